@@ -1,0 +1,43 @@
+# Every target works on a fresh machine with Python >= 3.11 and a Rust toolchain.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test lint bench ratios clean build
+
+help:  ## show this help
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+# The environment is made once, and again when what it must hold changes.
+.venv/done: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet "maturin>=1.13,<2"
+	touch README.md
+	$(BIN)/python tools/requirements.py | xargs $(BIN)/python -m pip install --quiet
+	touch $@
+
+build: .venv/done  ## build the Rust core and install the package into .venv
+	$(BIN)/maturin develop --release --quiet
+
+demo: build  ## train on real digits and show what reranking by uncertainty gains or loses
+	$(BIN)/peaccel demo
+
+test: build  ## run the Rust and Python tests
+	cargo test --release --quiet
+	$(BIN)/python -m pytest -q
+
+lint: build  ## check format, types and style
+	cargo fmt --check
+	cargo clippy --release --all-targets --features python --quiet -- -D warnings
+	$(BIN)/ruff check python tests benches tools
+	$(BIN)/ruff format --check python tests benches tools
+	$(BIN)/mypy
+
+bench: build  ## run the asv suite in its quick form
+	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick --show-stderr
+
+ratios: build  ## measure peaccel against its peers, interleaved (an hour on two cores)
+	$(BIN)/python -m benches.ratios
+
+clean:  ## remove what was built
+	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so

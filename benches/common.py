@@ -1,0 +1,354 @@
+"""What every benchmark shares: data, peers, one thread for everybody, and a timer that interleaves the sides."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+Arrays = tuple[Any, ...]  # the fields of a distribution: (mu,), (mu, var) or (mu, kappa); numpy arrays or torch tensors
+TOLERANCE = 1e-4  # relative to the largest value: tells another formula from float32 rounding
+BACKENDS = ("peaccel", "torch eager", "torch.compile", "numpy", "scipy", "faiss")
+
+
+def optional(name: str) -> Any:
+    """The module, or None where it is not installed: suites must be discovered where peers, or peaccel, are missing."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+pe, torch, faiss, special = (optional(name) for name in ("peaccel", "torch", "faiss", "scipy.special"))
+
+if torch is not None:
+    torch.set_num_threads(1)
+if faiss is not None:
+    faiss.omp_set_num_threads(1)
+    # Since 1.15 FAISS leaves BLAS for batches as large as 256 x 128 and is then up to 10 times slower than it can be
+    # (reference/scoring.md, section 7): without this line it is a straw man.
+    faiss.cvar.distance_compute_blas_threshold = 20
+if pe is not None:
+    pe.set_num_threads(1)
+
+
+# ---- data ----------------------------------------------------------------------------------------------------------
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    """`x` with rows of length one, in place."""
+    x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
+    return x
+
+
+def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Arrays:
+    """float32 fields of `rows` distributions with unit means, as embedding networks give them.
+
+    `classes` > 0 scatters the means around that many centres, the same for every seed. Variances are lognormal around
+    1 / dim, concentrations between dim and 10 dim, where scipy's Bessel functions do not underflow.
+    """
+    rng = np.random.default_rng(seed)
+    mu = unit(rng.standard_normal((rows, dim), dtype=np.float32))
+    if classes:
+        centres = unit(np.random.default_rng(0).standard_normal((classes, dim), dtype=np.float32))
+        mu = unit(mu + centres[rng.integers(0, classes, rows)])
+    if kind == "point":
+        return (mu,)
+    if kind == "vmf":
+        return mu, rng.uniform(dim, 10 * dim, rows).astype(np.float32)
+    var = rng.standard_normal((rows, dim) if kind == "diagonal" else rows, dtype=np.float32)
+    var *= np.float32(0.7)
+    np.exp(var, out=var)
+    var /= np.float32(dim)
+    return mu, var
+
+
+def distribution(kind: str, arrays: Arrays) -> Any:
+    """The fields as a peaccel distribution."""
+    if pe is None:
+        raise NotImplementedError("peaccel is not installed")
+    return {"point": pe.Point, "vmf": pe.VonMisesFisher}.get(kind, pe.Normal)(*arrays)
+
+
+# ---- peers: each formula is written once, for numpy (float64: the truth) and torch alike ---------------------------
+
+
+def _squared(a: Any, b: Any) -> Any:
+    d = a - b
+    return (d * d).sum(-1)
+
+
+def _squared_dense(a: Any, b: Any) -> Any:
+    return (a * a).sum(-1)[:, None] + (b * b).sum(-1) - 2 * (a @ b.T)
+
+
+def _mls_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
+    d, s = a[0] - b[0], a[1] + b[1]
+    return -0.5 * ((d * d / s + xp.log(s)).sum(-1) + d.shape[-1] * math.log(2 * math.pi))
+
+
+PRIOR = 0.01
+
+
+def _llr_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
+    sa, sb = a[1] + PRIOR, b[1] + PRIOR
+    det = sa * sb - PRIOR * PRIOR
+    aa, bb, ab = a[0] * a[0], b[0] * b[0], a[0] * b[0]
+    same = (sb * aa - 2 * PRIOR * ab + sa * bb) / det + xp.log(det / (sa * sb))
+    return 0.5 * (aa / sa + bb / sb - same).sum(-1)
+
+
+def _mls_isotropic(xp: ModuleType, squared: Any, va: Any, vb: Any, dim: int) -> Any:
+    s = va + vb
+    return -0.5 * (squared / s + dim * xp.log(2 * math.pi * s))
+
+
+def _neg_expected_sq_l2(xp: ModuleType, squared: Any, va: Any, vb: Any, dim: int) -> Any:
+    return -(squared + dim * (va + vb))
+
+
+def _log_norm(dim: int, kappa: np.ndarray) -> np.ndarray:
+    v = dim / 2 - 1
+    return v * np.log(kappa) - dim / 2 * math.log(2 * math.pi) - np.log(special.ive(v, kappa)) - kappa
+
+
+def _mls_vmf(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
+    dim = a[0].shape[-1]
+    both = np.sqrt(a[1] ** 2 + b[1] ** 2 + 2 * a[1] * b[1] * (a[0] * b[0]).sum(-1))
+    return _log_norm(dim, a[1]) + _log_norm(dim, b[1]) - _log_norm(dim, both)
+
+
+def _expected_cosine_vmf(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
+    v = a[0].shape[-1] / 2
+    length = [special.ive(v, kappa) / special.ive(v - 1, kappa) for kappa in (a[1], b[1])]
+    return length[0] * length[1] * (a[0] * b[0]).sum(-1)
+
+
+class Case(NamedTuple):
+    """A score of one kind of distribution as a peer writes it: pair by pair and, where that is a product, dense."""
+
+    score: str
+    kind: str
+    pair: Callable[[ModuleType, Arrays, Arrays], Any]
+    dense: Callable[[ModuleType, Arrays, Arrays], Any] | None = None
+    backends: tuple[str, ...] = ("numpy", "torch eager", "torch.compile")
+
+
+def _isotropic(score: str, epilogue: Callable[..., Any]) -> Case:
+    """A score of isotropic normals: an epilogue on the squared distance."""
+    return Case(
+        score,
+        "isotropic",
+        lambda xp, a, b: epilogue(xp, _squared(a[0], b[0]), a[1], b[1], a[0].shape[-1]),
+        lambda xp, a, b: epilogue(xp, _squared_dense(a[0], b[0]), a[1][:, None], b[1], a[0].shape[-1]),
+    )
+
+
+CASES = {
+    "mls diagonal": Case("mls", "diagonal", _mls_diagonal),
+    "mls isotropic": _isotropic("mls", _mls_isotropic),
+    "mls vmf": Case("mls", "vmf", _mls_vmf, backends=("scipy",)),
+    "llr diagonal": Case(f"llr:prior_var={PRIOR}", "diagonal", _llr_diagonal),
+    "neg_expected_sq_l2 isotropic": _isotropic("neg_expected_sq_l2", _neg_expected_sq_l2),
+    "expected_cosine vmf": Case("expected_cosine", "vmf", _expected_cosine_vmf, backends=("scipy",)),
+    # Unit rows: the peers need no norms.
+    "cosine point": Case("cosine", "point", lambda xp, a, b: (a[0] * b[0]).sum(-1), lambda xp, a, b: a[0] @ b[0].T),
+    "neg_sq_l2 point": Case(
+        "neg_sq_l2", "point", lambda xp, a, b: -_squared(a[0], b[0]), lambda xp, a, b: -_squared_dense(a[0], b[0])
+    ),
+}
+
+
+def rescored(case: Case) -> Callable[..., Any]:
+    """Candidates gathered and scored in one expression, which torch.compile fuses into one pass over the rows."""
+    return lambda xp, a, b, ids: case.pair(xp, tuple(x[:, None] for x in a), tuple(x[ids] for x in b))
+
+
+def pairwise(case: Case) -> Callable[..., Any]:
+    """Every query against every gallery row."""
+    return case.dense or (lambda xp, a, b: case.pair(xp, tuple(x[:, None] for x in a), b))
+
+
+def best(scores: Callable[..., Any], k: int) -> Callable[..., Any]:
+    """`scores`, then the k best of each row."""
+
+    def call(xp: ModuleType, *args: Any) -> Any:
+        found = scores(xp, *args)
+        if xp is torch:
+            return torch.topk(found, k)
+        ids = np.argpartition(found, -k)[..., -k:]
+        found = np.take_along_axis(found, ids, -1)
+        order = np.argsort(-found)
+        return np.take_along_axis(found, order, -1), np.take_along_axis(ids, order, -1)
+
+    return call
+
+
+def bind(backend: str, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """`function(xp, *args)` ready to be timed on numpy or torch: moved, compiled and warmed up beforehand."""
+    if backend in ("numpy", "scipy"):
+        return lambda: function(np, *args)
+    if torch is None:
+        raise NotImplementedError("torch is not installed")
+    moved = [tuple(map(torch.from_numpy, x)) if isinstance(x, tuple) else torch.from_numpy(x) for x in args]
+
+    def call(*tensors: Any) -> Any:
+        return function(torch, *tensors)
+
+    if backend == "torch.compile":
+        call = torch.compile(call, dynamic=False)
+        call(*moved)
+    return lambda: call(*moved)
+
+
+def peer(case: Case, backend: str, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    """`bind`, for the backends that can express the case; the asv suites skip the others by NotImplementedError."""
+    if backend not in case.backends or (backend == "scipy" and special is None):
+        raise NotImplementedError(f"{backend} has no {case.score} of {case.kind}")
+    return bind(backend, function, *args)
+
+
+# ---- the timer -----------------------------------------------------------------------------------------------------
+
+
+class Timing(NamedTuple):
+    """Median wall time of a call; CPU time per wall time over all calls, about 1 for one thread."""
+
+    seconds: float
+    cores: float
+
+
+def interleave(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, Timing]:
+    """Time the sides in turn, A B A B ..., so that a machine that drifts or is shared is unfair to none of them."""
+    walls: dict[str, list[float]] = {name: [] for name in sides}
+    cpus = dict.fromkeys(sides, 0.0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(rounds):
+            for name, run in sides.items():
+                cpu, wall = time.process_time(), time.perf_counter()
+                run()
+                walls[name].append(time.perf_counter() - wall)
+                cpus[name] += time.process_time() - cpu
+    finally:
+        gc.enable()
+    return {name: Timing(statistics.median(wall), cpus[name] / sum(wall)) for name, wall in walls.items()}
+
+
+# ---- a contest: sides, goals, checks and the table -------------------------------------------------------------------
+
+
+class Goal(NamedTuple):
+    """Against a peer: at least `limit` times as fast, at most `limit` times its time, or at most `limit` us more."""
+
+    kind: Literal["faster", "within", "plus"]
+    peer: str
+    limit: float | None = None  # None: the ratio is printed, nothing is asked of it
+
+    def texts(self, own: float, other: float) -> tuple[str, str, str]:
+        """(ratio, goal, met) as printed."""
+        value = {"faster": other / own, "within": own / other, "plus": 1e6 * (own - other)}[self.kind]
+        ratio = f"{value:.3g} us" if self.kind == "plus" else f"{value:.3g}x"
+        if self.limit is None:
+            return f"{ratio} of {self.peer}", "", ""
+        goal = {
+            "faster": f">= {self.limit:g}x {self.peer}",
+            "within": f"<= {self.limit:g}x {self.peer}",
+            "plus": f"<= {self.peer} + {self.limit:g} us",
+        }[self.kind]
+        met = value >= self.limit if self.kind == "faster" else value <= self.limit
+        return ratio, goal, "yes" if met else "no"
+
+
+class Side(NamedTuple):
+    """One contestant. `truth(result)` gives (what it computed, what float64 numpy computes) for a few rows."""
+
+    name: str
+    run: Callable[[], Any]
+    truth: Callable[[Any], tuple[Any, Any]] | None = None
+    work: float = 0.0  # bytes or floating-point operations of one call
+    goals: tuple[Goal, ...] = ()
+
+
+class Relation(NamedTuple):
+    """The time of one side over that of another has to lie in a range, else one of the two is starved."""
+
+    side: str
+    other: str
+    low: float
+    high: float
+    source: str
+
+
+class Work(NamedTuple):
+    """One piece of work, done by every side."""
+
+    name: str
+    unit: str
+    per_call: float  # units in one call
+    rate: str  # the unit of `Side.work`: GB/s, GF/s or nothing
+    rounds: int
+    sides: list[Side]
+    relations: tuple[Relation, ...] = ()
+
+
+def around(side: str, other: str, measured: float, source: str) -> Relation:
+    """Within a factor of two of a measured ratio of times."""
+    return Relation(side, other, measured / 2, measured * 2, source)
+
+
+def wrong(side: Side) -> Iterator[str]:
+    """Run a side once, which also warms it up, and hold a few rows against float64 numpy."""
+    result = side.run()
+    if side.truth is None:
+        return
+    got, want = (np.asarray(x, dtype=np.float64) for x in side.truth(result))
+    error, scale = np.abs(got - want).max(), max(1.0, np.abs(want).max())
+    if not error <= TOLERANCE * scale:
+        yield f"{side.name}: off by {error:.3g} from float64 numpy, on values up to {scale:.3g}"
+
+
+def starved(work: Work, times: dict[str, Timing]) -> Iterator[str]:
+    """What makes the comparison unsound; not for --quick: scoring.md's relations are of galleries beyond the caches."""
+    for name, timing in times.items():
+        if timing.cores > 1.3:
+            yield f"{name}: {timing.cores:.1f} cores, expected one thread"
+    for side, other, low, high, source in work.relations:
+        ratio = times[side].seconds / times[other].seconds
+        if not low <= ratio <= high:
+            yield f"{side} / {other} = {ratio:.2f}, expected {low:.2f} to {high:.2f} ({source}): a peer is starved"
+
+
+def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
+    """The table's rows: one a side."""
+    scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[work.unit[:2]]
+    for side in work.sides:
+        seconds = times[side.name].seconds
+        rate = f"{side.work / seconds / 1e9:.3g} {work.rate}" if side.work else ""
+        judged = [goal.texts(seconds, times[goal.peer].seconds) for goal in side.goals]
+        cells = ("; ".join(filter(None, column)) for column in zip(*judged, strict=True)) if judged else ("", "", "")
+        yield row(work.name, side.name, f"{seconds * scale / work.per_call:.4g} {work.unit}", rate, *cells)
+
+
+def row(*cells: str) -> str:
+    """One line of the table."""
+    widths = (66, 26, 18, 12, 34, 56, 8)
+    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def measure(work: Work, judge: bool) -> list[str]:
+    """Check, time and print one piece of work; returns what is unsound about it."""
+    failures = [message for side in work.sides for message in wrong(side)]
+    times = interleave({side.name: side.run for side in work.sides}, work.rounds)
+    print(*lines(work, times), sep="\n", flush=True)
+    if judge:
+        failures += starved(work, times)
+    return [f"{work.name}: {message}" for message in failures]

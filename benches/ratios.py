@@ -1,0 +1,353 @@
+"""Peaccel against its peers, interleaved in one process, one thread each.
+
+`python -m benches.ratios [--quick] [--only NAME]`. A goal that is not met is printed as "no". The run fails (exit 1)
+only where the comparison itself is unsound: a side that does not compute what plain float64 numpy computes, one that
+takes more than one thread, or a peer that looks starved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benches import ONE_THREAD
+from benches.common import (
+    CASES,
+    Arrays,
+    Goal,
+    Relation,
+    Side,
+    Work,
+    around,
+    best,
+    bind,
+    distribution,
+    faiss,
+    fields,
+    measure,
+    pairwise,
+    pe,
+    rescored,
+    row,
+    special,
+    torch,
+)
+
+K = 10
+CHECKED = 2  # rows of every result that are held against float64 numpy
+HNSW_BUDGET_S = 600.0
+
+
+# ---- 1. rerank -----------------------------------------------------------------------------------------------------
+
+# scoring.md 1, diagonal rerank: torch.compile / faiss.fvec_inner_products_by_idx (one row of the two: half the bytes).
+RERANK_RELATION = {128: 601 / 142, 512: 1247 / 364}
+
+
+def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick: bool) -> Work:
+    """Diagonal MLS of 100 random candidates per query, and the best ten of them."""
+    case, count = CASES["mls diagonal"], 100
+    q, g = fields("diagonal", queries, dim, seed=1), fields("diagonal", rows, dim, seed=2)
+    ids = np.random.default_rng(3).integers(0, rows, (queries, count))
+    function = best(rescored(case), K)
+    few = ids[:CHECKED]
+    want = function(np, tuple(doubled(x[:CHECKED]) for x in q), *compact(g, few))[0]
+    pq, raw = distribution("diagonal", q), distribution("diagonal", g)
+    prepared = pe.prepare(raw, score="mls")
+    tq, tg, tids = tuple(map(torch.from_numpy, q)), tuple(map(torch.from_numpy, g)), torch.from_numpy(ids)
+
+    def chunked() -> Any:
+        score = partial(rescored(case), torch)
+        chunks = [score(tuple(x[i : i + 10] for x in tq), tg, tids[i : i + 10]) for i in range(0, queries, 10)]
+        return torch.topk(torch.cat(chunks), K)
+
+    products = np.empty((queries, count), np.float32)
+
+    def inner_products() -> np.ndarray:
+        pointers = map(faiss.swig_ptr, (products, q[0], g[0], ids))
+        faiss.fvec_inner_products_by_idx(*pointers, dim, queries, count)
+        return products
+
+    def top(result: Any) -> tuple[Any, Any]:
+        return result[0][:CHECKED], want
+
+    def dots(result: Any) -> tuple[Any, Any]:
+        return result[:CHECKED], np.einsum("qd,qkd->qk", doubled(q[0][:CHECKED]), doubled(g[0][few]))
+
+    row, pairs = 8 * dim, queries * count
+    compiled, eager = "torch.compile", "torch eager, chunks of 10"
+    fast, plain = goals
+    against = Goal("faster", compiled, fast), Goal("faster", eager, 7.0)
+    return Work(
+        f"rerank diagonal mls, {queries} x {count} into {rows:,} x {dim}",
+        "ns/pair",
+        pairs,
+        "GB/s",
+        5 if quick else 15,
+        [
+            Side("peaccel, prepared", partial(pe.rerank, pq, prepared, ids, K, score="mls"), top, row * pairs, against),
+            Side(
+                "peaccel, raw arrays",
+                partial(pe.rerank, pq, raw, ids, K, score="mls"),
+                top,
+                row * pairs,
+                (Goal("faster", compiled, plain),),
+            ),
+            Side(compiled, bind(compiled, function, q, g, ids), top, row * pairs),
+            Side(eager, chunked, top, row * pairs),
+            Side("faiss inner products by id", inner_products, dots, row * pairs / 2),
+        ],
+        (around(compiled, "faiss inner products by id", RERANK_RELATION[dim], "scoring.md 1"),),
+    )
+
+
+# ---- 2. search -----------------------------------------------------------------------------------------------------
+
+# scoring.md 3, Q=256, top-10: torch.compile ISO + topk / FAISS IndexFlatIP with the BLAS threshold at 20.
+SEARCH_RELATION = {128: 11.2 / 4.68, 512: 19.5 / 14.5}
+
+
+def search(rows: int, dim: int, quick: bool) -> Iterator[Work]:
+    """Exact isotropic MLS over the whole gallery, and what preparing that gallery costs, once."""
+    case, queries = CASES["mls isotropic"], 256
+    q, g = fields("isotropic", queries, dim, seed=1), fields("isotropic", rows, dim, seed=2)
+    pq, raw = distribution("isotropic", q), distribution("isotropic", g)
+    prepared = pe.prepare(raw, score="mls")
+    index = faiss.IndexFlatIP(dim)
+    index.add(g[0])
+    function, matrix = best(pairwise(case), K), np.empty((queries, rows), np.float32)
+    few, gallery = tuple(doubled(x[:CHECKED]) for x in q), tuple(map(doubled, g))
+    want, dots = best(pairwise(case), K)(np, few, gallery)[0], few[0] @ gallery[0].T
+    del gallery
+
+    def top(result: Any) -> tuple[Any, Any]:
+        return result[0][:CHECKED], want
+
+    def top_dots(result: Any) -> tuple[Any, Any]:
+        return result[0][:CHECKED], -np.sort(-dots)[:, :K]
+
+    flat, compiled, sgemm = "faiss IndexFlatIP", "torch.compile, top-k", "numpy sgemm alone"
+    operations = 2.0 * dim * queries * rows
+    yield Work(
+        f"search isotropic mls, {queries} into {rows:,} x {dim}",
+        "ns/pair",
+        queries * rows,
+        "GF/s",
+        5 if quick else 11,
+        [
+            Side(
+                "peaccel, prepared",
+                partial(pe.search, pq, prepared, K, score="mls"),
+                top,
+                operations,
+                (Goal("within", flat, 1.5),),
+            ),
+            Side("peaccel, raw", partial(pe.search, pq, raw, K, score="mls"), top, operations, (Goal("within", flat),)),
+            Side(flat, partial(index.search, q[0], K), top_dots, operations),
+            Side(compiled, bind("torch.compile", function, q, g), top, operations),
+            Side(sgemm, partial(np.matmul, q[0], g[0].T, out=matrix), lambda m: (m[:CHECKED], dots), operations),
+        ],
+        (
+            Relation(sgemm, flat, 0.7, math.inf, "faiss at 0.7 of numpy's sgemm rate or better"),
+            around(compiled, flat, SEARCH_RELATION[dim], "scoring.md 3"),
+        ),
+    )
+    add, size = "faiss IndexFlatIP.add", 4.0 * rows * (dim + 1)
+    yield Work(
+        f"prepare isotropic mls, {rows:,} x {dim}",
+        "ms",
+        1,
+        "GB/s",
+        5,
+        [
+            Side("peaccel prepare", partial(pe.prepare, raw, score="mls"), work=size, goals=(Goal("within", add),)),
+            Side(add, lambda: faiss.IndexFlatIP(dim).add(g[0]), work=4.0 * rows * dim),
+        ],
+    )
+
+
+# ---- 3. the main job -----------------------------------------------------------------------------------------------
+
+
+def hnsw(mu: np.ndarray) -> Any:
+    """As much of `mu` as goes into an HNSW graph within the budget, on both cores; back to one thread afterwards."""
+    index, stop = faiss.IndexHNSWFlat(mu.shape[1], 32), time.monotonic() + HNSW_BUDGET_S
+    faiss.omp_set_num_threads(2)
+    block = 10_000
+    while index.ntotal < len(mu) and time.monotonic() < stop:
+        index.add(mu[index.ntotal : index.ntotal + block])
+        print(f"\rhnsw: {index.ntotal:,} of {len(mu):,} rows", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    faiss.omp_set_num_threads(1)
+    return index
+
+
+def main_job(rows: int, quick: bool) -> Iterator[Work]:
+    """The best ten of an HNSW shortlist of 100 by diagonal MLS, beside the index's own search for the shortlist."""
+    dim, shortlist = 128, 100
+    classes = rows // 200  # more members than the shortlist: smaller clusters tear the graph, fast and wrong
+    data = fields("diagonal", rows, dim, seed=2, classes=classes)
+    index = hnsw(data[0])
+    g = tuple(x[: index.ntotal] for x in data)
+    reranker = pe.FaissReranker(index, distribution("diagonal", g), score="mls")
+    case, q = CASES["mls diagonal"], fields("diagonal", 1024, dim, seed=1, classes=classes)
+
+    def work(batch: int, rounds: int, goal: Goal) -> Work:
+        # The sides go through the same queries half a turn apart: none finds the graph warm from the other's query.
+        batches = [tuple(x[i : i + batch] for x in q) for i in range(0, len(q[0]), batch)]
+        half = batches[len(batches) // 2 :] + batches[: len(batches) // 2]
+        plain, ours = itertools.cycle(batches), itertools.cycle(half)
+
+        def rerank_one() -> Any:
+            return reranker.search(distribution("diagonal", next(ours)), K, shortlist=shortlist)
+
+        def own_truth(result: Any) -> tuple[Any, Any]:
+            d = doubled(batches[0][0][:CHECKED, None]) - doubled(g[0][result[1][:CHECKED]])
+            return result[0][:CHECKED], (d * d).sum(-1)
+
+        def mls_truth(result: Any) -> tuple[Any, Any]:
+            few = tuple(doubled(x[:CHECKED]) for x in half[0])
+            return result.scores[:CHECKED], rescored(case)(np, few, *compact(g, result.ids[:CHECKED]))
+
+        faiss.cvar.hnsw_stats.reset()
+        index.search(q[0], shortlist)
+        touched = 4 * dim * batch * faiss.cvar.hnsw_stats.ndis / len(q[0])  # bytes of the rows that the walk looks at
+        added = 8 * dim * batch * shortlist
+        return Work(
+            f"main job, HNSW over {index.ntotal:,} x {dim}, shortlist {shortlist}, Q={batch}",
+            "us/query",
+            batch,
+            "GB/s",
+            rounds,
+            [
+                Side("faiss HNSW alone", lambda: index.search(next(plain)[0], shortlist), own_truth, touched),
+                Side("peaccel FaissReranker", rerank_one, mls_truth, touched + added, (goal,)),
+            ],
+        )
+
+    yield work(1, 201 if quick else 1001, Goal("plus", "faiss HNSW alone", 100))
+    yield work(256, 9 if quick else 25, Goal("within", "faiss HNSW alone", 1.3))
+
+
+# ---- 4. log_ive ----------------------------------------------------------------------------------------------------
+
+
+def log_ive(v: int, count: int, quick: bool) -> Work:
+    """Float64, x log-uniform in [1, 1e4]; scipy is fast where it underflows, and the work's name says how often."""
+    x = np.exp(np.random.default_rng(v).uniform(0, math.log(1e4), count))
+    finite, truth, goal = np.isfinite(scipy_log_ive(v, x)), debye(v, x), Goal("faster", "scipy", 10)
+    return Work(
+        f"log_ive, v={v}, {count:,} float64 (scipy finite in {finite.mean():.0%})",
+        "ns/element",
+        count,
+        "GB/s",
+        3 if quick else 7,
+        [
+            Side("peaccel", partial(pe.special.log_ive, v, x), lambda r: (r, truth), 16 * count, (goal,)),
+            Side("scipy", partial(scipy_log_ive, v, x), lambda r: (r[finite], truth[finite]), 16 * count),
+        ],
+    )
+
+
+def scipy_log_ive(v: int, x: np.ndarray) -> np.ndarray:
+    """What one writes with scipy."""
+    with np.errstate(divide="ignore"):
+        return np.log(special.ive(v, x))
+
+
+def debye(v: int, x: np.ndarray) -> np.ndarray:
+    """log(I_v(x) exp(-x)) to two correction terms (DLMF 10.41.3), plenty for v >= 63."""
+    r = np.hypot(v, x)
+    t = v / r
+    u1, u2 = (3 * t - 5 * t**3) / 24, (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
+    return r - x + v * np.log(x / (v + r)) - 0.5 * np.log(2 * math.pi * r) + np.log1p(u1 / v + u2 / v**2)
+
+
+# ---- 5. import -----------------------------------------------------------------------------------------------------
+
+
+def imports(quick: bool) -> Work:
+    """Whole processes, with the threads that a user's process would have."""
+    env = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}
+
+    def load(name: str) -> Callable[[], Any]:
+        return partial(subprocess.run, [sys.executable, "-c", f"import {name}"], check=True, env=env)
+
+    goal = Goal("within", "import numpy", 1.4)
+    sides = [Side("import peaccel", load("peaccel"), goals=(goal,)), Side("import numpy", load("numpy"))]
+    return Work("import, whole process", "ms", 1, "", 5 if quick else 15, sides)
+
+
+# ---- checks and the table ------------------------------------------------------------------------------------------
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    """`x` in float64, for the truth."""
+    return x.astype(np.float64)
+
+
+def compact(gallery: Arrays, ids: np.ndarray) -> tuple[Arrays, np.ndarray]:
+    """The named rows in float64, and the same ids into them: no copy of a large gallery."""
+    return tuple(doubled(x[ids.ravel()]) for x in gallery), np.arange(ids.size).reshape(ids.shape)
+
+
+def facts() -> str:
+    """The machine and the versions."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
+    cpu = names[0].partition(": ")[2] if names else platform.processor()
+    versions = ", ".join(f"{m} {sys.modules[m].__version__}" for m in ("numpy", "torch", "faiss", "scipy"))
+    return f"cpu: {cpu}, {os.cpu_count()} cores, one used\npeaccel: {pe.build_info()}\nversions: {versions}\n"
+
+
+def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
+    """Everything to measure, by name; each builder's data is released before the next one is called."""
+    small, bessel = 20_000, 100_000 if quick else 1_000_000
+    return {
+        "rerank": [
+            partial(rerank, small if quick else 1_000_000, 128, 100 if quick else 1000, (3.0, 2.0), quick),
+            partial(rerank, small if quick else 400_000, 512, 100 if quick else 300, (2.5, 2.3), quick),
+        ],
+        "search": [
+            partial(search, small if quick else 200_000, 128, quick),
+            partial(search, small if quick else 100_000, 512, quick),
+        ],
+        "main": [partial(main_job, small if quick else 1_000_000, quick)],
+        "log_ive": [partial(log_ive, v, bessel, quick) for v in (63, 255, 1023)],
+        "import": [partial(imports, quick)],
+    }
+
+
+def main() -> int:
+    """Run the plan; 1 where a comparison was unsound."""
+    parser = argparse.ArgumentParser(prog="python -m benches.ratios", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that all of it runs, judges no peer")
+    parser.add_argument("--only", choices=list(plan(True)), help="one kind of work")
+    options = parser.parse_args()
+    print(facts())
+    print(row("work", "side", "time", "rate", "ratio", "goal", "met"), row(*["---"] * 7), sep="\n")
+    failures = []
+    for name, builders in plan(options.quick).items():
+        for build in builders if options.only in (None, name) else ():
+            built = build()
+            for work in [built] if isinstance(built, Work) else built:
+                failures += measure(work, judge=not options.quick)
+            del built, work
+    print(*(f"FAILED {message}" for message in failures), sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Scores, reranking and search for probabilistic embeddings.
+
+Each item is a distribution, not a point::
+
+    import numpy as np, peaccel as pe
+    queries = pe.Normal(mu, var)                       # [Q, D] and [Q, D] (or [Q]) variances
+    ranking = pe.rerank(queries, gallery, candidates, k=10, score="mls")
+    ranking.scores, ranking.ids                        # [Q, 10], best first
+
+numpy arrays in, numpy arrays out; torch tensors in, torch tensors out, with gradients.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from peaccel import _core, scores, special
+from peaccel.distributions import (
+    NonIsotropicVonMisesFisher,
+    Normal,
+    Point,
+    Scaled,
+    VonMisesFisher,
+    concat,
+)
+from peaccel.measures import confidence, fit_prior
+from peaccel.ops import enable_torch
+from peaccel.retrieval import (
+    CudaError,
+    FaissReranker,
+    Prepared,
+    Ranking,
+    paired,
+    pairwise,
+    prepare,
+    rerank,
+    rescore,
+    search,
+)
+
+__version__ = _core.__version__
+
+__all__ = [
+    "CudaError",
+    "FaissReranker",
+    "NonIsotropicVonMisesFisher",
+    "Normal",
+    "Point",
+    "Prepared",
+    "Ranking",
+    "Scaled",
+    "VonMisesFisher",
+    "__version__",
+    "build_info",
+    "concat",
+    "confidence",
+    "enable_torch",
+    "fit_prior",
+    "paired",
+    "pairwise",
+    "prepare",
+    "rerank",
+    "rescore",
+    "scores",
+    "search",
+    "set_num_threads",
+    "special",
+]
+
+
+def build_info() -> dict[str, Any]:
+    """What this build is and what it uses here: version, SIMD level, threads, CUDA or why not."""
+    return {
+        "version": __version__,
+        "simd": _core.simd_level(),
+        "threads": _core.num_threads(),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cuda": "no: this build holds no CUDA kernels",
+    }
+
+
+def set_num_threads(n: int) -> None:
+    """Sets the number of threads that kernels use, for the whole process.
+
+    Parameters
+    ----------
+    n
+        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else the number of CPUs of the process.
+
+    Raises
+    ------
+    TypeError, ValueError
+        n is not an integer, or below 1.
+    """
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise TypeError(f"set_num_threads: n must be an integer, got {type(n).__name__}")
+    if not 1 <= n <= 4096:
+        raise ValueError(f"set_num_threads: n is {n}, expected 1 .. 4096")
+    _core.set_num_threads(n)

@@ -1,0 +1,1 @@
+"""Backbones: images -> pooled features, for the heads to turn into distributions."""

@@ -1,0 +1,352 @@
+"""Batches of distributions: what a probabilistic embedding is. Data and no maths; scores and measures do the computing.
+
+A distribution holds N items of dimension D in one or two arrays: all numpy or all torch, of one dtype (float16,
+bfloat16, float32 or float64), on one device. The arrays are kept as given, never copied. Constructors look at kinds,
+shapes, dtypes and devices only; ``validate()`` is what scans the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from peaccel.ops._array import (
+    FLOATS,
+    HALVES,
+    Array,
+    as_array,
+    as_numpy,
+    device_of,
+    dtype_name,
+    is_torch,
+    namespace,
+    require_same_kind,
+)
+
+__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
+
+# How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
+UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
+
+BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries stay small beside a gallery
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Distribution:
+    """What the five distributions share: N items of dimension D, indexed along the first axis."""
+
+    mu: Array
+
+    _names: ClassVar[tuple[str, ...]] = ("mu",)  # of the arrays, in the order of the constructor
+    _kinds: ClassVar[dict[int, str]] = {}  # rank of the last array -> kind
+    _unit: ClassVar[bool] = False  # whether the rows of mu are directions
+    _min_dim: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        for name in self._names:
+            x = as_array(getattr(self, name), type(self).__name__, name)
+            object.__setattr__(self, name, x)
+            self._check_mu(x) if name == "mu" else self._check_parameter(name, x)
+
+    def _check_mu(self, mu: Array) -> None:
+        shape = tuple(mu.shape)
+        if len(shape) != 2:
+            hint = f": a single item needs shape (1, {shape[0]})" if len(shape) == 1 else ""
+            raise ValueError(f"{type(self).__name__}: mu has shape {shape}, expected (N, D){hint}")
+        if shape[1] < self._min_dim:
+            raise ValueError(f"{type(self).__name__}: mu has shape {shape}, expected (N, D) with D >= {self._min_dim}")
+
+    def _check_parameter(self, name: str, x: Array) -> None:
+        owner = type(self).__name__
+        require_same_kind(owner, mu=self.mu, **{name: x})
+        shape, like = tuple(x.shape), tuple(self.mu.shape)
+        allowed = [like[:rank] for rank in self._kinds]
+        if shape not in allowed:
+            expected = " or ".join(map(str, allowed))
+            hint = f": use {name}[:, 0]" if 1 in self._kinds and shape == (like[0], 1) else ""
+            raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
+        if x.dtype != self.mu.dtype:
+            raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected {dtype_name(self.mu)} like mu")
+
+    @property
+    def kind(self) -> str:
+        """The name by which scores and measures choose a formula: "normal_isotropic", "normal_diagonal", "vmf", ..."""
+        return self._kinds[self.arrays[-1].ndim]
+
+    @property
+    def dim(self) -> int:
+        """D, the number of dimensions."""
+        return int(self.mu.shape[1])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays in the order of the constructor: ``type(d)(*d.arrays)`` equals d."""
+        return tuple(getattr(self, name) for name in self._names)
+
+    def __len__(self) -> int:
+        """N, the number of items."""
+        return int(self.mu.shape[0])
+
+    def __getitem__(self, index: Any) -> Self:
+        """The items at ``index``: an int (a batch of 1), a slice, or a 1-D array of ints or bools, of either kind.
+
+        Raises
+        ------
+        IndexError
+            If an int is out of range, or a mask has another length than the distribution.
+        TypeError
+            If ``index`` is of any other type.
+        """
+        rows = index if isinstance(index, slice) else self._rows(index)
+        return self._map(lambda x: x[rows])
+
+    def _rows(self, index: Any) -> slice | Array:
+        """What to index the arrays with: a slice for an int, else an array of the distribution's own kind."""
+        owner = type(self).__name__
+        if isinstance(index, int | np.integer) and not isinstance(index, bool):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"{owner}: index {index} is out of range for {len(self)} items")
+            start = int(index) % len(self)
+            return slice(start, start + 1)
+        if isinstance(index, list) and not index:
+            index = np.empty(0, np.intp)  # an empty list has no dtype of its own, and numpy would call it float64
+        rows = as_array(index, owner, "index", floating=False)
+        is_mask, is_int = dtype_name(rows) == "bool", "int" in dtype_name(rows)
+        if is_int and rows.ndim == 0:
+            return self._rows(int(rows))
+        if not (is_mask or is_int) or rows.ndim != 1:
+            found = f"{dtype_name(rows)} of shape {tuple(rows.shape)}"
+            raise TypeError(f"{owner}: index must be an int, a slice, or a 1-D array of ints or bools, got {found}")
+        if is_mask and len(rows) != len(self):
+            raise IndexError(f"{owner}: index is a mask of length {len(rows)}, expected {len(self)}")
+        if not is_torch(self.mu):
+            return as_numpy(rows)
+        torch = namespace(self.mu)
+        # torch would take uint8 for a mask.
+        return torch.as_tensor(rows, dtype=torch.bool if is_mask else torch.int64, device=self.mu.device)
+
+    def __repr__(self) -> str:
+        shape = f"N={len(self)}, D={self.dim}"
+        return f"{type(self).__name__}({shape}, {dtype_name(self.mu)}, {device_of(self.mu)})"
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """The same items in another dtype or on another device.
+
+        Takes the name of a dtype ("float32"), a dtype, or for tensors whatever ``torch.Tensor.to`` takes.
+
+        Raises
+        ------
+        ValueError
+            If the dtype is not one of the four, or a device is asked of numpy arrays.
+        """
+        if is_torch(self.mu):
+            dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATS + HALVES}
+            args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
+            return self._map(lambda x: x.to(*args, **kwargs))
+        dtype = _numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
+        return self._map(lambda x: x.astype(dtype, copy=False))
+
+    def detach(self) -> Self:
+        """The same items outside the autograd graph; numpy arrays are in none, so theirs is the distribution itself."""
+        return self._map(lambda x: x.detach()) if is_torch(self.mu) else self
+
+    def validate(self) -> Self:
+        """The distribution itself, after a scan of all its values.
+
+        The norms of directions may be off 1 by 1e-3 (float32, float64), 2e-3 (float16) or 1e-2 (bfloat16).
+
+        Raises
+        ------
+        ValueError
+            Naming the first row where a value is NaN or infinite, where ``var``, ``kappa`` or ``scale`` is negative,
+            or where ``mu`` should be of unit length and is not.
+        """
+        values = self.detach()
+        for start in range(0, len(self), BLOCK):
+            values[start : start + BLOCK]._validate_rows(start)
+        return self
+
+    def _validate_rows(self, start: int) -> None:
+        """Scan few rows; ``start`` is the number of the first."""
+        owner = type(self).__name__
+        for name, x in zip(self._names, self.arrays, strict=True):
+            finite = namespace(x).isfinite(x)
+            if (bad := _first(~finite)) is not None:
+                raise ValueError(f"{owner}: {name} is not finite in row {start + bad}")
+            if name != "mu" and (bad := _first(x < 0)) is not None:
+                raise ValueError(f"{owner}: {name} is negative in row {start + bad}")
+        if self._unit:
+            mu = self.to("float32").mu if dtype_name(self.mu) in HALVES else self.mu
+            norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
+            tolerance = UNIT_TOLERANCE[dtype_name(self.mu)]
+            if (bad := _first(abs(norm - 1) > tolerance)) is not None:
+                length = f"length {float(norm[bad]):.4g}, expected 1 within {tolerance:g}"
+                raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
+
+    def _map(self, function: Callable[[Array], Array]) -> Self:
+        """A distribution of the same class with the function applied to each array."""
+        return type(self)(*[function(x) for x in self.arrays])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Normal(Distribution):
+    """Normal distributions with one variance for each item (isotropic) or for each of its dimensions (diagonal).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Means, anywhere in space; D >= 1.
+    var : array [N] (isotropic) or [N, D] (diagonal)
+        VARIANCES: sigma squared, neither sigma nor log sigma^2 (``pe.io.from_pfe`` and its kin convert); >= 0.
+        Shape [N, 1] is legal with D = 1 only, and diagonal.
+
+    Raises
+    ------
+    TypeError
+        If an argument is not an array, or numpy meets torch.
+    ValueError
+        If ranks, shapes, dtypes or devices do not fit.
+    """
+
+    var: Array
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "var")
+    _kinds: ClassVar[dict[int, str]] = {1: "normal_isotropic", 2: "normal_diagonal"}
+
+    def __repr__(self) -> str:
+        return super().__repr__().replace(f"D={self.dim}", f"D={self.dim}, {self.kind.removeprefix('normal_')}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class VonMisesFisher(Distribution):
+    """Von Mises-Fisher distributions on the unit sphere: density C_D(kappa) exp(kappa mu.z).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+    kappa : array [N]
+        Concentrations, >= 0; 0 is the uniform distribution, larger is surer.
+
+    Raises as ``Normal`` does.
+    """
+
+    kappa: Array
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
+    _kinds: ClassVar[dict[int, str]] = {1: "vmf"}
+    _unit = True
+    _min_dim = 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NonIsotropicVonMisesFisher(Distribution):
+    """Von Mises-Fisher distributions with a concentration for each dimension (Kirchhof et al. 2022).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Mean directions, rows of unit length; D >= 2. Only ``validate()`` checks the length.
+    kappa : array [N, D]
+        Concentrations along the axes, >= 0.
+
+    Raises as ``Normal`` does.
+    """
+
+    kappa: Array
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
+    _kinds: ClassVar[dict[int, str]] = {2: "nivmf"}
+    _unit = True
+    _min_dim = 2
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scaled(Distribution):
+    """Directions with a scale that multiplies their logits (ScaleFace; the norm of a feature is one too).
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Directions, rows of unit length; D >= 1. Only ``validate()`` checks the length.
+    scale : array [N]
+        Scales, >= 0; larger is surer.
+
+    Raises as ``Normal`` does.
+    """
+
+    scale: Array
+
+    _names: ClassVar[tuple[str, ...]] = ("mu", "scale")
+    _kinds: ClassVar[dict[int, str]] = {1: "scaled"}
+    _unit = True
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Point(Distribution):
+    """Plain vectors: what is known exactly, a variance of 0. Usable on either side of a score.
+
+    Parameters
+    ----------
+    mu : array [N, D]
+        Vectors of any length; D >= 1.
+
+    Raises as ``Normal`` does.
+    """
+
+    _kinds: ClassVar[dict[int, str]] = {2: "point"}
+
+
+D = TypeVar("D", bound=Distribution)
+
+
+def concat(distributions: Sequence[D]) -> D:
+    """One distribution with the items of all, in order.
+
+    Parameters
+    ----------
+    distributions : sequence of distributions
+        At least one; all of one class, dimension, dtype and device, and isotropic with isotropic only.
+
+    Raises
+    ------
+    TypeError
+        If the classes or kinds differ.
+    ValueError
+        If there is none, or dimensions, dtypes or devices differ.
+    """
+    if isinstance(distributions, Distribution) or not all(isinstance(d, Distribution) for d in distributions):
+        raise TypeError("concat: expected a sequence of distributions")
+    if not distributions:
+        raise ValueError("concat: expected at least one distribution, got none")
+    first = distributions[0]
+    for i, d in enumerate(distributions):
+        if d.kind != first.kind:
+            raise TypeError(f"concat: item {i} is {d!r}, expected the kind of item 0, {first!r}")
+        require_same_kind("concat", **{"item 0": first.mu, f"item {i}": d.mu})
+        if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
+            raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
+    columns = zip(*(d.arrays for d in distributions), strict=True)
+    return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
+
+
+def _numpy_dtype(owner: str, dtype: Any) -> Any:
+    """The numpy dtype of this name; bfloat16 comes from ml_dtypes."""
+    if str(dtype) == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise ValueError(f"{owner}: expected float16, bfloat16, float32 or float64, got {dtype!r}") from None
+
+
+def _first(bad: Array) -> int | None:
+    """The first row in which anything is true, or None."""
+    rows = bad.any(-1) if bad.ndim == 2 else bad
+    # numpy's nonzero() is a tuple of one array, torch's a matrix of one column: [0][0] is the first row of both.
+    return int(rows.nonzero()[0][0]) if bool(rows.any()) else None

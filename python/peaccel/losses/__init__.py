@@ -1,0 +1,1 @@
+"""Losses, one family a file."""

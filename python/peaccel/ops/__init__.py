@@ -1,0 +1,15 @@
+"""Kernels as functions of numpy arrays and torch tensors. `OPS` lists them all; tests and benches run over it."""
+
+from __future__ import annotations
+
+import sys
+
+from peaccel.ops import bessel, diag_scores, dot_scores
+from peaccel.ops._op import Op, PairOp, enable_torch
+
+__all__ = ["OPS", "Op", "PairOp", "enable_torch"]
+
+OPS: tuple[Op | PairOp, ...] = (*bessel.OPS, *dot_scores.OPS, *diag_scores.OPS)
+
+if "torch" in sys.modules:
+    enable_torch()

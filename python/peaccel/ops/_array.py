@@ -1,0 +1,88 @@
+"""Arrays of either kind, numpy or torch, seen as one: the only place where the two are told apart.
+
+torch is never imported here: an object can only be a tensor when somebody else has imported torch already.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+__all__ = ["Array", "as_array", "as_numpy", "device_of", "dtype_name", "is_torch", "namespace", "require_same_kind"]
+
+Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor: neither knows the other, so the type cannot say more
+
+FLOATS = ("float32", "float64")
+HALVES = ("float16", "bfloat16")
+
+
+def is_torch(x: object) -> bool:
+    """Whether x is a torch tensor."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def namespace(x: Array) -> ModuleType:
+    """The module, numpy or torch, that x belongs to; both offer sqrt, log, where, ... under the same names."""
+    return sys.modules["torch"] if is_torch(x) else np
+
+
+def dtype_name(x: Array) -> str:
+    """The name of x's dtype, the same for both kinds: "float32", "bfloat16", "int64", ..."""
+    return str(x.dtype).removeprefix("torch.")
+
+
+def device_of(x: Array) -> str:
+    """"numpy", "cpu", "cuda:0", ...: where x lives; arrays combine only within one of them."""
+    return str(x.device) if is_torch(x) else "numpy"
+
+
+def describe(device: str) -> str:
+    """The words for a device in error messages."""
+    return "a numpy array" if device == "numpy" else f"a torch tensor on {device}"
+
+
+def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Array:
+    """x itself if it is an array of either kind, else (lists, numbers) a numpy array; TypeError names the argument.
+
+    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError (lists and Python numbers
+    give float64).
+    """
+    if not (is_torch(x) or isinstance(x, np.ndarray)):
+        try:
+            x = np.asarray(x, dtype=np.float64 if floating else None)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{owner}: {name} must be a numpy array or a torch tensor, got {type(x).__name__}"
+            ) from None
+    if floating and dtype_name(x) not in FLOATS + HALVES:
+        raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float16, bfloat16, float32 or float64")
+    return x
+
+
+def as_numpy(x: Array) -> np.ndarray[Any, Any]:
+    """A numpy view (no copy) of a numpy array or of a torch CPU tensor, detached from autograd.
+
+    bfloat16 has no numpy dtype, so it comes widened to float32 (a copy).
+    """
+    if not is_torch(x):
+        return x.astype(np.float32) if dtype_name(x) == "bfloat16" else np.asarray(x)
+    x = x.detach()
+    return (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
+
+
+def require_same_kind(owner: str, **arrays: Array) -> str:
+    """The one device on which all the arrays live, else an error naming the first that lives elsewhere.
+
+    numpy beside torch is a TypeError, tensors on two devices a ValueError.
+    """
+    first, *rest = arrays.items()
+    device = device_of(first[1])
+    for name, x in rest:
+        if device_of(x) != device:
+            kind = TypeError if "numpy" in (device, device_of(x)) else ValueError
+            raise kind(f"{owner}: {name} is {describe(device_of(x))}, expected {describe(device)} like {first[0]}")
+    return device

@@ -1,0 +1,411 @@
+"""What a kernel is to numpy and to torch: the only user of torch.library.
+
+A record declares a kernel once, its name, inputs and derivatives; the numpy call, the torch operator with its schema and
+fake, and the autograd functions derive from it. In torch a forward kernel is an operator of its own and differentiation is
+an ``autograd.Function`` around it: the form that works under ``torch.func``, double backward and ``torch.compile`` at the
+lowest cost per call. Gradients exist to second order; a third derivative raises, and so does forward mode.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from peaccel import _core
+from peaccel.ops._array import Array, as_numpy, is_torch
+
+__all__ = ["Op", "PairOp", "enable_torch"]
+
+_records: list[Op | PairOp] = []
+
+
+def _buffer(x: Array) -> np.ndarray[Any, Any]:
+    """x as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; copied only if it is not."""
+    x = as_numpy(x)
+    if x.ndim == 2 and x.shape[1] > 1 and x.strides[1] not in (0, x.itemsize):
+        x = np.ascontiguousarray(x)
+    if not (x.flags.aligned and x.dtype.isnative):
+        x = x.astype(x.dtype.newbyteorder("="))
+    return x
+
+
+@dataclass(frozen=True)
+class Op:
+    """A function of an order (no gradient) and x, element by element.
+
+    Parameters
+    ----------
+    name
+        Of the kernel and of the torch operator.
+    derivative
+        ``derivative(order, x)``: the derivative in x, itself made of ops; None where there is none.
+    """
+
+    name: str
+    derivative: Callable[[Array, Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        _records.append(self)
+
+    def __call__(self, order: Array, x: Array) -> Array:
+        """order float64, x float32 or float64, of one shape or broadcast against each other; same kind of arrays."""
+        return _torch().elementwise(self, order, x) if is_torch(x) else self.numpy(order, x)
+
+    def numpy(self, order: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The values for numpy arrays."""
+        if order.size != 1:
+            order, x = np.broadcast_arrays(order, x)
+        x = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
+        out = np.empty_like(x)
+        _core.elementwise(self.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), x, out)
+        return out
+
+
+@dataclass(frozen=True)
+class PairOp:
+    """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
+
+    Parameters
+    ----------
+    name
+        Of the kernel and of the torch operator.
+    extra, shared
+        What the extra input and the shared row are called.
+    formula
+        The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
+        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it.
+    packs
+        Whether the kernel searches a packed gallery.
+    """
+
+    name: str
+    extra: str
+    shared: str
+    formula: Callable[..., Array]
+    packs: bool = False
+
+    def __post_init__(self) -> None:
+        _records.append(self)
+
+    def scores(self, inputs: Sequence[Array], candidates: Array | None = None, *, pairwise: bool = False) -> Array:
+        """Scores of pairs; differentiable in torch.
+
+        Parameters
+        ----------
+        inputs
+            mu1 [Q, D], extra1 [Q], [Q, 1] or [Q, D], mu2 [G, D], extra2 likewise, shared [S] with S in 0, 1, D: one kind,
+            dtype (float32 or float64) and device.
+        candidates
+            int64 [Q, K] rows of the gallery, -1 = none; else all pairs with ``pairwise``, else rows i with i.
+
+        Returns
+        -------
+        [Q, K], [Q, G] or [Q].
+        """
+        if is_torch(inputs[0]):
+            return _torch().scores(self, inputs, candidates, pairwise)
+        return self.numpy_scores(inputs, candidates, pairwise)
+
+    def numpy_scores(
+        self, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
+    ) -> np.ndarray[Any, Any]:
+        """`scores` for numpy arrays (torch CPU tensors are read in place)."""
+        arrays = self._buffers(inputs)
+        shape: tuple[int, ...] = (len(arrays[0]), len(arrays[2])) if pairwise else (len(arrays[0]),)
+        if candidates is not None:
+            candidates = _buffer(candidates)
+            shape = candidates.shape
+        out = np.empty(shape, arrays[0].dtype)
+        _core.score(self.name, arrays, candidates, out)
+        return out
+
+    def numpy_backward(
+        self, weights: Array, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
+    ) -> list[np.ndarray[Any, Any]]:
+        """The gradients of sum(weights * scores) with respect to the five inputs, in their shapes."""
+        arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
+        out = [np.zeros(x.shape, x.dtype) for x in arrays]
+        weights = np.ascontiguousarray(as_numpy(weights))
+        _core.score_backward(self.name, arrays, None if candidates is None else _buffer(candidates), weights, out)
+        return [*out[:4], out[4].reshape(-1)]
+
+    def numpy_search(
+        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Scores and ids [Q, k] of the exact best k; rows beyond the gallery's get -inf and -1."""
+        arrays = self._buffers(inputs)
+        scores = np.empty((len(arrays[0]), k), arrays[0].dtype)
+        ids = np.empty(scores.shape, np.int64)
+        _core.search(self.name, arrays, packed, scores, ids)
+        return scores, ids
+
+    @staticmethod
+    def pack(mu: Array) -> list[np.ndarray[Any, Any]]:
+        """The gallery's means as the kernels that pack want them: panels and squared norms."""
+        mu = _buffer(mu)
+        panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
+        norms = np.empty(len(mu), mu.dtype)
+        _core.pack(mu, panels, norms)
+        return [panels, norms]
+
+    @staticmethod
+    def _buffers(inputs: Sequence[Array]) -> list[np.ndarray[Any, Any]]:
+        *rows, shared = (_buffer(x) for x in inputs)
+        return [*rows, np.ascontiguousarray(shared).reshape(1, -1)]
+
+
+def enable_torch() -> None:
+    """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one."""
+    _torch()
+
+
+@cache
+def _torch() -> SimpleNamespace:
+    """The torch side of all records; made once, when first needed."""
+    import torch  # noqa: PLC0415  (import peaccel must not import torch)
+
+    return _Torch(torch).namespace()
+
+
+class _Torch:
+    """Registers operators and makes their autograd functions."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self.torch: Any = torch
+        self.library = torch.library.Library("peaccel", "DEF")
+        self.functions: dict[str, Any] = {}
+        for record in _records:
+            make = self._register_elementwise if isinstance(record, Op) else self._register_pair
+            self.functions[record.name] = make(record)  # type: ignore[operator]
+
+    def namespace(self) -> SimpleNamespace:
+        return SimpleNamespace(elementwise=self.elementwise, scores=self.scores)
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def elementwise(self, op: Op, order: Any, x: Any) -> Any:
+        if getattr(order, "requires_grad", False):
+            raise ValueError(f"{op.name}: the order must not require grad: derivatives exist in x only")
+        order = self.torch.as_tensor(order, dtype=self.torch.float64, device=x.device)
+        return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), order, x)
+
+    def scores(self, op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
+        operator = getattr(self.torch.ops.peaccel, op.name)
+        return self._call(self.functions[op.name], operator, *inputs, candidates, pairwise)
+
+    def _call(self, function: Any, operator: Any, *args: Any) -> Any:
+        """The autograd function where something may differentiate or batch, else the operator alone: half the overhead."""
+        return (function.apply if self._transforms(args) else operator)(*args)
+
+    def _transforms(self, args: Sequence[Any]) -> bool:
+        torch = self.torch
+        if torch.compiler.is_compiling():
+            return True
+        if torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args):
+            return True
+        try:  # private names: without them, the function's cost is paid always
+            forward_mode = torch.autograd.forward_ad._current_level >= 0
+            return forward_mode or torch._C._functorch.peek_interpreter_stack() is not None
+        except AttributeError:
+            return True
+
+    # -- registration --------------------------------------------------------------------------------------------------
+
+    def _define(self, name: str, arguments: str, returns: str, cpu: Callable[..., Any], fake: Callable[..., Any]) -> None:
+        self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
+        self.library.impl(name, cpu, "CPU")
+        self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)
+
+    def _register_elementwise(self, op: Op) -> Any:
+        torch = self.torch
+
+        def cpu(order: Any, x: Any) -> Any:
+            return torch.from_numpy(op.numpy(as_numpy(order), as_numpy(x)))
+
+        def fake(order: Any, x: Any) -> Any:
+            return x.new_empty(torch.broadcast_shapes(order.shape, x.shape))
+
+        self._define(op.name, "Tensor order, Tensor x", "Tensor", cpu, fake)
+        operator = getattr(torch.ops.peaccel, op.name)
+
+        class Elementwise(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(order: Any, x: Any) -> Any:
+                return operator(order, x)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                ctx.save_for_backward(*inputs)
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                order, x = ctx.saved_tensors
+                if op.derivative is None:
+                    raise RuntimeError(f"peaccel::{op.name} has no further derivative")
+                return None, (grad * op.derivative(order, x)).sum_to_size(x.shape)
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, order: Any, x: Any) -> Any:
+                # Elementwise: aligned to one batch dimension in front, everything broadcasts.
+                rank = max(t.ndim - (d is not None) for t, d in zip((order, x), in_dims, strict=True))
+                return Elementwise.apply(*map(_batch_first, (order, x), in_dims, (rank, rank))), 0
+
+        return Elementwise
+
+    def _register_pair(self, op: PairOp) -> Any:
+        torch = self.torch
+        arguments = (
+            f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}, "
+            "Tensor? candidates, bool pairwise"
+        )
+
+        def cpu(*args: Any) -> Any:
+            return torch.from_numpy(op.numpy_scores(args[:5], args[5], args[6]))
+
+        def fake(*args: Any) -> Any:
+            mu1, _, mu2, _, _, candidates, pairwise = args
+            if candidates is not None:
+                return mu1.new_empty(candidates.shape)
+            return mu1.new_empty((mu1.shape[0], mu2.shape[0]) if pairwise else (mu1.shape[0],))
+
+        def cpu_backward(weights: Any, *args: Any) -> Any:
+            return tuple(map(torch.from_numpy, op.numpy_backward(weights, args[:5], args[5], args[6])))
+
+        def fake_backward(weights: Any, *args: Any) -> Any:
+            return tuple(x.new_empty(x.shape) for x in args[:5])
+
+        self._define(op.name, arguments, "Tensor", cpu, fake)
+        returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", returns, cpu_backward, fake_backward)
+        forward_operator = getattr(torch.ops.peaccel, op.name)
+        backward_operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
+
+        class Last(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            """The first argument, as something that depends on all arguments and cannot be differentiated."""
+
+            @staticmethod
+            def forward(value: Any, *others: Any) -> Any:
+                return value.clone()
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                raise RuntimeError(f"peaccel::{op.name} can be differentiated twice, not three times")
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+                return args[0].clone(), in_dims[0]
+
+        class Backward(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(*args: Any) -> Any:
+                return backward_operator(*args)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                _save(ctx, inputs)
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                weights, *inputs, candidates = ctx.saved_tensors
+                given = (weights, *inputs, *grads)
+                values = _second_derivatives(op, [x.detach() for x in given], candidates, ctx.pairwise)
+                return *(Last.apply(value, *given) for value in values), None, None
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+                return _loop(Backward, info, in_dims, args), (0,) * 5
+
+        class Forward(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(*args: Any) -> Any:
+                return forward_operator(*args)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                _save(ctx, inputs)
+
+            @staticmethod
+            def backward(ctx: Any, weights: Any) -> Any:
+                *inputs, candidates = ctx.saved_tensors
+                return *Backward.apply(weights, *inputs, candidates, ctx.pairwise), None, None
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+                return _loop(Forward, info, in_dims, args)[0], 0
+
+        return Forward
+
+
+def _save(ctx: Any, inputs: Sequence[Any]) -> None:
+    *tensors, ctx.pairwise = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _batch_first(x: Any, dim: int | None, rank: int) -> Any:
+    """x with its batch dimension (if any) in front, then as many dimensions as ``rank``."""
+    if dim is None:
+        return x
+    x = x.movedim(dim, 0)
+    return x.reshape(x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:])
+
+
+def _loop(function: Any, info: Any, in_dims: Any, args: Any) -> list[Any]:
+    """The function over a batch, one member after the other, each output stacked in front."""
+    torch: Any = sys.modules["torch"]
+    calls = []
+    for i in range(info.batch_size):
+        member = (x if d is None else x.select(d, i) for x, d in zip(args, in_dims, strict=True))
+        out = function.apply(*member)
+        calls.append(out if isinstance(out, tuple) else (out,))
+    return [torch.stack(outs) for outs in zip(*calls, strict=True)]
+
+
+def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairwise: bool) -> list[Any]:
+    """The gradient of sum_i grads[i] * backward_i(weights, inputs) with respect to weights and inputs.
+
+    From the formula in plain torch, some queries at a time, since it holds all [Q, K, D] of them at once.
+    """
+    torch: Any = sys.modules["torch"]
+    weights, mu1, extra1, mu2, extra2, shared, *grads = given
+    per_query = mu2.numel() if pairwise else mu1.shape[-1] * (1 if candidates is None else candidates.shape[1])
+    step = max(1, 2**22 // max(1, per_query))
+    totals = [torch.zeros_like(x) for x in given[:6]]
+    for start in range(0, len(mu1), step):
+        rows = slice(start, start + step)
+        # Paired gallery rows go with their queries; otherwise all of them go with each.
+        paired = candidates is None and not pairwise
+        own = rows if paired else slice(None)
+        part = (weights[rows], mu1[rows], extra1[rows], mu2[own], extra2[own], shared)
+        some = None if candidates is None else candidates[rows]
+
+        def first(weights: Any, *inputs: Any, some: Any = some) -> Any:
+            return torch.func.vjp(lambda *x: _by_formula(op, x, some, pairwise), *inputs)[1](weights)
+
+        pull = torch.func.vjp(first, *part)[1]
+        changes = pull((grads[0][rows], grads[1][rows], grads[2][own], grads[3][own], grads[4]))
+        for total, change, where in zip(totals, changes, (rows, rows, rows, own, own, slice(None)), strict=True):
+            total[where] += change
+    return totals
+
+
+def _by_formula(op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
+    """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
+    mu1, extra1, mu2, extra2, shared = inputs
+    extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
+    if candidates is not None:
+        rows = candidates.clamp(min=0)
+        scores = op.formula(mu1[:, None], extra1[:, None], mu2[rows], extra2[rows], shared)
+        return scores * (candidates >= 0)
+    if pairwise:
+        mu1, extra1 = mu1[:, None], extra1[:, None]
+    return op.formula(mu1, extra1, mu2, extra2, shared)

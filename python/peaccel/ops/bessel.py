@@ -1,0 +1,24 @@
+"""The Bessel family: modified Bessel functions of the first kind in log space, their ratio, and the vMF normaliser.
+
+Gradients are in x; those of `log_ive` and `iv_ratio` are kernels, as are theirs, so that no order of differentiation
+subtracts nearly equal numbers.
+"""
+
+from __future__ import annotations
+
+from peaccel.ops._op import Op
+
+__all__ = ["OPS", "iv_ratio", "log_ive", "vmf_log_norm"]
+
+_log_ive_dxx = Op("log_ive_dxx")
+_log_ive_dx = Op("log_ive_dx", derivative=_log_ive_dxx)
+log_ive = Op("log_ive", derivative=_log_ive_dx)
+
+_iv_ratio_dxx = Op("iv_ratio_dxx")
+_iv_ratio_dx = Op("iv_ratio_dx", derivative=_iv_ratio_dxx)
+iv_ratio = Op("iv_ratio", derivative=_iv_ratio_dx)
+
+# d/dk log C_D(k) = -A_D(k), the ratio of order D/2.
+vmf_log_norm = Op("vmf_log_norm", derivative=lambda dim, kappa: -iv_ratio(dim / 2, kappa))
+
+OPS = (log_ive, _log_ive_dx, _log_ive_dxx, iv_ratio, _iv_ratio_dx, _iv_ratio_dxx, vmf_log_norm)

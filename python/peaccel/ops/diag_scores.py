@@ -1,0 +1,30 @@
+"""Scores of normals with a variance per dimension; an isotropic side is a row that repeats its one variance.
+
+The formulas below are the definitions, in plain torch; the kernels are in `rust/kernels/diag_scores.rs`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from peaccel.ops._array import Array
+from peaccel.ops._op import PairOp
+
+__all__ = ["OPS", "llr_diagonal", "mls_diagonal"]
+
+
+def _mls_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+    s = var1 + var2
+    return -0.5 * ((mu1 - mu2) ** 2 / s + s.log() + math.log(2 * math.pi)).sum(-1)
+
+
+def _llr_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
+    a, b, det = prior_var + var1, prior_var + var2, prior_var * (var1 + var2) + var1 * var2
+    spread = mu1**2 * var1 / a + mu2**2 * var2 / b - (mu1 - mu2) ** 2
+    return 0.5 * (prior_var * spread / det + (a * b / det).log()).sum(-1)
+
+
+mls_diagonal = PairOp("mls_diagonal", "var", "none", _mls_diagonal)
+llr_diagonal = PairOp("llr_diagonal", "var", "prior_var", _llr_diagonal)
+
+OPS = (mls_diagonal, llr_diagonal)

@@ -1,0 +1,166 @@
+"""A report as one HTML file that needs nothing beside it: tables, and matplotlib pictures embedded as base64."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
+
+RIGHT, WRONG = "#1b7f4b", "#c0392b"
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ color: #222; background: #fff; }}
+h2 {{ margin-top: 2.5rem; }}
+img {{ max-width: 100%; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: .25rem .8rem; text-align: right; }}
+th {{ border-bottom: 2px solid #222; }}
+td.text, th.text {{ text-align: left; }}
+tr.group td {{ border-top: 1px solid #bbb; }}
+</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a paragraph of plain text, and a picture or ready HTML."""
+
+    heading: str
+    text: str
+    content: Figure | str
+
+
+def write(path: Path, title: str, sections: Sequence[Section]) -> None:
+    """Write the report.
+
+    Parameters
+    ----------
+    path
+        The HTML file; its folder must exist.
+    title
+        Plain text.
+    sections
+        In order.
+    """
+    body = "\n".join(f"<h2>{escape(s.heading)}</h2>\n<p>{escape(s.text)}</p>\n{_content(s)}" for s in sections)
+    path.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
+    """Lay out an HTML table.
+
+    Parameters
+    ----------
+    header, rows
+        Plain text, equally long.
+    text_columns
+        How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
+    """
+    return f"<table>{_row(header, 'th', text_columns)}{''.join(_row(row, 'td', text_columns) for row in rows)}</table>"
+
+
+def image_grid(images: NDArray[Any], captions: Sequence[str], columns: int = 6) -> Figure:
+    """Show images [N, H, W], ink in [0, 1], with a caption each."""
+    count = -(-len(images) // columns)
+    figure = Figure(figsize=(10, 0.75 * count), layout="constrained")
+    for axes, image, caption in zip(
+        figure.subplots(count, columns, squeeze=False).flat, images, captions, strict=False
+    ):
+        _show(axes, image)
+        axes.set_title(caption, fontsize=7, pad=2)
+    for axes in figure.axes:
+        axes.set_axis_off()
+    return figure
+
+
+def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], names: tuple[str, str]) -> Figure:
+    """Show what each query found under two scores.
+
+    Parameters
+    ----------
+    queries
+        [N, H, W], ink in [0, 1].
+    found
+        [N, 2, K, H, W], before and after, best first.
+    right
+        [N, 2, K] bool.
+    names
+        Of the two scores.
+    """
+    n, _, k = right.shape
+    figure = Figure(figsize=(11, 0.55 * n + 0.3), layout="constrained")
+    left, *sides = figure.subfigures(1, 3, width_ratios=[1, k, k], squeeze=False)[0]
+    for axes, query in zip(_grid(left, n, 1, "query"), queries, strict=True):
+        _show(axes, query)
+    for side, name in enumerate(names):
+        panel = _grid(sides[side], n, k, f"{name}, best first")
+        cells = zip(found[:, side].reshape(-1, *queries.shape[1:]), right[:, side].flat, strict=True)
+        for axes, (image, hit) in zip(panel, cells, strict=True):
+            _show(axes, image, frame=RIGHT if hit else WRONG)
+    return figure
+
+
+def curves(x: Sequence[float], lines: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> Figure:
+    """Draw named lines over one axis."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for (name, y), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
+        axes.plot(x, y, style, label=name, linewidth=2)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def scatter(groups: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], x_label: str, y_label: str) -> Figure:
+    """Draw one panel of points (x, y) for each named group, on shared axes."""
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    panels = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (name, (x, y)) in zip(panels, groups.items(), strict=True):
+        axes.plot(x, y, ".", markersize=3, alpha=0.5)
+        axes.set(title=name, xlabel=x_label)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(y_label)
+    return figure
+
+
+def _grid(figure: SubFigure, rows: int, columns: int, title: str) -> list[Axes]:
+    figure.suptitle(title, fontsize=9)
+    return list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _show(axes: Axes, image: NDArray[Any], frame: str | None = None) -> None:
+    axes.imshow(1 - image, cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(edgecolor=frame or "#bbb", linewidth=2.5 if frame else 1)
+
+
+def _content(section: Section) -> str:
+    if isinstance(section.content, str):
+        return section.content
+    buffer = BytesIO()
+    section.content.savefig(buffer, format="png", dpi=120)
+    return f'<img alt="{escape(section.heading)}" src="data:image/png;base64,{b64encode(buffer.getvalue()).decode()}">'
+
+
+def _row(cells: Sequence[str], tag: str, text_columns: int) -> str:
+    group = ' class="group"' if cells[0] else ""
+    kinds = [' class="text"' if column < text_columns else "" for column in range(len(cells))]
+    inner = "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+    return f"<tr{group}>{inner}</tr>\n"

@@ -1,0 +1,19 @@
+//! The one error type: every variant is a line that names the argument, what was expected and what was got.
+
+/// What can go wrong before any work is done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A value, shape or range that is not allowed.
+    #[error("{0}")]
+    Value(String),
+    /// The caller's interrupt (Ctrl-C) arrived while the work ran.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// "`op`: `argument` `what`".
+    pub fn value(op: &str, argument: &str, what: impl std::fmt::Display) -> Self {
+        Error::Value(format!("{op}: {argument} {what}"))
+    }
+}

@@ -1,0 +1,20 @@
+//! The compute core of peaccel. Map of the crate, each line using only what stands above it:
+//!
+//! - [`error`]: one enum
+//! - [`view`]: the only array type · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
+//! - [`special`]: scalar functions on lanes, with their error bounds
+//! - [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
+//! - [`kernels`]: the families of quantities
+//! - `python`: the only module that knows Python (feature `python`)
+
+pub mod error;
+pub mod simd;
+pub mod kernels;
+pub mod panels;
+pub mod parallel;
+pub mod shapes;
+pub mod special;
+pub mod topk;
+pub mod view;
+#[cfg(feature = "python")]
+mod python;

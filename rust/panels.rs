@@ -1,0 +1,100 @@
+//! Register-tiled inner products: the gallery in panels of `T::LANES` rows, one row per lane, so that no sum crosses lanes.
+//!
+//! A panel holds its rows element by element: `[d][lane]`. A tile of queries times panels lives in registers while `d` runs
+//! once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
+//! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order.
+
+use crate::simd::{Float, Lanes, Simd, V};
+use crate::view::View;
+use std::ops::Range;
+
+/// Panels are made in pairs, since the widest tile takes two.
+pub fn padded<T: Float>(rows: usize) -> usize {
+    rows.div_ceil(2 * T::LANES) * 2 * T::LANES
+}
+
+/// Packs the rows `range` of a view as panels, `padded(range.len()) * D` elements, the rest filled up with zeros.
+pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, panels: &mut [T]) {
+    let dim = view.stored();
+    for (panel, first) in panels.chunks_mut((T::LANES * dim).max(1)).zip((range.start..).step_by(T::LANES)) {
+        panel.fill(T::default());
+        for (lane, i) in (first..range.end.min(first + T::LANES)).enumerate() {
+            for (place, &x) in panel[lane..].iter_mut().step_by(T::LANES).zip(view.row(i)) {
+                *place = x;
+            }
+        }
+    }
+}
+
+/// Queries in tiles as wide as the level takes, element by element: `[tile][d][query]`, filled up with zeros.
+pub struct QueryTiles<T> {
+    data: Vec<T>,
+    queries: usize,
+    dim: usize,
+}
+
+impl<T: Float> QueryTiles<T> {
+    /// Packs the rows `range` of a view.
+    pub fn new<S: Simd>(view: &View<T>, range: Range<usize>) -> Self {
+        let (width, dim, queries) = (S::TILE.1, view.stored(), range.len());
+        let mut data = vec![T::default(); queries.div_ceil(width) * width * dim];
+        for (k, i) in range.enumerate() {
+            for (d, &x) in view.row(i).iter().enumerate() {
+                data[(k / width * dim + d) * width + k % width] = x;
+            }
+        }
+        QueryTiles { data, queries, dim }
+    }
+}
+
+/// What becomes of the inner products of one query with the rows of one panel.
+pub trait Epilogue<S: Simd, T: Float> {
+    /// `query` counts from the first packed query, `panel` from the first panel.
+    fn visit(&mut self, query: usize, panel: usize, dots: V<S, T>);
+}
+
+/// Visits the inner products of all packed queries with all panels.
+#[inline(always)]
+pub fn products<S: Simd, T: Float>(queries: &QueryTiles<T>, panels: &[T], epilogue: &mut impl Epilogue<S, T>) {
+    match S::TILE {
+        (2, 12) => tiles::<S, T, 2, 12>(queries, panels, epilogue),
+        (1, 6) => tiles::<S, T, 1, 6>(queries, panels, epilogue),
+        _ => tiles::<S, T, 1, 2>(queries, panels, epilogue),
+    }
+}
+
+#[inline(always)]
+fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
+    queries: &QueryTiles<T>,
+    panels: &[T],
+    epilogue: &mut impl Epilogue<S, T>,
+) {
+    let dim = queries.dim;
+    for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
+        for (g, group) in panels.chunks_exact(dim * T::LANES * P).enumerate() {
+            let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+            let mut rows = [&group[..0]; P];
+            for p in 0..P {
+                rows[p] = &group[p * dim * T::LANES..(p + 1) * dim * T::LANES];
+            }
+            for d in 0..dim {
+                let mut x = [V::<S, T>::splat(T::default()); P];
+                for p in 0..P {
+                    x[p] = V::<S, T>::load(&rows[p][d * T::LANES..(d + 1) * T::LANES]);
+                }
+                let y = &tile[d * Q..(d + 1) * Q];
+                for q in 0..Q {
+                    let y = V::<S, T>::splat(y[q]);
+                    for p in 0..P {
+                        sums[q][p] = y.mul_add(x[p], sums[q][p]);
+                    }
+                }
+            }
+            for q in 0..Q.min(queries.queries - t * Q) {
+                for p in 0..P {
+                    epilogue.visit(t * Q + q, g * P + p, sums[q][p]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Threads: the only user of rayon.
+//!
+//! Work comes as independent parts, so its result does not depend on how many threads there are. The caller waits outside the
+//! pool in slices of 50 ms and asks whether it was interrupted; workers look at a flag between parts. The pool belongs to the
+//! process that made it: after a fork the child makes its own and forgets the old one, whose threads do not exist there.
+
+use crate::error::Error;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+const SLICE: Duration = Duration::from_millis(50);
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+struct Pool {
+    process: u32,
+    threads: usize,
+    pool: ThreadPool,
+}
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The number of threads in use: what was set, else `PEACCEL_NUM_THREADS`, else what the machine offers this process.
+pub fn num_threads() -> usize {
+    match THREADS.load(Ordering::Relaxed) {
+        0 => {
+            let wanted = std::env::var("PEACCEL_NUM_THREADS").ok().and_then(|n| n.parse().ok()).filter(|&n| n > 0);
+            let n = wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+            THREADS.store(n, Ordering::Relaxed);
+            n
+        }
+        n => n,
+    }
+}
+
+/// Sets the number of threads for all later calls, at least 1.
+pub fn set_num_threads(n: usize) {
+    THREADS.store(n.max(1), Ordering::Relaxed);
+}
+
+/// A pool of this process with at least `threads` threads. Pools are never dropped: one that is too small may still be in use
+/// elsewhere, and one inherited by a fork has no threads to join.
+fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
+    let process = std::process::id();
+    let current = POOL.load(Ordering::Acquire);
+    // SAFETY: a stored pointer comes from `Box::into_raw` below and is never freed.
+    if let Some(found) = unsafe { current.as_ref() } {
+        if found.process == process && found.threads >= threads {
+            return Ok(&found.pool);
+        }
+    }
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(|i| format!("peaccel-{i}"))
+        .build()
+        .map_err(|e| Error::Value(format!("set_num_threads: cannot start {threads} threads: {e}")))?;
+    let fresh = Box::into_raw(Box::new(Pool { process, threads, pool }));
+    POOL.store(fresh, Ordering::Release);
+    // SAFETY: just made, never freed.
+    Ok(unsafe { &(*fresh).pool })
+}
+
+/// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. If `interrupted` says so, no
+/// further part is started and the call returns [`Error::Interrupted`].
+pub fn for_each<P: Send>(
+    parts: Vec<P>,
+    interrupted: &dyn Fn() -> bool,
+    work: impl Fn(P) + Sync,
+) -> Result<(), Error> {
+    let threads = num_threads().min(parts.len());
+    if threads <= 1 {
+        let mut asked = Instant::now();
+        for part in parts {
+            if asked.elapsed() > SLICE {
+                if interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                asked = Instant::now();
+            }
+            work(part);
+        }
+        return Ok(());
+    }
+    let pool = pool(threads)?;
+    let stop = AtomicBool::new(false);
+    let queue = Mutex::new(parts.into_iter());
+    let (done, finished) = channel();
+    let worker = || {
+        while !stop.load(Ordering::Relaxed) {
+            let part = queue.lock().map_or(None, |mut q| q.next());
+            match part {
+                Some(part) => work(part),
+                None => break,
+            }
+        }
+    };
+    for _ in 0..threads {
+        let done = done.clone();
+        let job: Box<dyn FnOnce() + Send> = Box::new(|| {
+            let outcome = catch_unwind(AssertUnwindSafe(worker));
+            if outcome.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            // Moving the sender in here makes it outlive the borrow of everything else.
+            let done = done;
+            let _ = done.send(outcome);
+        });
+        // SAFETY: this function does not return before every job has sent its outcome, the last thing that it does, so what
+        // the job borrows outlives it.
+        let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send + 'static>>(job) };
+        pool.spawn(job);
+    }
+    let mut panic = None;
+    let mut running = threads;
+    while running > 0 {
+        match finished.recv_timeout(SLICE) {
+            Ok(outcome) => {
+                running -= 1;
+                panic = outcome.err().or(panic);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if !stop.load(Ordering::Relaxed) && interrupted() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => unreachable!("the caller holds a sender"),
+        }
+    }
+    match panic {
+        Some(panic) => resume_unwind(panic),
+        None if stop.into_inner() => Err(Error::Interrupted),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_run_once_and_an_interrupt_ends_the_rest() {
+        set_num_threads(3);
+        let mut out = vec![0u32; 1000];
+        let parts: Vec<_> = out.iter_mut().collect();
+        for_each(parts, &|| false, |x| *x += 1).expect("not interrupted");
+        assert!(out.iter().all(|&x| x == 1));
+
+        let count = AtomicUsize::new(0);
+        let slow = |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(for_each(vec![(); 1000], &|| true, slow), Err(Error::Interrupted));
+        assert!(count.into_inner() < 200);
+    }
+
+    #[test]
+    fn a_panic_in_a_worker_reaches_the_caller() {
+        set_num_threads(3);
+        let outcome = catch_unwind(|| for_each((0..10).collect(), &|| false, |i| assert!(i != 5, "five")));
+        assert!(outcome.is_err());
+    }
+}

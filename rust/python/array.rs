@@ -1,0 +1,130 @@
+//! Memory: Python buffers as views. The only place that turns foreign memory into Rust slices.
+//!
+//! Arrays come through the buffer protocol (numpy arrays, and torch CPU tensors as the numpy arrays that share their memory),
+//! so the element type, shape and strides are the exporter's own word, and the exporter stays alive and fixed in size while
+//! the buffer is held. That nobody writes to an input while a kernel reads it without the GIL is the caller's part, as it is
+//! in numpy.
+
+use crate::error::Error;
+use crate::view::View;
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::prelude::*;
+
+/// Element types that kernels compute in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// float32
+    F32,
+    /// float64
+    F64,
+}
+
+/// A held buffer.
+pub struct Array(PyUntypedBuffer);
+
+impl<'py> FromPyObject<'_, 'py> for Array {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        PyUntypedBuffer::get(&object).map(Array)
+    }
+}
+
+/// A number that buffers hold.
+pub trait Element: Copy {
+    /// Whether a buffer's element is this type.
+    fn is(kind: ElementType) -> bool;
+}
+impl Element for f32 {
+    fn is(kind: ElementType) -> bool {
+        kind == ElementType::Float { bytes: 4 }
+    }
+}
+impl Element for f64 {
+    fn is(kind: ElementType) -> bool {
+        kind == ElementType::Float { bytes: 8 }
+    }
+}
+impl Element for i64 {
+    fn is(kind: ElementType) -> bool {
+        kind == ElementType::SignedInteger { bytes: 8 }
+    }
+}
+
+impl Array {
+    /// The array's own shape.
+    pub fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+
+    fn element(&self) -> ElementType {
+        ElementType::from_format(self.0.format())
+    }
+
+    /// float32 or float64, else an error.
+    pub fn kind(&self) -> Result<Kind, Error> {
+        match self.element() {
+            ElementType::Float { bytes: 4 } => Ok(Kind::F32),
+            ElementType::Float { bytes: 8 } => Ok(Kind::F64),
+            _ => Err(self.unexpected("float32 or float64")),
+        }
+    }
+
+    fn unexpected(&self, expected: &str) -> Error {
+        Error::Value(format!("expected {expected}, got a buffer of format {:?}", self.0.format()))
+    }
+
+    fn check<T: Element>(&self) -> Result<(), Error> {
+        let aligned = self.0.buf_ptr().cast::<T>().is_aligned();
+        if T::is(self.element()) && self.0.item_size() == size_of::<T>() && aligned {
+            Ok(())
+        } else {
+            Err(self.unexpected(&format!("aligned {}", std::any::type_name::<T>())))
+        }
+    }
+
+    /// A matrix [N, D], or a vector [N] as [N, 1]. Within a row, elements must be adjacent; a row that repeats one element
+    /// (stride 0, as from broadcasting) becomes a constant row.
+    pub fn view<T: Element>(&self) -> Result<View<'_, T>, Error> {
+        self.check::<T>()?;
+        let size = size_of::<T>() as isize;
+        let (rows, cols, by_row, by_col) = match (self.0.shape(), self.0.strides()) {
+            ([n], [s]) => (*n, 1, *s, size),
+            ([n, d], [s, t]) => (*n, *d, *s, *t),
+            (shape, _) => return Err(Error::Value(format!("expected 1 or 2 dimensions, got shape {shape:?}"))),
+        };
+        let stored = match (cols, by_col) {
+            (0 | 1, _) => cols,
+            (_, 0) => 1,
+            (_, t) if t == size => cols,
+            _ => return Err(Error::Value("expected rows of adjacent elements".into())),
+        };
+        if rows > 1 && by_row % size != 0 {
+            return Err(Error::Value("expected rows that start at whole elements".into()));
+        }
+        // SAFETY: the exporter vouches for shape and strides; the element type and alignment were checked; a View is only
+        // read. Rows of stride `by_row` hold `stored` adjacent elements each.
+        Ok(unsafe { View::from_raw(self.0.buf_ptr().cast::<T>(), rows, stored, by_row / size) })
+    }
+
+    /// A contiguous writable array that only the caller of this function writes to: outputs are made fresh for each call.
+    #[allow(clippy::mut_from_ref)]
+    pub fn output<T: Element>(&self) -> Result<&mut [T], Error> {
+        self.check::<T>()?;
+        if self.0.readonly() || !self.0.is_c_contiguous() {
+            return Err(Error::Value("expected a writable contiguous output".into()));
+        }
+        // SAFETY: the buffer is writable, contiguous, aligned and holds `item_count` elements; the Python layer allocates each
+        // output for one call and hands it to nobody else.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<T>(), self.0.item_count()) })
+    }
+
+    /// A contiguous array as a slice.
+    pub fn slice<T: Element>(&self) -> Result<&[T], Error> {
+        self.check::<T>()?;
+        if !self.0.is_c_contiguous() {
+            return Err(Error::Value("expected a contiguous array".into()));
+        }
+        // SAFETY: the buffer is contiguous, aligned and holds `item_count` elements.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<T>(), self.0.item_count()) })
+    }
+}

@@ -1,0 +1,467 @@
+//! Drivers: one pair function becomes paired, pairwise, candidates and top-k scores, and their gradients.
+//!
+//! A pair's score is computed by the same lane operations whichever driver asks, in whatever block, so it has the same bits
+//! from every verb. Gradients are sums over pairs in a fixed order, so they do not depend on the number of threads either.
+
+use crate::error::Error;
+use crate::parallel;
+use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::topk::TopK;
+use crate::view::View;
+use std::sync::Mutex;
+
+/// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
+pub const BLOCK: usize = 64;
+
+/// The inputs of a pair score: one row of each matrix per item, and one row that all pairs share.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a, T> {
+    /// Queries: means or directions [Q, D].
+    pub mu1: View<'a, T>,
+    /// Queries: variance, concentration, weight ... [Q, 1] or [Q, D].
+    pub extra1: View<'a, T>,
+    /// Gallery: means or directions [G, D].
+    pub mu2: View<'a, T>,
+    /// Gallery: variance, concentration, weight ... [G, 1] or [G, D].
+    pub extra2: View<'a, T>,
+    /// What all pairs share, such as a prior variance: [1, 1] or [1, D]; [1, 0] where a score has none.
+    pub shared: View<'a, T>,
+}
+
+impl<T> Inputs<'_, T> {
+    fn dim(&self) -> usize {
+        self.mu1.stored()
+    }
+}
+
+/// Which row belongs to each pair of a block.
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    /// The same row for all.
+    Same(usize),
+    /// Consecutive rows from this one on.
+    From(usize),
+    /// The listed rows.
+    List(&'a [usize]),
+}
+
+impl Rows<'_> {
+    /// The row of pair `k`.
+    #[inline(always)]
+    pub fn at(&self, k: usize) -> usize {
+        match self {
+            Rows::Same(i) => *i,
+            Rows::From(i) => i + k,
+            Rows::List(rows) => rows[k],
+        }
+    }
+}
+
+/// One of the two sides of a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// The first argument.
+    Query,
+    /// The second argument.
+    Gallery,
+}
+
+/// Where the gradient of one item is added up.
+pub struct Gradient<'a, T> {
+    /// With respect to its row of mu [D].
+    pub mu: &'a mut [T],
+    /// With respect to its row of the extra input [1] or [D].
+    pub extra: &'a mut [T],
+    /// With respect to the shared row; empty where it is not wanted.
+    pub shared: &'a mut [T],
+}
+
+/// A score of pairs: a family's pair function. Its methods on lanes must be `#[inline(always)]`.
+pub trait PairScore<T: Float>: Sync {
+    /// The arrays that it reads.
+    fn inputs(&self) -> &Inputs<'_, T>;
+
+    /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
+    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
+
+    /// Adds `weights[k]` times the gradient of the score of the pair (`q.at(k)`, `g.at(k)`), for all k in order, to the
+    /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
+    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
+
+    /// Exact top-k of all queries over the whole gallery into rows of `scores` and `ids`; overridden where a family has a
+    /// faster way to the same result.
+    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error>
+    where
+        Self: Sized,
+    {
+        search(self, k, scores, ids, interrupted)
+    }
+}
+
+struct Score<'a, P, T> {
+    pair: &'a P,
+    q: Rows<'a>,
+    g: Rows<'a>,
+    out: &'a mut [T],
+}
+impl<T: Float, P: PairScore<T>> Kernel for Score<'_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.score::<S>(self.q, self.g, self.out);
+    }
+}
+
+/// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.
+pub fn segment(dim: usize) -> usize {
+    (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK
+}
+
+/// Scores of equal rows: `out[i]` is that of query `i` with gallery row `i`.
+pub fn paired<T: Float>(pair: &impl PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+    let parts = out.chunks_mut(16 * BLOCK).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+            let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
+            dispatch(Score { pair, q: rows, g: rows, out });
+        }
+    })
+}
+
+/// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`.
+pub fn pairwise<T: Float>(
+    pair: &impl PairScore<T>,
+    out: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let gallery = pair.inputs().mu2.rows();
+    if gallery == 0 {
+        return Ok(());
+    }
+    let segment = segment(pair.inputs().dim());
+    let mut parts = Vec::new();
+    for (i, row) in out.chunks_mut(gallery).enumerate() {
+        parts.extend(row.chunks_mut(segment).enumerate().map(|(s, out)| (s * segment, i, out)));
+    }
+    // All queries pass over one segment of the gallery before the next.
+    parts.sort_by_key(|part| (part.0, part.1));
+    parallel::for_each(parts, interrupted, |(first, i, out): (usize, usize, &mut [T])| {
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+            dispatch(Score { pair, q: Rows::Same(i), g: Rows::From(first + block * BLOCK), out });
+        }
+    })
+}
+
+/// The gallery rows of a row of candidates and where they stand in it; -1 stands for none.
+fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
+    candidates.iter().enumerate().filter(|(_, &id)| id >= 0).map(|(place, &id)| (id as usize, place)).unzip()
+}
+
+/// Refuses candidates outside -1 .. G-1.
+fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<(), Error> {
+    for i in 0..candidates.rows() {
+        if let Some(id) = candidates.row(i).iter().find(|&&id| id < -1 || id >= gallery as i64) {
+            let what = format!("of query {i} hold id {id}, expected -1 (none) or 0 .. {}", gallery as i64 - 1);
+            return Err(Error::value(op, "candidates", what));
+        }
+    }
+    Ok(())
+}
+
+/// Scores of listed pairs: `out[i * K + c]` is that of query `i` with gallery row `candidates[i, c]`, -infinity for id -1.
+pub fn candidates<T: Float>(
+    pair: &impl PairScore<T>,
+    op: &str,
+    candidates: View<i64>,
+    out: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
+    let width = candidates.stored();
+    if width == 0 {
+        return Ok(());
+    }
+    let parts = out.chunks_mut(width).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(i, out): (usize, &mut [T])| {
+        out.fill(T::from_f64(f64::NEG_INFINITY));
+        let (ids, places) = listed(candidates.row(i));
+        let mut scores = [T::default(); BLOCK];
+        for (ids, places) in ids.chunks(BLOCK).zip(places.chunks(BLOCK)) {
+            let scores = &mut scores[..ids.len()];
+            dispatch(Score { pair, q: Rows::Same(i), g: Rows::List(ids), out: &mut *scores });
+            for (&place, &score) in places.iter().zip(scores.iter()) {
+                out[place] = score;
+            }
+        }
+    })
+}
+
+/// The best `k` of each row of scores, as positions in the row; rows shorter than `k` are padded.
+pub fn select<T: Float>(all: View<T>, ids: View<i64>, k: usize, best_scores: &mut [T], best_ids: &mut [i64]) {
+    for (i, (scores_out, ids_out)) in best_scores.chunks_mut(k).zip(best_ids.chunks_mut(k)).enumerate() {
+        let mut top = TopK::new(k);
+        for (&score, &id) in all.row(i).iter().zip(ids.row(i)) {
+            if id >= 0 {
+                top.push(score, id);
+            }
+        }
+        top.write(scores_out, ids_out);
+    }
+}
+
+/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards. `scan(queries, rows, tops)`
+/// offers the rows of one shard to the heaps of one block of queries.
+pub fn search_by_shards<T: Float>(
+    queries: usize,
+    gallery: usize,
+    query_block: usize,
+    row_multiple: usize,
+    k: usize,
+    scores: &mut [T],
+    ids: &mut [i64],
+    interrupted: &dyn Fn() -> bool,
+    scan: impl Fn(std::ops::Range<usize>, std::ops::Range<usize>, &mut [TopK<T>]) + Sync,
+) -> Result<(), Error> {
+    let blocks = queries.div_ceil(query_block).max(1);
+    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 16k rows, so that merging is cheap.
+    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(16_384).max(1));
+    let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
+    let tops: Vec<Mutex<TopK<T>>> = (0..queries).map(|_| Mutex::new(TopK::new(k))).collect();
+    let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
+    parallel::for_each(parts, interrupted, |(block, shard): (usize, usize)| {
+        let range = block * query_block..((block + 1) * query_block).min(queries);
+        let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
+        let mut local: Vec<_> = range.clone().map(|_| TopK::new(k)).collect();
+        scan(range.clone(), rows, &mut local);
+        for (i, top) in range.zip(local) {
+            // The order of merging does not matter: the best k of a set are the same however it is cut.
+            if let Ok(mut all) = tops[i].lock() {
+                top.drain_into(&mut all);
+            }
+        }
+    })?;
+    for (i, top) in tops.into_iter().enumerate() {
+        if let Ok(top) = top.into_inner() {
+            top.write(&mut scores[i * k..(i + 1) * k], &mut ids[i * k..(i + 1) * k]);
+        }
+    }
+    Ok(())
+}
+
+/// Exact top-k by scoring every pair.
+pub fn search<T: Float>(
+    pair: &impl PairScore<T>,
+    k: usize,
+    scores: &mut [T],
+    ids: &mut [i64],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
+    let segment = segment(pair.inputs().dim());
+    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, |queries, rows, tops| {
+        let mut scores = [T::default(); BLOCK];
+        for first in rows.clone().step_by(segment) {
+            for (i, top) in queries.clone().zip(tops.iter_mut()) {
+                for start in (first..(first + segment).min(rows.end)).step_by(BLOCK) {
+                    let out = &mut scores[..BLOCK.min(rows.end - start)];
+                    dispatch(Score { pair, q: Rows::Same(i), g: Rows::From(start), out: &mut *out });
+                    offer(top, out, start);
+                }
+            }
+        }
+    })
+}
+
+/// Offers the scores of consecutive rows.
+fn offer<T: Float>(top: &mut TopK<T>, scores: &[T], first: usize) {
+    let threshold = top.threshold();
+    for (row, &score) in (first as i64..).zip(scores) {
+        // Written so that NaN is offered as well: it takes places that nothing better claims.
+        if !(score.to_f64() < threshold) {
+            top.push(score, row);
+        }
+    }
+}
+
+/// Which pairs a gradient runs over.
+#[derive(Clone, Copy)]
+pub enum Pairs<'a> {
+    /// (i, i).
+    Paired,
+    /// All (i, j).
+    Pairwise,
+    /// (i, candidates[i, c]).
+    Candidates(View<'a, i64>),
+}
+
+/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes; zeroed by the caller.
+pub struct Gradients<'a, T> {
+    /// Of `mu1` [Q, D] and `extra1`.
+    pub query: (&'a mut [T], &'a mut [T]),
+    /// Of `mu2` [G, D] and `extra2`.
+    pub gallery: (&'a mut [T], &'a mut [T]),
+    /// Of `shared`.
+    pub shared: &'a mut [T],
+}
+
+struct Backward<'a, 'b, P, T> {
+    pair: &'a P,
+    side: Side,
+    q: Rows<'a>,
+    g: Rows<'a>,
+    weights: &'a [T],
+    out: &'a mut Gradient<'b, T>,
+}
+impl<T: Float, P: PairScore<T>> Kernel for Backward<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
+    }
+}
+
+/// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their weights.
+fn add_gradient<T: Float>(
+    pair: &impl PairScore<T>,
+    side: Side,
+    row: usize,
+    others: Rows,
+    weights: &[T],
+    out: &mut Gradient<T>,
+) {
+    for (block, weights) in weights.chunks(BLOCK).enumerate() {
+        let others = match others {
+            Rows::Same(i) => Rows::Same(i),
+            Rows::From(i) => Rows::From(i + block * BLOCK),
+            Rows::List(rows) => Rows::List(&rows[block * BLOCK..block * BLOCK + weights.len()]),
+        };
+        let (q, g) = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
+        dispatch(Backward { pair, side, q, g, weights, out: &mut *out });
+    }
+}
+
+/// The listed pairs seen from the gallery: for row `j`, entries `starts[j] .. starts[j + 1]` of (queries, places).
+struct Inverse {
+    starts: Vec<usize>,
+    queries: Vec<usize>,
+    places: Vec<usize>,
+}
+
+impl Inverse {
+    fn new(candidates: &View<i64>, gallery: usize) -> Self {
+        let mut starts = vec![0; gallery + 1];
+        let rows = || (0..candidates.rows()).map(|i| (i, candidates.row(i)));
+        for (_, row) in rows() {
+            row.iter().filter(|&&id| id >= 0).for_each(|&id| starts[id as usize + 1] += 1);
+        }
+        for j in 0..gallery {
+            starts[j + 1] += starts[j];
+        }
+        let (mut next, total) = (starts.clone(), starts[gallery]);
+        let (mut queries, mut places) = (vec![0; total], vec![0; total]);
+        for (i, row) in rows() {
+            for (c, &id) in row.iter().enumerate().filter(|(_, &id)| id >= 0) {
+                let at = &mut next[id as usize];
+                (queries[*at], places[*at]) = (i, i * candidates.stored() + c);
+                *at += 1;
+            }
+        }
+        Inverse { starts, queries, places }
+    }
+}
+
+/// Items whose shared gradients are added up together: fixed, so that the order of summation is.
+const SHARED_BLOCK: usize = 64;
+
+/// Gradients of sum(weights * scores) with respect to all inputs. `weights` has the shape of the scores.
+pub fn backward<T: Float>(
+    pair: &impl PairScore<T>,
+    op: &str,
+    pairs: Pairs,
+    weights: &[T],
+    out: Gradients<T>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let inputs = pair.inputs();
+    let gallery = inputs.mu2.rows();
+    if let Pairs::Candidates(candidates) = pairs {
+        check_candidates(op, &candidates, gallery)?;
+    }
+    if inputs.dim() == 0 {
+        return Ok(());
+    }
+
+    let shared = out.shared.len();
+    let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
+    let query_parts = split(out.query, inputs.dim(), inputs.extra1.stored(), SHARED_BLOCK)
+        .into_iter()
+        .zip(split_or_empty(&mut partial, shared))
+        .collect();
+    parallel::for_each(query_parts, interrupted, |((first, mu, extra), shared): (Part<T>, &mut [T])| {
+        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
+        for (i, (mu, extra)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, extra, shared: &mut *shared };
+            match pairs {
+                Pairs::Paired => add_gradient(pair, Side::Query, i, Rows::Same(i), &weights[i..=i], &mut out),
+                Pairs::Pairwise => {
+                    let weights = &weights[i * gallery..(i + 1) * gallery];
+                    add_gradient(pair, Side::Query, i, Rows::From(0), weights, &mut out);
+                }
+                Pairs::Candidates(candidates) => {
+                    let (ids, places) = listed(candidates.row(i));
+                    let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
+                    let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
+                    add_gradient(pair, Side::Query, i, Rows::List(&ids), &weights, &mut out);
+                }
+            }
+        }
+    })?;
+    for part in split_or_empty(&mut partial, shared) {
+        out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
+    }
+
+    let inverse = match pairs {
+        Pairs::Candidates(candidates) => Some(Inverse::new(&candidates, gallery)),
+        _ => None,
+    };
+    let queries = inputs.mu1.rows();
+    let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
+    parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
+        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
+        for (j, (mu, extra)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, extra, shared: &mut [] };
+            match &inverse {
+                Some(inverse) => {
+                    let entries = inverse.starts[j]..inverse.starts[j + 1];
+                    let weights: Vec<T> = inverse.places[entries.clone()].iter().map(|&p| weights[p]).collect();
+                    let list = Rows::List(&inverse.queries[entries]);
+                    add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
+                }
+                None if matches!(pairs, Pairs::Paired) => {
+                    add_gradient(pair, Side::Gallery, j, Rows::Same(j), &weights[j..=j], &mut out);
+                }
+                None => {
+                    let weights: Vec<T> = (0..queries).map(|i| weights[i * gallery + j]).collect();
+                    add_gradient(pair, Side::Gallery, j, Rows::From(0), &weights, &mut out);
+                }
+            }
+        }
+    })
+}
+
+/// First row of a part and its slices of the two arrays.
+type Part<'a, T> = (usize, &'a mut [T], &'a mut [T]);
+
+fn split<'a, T>((mu, extra): (&'a mut [T], &'a mut [T]), dim: usize, stored: usize, rows: usize) -> Vec<Part<'a, T>> {
+    let parts = mu.chunks_mut(rows * dim).zip(extra.chunks_mut(rows * stored.max(1)));
+    parts.enumerate().map(|(part, (mu, extra))| (part * rows, mu, extra)).collect()
+}
+
+/// Chunks of `size`, or, where `size` is 0, as many empty ones as are asked for.
+fn split_or_empty<T>(data: &mut [T], size: usize) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
+    if size == 0 {
+        Box::new(std::iter::repeat_with(|| &mut [] as &mut [T]))
+    } else {
+        Box::new(data.chunks_mut(size))
+    }
+}

@@ -1,0 +1,497 @@
+//! SIMD dispatch: the one place that knows instruction sets.
+//!
+//! A kernel is written once, generic over `S: Simd` and `T: Float`, in terms of [`Lanes`]: 16 logical float32 or 8 logical
+//! float64 lanes on every level. Each lane operation is one IEEE operation and sums follow one fixed tree (lane `i` takes lane
+//! `i + n/2`, then `n` halves), so a kernel returns the same bits on every level.
+//!
+//! Levels: `avx512`, `avx2`, `baseline` (no wide registers assumed; the compiler vectorises as the target allows, and a
+//! processor without fused multiply-add emulates it: slow, with the same bits).
+//! The best one is chosen when first asked for; `PEACCEL_SIMD=baseline|avx2|avx512` forces one.
+
+use crate::error::Error;
+use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::sync::OnceLock;
+
+/// A real number type that kernels compute in.
+pub trait Float:
+    Copy
+    + PartialOrd
+    + Default
+    + Send
+    + Sync
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + std::fmt::Debug
+{
+    /// Logical lanes of [`Lanes`] over this type.
+    const LANES: usize;
+    /// The unit roundoff, half the distance from 1 to the next number.
+    const ROUNDOFF: f64;
+    /// The product of four numbers in [1 / this, this] is far from overflow and from subnormals.
+    const QUARTER_RANGE: f64;
+    /// The lanes of this type on a level.
+    type Lanes<S: Simd>: Lanes<Self>;
+    /// Nearest representable value.
+    fn from_f64(x: f64) -> Self;
+    /// Exact.
+    fn to_f64(self) -> f64;
+}
+
+/// Lanes of `T` on level `S`.
+pub type V<S, T> = <T as Float>::Lanes<S>;
+
+/// A fixed number of lanes of `T`; every operation is lane by lane unless it says otherwise.
+pub trait Lanes<T: Float>:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    /// All lanes equal to `x`.
+    fn splat(x: T) -> Self;
+    /// The lanes of a slice of exactly `T::LANES` elements.
+    fn load(x: &[T]) -> Self;
+    /// The lanes of a slice of at most `T::LANES` elements, the rest set to `fill`.
+    fn load_partial(x: &[T], fill: T) -> Self;
+    /// Writes to a slice of exactly `T::LANES` elements.
+    fn store(self, out: &mut [T]);
+    /// `self * b + c`, rounded once.
+    fn mul_add(self, b: Self, c: Self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// Absolute value.
+    fn abs(self) -> Self;
+    /// `self < b ? self : b` (so a NaN in either gives `b`).
+    fn min(self, b: Self) -> Self;
+    /// `self > b ? self : b` (so a NaN in either gives `b`).
+    fn max(self, b: Self) -> Self;
+    /// `self < b ? yes : no` (so a NaN in either gives `no`).
+    fn if_less(self, b: Self, yes: Self, no: Self) -> Self;
+    /// Bit `i` is clear where lane `i` of `self < b` (so a NaN in either sets it).
+    fn not_less_bits(self, b: Self) -> u32;
+    /// The exponent field, unbiased, as a number: floor(log2 |x|) for normal x.
+    fn exponent(self) -> Self;
+    /// The significand in [1, 2) of a normal x; its sign is dropped.
+    fn significand(self) -> Self;
+    /// Sum of all lanes by the fixed tree.
+    fn sum(self) -> T;
+    /// The lanes as numbers of an array of which only the first `T::LANES` are used.
+    #[inline(always)]
+    fn to_array(self) -> [T; 16] {
+        let mut out = [T::default(); 16];
+        self.store(&mut out[..T::LANES]);
+        out
+    }
+}
+
+/// A level of instructions: only a name for the lane types.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// 16 lanes of float32.
+    type F32: Lanes<f32>;
+    /// 8 lanes of float64.
+    type F64: Lanes<f64>;
+    /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
+    const TILE: (usize, usize);
+}
+
+impl Float for f32 {
+    const LANES: usize = 16;
+    const ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
+    const QUARTER_RANGE: f64 = 2_147_483_648.0; // 2^31
+    type Lanes<S: Simd> = S::F32;
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x as f32
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Float for f64 {
+    const LANES: usize = 8;
+    const ROUNDOFF: f64 = f64::EPSILON / 2.0;
+    const QUARTER_RANGE: f64 = f64::from_bits((1023 + 255) << 52); // 2^255
+    type Lanes<S: Simd> = S::F64;
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self
+    }
+}
+
+/// One hardware register: the operations that [`Pack`] spreads over `N` of them.
+///
+/// # Safety
+/// Every method may only run where the level's instructions exist, which [`dispatch`] guarantees.
+#[allow(missing_docs)] // each method is the operation of `Lanes` of the same name, on one register
+pub trait Register: Copy {
+    type Elem: Float;
+    const WIDTH: usize;
+    unsafe fn splat(x: Self::Elem) -> Self;
+    unsafe fn load(p: *const Self::Elem) -> Self;
+    unsafe fn store(self, p: *mut Self::Elem);
+    unsafe fn add(self, b: Self) -> Self;
+    unsafe fn sub(self, b: Self) -> Self;
+    unsafe fn mul(self, b: Self) -> Self;
+    unsafe fn div(self, b: Self) -> Self;
+    unsafe fn neg(self) -> Self;
+    unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    unsafe fn sqrt(self) -> Self;
+    unsafe fn abs(self) -> Self;
+    unsafe fn min(self, b: Self) -> Self;
+    unsafe fn max(self, b: Self) -> Self;
+    unsafe fn if_less(self, b: Self, yes: Self, no: Self) -> Self;
+    unsafe fn not_less_bits(self, b: Self) -> u32;
+    unsafe fn exponent(self) -> Self;
+    unsafe fn significand(self) -> Self;
+    unsafe fn sum(self) -> Self::Elem;
+}
+
+/// `N` registers that together hold the logical lanes.
+#[derive(Clone, Copy)]
+pub struct Pack<R, const N: usize>([R; N]);
+
+// Loops over arrays instead of closures: a closure does not inherit the instructions of the function it is written in.
+macro_rules! each {
+    ($a:expr, $($op:ident($($arg:expr),*)),+) => {{
+        let mut r = $a.0;
+        for i in 0..N {
+            // SAFETY: values of this type exist only inside `dispatch` on a level that has the instructions.
+            r[i] = unsafe { $(r[i].$op($($arg.0[i]),*))+ };
+        }
+        Pack(r)
+    }};
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident) => {
+        impl<R: Register, const N: usize> $trait for Pack<R, N> {
+            type Output = Self;
+            #[inline(always)]
+            fn $method(self, b: Self) -> Self {
+                each!(self, $method(b))
+            }
+        }
+    };
+}
+operator!(Add, add);
+operator!(Sub, sub);
+operator!(Mul, mul);
+operator!(Div, div);
+
+impl<R: Register, const N: usize> Neg for Pack<R, N> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        each!(self, neg())
+    }
+}
+
+impl<R: Register, const N: usize> Lanes<R::Elem> for Pack<R, N> {
+    #[inline(always)]
+    fn splat(x: R::Elem) -> Self {
+        // SAFETY: as in `each!`.
+        Pack([unsafe { R::splat(x) }; N])
+    }
+    #[inline(always)]
+    fn load(x: &[R::Elem]) -> Self {
+        assert!(x.len() == N * R::WIDTH);
+        // SAFETY: the slice holds N * WIDTH elements; level as in `each!`.
+        unsafe {
+            let mut r = [R::load(x.as_ptr()); N];
+            for i in 1..N {
+                r[i] = R::load(x.as_ptr().add(i * R::WIDTH));
+            }
+            Pack(r)
+        }
+    }
+    #[inline(always)]
+    fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
+        let mut buffer = [fill; 16];
+        buffer[..x.len()].copy_from_slice(x);
+        Self::load(&buffer[..N * R::WIDTH])
+    }
+    #[inline(always)]
+    fn store(self, out: &mut [R::Elem]) {
+        assert!(out.len() == N * R::WIDTH);
+        for i in 0..N {
+            // SAFETY: the slice holds N * WIDTH elements; level as in `each!`.
+            unsafe { self.0[i].store(out.as_mut_ptr().add(i * R::WIDTH)) }
+        }
+    }
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        each!(self, mul_add(b, c))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        each!(self, sqrt())
+    }
+    #[inline(always)]
+    fn abs(self) -> Self {
+        each!(self, abs())
+    }
+    #[inline(always)]
+    fn min(self, b: Self) -> Self {
+        each!(self, min(b))
+    }
+    #[inline(always)]
+    fn max(self, b: Self) -> Self {
+        each!(self, max(b))
+    }
+    #[inline(always)]
+    fn if_less(self, b: Self, yes: Self, no: Self) -> Self {
+        each!(self, if_less(b, yes, no))
+    }
+    #[inline(always)]
+    fn not_less_bits(self, b: Self) -> u32 {
+        let mut bits = 0;
+        for i in 0..N {
+            // SAFETY: as in `each!`.
+            bits |= unsafe { self.0[i].not_less_bits(b.0[i]) } << (i * R::WIDTH);
+        }
+        bits
+    }
+    #[inline(always)]
+    fn exponent(self) -> Self {
+        each!(self, exponent())
+    }
+    #[inline(always)]
+    fn significand(self) -> Self {
+        each!(self, significand())
+    }
+    #[inline(always)]
+    fn sum(self) -> R::Elem {
+        let mut r = self.0;
+        let mut n = N;
+        // SAFETY: as in `each!`.
+        unsafe {
+            while n > 1 {
+                n /= 2;
+                for i in 0..n {
+                    r[i] = r[i].add(r[i + n]);
+                }
+            }
+            r[0].sum()
+        }
+    }
+}
+
+/// One number as a register of width 1. A processor without fused multiply-add emulates it: slow, with the same bits.
+#[derive(Clone, Copy)]
+pub struct One<T>(T);
+
+macro_rules! one {
+    ($t:ty, $bits:ty, $shift:expr, $bias:expr) => {
+        impl Register for One<$t> {
+            type Elem = $t;
+            const WIDTH: usize = 1;
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> Self {
+                One(x)
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> Self {
+                One(unsafe { *p })
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                unsafe { *p = self.0 }
+            }
+            #[inline(always)]
+            unsafe fn add(self, b: Self) -> Self {
+                One(self.0 + b.0)
+            }
+            #[inline(always)]
+            unsafe fn sub(self, b: Self) -> Self {
+                One(self.0 - b.0)
+            }
+            #[inline(always)]
+            unsafe fn mul(self, b: Self) -> Self {
+                One(self.0 * b.0)
+            }
+            #[inline(always)]
+            unsafe fn div(self, b: Self) -> Self {
+                One(self.0 / b.0)
+            }
+            #[inline(always)]
+            unsafe fn neg(self) -> Self {
+                One(-self.0)
+            }
+            #[inline(always)]
+            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+                One(self.0.mul_add(b.0, c.0))
+            }
+            #[inline(always)]
+            unsafe fn sqrt(self) -> Self {
+                One(self.0.sqrt())
+            }
+            #[inline(always)]
+            unsafe fn abs(self) -> Self {
+                One(self.0.abs())
+            }
+            #[inline(always)]
+            unsafe fn min(self, b: Self) -> Self {
+                if self.0 < b.0 { self } else { b }
+            }
+            #[inline(always)]
+            unsafe fn max(self, b: Self) -> Self {
+                if self.0 > b.0 { self } else { b }
+            }
+            #[inline(always)]
+            unsafe fn if_less(self, b: Self, yes: Self, no: Self) -> Self {
+                if self.0 < b.0 { yes } else { no }
+            }
+            #[inline(always)]
+            unsafe fn not_less_bits(self, b: Self) -> u32 {
+                u32::from(!(self.0 < b.0))
+            }
+            #[inline(always)]
+            unsafe fn exponent(self) -> Self {
+                const MASK: $bits = ((1 as $bits) << (<$bits>::BITS - 1 - $shift)) - 1;
+                One(((self.0.to_bits() >> $shift) & MASK) as $t - $bias)
+            }
+            #[inline(always)]
+            unsafe fn significand(self) -> Self {
+                const FIELD: $bits = (1 << $shift) - 1;
+                One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
+            }
+            #[inline(always)]
+            unsafe fn sum(self) -> $t {
+                self.0
+            }
+        }
+    };
+}
+one!(f32, u32, 23, 127.0);
+one!(f64, u64, 52, 1023.0);
+
+/// Registers of the target's own width, as the compiler makes of them.
+#[derive(Clone, Copy)]
+pub struct Baseline;
+
+impl Simd for Baseline {
+    type F32 = Pack<One<f32>, 16>;
+    type F64 = Pack<One<f64>, 8>;
+    const TILE: (usize, usize) = (1, 2);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86;
+#[cfg(target_arch = "x86_64")]
+use x86::{Avx2, Avx512};
+
+/// Work that is compiled once per level; `run` must be `#[inline(always)]`, as must all it calls on lanes.
+pub trait Kernel {
+    /// What the work returns.
+    type Output;
+    /// The work, on level `S`.
+    fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// The levels, from the plainest up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Level {
+    Baseline,
+    Avx2,
+    Avx512,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Baseline => "baseline",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn best() -> Level {
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl");
+    match (avx2, avx512) {
+        (true, true) => Level::Avx512,
+        (true, false) => Level::Avx2,
+        (false, _) => Level::Baseline,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn best() -> Level {
+    Level::Baseline
+}
+
+fn level() -> Result<Level, Error> {
+    static LEVEL: OnceLock<Result<Level, Error>> = OnceLock::new();
+    LEVEL
+        .get_or_init(|| {
+            let best = best();
+            let Ok(wanted) = std::env::var("PEACCEL_SIMD") else { return Ok(best) };
+            let available = [Level::Baseline, Level::Avx2, Level::Avx512].into_iter().filter(|&l| l <= best);
+            let names: Vec<_> = available.clone().map(Level::name).collect();
+            match available.into_iter().find(|l| l.name() == wanted) {
+                Some(level) => Ok(level),
+                None => Err(Error::Value(format!("PEACCEL_SIMD: this machine has {names:?}, got {wanted:?}"))),
+            }
+        })
+        .clone()
+}
+
+/// The name of the level that [`dispatch`] uses, or why the one asked for cannot be.
+pub fn level_name() -> Result<&'static str, Error> {
+    level().map(Level::name)
+}
+
+/// Runs the work on the level in use.
+#[inline]
+pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+    // A level that cannot be used is reported when the module loads, so the fallback here only meets pure Rust callers.
+    match level().unwrap_or(Level::Baseline) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `best` has seen every feature that these functions enable.
+        Level::Avx512 => unsafe { run_avx512(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { run_avx2(kernel) },
+        _ => kernel.run::<Baseline>(),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Avx512>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Avx2>()
+}
+
+/// Asks for the cache lines of a slice, ahead of its use.
+#[inline(always)]
+pub fn prefetch<T>(row: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_prefetch, _MM_HINT_T0};
+        let bytes = std::mem::size_of_val(row);
+        for offset in (0..bytes).step_by(64) {
+            // SAFETY: a prefetch never faults, and the address lies inside the slice.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(row.as_ptr().cast::<i8>().add(offset)) }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = row;
+}

@@ -1,0 +1,194 @@
+//! Registers of x86-64: AVX2 with FMA, and AVX-512.
+
+use super::{Pack, Register, Simd};
+use std::arch::x86_64::*;
+
+/// 256-bit registers.
+#[derive(Clone, Copy)]
+pub struct Avx2;
+impl Simd for Avx2 {
+    type F32 = Pack<__m256, 2>;
+    type F64 = Pack<__m256d, 2>;
+    const TILE: (usize, usize) = (1, 6);
+}
+
+/// 512-bit registers.
+#[derive(Clone, Copy)]
+pub struct Avx512;
+impl Simd for Avx512 {
+    type F32 = Pack<__m512, 1>;
+    type F64 = Pack<__m512d, 1>;
+    const TILE: (usize, usize) = (2, 12);
+}
+
+macro_rules! register {
+    ($reg:ty, $elem:ty, $width:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident,
+     $div:ident, $fma:ident, $sqrt:ident, $min:ident, $max:ident,
+     sign: |$s:ident| $abs:expr, $neg:expr;
+     compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
+     fields: |$f:ident| $exponent:expr, $significand:expr;
+     sum: |$t:ident| $sum:expr) => {
+        impl Register for $reg {
+            type Elem = $elem;
+            const WIDTH: usize = $width;
+            #[inline(always)]
+            unsafe fn splat(x: $elem) -> Self {
+                unsafe { $splat(x) }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $elem) -> Self {
+                unsafe { $load(p) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $elem) {
+                unsafe { $store(p, self) }
+            }
+            #[inline(always)]
+            unsafe fn add(self, b: Self) -> Self {
+                unsafe { $add(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn sub(self, b: Self) -> Self {
+                unsafe { $sub(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn mul(self, b: Self) -> Self {
+                unsafe { $mul(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn div(self, b: Self) -> Self {
+                unsafe { $div(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+                unsafe { $fma(self, b, c) }
+            }
+            #[inline(always)]
+            unsafe fn sqrt(self) -> Self {
+                unsafe { $sqrt(self) }
+            }
+            #[inline(always)]
+            unsafe fn min(self, b: Self) -> Self {
+                unsafe { $min(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn max(self, b: Self) -> Self {
+                unsafe { $max(self, b) }
+            }
+            #[inline(always)]
+            unsafe fn neg(self) -> Self {
+                let $s = self;
+                unsafe { $neg }
+            }
+            #[inline(always)]
+            unsafe fn abs(self) -> Self {
+                let $s = self;
+                unsafe { $abs }
+            }
+            #[inline(always)]
+            unsafe fn if_less(self, $b: Self, $yes: Self, $no: Self) -> Self {
+                let $a = self;
+                unsafe { $if_less }
+            }
+            #[inline(always)]
+            unsafe fn not_less_bits(self, $b: Self) -> u32 {
+                let $a = self;
+                unsafe { $not_less_bits }
+            }
+            #[inline(always)]
+            unsafe fn exponent(self) -> Self {
+                let $f = self;
+                unsafe { $exponent }
+            }
+            #[inline(always)]
+            unsafe fn significand(self) -> Self {
+                let $f = self;
+                unsafe { $significand }
+            }
+            #[inline(always)]
+            unsafe fn sum(self) -> $elem {
+                let $t = self;
+                unsafe { $sum }
+            }
+        }
+    };
+}
+
+// The exponent field becomes a number without an integer conversion (AVX2 has none for 64 bits): as the low bits of
+// 2^23 (2^52), whose unit in the last place is 1, with that constant and the bias subtracted again. The field is masked
+// before use, so the sign of x does not matter.
+const TWO23: i32 = 0x4B00_0000;
+const TWO52: i64 = 0x4330_0000_0000_0000;
+
+register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
+    _mm256_div_ps, _mm256_fmadd_ps, _mm256_sqrt_ps, _mm256_min_ps, _mm256_max_ps,
+    sign: |x| _mm256_andnot_ps(_mm256_set1_ps(-0.0), x), _mm256_xor_ps(_mm256_set1_ps(-0.0), x);
+    compare: |a, b, yes, no| _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)),
+        _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)) as u32;
+    fields: |x| {
+        let field = _mm256_and_si256(_mm256_srli_epi32::<23>(_mm256_castps_si256(x)), _mm256_set1_epi32(0xFF));
+        let shifted = _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(TWO23)));
+        _mm256_sub_ps(shifted, _mm256_set1_ps(8_388_608.0 + 127.0))
+    }, {
+        let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
+        _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
+    };
+    sum: |x| {
+        let quad = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
+        _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+    });
+
+register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
+    _mm256_div_pd, _mm256_fmadd_pd, _mm256_sqrt_pd, _mm256_min_pd, _mm256_max_pd,
+    sign: |x| _mm256_andnot_pd(_mm256_set1_pd(-0.0), x), _mm256_xor_pd(_mm256_set1_pd(-0.0), x);
+    compare: |a, b, yes, no| _mm256_blendv_pd(no, yes, _mm256_cmp_pd::<_CMP_LT_OQ>(a, b)),
+        _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_NLT_UQ>(a, b)) as u32;
+    fields: |x| {
+        let field = _mm256_and_si256(_mm256_srli_epi64::<52>(_mm256_castpd_si256(x)), _mm256_set1_epi64x(0x7FF));
+        let shifted = _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(TWO52)));
+        _mm256_sub_pd(shifted, _mm256_set1_pd(4_503_599_627_370_496.0 + 1023.0))
+    }, {
+        let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
+        _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
+    };
+    sum: |x| {
+        let pair = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+        _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)))
+    });
+
+register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
+    _mm512_div_ps, _mm512_fmadd_ps, _mm512_sqrt_ps, _mm512_min_ps, _mm512_max_ps,
+    sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_ps(-0.0), x);
+    compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
+        u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
+    fields: |x| {
+        let field = _mm512_and_si512(_mm512_srli_epi32::<23>(_mm512_castps_si512(x)), _mm512_set1_epi32(0xFF));
+        let shifted = _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(TWO23)));
+        _mm512_sub_ps(shifted, _mm512_set1_ps(8_388_608.0 + 127.0))
+    }, {
+        let field = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x007F_FFFF));
+        _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(0x3F80_0000)))
+    };
+    sum: |x| {
+        let octet = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+        Register::sum(octet)
+    });
+
+register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
+    _mm512_div_pd, _mm512_fmadd_pd, _mm512_sqrt_pd, _mm512_min_pd, _mm512_max_pd,
+    sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_pd(-0.0), x);
+    compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),
+        u32::from(_mm512_cmp_pd_mask::<_CMP_NLT_UQ>(a, b));
+    fields: |x| {
+        let field = _mm512_and_si512(_mm512_srli_epi64::<52>(_mm512_castpd_si512(x)), _mm512_set1_epi64(0x7FF));
+        let shifted = _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(TWO52)));
+        _mm512_sub_pd(shifted, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0))
+    }, {
+        let field = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x000F_FFFF_FFFF_FFFF));
+        _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
+    };
+    sum: |x| {
+        let quad = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
+        Register::sum(quad)
+    });

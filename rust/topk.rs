@@ -1,0 +1,112 @@
+//! The best `k` of a stream of scored items, in the order that every verb keeps: higher score first, then NaN; ties go to the
+//! lower id.
+
+use crate::simd::Float;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// A scored item; the *greatest* one is the worst, so that a max-heap gives up the worst first.
+#[derive(Clone, Copy)]
+struct Item<T> {
+    score: T,
+    id: i64,
+}
+
+impl<T: Float> Ord for Item<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (a, b) = (self.score, other.score);
+        // NaN is worse than any number and ties with NaN; +0 and -0 tie, as numbers do.
+        let by_score = b.partial_cmp(&a).unwrap_or_else(|| a.to_f64().is_nan().cmp(&b.to_f64().is_nan()));
+        by_score.then(self.id.cmp(&other.id))
+    }
+}
+impl<T: Float> PartialOrd for Item<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl<T: Float> PartialEq for Item<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl<T: Float> Eq for Item<T> {}
+
+/// The best `k` items seen so far.
+pub struct TopK<T> {
+    heap: BinaryHeap<Item<T>>,
+    k: usize,
+}
+
+impl<T: Float> TopK<T> {
+    /// Keeps at most `k` items, `k >= 1`; room is made as items come, never for `k` at once.
+    pub fn new(k: usize) -> Self {
+        TopK { heap: BinaryHeap::new(), k }
+    }
+
+    /// Offers an item.
+    #[inline]
+    pub fn push(&mut self, score: T, id: i64) {
+        let item = Item { score, id };
+        if self.heap.len() < self.k {
+            self.heap.push(item);
+        } else if let Some(mut worst) = self.heap.peek_mut() {
+            if item < *worst {
+                *worst = item;
+            }
+        }
+    }
+
+    /// The score that a later item must reach to be kept: that of the worst item once there are `k` (-infinity if that is
+    /// NaN), -infinity before. An item that ties with it is kept if its id is lower.
+    #[inline]
+    pub fn threshold(&self) -> f64 {
+        match self.heap.peek() {
+            Some(worst) if self.heap.len() == self.k && !worst.score.to_f64().is_nan() => worst.score.to_f64(),
+            _ => f64::NEG_INFINITY,
+        }
+    }
+
+    /// Moves all items of `self` into `other`.
+    pub fn drain_into(self, other: &mut TopK<T>) {
+        for item in self.heap {
+            other.push(item.score, item.id);
+        }
+    }
+
+    /// Writes the items best first; places beyond the number of items get score -infinity and id -1.
+    pub fn write(self, scores: &mut [T], ids: &mut [i64]) {
+        scores.fill(T::from_f64(f64::NEG_INFINITY));
+        ids.fill(-1);
+        for (place, item) in self.heap.into_sorted_vec().into_iter().enumerate() {
+            scores[place] = item.score;
+            ids[place] = item.id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TopK;
+
+    fn best(k: usize, items: &[(f64, i64)]) -> (Vec<f64>, Vec<i64>) {
+        let mut top = TopK::new(k);
+        for &(score, id) in items {
+            top.push(score, id);
+        }
+        let (mut scores, mut ids) = (vec![0.0; k], vec![0; k]);
+        top.write(&mut scores, &mut ids);
+        (scores, ids)
+    }
+
+    #[test]
+    fn order_is_score_then_nan_then_padding_with_ties_to_the_lower_id() {
+        let items = [(1.0, 7), (f64::NAN, 0), (2.0, 5), (1.0, 3), (-0.0, 9), (0.0, 8), (f64::NEG_INFINITY, 4), (f64::NAN, 1)];
+        let (scores, ids) = best(9, &items);
+        assert_eq!(ids, [5, 3, 7, 8, 9, 4, 0, 1, -1]);
+        assert!(scores[6].is_nan() && scores[7].is_nan() && scores[8] == f64::NEG_INFINITY);
+        for k in 1..=8 {
+            assert_eq!(best(k, &items).1, ids[..k], "the best {k} are the first {k} of the best 9");
+        }
+    }
+}

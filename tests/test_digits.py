@@ -1,0 +1,121 @@
+"""The N-digit data: honest parts, recorded corruption, same bits for the same seed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from peaccel.data import digits
+
+CORRUPTION = digits.Corruption(probability=0.5, severity=(0.25, 1.0), crop=0.5, occlusion=0.7, blur=4.0)
+SETTINGS = digits.DigitsSettings(
+    digits=3,
+    scan_shares=(0.6, 0.12, 0.14, 0.14),
+    classes=(200, 30, 50),
+    images_per_class=(6, 4, 5, 3),
+    corruption=CORRUPTION,
+)
+
+
+@pytest.fixture(scope="module", params=["mnist", "digits8"])
+def source(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def parts(source):
+    return digits.make(source, SETTINGS, seed=3)
+
+
+def test_no_scan_stands_in_two_parts(parts):
+    used = [set(parts[part].scans.ravel().tolist()) for part in digits.PARTS]
+    assert all(used)
+    assert sum(map(len, used)) == len(set.union(*used))
+
+
+def test_numbers_are_disjoint_but_for_gallery_and_query(parts):
+    train, validation, gallery, query = (set(parts[part].labels.tolist()) for part in digits.PARTS)
+    assert gallery == query
+    assert (len(train), len(validation), len(query)) == SETTINGS.classes
+    assert not train & validation and not train & query and not validation & query
+
+
+def test_sizes(parts):
+    for part, n in zip(digits.PARTS, SETTINGS.images_per_class, strict=True):
+        assert set(np.bincount(parts[part].labels)) <= {0, n}
+        assert parts[part].images.shape == (len(parts[part]), 28, 84)
+
+
+def test_images_show_the_digits_of_their_number(source, parts):
+    scans, written = digits.load_scans(source)
+    for strips in parts.values():
+        assert np.array_equal(written[strips.scans] @ [100, 10, 1], strips.labels)
+        assert np.array_equal(strips.images, np.concatenate(list(scans[strips.scans].transpose(1, 0, 2, 3)), axis=2))
+        assert strips.images.dtype == np.float32 and 0 <= strips.images.min() < strips.images.max() <= 1
+
+
+def test_corruption_is_recorded(parts):
+    clean = parts["train"]
+    mixed = digits.corrupt(clean, CORRUPTION, seed=5)
+    changed = (mixed.images != clean.images).any((1, 2))
+    corrupted = mixed.kind > 0
+    occluded = mixed.kind == digits.KINDS.index("occlusion")
+    assert np.array_equal(changed[~occluded], corrupted[~occluded])
+    assert changed[occluded].mean() > 0.9  # a small patch may fall on paper
+    assert np.array_equal(corrupted, mixed.severity > 0)
+    assert mixed.severity[corrupted].min() >= 0.25 and mixed.severity.max() <= 1
+    assert abs(corrupted.mean() - 0.5) < 0.06  # four standard deviations of 1200 coins
+    assert all(abs((mixed.kind[corrupted] == kind).mean() - 1 / 3) < 0.08 for kind in (1, 2, 3))
+    assert mixed.images.min() >= 0 and mixed.images.max() <= 1 + 1e-6
+    assert np.array_equal(mixed.scans, clean.scans) and np.array_equal(mixed.labels, clean.labels)
+
+
+@pytest.mark.parametrize("probability, corrupted", [(0.0, 0), (1.0, 200 * 6)])
+def test_corruption_probability(parts, probability, corrupted):
+    mixed = digits.corrupt(parts["train"], replace(CORRUPTION, probability=probability), seed=0)
+    assert (mixed.kind > 0).sum() == corrupted
+
+
+def test_same_seed_same_bits(source, parts):
+    again, other = digits.make(source, SETTINGS, seed=3), digits.make(source, SETTINGS, seed=4)
+    for part in digits.PARTS:
+        assert np.array_equal(parts[part].images, again[part].images)
+        assert not np.array_equal(parts[part].labels, other[part].labels)
+    one, two, three = (digits.corrupt(parts["query"], CORRUPTION, seed).images for seed in (7, 7, 8))
+    assert np.array_equal(one, two) and not np.array_equal(one, three)
+
+
+def damaged(kind, severity, image):
+    return digits._damage(image.astype(np.float32), kind, severity, CORRUPTION, np.array([0.5, 0.5]))
+
+
+def test_occlusion_blackens_its_share():
+    image = damaged("occlusion", 0.5, np.ones((20, 40)))
+    assert (image == 0).sum() == 7 * 14
+    assert image[7:14, 13:27].sum() == 0
+
+
+def test_crop_magnifies_the_window():
+    ramp = np.tile(np.arange(40.0), (20, 1))
+    image = damaged("crop", 1.0, ramp)  # the middle half, stretched by two
+    assert np.allclose(image[:, 0], 10 - 0.25) and np.allclose(image[:, -1], 29 + 0.25)
+    assert np.allclose(np.diff(image[5]), 0.5)
+
+
+def test_blur_spreads_a_dot_as_a_gaussian():
+    dot = np.zeros((41, 61))
+    dot[20, 30] = 1
+    image = damaged("blur", 0.5, dot)
+    rows, columns = np.indices(image.shape)
+    assert image.sum() == pytest.approx(1, abs=1e-5)
+    assert (image * (rows - 20) ** 2).sum() == pytest.approx(2.0**2, rel=1e-3)
+    assert (image * (columns - 30) ** 2).sum() == pytest.approx(2.0**2, rel=1e-3)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="source is 'cifar', expected 'mnist' or 'digits8'"):
+        digits.load_scans("cifar")
+    with pytest.raises(ValueError, match="classes sum to 1100, expected at most 1000"):
+        digits.make("digits8", replace(SETTINGS, classes=(900, 100, 100)), 0)
+    with pytest.raises(ValueError, match=r"scan_shares sum to 1\.2, expected at most 1"):
+        digits.make("digits8", replace(SETTINGS, scan_shares=(0.6, 0.2, 0.2, 0.2)), 0)

@@ -1,0 +1,325 @@
+"""Distributions hold what they are given, and refuse in one line what does not fit."""
+
+import copy
+import pickle
+import re
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import peaccel as pe
+from peaccel.distributions import BLOCK, Normal, Point, Scaled, concat
+from peaccel.distributions import NonIsotropicVonMisesFisher as NIVMF
+from peaccel.distributions import VonMisesFisher as VMF
+
+CLASSES = {
+    "normal_isotropic": (Normal, 1),
+    "normal_diagonal": (Normal, 2),
+    "vmf": (VMF, 1),
+    "nivmf": (NIVMF, 2),
+    "scaled": (Scaled, 1),
+    "point": (Point, None),
+}
+DTYPES = {
+    "numpy": [np.float16, ml_dtypes.bfloat16, np.float32, np.float64],
+    "torch": [torch.float16, torch.bfloat16, torch.float32, torch.float64],
+}
+each_kind = pytest.mark.parametrize("kind", CLASSES)
+each_library = pytest.mark.parametrize("library", DTYPES)
+
+
+def make(kind, n=5, dim=4, library="numpy", dtype=None):
+    """A valid distribution; its mu and its second array tell the rows apart."""
+    cls, rank = CLASSES[kind]
+    rng = np.random.default_rng(n)
+    mu = rng.standard_normal((n, dim))
+    mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    arrays = [mu] if rank is None else [mu, rng.uniform(1, 2, (n, dim)[:rank])]
+    if library == "torch":
+        return cls(*[torch.tensor(x, dtype=dtype or torch.float32) for x in arrays])
+    return cls(*[x.astype(dtype or np.float32) for x in arrays])
+
+
+def same(a, b):
+    pairs = zip(a.arrays, b.arrays, strict=True)
+    return type(a) is type(b) and all(np.array_equal(np.asarray(x), np.asarray(y)) for x, y in pairs)
+
+
+# ---- what is right --------------------------------------------------------------------------------------------------
+
+
+@each_library
+@each_kind
+def test_arguments_are_the_attributes_and_are_kept_as_given(kind, library):
+    cls, _ = CLASSES[kind]
+    arrays = make(kind, library=library).arrays
+    d = cls(*arrays)
+    assert all(kept is given for kept, given in zip(d.arrays, arrays, strict=True))
+    assert d.mu is arrays[0]
+    assert (d.kind, len(d), d.dim) == (kind, 5, 4)
+
+
+@pytest.mark.parametrize("dtype", [d for dtypes in DTYPES.values() for d in dtypes], ids=str)
+@each_kind
+def test_every_dtype_constructs_validates_and_indexes(kind, dtype):
+    d = make(kind, library="torch" if isinstance(dtype, torch.dtype) else "numpy", dtype=dtype)
+    assert d.validate() is d
+    assert d[1:3].mu.dtype == dtype
+
+
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "scaled", "point"])
+@pytest.mark.parametrize(("n", "dim"), [(0, 4), (1, 1), (3, 1), (0, 1)])
+def test_no_items_and_one_dimension_are_legal(kind, n, dim):
+    d = make(kind, n, dim)
+    assert (len(d.validate()), d.dim, d.kind) == (n, dim, kind)
+
+
+def test_lists_become_float64_arrays():
+    d = Normal([[1, 2], [3, 4]], [1, 2])
+    assert d.mu.dtype == d.var.dtype == np.float64
+
+
+def test_read_only_and_strided_arrays_are_not_copied():
+    mu, var = np.ones((8, 6), np.float32)[::2, ::-1], np.ones(8, np.float32)[::2]
+    mu.flags.writeable = False
+    d = Normal(mu, var).validate()
+    assert d.mu is mu and d.var is var
+
+
+def test_variance_zero_and_concentration_zero_are_valid():
+    Normal([[1.0, 2.0]], [0.0]).validate()
+    VMF([[1.0, 0.0]], [0.0]).validate()
+
+
+@pytest.mark.parametrize(
+    ("index", "rows"),
+    [
+        (2, [2]),
+        (-1, [4]),
+        (np.int32(3), [3]),
+        (np.array(3), [3]),
+        (slice(1, None, 2), [1, 3]),
+        ([0, -1], [0, 4]),
+        ([], []),
+        (np.array([4, 4, 0], np.uint8), [4, 4, 0]),
+        (np.array([True, False, False, True, False]), [0, 3]),
+        ([False] * 4 + [True], [4]),
+        (torch.tensor(3), [3]),
+        (torch.tensor([1, -2]), [1, 3]),
+        (torch.tensor([0, 1, 1, 0, 1], dtype=torch.uint8), [0, 1, 1, 0, 1]),
+        (torch.tensor([False, True, False, False, False]), [1]),
+    ],
+    ids=str,
+)
+@each_library
+def test_indexing_selects_rows_of_every_array(library, index, rows):
+    d = make("normal_diagonal", library=library)
+    picked = d[index]
+    assert type(picked) is Normal and len(picked) == len(rows)
+    assert same(picked, Normal(*[x[rows] if rows else x[:0] for x in d.arrays]))
+
+
+@each_library
+@each_kind
+def test_concat_undoes_slicing(kind, library):
+    d = make(kind, library=library)
+    assert same(concat([d[:2], d[2:2], d[2:]]), d)
+    assert same(pe.concat([d]), d)
+
+
+@each_kind
+def test_to_takes_the_same_names_for_both_kinds(kind):
+    assert make(kind).to("float64").mu.dtype == np.float64
+    assert make(kind).to("bfloat16").mu.dtype == ml_dtypes.bfloat16
+    assert make(kind).to(np.float16).mu.dtype == np.float16
+    assert all(x.dtype == torch.bfloat16 for x in make(kind, library="torch").to("bfloat16").arrays)
+    assert all(x.device.type == "meta" for x in make(kind, library="torch").to("meta", torch.float64).arrays)
+
+
+def test_to_the_same_dtype_copies_nothing():
+    d = make("vmf")
+    assert np.shares_memory(d.to("float32").mu, d.mu)
+
+
+def test_gradients_reach_the_arguments_unless_detached():
+    mu, var = torch.ones(2, 3, requires_grad=True), torch.ones(2, requires_grad=True)
+    d = Normal(mu, var)
+    (d[1:].to("float64").mu.sum() + d.var.sum()).backward()
+    assert mu.grad.tolist() == [[0, 0, 0], [1, 1, 1]] and var.grad.tolist() == [1, 1]
+    assert not d.detach().mu.requires_grad and d.detach().mu.data_ptr() == mu.data_ptr()
+    assert d.validate() is d
+    assert (n := make("vmf")).detach() is n
+
+
+@each_library
+@each_kind
+def test_pickle_and_deepcopy_keep_the_values_and_equality_is_identity(kind, library):
+    d = make(kind, library=library)
+    for twin in (pickle.loads(pickle.dumps(d)), copy.deepcopy(d)):
+        assert same(twin, d) and twin != d
+    assert d in {d}
+
+
+def test_distributions_are_frozen():
+    with pytest.raises(AttributeError):
+        make("vmf").kappa = np.ones(5)
+
+
+def test_repr_is_short():
+    assert repr(make("normal_diagonal", 8, 128)) == "Normal(N=8, D=128, diagonal, float32, numpy)"
+    assert repr(make("normal_isotropic", library="torch")) == "Normal(N=5, D=4, isotropic, float32, cpu)"
+    assert repr(make("nivmf")) == "NonIsotropicVonMisesFisher(N=5, D=4, float32, numpy)"
+
+
+@pytest.mark.parametrize("kind", ["normal_isotropic", "vmf"])
+def test_compiled_functions_build_and_use_distributions_in_one_graph(kind):
+    cls, _ = CLASSES[kind]
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def build(*arrays):
+        d = concat([cls(*arrays)[1:].to("float64"), cls(*arrays).detach().to("float64")])
+        return d, d[0].mu + 1, len(d), d.dim, d.kind
+
+    d, first, *facts = build(*make(kind, library="torch").arrays)
+    assert type(d) is cls and facts == [9, 4, kind]
+    assert torch.equal(first, d.mu[:1] + 1)
+
+
+def test_function_transforms_see_through_distributions():
+    def total(mu, var):
+        d = Normal(mu, var)
+        return (d.mu * d.var[:, None]).sum()
+
+    mu, var = torch.ones(4, 3, 2), torch.full((4, 3), 2.0)
+    gradient = torch.func.vmap(torch.func.grad(total))(mu, var)
+    assert torch.equal(gradient, torch.full_like(mu, 2.0))
+
+
+def test_numpy_users_need_no_torch(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    assert make("normal_diagonal").validate()[[0, 1]].to("float64").detach().dim == 4
+    assert "torch" not in sys.modules
+
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------
+
+M, V = np.ones((8, 256), np.float32), np.ones(8, np.float32)
+T, META = torch.ones(8, 256), torch.ones(8, 256, device="meta")
+UNIT = np.eye(8, 256, dtype=np.float32)
+
+ANY_FLOAT = "expected float16, bfloat16, float32 or float64"
+ANY_INDEX = "Point: index must be an int, a slice, or a 1-D array of ints or bools"
+
+REFUSED = {
+    ValueError: [
+        ("Normal: mu has shape (256,), expected (N, D): a single item needs shape (1, 256)", lambda: Normal(M[0], V)),
+        ("Point: mu has shape (1, 8, 256), expected (N, D)", lambda: Point(M[None])),
+        ("Point: mu has shape (8, 0), expected (N, D) with D >= 1", lambda: Point(M[:, :0])),
+        ("VonMisesFisher: mu has shape (8, 1), expected (N, D) with D >= 2", lambda: VMF(M[:, :1], V)),
+        ("Normal: var has shape (8, 128), expected (8,) or (8, 256) like mu", lambda: Normal(M, M[:, :128])),
+        ("Normal: var has shape (3,), expected (8,) or (8, 256) like mu", lambda: Normal(M, V[:3])),
+        ("Normal: var has shape (), expected (8,) or (8, 256) like mu", lambda: Normal(M, 1.0)),
+        (
+            "Normal: var has shape (8, 1), expected (8,) or (8, 256) like mu: use var[:, 0]",
+            lambda: Normal(M, V[:, None]),
+        ),
+        ("VonMisesFisher: kappa has shape (8, 1), expected (8,) like mu: use kappa[:, 0]", lambda: VMF(M, V[:, None])),
+        ("Scaled: scale has shape (8, 1), expected (8,) like mu: use scale[:, 0]", lambda: Scaled(M, V[:, None])),
+        ("VonMisesFisher: kappa has shape (8, 256), expected (8,) like mu", lambda: VMF(M, M)),
+        ("NonIsotropicVonMisesFisher: kappa has shape (8,), expected (8, 256) like mu", lambda: NIVMF(M, V)),
+        (f"Point: mu has dtype int64, {ANY_FLOAT}", lambda: Point(M.astype(int))),
+        (f"Point: mu has dtype int64, {ANY_FLOAT}", lambda: Point(T.long())),
+        (f"Normal: var has dtype complex64, {ANY_FLOAT}", lambda: Normal(M, V * 1j)),
+        ("Normal: var has dtype float64, expected float32 like mu", lambda: Normal(M, V.astype(float))),
+        ("Normal: var has dtype float16, expected float32 like mu", lambda: Normal(T, T.half())),
+        ("Normal: var is a torch tensor on meta, expected a torch tensor on cpu like mu", lambda: Normal(T, META)),
+        (f"Point.to: {ANY_FLOAT}, got 'cuda'", lambda: Point(M).to("cuda")),
+        (f"Point: mu has dtype int32, {ANY_FLOAT}", lambda: Point(M).to("int32")),
+        (f"Point: mu has dtype int32, {ANY_FLOAT}", lambda: Point(T).to(torch.int32)),
+        ("concat: expected at least one distribution, got none", lambda: concat([])),
+        ("concat: item 1 is Point(N=8, D=9, float32, numpy), expected", lambda: concat([Point(M), Point(M[:, :9])])),
+        ("concat: item 1 is Point(N=8, D=256, float16, cpu), expected", lambda: concat([Point(T), Point(T.half())])),
+        ("concat: item 1 is a torch tensor on meta, expected a torch", lambda: concat([Point(T), Point(META)])),
+    ],
+    TypeError: [
+        ("Normal: var is a torch tensor on cpu, expected a numpy array like mu", lambda: Normal(M, T)),
+        ("Scaled: scale is a numpy array, expected a torch tensor on cpu like mu", lambda: Scaled(T, V)),
+        ("Point: mu must be a numpy array or a torch tensor, got str", lambda: Point("mu.npy")),
+        ("Normal: var must be a numpy array or a torch tensor, got dict", lambda: Normal(M, {"var": V})),
+        ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([[1, 2], [3]])),
+        ("Point: mu must be a numpy array or a torch tensor, got Point", lambda: Point(Point(M))),
+        (f"{ANY_INDEX}, got bool", lambda: Point(M)[True]),
+        (f"{ANY_INDEX}, got float64", lambda: Point(M)[[0.5]]),
+        (f"{ANY_INDEX}, got int64 of shape (1, 2)", lambda: Point(M)[[[0, 1]]]),
+        ("concat: expected a sequence of distributions", lambda: concat(Point(M))),
+        ("concat: expected a sequence of distributions", lambda: concat([M, M])),
+        ("concat: item 1 is Normal(N=8, D=256, isotropic", lambda: concat([Point(M), Normal(M, V)])),
+        ("concat: item 1 is Normal(N=8, D=256, diagonal", lambda: concat([Normal(M, V), Normal(M, M)])),
+        ("concat: item 1 is a torch tensor on cpu, expected a numpy array", lambda: concat([Point(M), Point(T)])),
+    ],
+    IndexError: [
+        ("Normal: index 8 is out of range for 8 items", lambda: Normal(M, V)[8]),
+        ("Normal: index -9 is out of range for 8 items", lambda: Normal(M, V)[-9]),
+        ("Point: index 0 is out of range for 0 items", lambda: Point(M[:0])[0]),
+        ("index 8 is out of bounds", lambda: Point(M)[[8]]),
+        ("index 8 is out of bounds", lambda: Point(T)[[8]]),
+        ("Point: index is a mask of length 1, expected 8", lambda: Point(T)[[True]]),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"), [(error, *case) for error, cases in REFUSED.items() for case in cases]
+)
+def test_what_does_not_fit_is_refused_in_one_line(error, message, call):
+    with pytest.raises(error, match="^" + re.escape(message)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def spoil(array, row, value):
+    array = array.copy()
+    array[row] = value
+    return array
+
+
+BAD_VALUES = {
+    "Point: mu is not finite in row 5": (Point, spoil(M, 5, np.nan)),
+    "Point: mu is not finite in row 2": (Point, spoil(M, (2, 7), -np.inf)),
+    "Normal: var is not finite in row 4": (Normal, M, spoil(V, 4, np.inf)),
+    "Normal: var is negative in row 6": (Normal, M, spoil(V, slice(6, 8), -1e-9)),
+    "Normal: var is negative in row 3": (Normal, M, spoil(M, (3, 200), -1)),
+    "VonMisesFisher: kappa is negative in row 1": (VMF, UNIT, spoil(V, 1, -1)),
+    "NonIsotropicVonMisesFisher: kappa is not finite in row 0": (NIVMF, UNIT, spoil(M, (0, 9), np.nan)),
+    "Scaled: scale is negative in row 7": (Scaled, UNIT, spoil(V, 7, -64)),
+    "VonMisesFisher: mu in row 4 has length 1.414, expected 1 within 0.001": (VMF, spoil(UNIT, (4, 100), 1), V),
+    "NonIsotropicVonMisesFisher: mu in row 2 has length 0, expected 1 within 0.001": (NIVMF, spoil(UNIT, 2, 0), M),
+    "Scaled: mu in row 3 has length 1.002, expected 1 within 0.001": (Scaled, spoil(UNIT, (3, 3), 1.002), V),
+}
+
+
+@each_library
+@pytest.mark.parametrize(("message", "case"), BAD_VALUES.items())
+def test_validate_names_the_first_bad_row(message, case, library):
+    cls, *arrays = case
+    d = cls(*[torch.from_numpy(x) if library == "torch" else x for x in arrays])
+    with pytest.raises(ValueError, match="^" + re.escape(message) + "$"):
+        d.validate()
+
+
+def test_validate_counts_rows_over_its_blocks():
+    mu = np.zeros((2 * BLOCK + 3, 1), np.float32)
+    mu[2 * BLOCK + 1] = np.nan
+    with pytest.raises(ValueError, match=f"row {2 * BLOCK + 1}$"):
+        Point(mu).validate()
+
+
+def test_halves_may_be_off_by_what_rounding_does():
+    mu = np.full((1, 128), 128**-0.5)
+    for dtype, limit in ((np.float16, 2e-3), (ml_dtypes.bfloat16, 1e-2)):
+        VMF((mu * (1 + limit / 2)).astype(dtype), np.ones(1, dtype)).validate()
+        with pytest.raises(ValueError, match=f"expected 1 within {limit:g}"):
+            VMF((mu * (1 + 3 * limit)).astype(dtype), np.ones(1, dtype)).validate()

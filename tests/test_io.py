@@ -1,0 +1,253 @@
+"""Files give back what was written to them, and what is damaged is refused in one line."""
+
+import re
+import sys
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from peaccel import io
+from peaccel.distributions import NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
+
+MU = np.eye(5, 4, dtype=np.float32)
+MU[4, 0] = 1
+ROW, FULL = np.arange(1, 6, dtype=np.float32), np.full((5, 4), 2, np.float32)
+DISTRIBUTIONS = [
+    Normal(MU, ROW),
+    Normal(MU, FULL),
+    VonMisesFisher(MU, ROW),
+    NonIsotropicVonMisesFisher(MU, FULL),
+    Scaled(MU, ROW),
+    Point(MU),
+    Point(MU[:0]),
+]
+IDS = np.array([[2, 0], [1, -1]])
+SCORES = np.array([[0.5, 0.25], [-1.0, -np.inf]], np.float32)
+
+
+def save(path, **arrays):
+    """Write any arrays under any names, as somebody else's program would."""
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    elif path.suffix == ".npy":
+        np.save(path, *arrays.values())
+    else:
+        save_file({key: np.ascontiguousarray(x) for key, x in arrays.items()}, path)
+    return path
+
+
+def same(a, b):
+    pairs = zip(a.arrays, b.arrays, strict=True)
+    return type(a) is type(b) and all(x.dtype == y.dtype and np.array_equal(x, y) for x, y in pairs)
+
+
+# ---- what is right --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("d", DISTRIBUTIONS, ids=repr)
+def test_distributions_come_back_as_written(tmp_path, d, suffix):
+    io.write_distribution(tmp_path / f"d{suffix}", d)
+    assert same(io.read_distribution(tmp_path / f"d{suffix}"), d)
+
+
+def test_a_plain_array_is_a_point(tmp_path):
+    path = str(tmp_path / "d.npy")
+    io.write_distribution(path, Point(MU))
+    assert same(io.read_distribution(path), Point(MU))
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_tensors_are_written_whatever_their_gradients_strides_and_dtype(tmp_path, suffix):
+    mu = torch.tensor(MU.T.copy(), dtype=torch.bfloat16).T.requires_grad_()
+    io.write_distribution(tmp_path / f"d{suffix}", Normal(mu, mu[:, 0] + 1))
+    assert same(io.read_distribution(tmp_path / f"d{suffix}"), Normal(MU, MU[:, 0] + 1))
+
+
+def test_bfloat16_is_read_from_safetensors_and_written_widened(tmp_path):
+    d = Point(MU).to("bfloat16")
+    save(tmp_path / "a.safetensors", mu=d.mu)
+    assert io.read_distribution(tmp_path / "a.safetensors").mu.dtype == ml_dtypes.bfloat16
+    io.write_distribution(tmp_path / "b.npz", d)
+    assert same(io.read_distribution(tmp_path / "b.npz"), Point(MU))
+
+
+def test_foreign_byte_order_becomes_native(tmp_path):
+    d = io.read_distribution(save(tmp_path / "d.npz", mu=MU.astype(">f4"), var=ROW.astype(">f4")))
+    assert d.mu.dtype.isnative and same(d, Normal(MU, ROW))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.int16])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_candidates_become_int64(tmp_path, suffix, dtype):
+    candidates = io.read_candidates(save(tmp_path / f"c{suffix}", candidates=IDS.astype(dtype)))
+    assert candidates.dtype == np.int64 and np.array_equal(candidates, IDS)
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_rankings_come_back_as_written(tmp_path, suffix, library):
+    io.write_ranking(tmp_path / f"r{suffix}", (library(SCORES), library(IDS)))
+    scores, ids = io.read_ranking(tmp_path / f"r{suffix}")
+    assert np.array_equal(scores, SCORES) and np.array_equal(ids, IDS)
+    assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
+
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------
+
+READERS = {"d": io.read_distribution, "c": io.read_candidates, "r": io.read_ranking}
+
+
+def refuses(path, message, error=ValueError):
+    """Reading the file, by the reader its name begins with, gives this one line, the file's name before it."""
+    with pytest.raises(error, match="^" + re.escape(f"{path}: {message}")) as caught:
+        READERS[path.name[0]](path)
+    assert "\n" not in str(caught.value)
+
+
+KEYS = "expected mu and at most one of var, kappa, scale"
+ANY_FLOAT = "expected float16, bfloat16, float32 or float64"
+WRONG_CONTENT = [
+    ("d", {"var": ROW}, f"key mu is missing, found var; {KEYS}"),
+    ("d", {"mean": MU, "var": ROW}, f"key mu is missing, found mean, var; {KEYS}"),
+    ("d", {"mu": MU, "sigma": ROW}, f"unknown key sigma, found mu, sigma; {KEYS}"),
+    ("d", {"mu": MU, "log_var": FULL}, f"unknown key log_var, found log_var, mu; {KEYS}"),
+    ("d", {"mu": MU, "var": ROW, "kappa": ROW}, f"too many keys, found kappa, mu, var; {KEYS}"),
+    ("d", {"mu": MU[0], "var": ROW}, "Normal: mu has shape (4,), expected (N, D): a single item needs shape (1, 4)"),
+    ("d", {"mu": MU, "var": FULL[:3]}, "Normal: var has shape (3, 4), expected (5,) or (5, 4) like mu"),
+    (
+        "d",
+        {"mu": MU, "var": FULL[:, :1]},
+        "Normal: var has shape (5, 1), expected (5,) or (5, 4) like mu: use var[:, 0]",
+    ),
+    ("d", {"mu": MU, "kappa": FULL[:, :1]}, "VonMisesFisher: kappa has shape (5, 1), expected (5,) like mu"),
+    (
+        "d",
+        {"mu": MU, "kappa": FULL[:, :3]},
+        "NonIsotropicVonMisesFisher: kappa has shape (5, 3), expected (5, 4) like mu",
+    ),
+    ("d", {"mu": MU, "scale": FULL}, "Scaled: scale has shape (5, 4), expected (5,) like mu"),
+    ("d", {"mu": MU.astype(np.int32)}, f"Point: mu has dtype int32, {ANY_FLOAT}"),
+    ("d", {"mu": MU, "var": ROW > 0}, f"Normal: var has dtype bool, {ANY_FLOAT}"),
+    ("d", {"mu": MU, "var": ROW.astype(float)}, "Normal: var has dtype float64, expected float32 like mu"),
+    ("d", {"mu": MU * np.nan}, "Point: mu is not finite in row 0"),
+    ("d", {"mu": MU, "var": 3 - ROW}, "Normal: var is negative in row 3"),
+    ("d", {"mu": MU, "kappa": -ROW}, "VonMisesFisher: kappa is negative in row 0"),
+    ("d", {"mu": 2 * MU, "scale": ROW}, "Scaled: mu in row 0 has length 2, expected 1 within 0.001"),
+    ("c", {"ids": IDS}, "key candidates is missing, found ids; expected candidates"),
+    ("c", {"candidates": IDS, "scores": SCORES}, "unknown key scores, found candidates, scores; expected candidates"),
+    ("c", {"candidates": IDS[0]}, "candidates has shape (2,), expected a row for each query: (Q, K)"),
+    ("c", {"candidates": SCORES}, "candidates has dtype float32, expected int"),
+    ("c", {"candidates": IDS - 1}, "candidates is below -1 in row 1, expected gallery rows, or -1 for none"),
+    ("r", {"scores": SCORES}, "key ids is missing, found scores; expected scores and ids"),
+    ("r", {"scores": SCORES, "ids": IDS, "k": ROW}, "unknown key k, found ids, k, scores; expected scores and ids"),
+    ("r", {"scores": IDS, "ids": IDS}, "scores has dtype int64, expected float"),
+    ("r", {"scores": SCORES, "ids": SCORES}, "ids has dtype float32, expected int"),
+    ("r", {"scores": SCORES, "ids": IDS[:, :1]}, "ids has shape (2, 1), expected (2, 2) like scores"),
+    ("r", {"scores": SCORES, "ids": IDS[0]}, "ids has shape (2,), expected a row for each query: (Q, K)"),
+]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(("reader", "arrays", "message"), WRONG_CONTENT)
+def test_wrong_content_is_refused_with_file_and_key(tmp_path, reader, arrays, message, suffix):
+    refuses(save(tmp_path / f"{reader}{suffix}", **arrays), message)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_missing_files_are_not_found(tmp_path, suffix):
+    refuses(tmp_path / f"d{suffix}", "no such file", FileNotFoundError)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_folders_and_empty_files_are_refused(tmp_path, suffix):
+    (tmp_path / f"d{suffix}").mkdir()
+    refuses(tmp_path / f"d{suffix}", "is not a file")
+    (tmp_path / f"c{suffix}").touch()
+    refuses(tmp_path / f"c{suffix}", "is empty (0 bytes)")
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3, 0.6, 0.97])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_truncated_files_are_refused(tmp_path, suffix, part):
+    path = save(tmp_path / f"d{suffix}", mu=MU)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    refuses(path, "cannot be read, truncated or damaged? (")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_no_damaged_byte_escapes_as_anything_but_a_line(tmp_path, suffix):
+    path = save(tmp_path / f"d{suffix}", mu=MU, var=ROW)
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :])
+        try:
+            io.read_distribution(path)  # a flipped value can be a legal one: .safetensors has no checksum
+        except ValueError as error:
+            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_files_that_are_not_what_their_suffix_says_are_refused(tmp_path, suffix):
+    (tmp_path / f"d{suffix}").write_text("id,mu\n0,1.5\n")
+    refuses(tmp_path / f"d{suffix}", f"is not an {suffix} file")
+    save(tmp_path / "x.npz", mu=MU).rename(tmp_path / "c.npy")
+    refuses(tmp_path / "c.npy", "is not an .npy file")
+
+
+def test_text_as_safetensors_is_refused(tmp_path):
+    (tmp_path / "d.safetensors").write_text("id,mu\n0,1.5\n")
+    refuses(tmp_path / "d.safetensors", "cannot be read, truncated or damaged? (Error while deserializing header")
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "d.npz", "w") as file:
+        file.writestr("mu", "1 2 3")
+    refuses(tmp_path / "d.npz", "Point: mu has dtype")
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+def test_object_arrays_are_never_unpickled(tmp_path):
+    bomb = np.array([Bomb()], dtype=object)
+    reason = "cannot be read, truncated or damaged? (Object arrays cannot be loaded"
+    refuses(save(tmp_path / "d.npz", mu=MU, var=bomb), f"key var {reason}")
+    refuses(save(tmp_path / "d.npy", mu=bomb), reason)
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d.pt", "d", "r.npy", "r.NPZ"])
+def test_other_suffixes_are_refused(tmp_path, name):
+    kinds = ".npz or .safetensors" if name[0] == "r" else ".npz or .npy or .safetensors"
+    path = tmp_path / name
+    refuses(path, f"unsupported suffix {path.suffix!r}, expected {kinds}")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("d.csv", ValueError, "unsupported suffix '.csv', expected .npz or .safetensors"),
+        ("d.npy", ValueError, "unsupported suffix '.npy', expected .npz or .safetensors"),
+        ("none/d.npz", FileNotFoundError, "there is no folder"),
+        ("none/d.safetensors", FileNotFoundError, "there is no folder"),
+    ],
+)
+def test_nothing_is_written_where_it_cannot_be(tmp_path, name, error, message):
+    for write, value in ((io.write_distribution, Normal(MU, ROW)), (io.write_ranking, (SCORES, IDS))):
+        with pytest.raises(error, match="^" + re.escape(f"{tmp_path / name}: {message}")):
+            write(tmp_path / name, value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_safetensors_the_extra_is_named(tmp_path, monkeypatch):
+    path = save(tmp_path / "d.safetensors", mu=MU)
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=r"^\.safetensors files need safetensors: pip install peaccel\[cli\]$"):
+        io.read_distribution(path)

@@ -1,0 +1,136 @@
+"""Metrics against hand cases and naive loops."""
+
+import math
+
+import numpy as np
+import pytest
+
+from peaccel import metrics
+
+
+def naive_recall(ids, queries, gallery, k):
+    hits = [
+        any(i >= 0 and gallery[i] == q for i in row[:k]) for row, q in zip(ids, queries, strict=True) if q in gallery
+    ]
+    return sum(hits) / len(hits)
+
+
+def naive_map_at_r(ids, queries, gallery):
+    values = []
+    for row, q in zip(ids, queries, strict=True):
+        r = sum(label == q for label in gallery)
+        if r == 0:
+            continue
+        found, total = 0, 0.0
+        for rank in range(r):
+            if row[rank] >= 0 and gallery[row[rank]] == q:
+                found += 1
+                total += found / (rank + 1)
+        values.append(total / r)
+    return sum(values) / len(values)
+
+
+def naive_rejection(values, confidence, share):
+    kept = sorted(range(len(values)), key=lambda i: -confidence[i])[: math.ceil(round(len(values) * (1 - share), 9))]
+    return sum(values[i] for i in kept) / len(kept)
+
+
+@pytest.fixture(params=range(20))
+def case(request):
+    rng = np.random.default_rng(request.param)
+    queries, gallery = rng.integers(0, 7, 30), rng.integers(0, 5, 40)  # classes 5 and 6 cannot be found
+    ids = np.argsort(rng.random((30, 40)), axis=1)[:, :25].copy()
+    ids[rng.random(ids.shape) < 0.1] = -1
+    return ids, queries, gallery
+
+
+def test_recall_against_loops(case):
+    ids, queries, gallery = case
+    for k in (1, 2, 5, 25):
+        assert metrics.recall_at_k(ids, queries, gallery, k) == pytest.approx(
+            naive_recall(ids.tolist(), queries.tolist(), gallery.tolist(), k), abs=1e-15
+        )
+
+
+def test_map_at_r_against_loops(case):
+    ids, queries, gallery = case
+    expected = naive_map_at_r(ids.tolist(), queries.tolist(), gallery.tolist())
+    assert metrics.map_at_r(ids, queries, gallery) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 97])
+def test_rejection_against_loops(n):
+    rng = np.random.default_rng(n)
+    values, confidence, shares = rng.random(n), rng.random(n), np.array([0, 0.1, 0.5, 0.9, 0.99])
+    expected = [naive_rejection(values.tolist(), confidence.tolist(), share) for share in shares]
+    assert metrics.rejection_curve(values, confidence, shares) == pytest.approx(expected, abs=1e-14)
+
+
+GALLERY = np.array(["a", "a", "b", "a", "c"])
+
+
+def test_hand_case():
+    queries = np.array(["a", "b", "z"])
+    ids = np.array([[2, 0, 1], [2, 0, 1], [0, 1, 2]])
+    assert metrics.relevance(ids, queries, GALLERY).tolist() == [[False, True, True], [True, False, False], [False] * 3]
+    assert metrics.recall_at_k(ids, queries, GALLERY) == 1 / 2  # z is in no gallery and does not count
+    assert metrics.recall_at_k(ids, queries, GALLERY, 2) == 1
+    expected = [(1 / 2 + 2 / 3) / 3, 1.0, math.nan]
+    assert metrics.average_precision_at_r(ids, queries, GALLERY) == pytest.approx(expected, nan_ok=True)
+    assert metrics.map_at_r(ids, queries, GALLERY) == pytest.approx((expected[0] + 1) / 2)
+
+
+def test_perfect_and_hopeless():
+    queries = np.array(["a"])
+    assert metrics.map_at_r(np.array([[3, 0, 1]]), queries, GALLERY) == 1
+    assert metrics.map_at_r(np.array([[2, 4, -1]]), queries, GALLERY) == 0
+
+
+def test_what_lies_past_r_does_not_count():
+    ids = np.array([[0, 2, 1]])
+    assert metrics.map_at_r(ids, np.array(["b"]), GALLERY) == 0
+
+
+def test_padding_is_never_right():
+    assert metrics.recall_at_k(np.array([[-1, -1]]), np.array(["c"]), GALLERY, 2) == 0  # -1 would index the last, a c
+
+
+def test_nothing_to_answer_is_nan():
+    assert math.isnan(metrics.recall_at_k(np.array([[0]]), np.array(["z"]), GALLERY))
+    assert math.isnan(metrics.map_at_r(np.array([[0]]), np.array(["z"]), GALLERY))
+    assert math.isnan(metrics.map_at_r(np.array([[-1]]), np.array(["a"]), GALLERY[:0]))
+
+
+def test_rejection_hand_case():
+    right, confidence = np.array([1, 0, 1, 0]), np.array([4.0, 1.0, 3.0, 2.0])
+    curve = metrics.rejection_curve(right, confidence, np.array([0, 0.25, 0.5, 0.75]))
+    assert curve.tolist() == [0.5, 2 / 3, 1, 1]
+    assert metrics.rejection_curve(right, -confidence, np.array([0.5])).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: metrics.relevance(np.zeros(3, int), np.arange(3), GALLERY),
+            r"ids has shape \(3,\), expected \(3, K\)",
+        ),
+        (lambda: metrics.relevance(np.zeros((2, 1), int), np.arange(3), GALLERY), r"ids has shape \(2, 1\)"),
+        (lambda: metrics.relevance(np.array([[5]]), np.array(["a"]), GALLERY), r"ids span 5..5, expected -1..4"),
+        (lambda: metrics.recall_at_k(np.array([[0]]), np.array(["a"]), GALLERY, 2), r"k is 2, expected 1..1"),
+        (lambda: metrics.recall_at_k(np.array([[0]]), np.array(["a"]), GALLERY, 0), r"k is 0, expected 1..1"),
+        (
+            lambda: metrics.map_at_r(np.array([[0]]), np.array(["a"]), GALLERY),
+            r"ids has 1 columns, expected at least R = 3",
+        ),
+        (lambda: metrics.rejection_curve(np.ones(2), np.ones(3), np.zeros(1)), r"confidence has shape \(3,\)"),
+        (lambda: metrics.rejection_curve(np.ones(0), np.ones(0), np.zeros(1)), r"Q > 0"),
+        (
+            lambda: metrics.rejection_curve(np.ones(2), np.ones(2), np.ones(1)),
+            r"shares span 1.0..1.0, expected \[0, 1\)",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
