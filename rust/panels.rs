@@ -1,25 +1,28 @@
 //! Register-tiled inner products: the gallery in panels of `T::LANES` rows, one row per lane, so that no sum crosses lanes.
 //!
-//! A panel holds its rows element by element: `[d][lane]`. A tile of queries times panels lives in registers while `d` runs
-//! once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
+//! Two panels lie together, element by element: `[d][panel][lane]`. A tile of queries times panels lives in registers while
+//! `d` runs once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
 //! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order.
 
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// Panels are made in pairs, since the widest tile takes two.
+/// Rows that `rows` rows take as panels, which come in pairs.
 pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
 }
 
 /// Packs the rows `range` of a view as panels, `padded(range.len()) * D` elements, the rest filled up with zeros.
 pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, panels: &mut [T]) {
-    let dim = view.stored();
-    for (panel, first) in panels.chunks_mut((T::LANES * dim).max(1)).zip((range.start..).step_by(T::LANES)) {
-        panel.fill(T::default());
-        for (lane, i) in (first..range.end.min(first + T::LANES)).enumerate() {
-            for (place, &x) in panel[lane..].iter_mut().step_by(T::LANES).zip(view.row(i)) {
+    let (dim, width) = (view.stored(), 2 * T::LANES);
+    for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
+        let rows = first..range.end.min(first + width);
+        if rows.len() < width {
+            pair.fill(T::default());
+        }
+        for (lane, i) in rows.enumerate() {
+            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(view.row(i)) {
                 *place = x;
             }
         }
@@ -69,30 +72,27 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
     panels: &[T],
     epilogue: &mut impl Epilogue<S, T>,
 ) {
-    let dim = queries.dim;
+    let (dim, width) = (queries.dim, 2 * T::LANES);
     for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
-        for (g, group) in panels.chunks_exact(dim * T::LANES * P).enumerate() {
-            let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
-            let mut rows = [&group[..0]; P];
-            for p in 0..P {
-                rows[p] = &group[p * dim * T::LANES..(p + 1) * dim * T::LANES];
-            }
-            for d in 0..dim {
-                let mut x = [V::<S, T>::splat(T::default()); P];
-                for p in 0..P {
-                    x[p] = V::<S, T>::load(&rows[p][d * T::LANES..(d + 1) * T::LANES]);
-                }
-                let y = &tile[d * Q..(d + 1) * Q];
-                for q in 0..Q {
-                    let y = V::<S, T>::splat(y[q]);
+        for (g, pair) in panels.chunks_exact(dim * width).enumerate() {
+            for first in (0..2).step_by(P) {
+                let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+                for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
+                    let mut rows = [V::<S, T>::splat(T::default()); P];
                     for p in 0..P {
-                        sums[q][p] = y.mul_add(x[p], sums[q][p]);
+                        rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+                    }
+                    for q in 0..Q {
+                        let y = V::<S, T>::splat(y[q]);
+                        for p in 0..P {
+                            sums[q][p] = y.mul_add(rows[p], sums[q][p]);
+                        }
                     }
                 }
-            }
-            for q in 0..Q.min(queries.queries - t * Q) {
-                for p in 0..P {
-                    epilogue.visit(t * Q + q, g * P + p, sums[q][p]);
+                for q in 0..Q.min(queries.queries - t * Q) {
+                    for p in 0..P {
+                        epilogue.visit(t * Q + q, g * 2 + first + p, sums[q][p]);
+                    }
                 }
             }
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
@@ -139,25 +139,24 @@ def info() -> None:
 def scores() -> None:
     """Print the scores: their names, parameters, and the kinds of distributions they take."""
     _print_table(
-        ("score", "parameters", "queries: galleries", "what it is"),
-        ([s.name, _parameters(s.params), _pairs(s.pairs), _sentence(s)] for s in pe.scores.SCORES.values()),
+        ("score, parameters", "what it is, kinds of queries: kinds of galleries"),
+        ([f"{s.name}\n{_parameters(s.params)}", f"{s.doc}\n{_pairs(s.pairs)}"] for s in pe.scores.SCORES.values()),
     )
 
 
-def _parameters(params: dict[str, Any]) -> str:
-    return "\n".join(f"{name}={value}" for name, value in params.items())
+def _parameters(params: Mapping[str, Any]) -> str:
+    return "\n".join(f"{name}={'(needed)' if value is None else value}" for name, value in params.items())
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """One line for each kind of query: the kinds of galleries that it goes with."""
+    """One line for each set of galleries, behind the kinds of queries that go with exactly these."""
     galleries: dict[str, list[str]] = {}
     for query, gallery in pairs:
         galleries.setdefault(query, []).append(gallery)
-    return "\n".join(f"{query}: {', '.join(kinds)}" for query, kinds in galleries.items())
-
-
-def _sentence(score: Any) -> str:
-    return str(getattr(score, "doc", None) or score.__doc__ or "").partition("\n")[0]
+    queries: dict[str, list[str]] = {}
+    for query, kinds in galleries.items():
+        queries.setdefault(", ".join(kinds), []).append(query)
+    return "\n".join(f"{', '.join(names)}: {kinds}" for kinds, names in queries.items())
 
 
 def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

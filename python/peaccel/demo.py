@@ -5,7 +5,8 @@ validation.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -146,7 +147,8 @@ def run(settings: DemoSettings) -> Results:
     if settings.seeds < 1:
         raise ValueError(f"demo: seeds is {settings.seeds}, expected at least 1")
     recipe = load_recipe(settings.quick)
-    runs = [run_seed(recipe, settings.data, settings.seed + i) for i in range(settings.seeds)]
+    with _one_torch_thread():
+        runs = [run_seed(recipe, settings.data, settings.seed + i) for i in range(settings.seeds)]
     results = _gather(runs, settings.out / "report.html")
     settings.out.mkdir(parents=True, exist_ok=True)
     record = {"settings": asdict(settings), "recipe": asdict(recipe), "results": asdict(results)}
@@ -232,6 +234,17 @@ def shortlist(queries: pe.Normal, gallery: pe.Normal, k: int) -> tuple[NDArray[n
     index.add(gallery.mu)
     cosines, ids = index.search(queries.mu, k)
     return cosines, ids
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    # the order in which torch sums depends on its threads; with one, a seed means the same on any number of cores
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train(recipe: Recipe, strips: Strips, seed: int) -> torch.nn.Module:

@@ -318,7 +318,7 @@ def concat(distributions: Sequence[D]) -> D:
     ValueError
         If there is none, or dimensions, dtypes or devices differ.
     """
-    if isinstance(distributions, Distribution) or not all(isinstance(d, Distribution) for d in distributions):
+    if not isinstance(distributions, Sequence) or not all(isinstance(d, Distribution) for d in distributions):
         raise TypeError("concat: expected a sequence of distributions")
     if not distributions:
         raise ValueError("concat: expected at least one distribution, got none")
