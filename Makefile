@@ -11,13 +11,11 @@ help:  ## show this help
 .venv/done: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet "maturin>=1.13,<2"
-	touch README.md
-	$(BIN)/python tools/requirements.py | xargs $(BIN)/python -m pip install --quiet
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
 build: .venv/done  ## build the Rust core and install the package into .venv
-	$(BIN)/maturin develop --release --quiet
+	$(BIN)/maturin develop --release --skip-install --quiet
 
 demo: build  ## train on real digits and show what reranking by uncertainty gains or loses
 	$(BIN)/peaccel demo
@@ -29,8 +27,8 @@ test: build  ## run the Rust and Python tests
 lint: build  ## check format, types and style
 	cargo fmt --check
 	cargo clippy --release --all-targets --features python --quiet -- -D warnings
-	$(BIN)/ruff check python tests benches tools
-	$(BIN)/ruff format --check python tests benches tools
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
 
 bench: build  ## run the asv suite in its quick form

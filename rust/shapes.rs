@@ -13,6 +13,9 @@ use std::sync::Mutex;
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
 pub const BLOCK: usize = 64;
 
+/// How many pairs ahead scattered rows are asked for: a row from memory takes as long as several pairs do.
+pub const AHEAD: usize = 4;
+
 /// The inputs of a pair score: one row of each matrix per item, and one row that all pairs share.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a, T> {

@@ -76,6 +76,8 @@ pub trait Lanes<T: Float>:
     fn significand(self) -> Self;
     /// Sum of all lanes by the fixed tree.
     fn sum(self) -> T;
+    /// Product of all lanes by the same tree.
+    fn product(self) -> T;
     /// The lanes as numbers of an array of which only the first `T::LANES` are used.
     #[inline(always)]
     fn to_array(self) -> [T; 16] {
@@ -129,7 +131,7 @@ impl Float for f64 {
 ///
 /// # Safety
 /// Every method may only run where the level's instructions exist, which [`dispatch`] guarantees.
-#[allow(missing_docs)] // each method is the operation of `Lanes` of the same name, on one register
+#[allow(missing_docs, clippy::missing_safety_doc)] // each method is the operation of `Lanes` of the same name, on one register
 pub trait Register: Copy {
     type Elem: Float;
     const WIDTH: usize;
@@ -151,6 +153,7 @@ pub trait Register: Copy {
     unsafe fn exponent(self) -> Self;
     unsafe fn significand(self) -> Self;
     unsafe fn sum(self) -> Self::Elem;
+    unsafe fn product(self) -> Self::Elem;
 }
 
 /// `N` registers that together hold the logical lanes.
@@ -166,6 +169,23 @@ macro_rules! each {
             r[i] = unsafe { $(r[i].$op($($arg.0[i]),*))+ };
         }
         Pack(r)
+    }};
+}
+
+macro_rules! tree {
+    ($a:expr, $op:ident, $within:ident) => {{
+        let mut r = $a.0;
+        let mut n = N;
+        // SAFETY: as in `each!`.
+        unsafe {
+            while n > 1 {
+                n /= 2;
+                for i in 0..n {
+                    r[i] = r[i].$op(r[i + n]);
+                }
+            }
+            r[0].$within()
+        }
     }};
 }
 
@@ -268,18 +288,11 @@ impl<R: Register, const N: usize> Lanes<R::Elem> for Pack<R, N> {
     }
     #[inline(always)]
     fn sum(self) -> R::Elem {
-        let mut r = self.0;
-        let mut n = N;
-        // SAFETY: as in `each!`.
-        unsafe {
-            while n > 1 {
-                n /= 2;
-                for i in 0..n {
-                    r[i] = r[i].add(r[i + n]);
-                }
-            }
-            r[0].sum()
-        }
+        tree!(self, add, sum)
+    }
+    #[inline(always)]
+    fn product(self) -> R::Elem {
+        tree!(self, mul, product)
     }
 }
 
@@ -364,6 +377,10 @@ macro_rules! one {
             }
             #[inline(always)]
             unsafe fn sum(self) -> $t {
+                self.0
+            }
+            #[inline(always)]
+            unsafe fn product(self) -> $t {
                 self.0
             }
         }

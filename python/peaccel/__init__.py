@@ -26,18 +26,8 @@ from peaccel.distributions import (
 )
 from peaccel.measures import confidence, fit_prior
 from peaccel.ops import enable_torch
-from peaccel.retrieval import (
-    CudaError,
-    FaissReranker,
-    Prepared,
-    Ranking,
-    paired,
-    pairwise,
-    prepare,
-    rerank,
-    rescore,
-    search,
-)
+from peaccel.prepared import CudaError, Prepared, prepare
+from peaccel.retrieval import FaissReranker, Ranking, paired, pairwise, rerank, rescore, search
 
 __version__ = _core.__version__
 

@@ -54,9 +54,9 @@ def confidence(d: Distribution) -> Array:
 def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
-    One-way analysis of variance: with c classes of n_k items, ``(between - within) / n0``, n0 = (N - sum n_k^2 / N) / (c - 1),
-    where between and within are the mean squares; 0 where that is negative. It rests on the means alone, so it does not
-    depend on the scale of the variances being right.
+    One-way analysis of variance: with c classes of n_k items, ``(between - within) / n0``, n0 = (N - sum n_k^2 / N) /
+    (c - 1), where between and within are the mean squares; 0 where that is negative. It rests on the means alone, so
+    it does not depend on the scale of the variances being right.
 
     Parameters
     ----------
@@ -92,7 +92,9 @@ def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     items, groups = len(mu), len(sizes)
     if groups < 2 or items <= groups:
-        raise ValueError(f"fit_prior: labels name {groups} classes of {items} items, expected two classes and a repeated one")
+        raise ValueError(
+            f"fit_prior: labels name {groups} classes of {items} items, expected two classes and a repeated one"
+        )
     sums = np.zeros((groups, mu.shape[1]))
     np.add.at(sums, classes, mu)
     means = sums / sizes[:, None]

@@ -162,7 +162,8 @@ def _order(v: float, like: Array) -> Any:
 def _projected_length(mu: Array, var: Array) -> Array:
     """Length of the mean of z/|z|, z ~ N(mu, var I): with x = |mu|^2 / (2 var),
 
-    ``sqrt(x) Gamma((D+1)/2) / Gamma(D/2+1) 1F1(1/2; D/2+1; -x) = 2 sqrt(x/pi) int_0^(pi/2) exp(-x sin^2 t) cos^D t dt``.
+    ``sqrt(x) Gamma((D+1)/2) / Gamma(D/2+1) 1F1(1/2; D/2+1; -x)``, as the integral
+    ``2 sqrt(x/pi) int_0^(pi/2) exp(-x sin^2 t) cos^D t dt``.
 
     Gauss-Legendre over the 9 standard deviations that count; error below 1e-13.
     """

@@ -10,7 +10,7 @@
 //!
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
-use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side, BLOCK};
+use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
@@ -257,13 +257,17 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let parts = Parts {
             rational: sums.rational.sum().to_f64(),
             exponent: sums.exponent.sum().to_f64(),
-            significand: product(&sums.significand.to_array()),
+            significand: sums.significand.product().to_f64(),
         };
-        let least = |lanes: [T; 16]| lanes[..T::LANES].iter().fold(f64::INFINITY, |m, x| m.min(x.to_f64()));
-        let (v, w) = (least(sums.least.0.to_array()), least(sums.least.1.to_array()));
-        let greatest = -least((-sums.greatest).to_array());
-        let in_range = greatest <= T::QUARTER_RANGE && (!F::SUMS || v + w >= 1.0 / T::QUARTER_RANGE);
-        if v >= 0.0 && w >= 0.0 && in_range && parts.rational.is_finite() {
+        let (zero, (v, w)) = (V::<S, T>::splat(T::default()), sums.least);
+        let range = T::QUARTER_RANGE;
+        let enough = V::<S, T>::splat(T::from_f64(if F::SUMS { 1.0 / range } else { 0.0 }));
+        // A NaN passes here and shows in the sum.
+        let in_range = v.not_less_bits(zero)
+            & w.not_less_bits(zero)
+            & (v + w).not_less_bits(enough)
+            & V::<S, T>::splat(T::from_f64(range)).not_less_bits(sums.greatest);
+        if in_range == (1 << T::LANES) - 1 && parts.rational.is_finite() {
             parts
         } else {
             self.by_dimension(i, j)
@@ -288,9 +292,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn score_as<S: Simd, const C: bool, const K: bool>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (mut rational, mut exponent, mut significand) = ([0.0; BLOCK], [0.0; BLOCK], [1.0; BLOCK]);
         for k in 0..out.len() {
-            if k + 1 < out.len() && matches!(g, Rows::List(_)) {
-                prefetch(self.inputs.mu2.row(g.at(k + 1)));
-                prefetch(self.inputs.extra2.row(g.at(k + 1)));
+            if k + AHEAD < out.len() && matches!(g, Rows::List(_)) {
+                prefetch(self.inputs.mu2.row(g.at(k + AHEAD)));
+                prefetch(self.inputs.extra2.row(g.at(k + AHEAD)));
             }
             let parts = self.sums::<S, C, K>(q.at(k), g.at(k));
             (rational[k], exponent[k], significand[k]) = (parts.rational, parts.exponent, parts.significand);
@@ -308,23 +312,6 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             }
         }
     }
-}
-
-/// The product of all lanes, in float64.
-#[inline(always)]
-fn product<T: Float>(lanes: &[T; 16]) -> f64 {
-    let mut x = [1.0; 16];
-    for i in 0..T::LANES {
-        x[i] = lanes[i].to_f64();
-    }
-    let mut n = 16;
-    while n > 1 {
-        n /= 2;
-        for i in 0..n {
-            x[i] *= x[i + n];
-        }
-    }
-    x[0]
 }
 
 impl Dimension {

@@ -9,7 +9,7 @@
 //! vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; expected cosine and distance, moments of the distributions.
 
 use crate::error::Error;
-use crate::shapes::{self, Gradient, Inputs, PairScore, Rows, Side, BLOCK};
+use crate::shapes::{self, Gradient, Inputs, PairScore, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel::{self, Order};
 use crate::special::log::ln;
@@ -390,8 +390,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let once = matches!(q, Rows::Same(_));
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
-            if k + 1 < n && matches!(g, Rows::List(_)) {
-                prefetch(mu2.row(g.at(k + 1)));
+            if k + AHEAD < n && matches!(g, Rows::List(_)) {
+                prefetch(mu2.row(g.at(k + AHEAD)));
+                prefetch(extra2.row(g.at(k + AHEAD)));
             }
             let (a, b) = (mu1.row(i), mu2.row(j));
             block.x[k] =

@@ -27,7 +27,7 @@ macro_rules! register {
      sign: |$s:ident| $abs:expr, $neg:expr;
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
      fields: |$f:ident| $exponent:expr, $significand:expr;
-     sum: |$t:ident| $sum:expr) => {
+     sum: |$t:ident| $sum:expr, $product:expr) => {
         impl Register for $reg {
             type Elem = $elem;
             const WIDTH: usize = $width;
@@ -110,6 +110,11 @@ macro_rules! register {
                 let $t = self;
                 unsafe { $sum }
             }
+            #[inline(always)]
+            unsafe fn product(self) -> $elem {
+                let $t = self;
+                unsafe { $product }
+            }
         }
     };
 }
@@ -137,6 +142,10 @@ register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm
         let quad = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
         let pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
         _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+    }, {
+        let quad = _mm_mul_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let pair = _mm_mul_ps(quad, _mm_movehl_ps(quad, quad));
+        _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
     });
 
 register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
@@ -155,6 +164,9 @@ register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _m
     sum: |x| {
         let pair = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
         _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)))
+    }, {
+        let pair = _mm_mul_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+        _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
     });
 
 register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
@@ -173,6 +185,9 @@ register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _m
     sum: |x| {
         let octet = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
         Register::sum(octet)
+    }, {
+        let octet = _mm256_mul_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+        Register::product(octet)
     });
 
 register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
@@ -191,4 +206,7 @@ register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _m
     sum: |x| {
         let quad = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
         Register::sum(quad)
+    }, {
+        let quad = _mm256_mul_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
+        Register::product(quad)
     });

@@ -6,6 +6,7 @@ torch is never imported here: an object can only be a tensor when somebody else 
 from __future__ import annotations
 
 import sys
+from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -32,11 +33,16 @@ def namespace(x: Array) -> ModuleType:
 
 def dtype_name(x: Array) -> str:
     """The name of x's dtype, the same for both kinds: "float32", "bfloat16", "int64", ..."""
-    return str(x.dtype).removeprefix("torch.")
+    return _name_of(x.dtype)
+
+
+@cache  # spelling a numpy dtype takes microseconds
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def device_of(x: Array) -> str:
-    """"numpy", "cpu", "cuda:0", ...: where x lives; arrays combine only within one of them."""
+    """Where x lives, "numpy", "cpu", "cuda:0" ...; arrays combine only within one of them."""
     return str(x.device) if is_torch(x) else "numpy"
 
 
@@ -48,10 +54,12 @@ def describe(device: str) -> str:
 def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Array:
     """x itself if it is an array of either kind, else (lists, numbers) a numpy array; TypeError names the argument.
 
-    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError (lists and Python numbers
-    give float64).
+    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError (lists and Python
+    numbers give float64).
     """
     if not (is_torch(x) or isinstance(x, np.ndarray)):
+        if x is None:
+            raise TypeError(f"{owner}: {name} must be a numpy array or a torch tensor, got None")
         try:
             x = np.asarray(x, dtype=np.float64 if floating else None)
         except (TypeError, ValueError):
@@ -71,7 +79,8 @@ def as_numpy(x: Array) -> np.ndarray[Any, Any]:
     if not is_torch(x):
         return x.astype(np.float32) if dtype_name(x) == "bfloat16" else np.asarray(x)
     x = x.detach()
-    return (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
+    view: np.ndarray[Any, Any] = (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
+    return view
 
 
 def require_same_kind(owner: str, **arrays: Array) -> str:

@@ -1,9 +1,10 @@
 """What a kernel is to numpy and to torch: the only user of torch.library.
 
-A record declares a kernel once, its name, inputs and derivatives; the numpy call, the torch operator with its schema and
-fake, and the autograd functions derive from it. In torch a forward kernel is an operator of its own and differentiation is
-an ``autograd.Function`` around it: the form that works under ``torch.func``, double backward and ``torch.compile`` at the
-lowest cost per call. Gradients exist to second order; a third derivative raises, and so does forward mode.
+A record declares a kernel once, its name, inputs and derivatives; the numpy call, the torch operator with its schema
+and fake, and the autograd functions derive from it. In torch a forward kernel is an operator of its own and
+differentiation is an ``autograd.Function`` around it: the form that works under ``torch.func``, double backward and
+``torch.compile`` at the lowest cost per call. Gradients exist to second order; a third derivative raises, and so does
+forward mode.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ __all__ = ["Op", "PairOp", "enable_torch"]
 _records: list[Op | PairOp] = []
 
 
-def _buffer(x: Array) -> np.ndarray[Any, Any]:
-    """x as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; copied only if it is not."""
-    x = as_numpy(x)
+def _buffer(array: Array) -> np.ndarray[Any, Any]:
+    """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
+    x = as_numpy(array)
     if x.ndim == 2 and x.shape[1] > 1 and x.strides[1] not in (0, x.itemsize):
         x = np.ascontiguousarray(x)
     if not (x.flags.aligned and x.dtype.isnative):
-        x = x.astype(x.dtype.newbyteorder("="))
+        x = np.array(x, dtype=x.dtype.newbyteorder("="))
     return x
 
 
@@ -99,8 +100,8 @@ class PairOp:
         Parameters
         ----------
         inputs
-            mu1 [Q, D], extra1 [Q], [Q, 1] or [Q, D], mu2 [G, D], extra2 likewise, shared [S] with S in 0, 1, D: one kind,
-            dtype (float32 or float64) and device.
+            mu1 [Q, D], extra1 [Q], [Q, 1] or [Q, D], mu2 [G, D], extra2 likewise, shared [S] with S in 0, 1, D: one
+            kind, dtype (float32 or float64) and device.
         candidates
             int64 [Q, K] rows of the gallery, -1 = none; else all pairs with ``pairwise``, else rows i with i.
 
@@ -112,9 +113,7 @@ class PairOp:
             return _torch().scores(self, inputs, candidates, pairwise)
         return self.numpy_scores(inputs, candidates, pairwise)
 
-    def numpy_scores(
-        self, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
-    ) -> np.ndarray[Any, Any]:
+    def numpy_scores(self, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> np.ndarray[Any, Any]:
         """`scores` for numpy arrays (torch CPU tensors are read in place)."""
         arrays = self._buffers(inputs)
         shape: tuple[int, ...] = (len(arrays[0]), len(arrays[2])) if pairwise else (len(arrays[0]),)
@@ -168,7 +167,7 @@ def enable_torch() -> None:
 @cache
 def _torch() -> SimpleNamespace:
     """The torch side of all records; made once, when first needed."""
-    import torch  # noqa: PLC0415  (import peaccel must not import torch)
+    import torch
 
     return _Torch(torch).namespace()
 
@@ -181,8 +180,9 @@ class _Torch:
         self.library = torch.library.Library("peaccel", "DEF")
         self.functions: dict[str, Any] = {}
         for record in _records:
-            make = self._register_elementwise if isinstance(record, Op) else self._register_pair
-            self.functions[record.name] = make(record)  # type: ignore[operator]
+            self.functions[record.name] = (
+                self._register_elementwise(record) if isinstance(record, Op) else self._register_pair(record)
+            )
 
     def namespace(self) -> SimpleNamespace:
         return SimpleNamespace(elementwise=self.elementwise, scores=self.scores)
@@ -200,8 +200,8 @@ class _Torch:
         return self._call(self.functions[op.name], operator, *inputs, candidates, pairwise)
 
     def _call(self, function: Any, operator: Any, *args: Any) -> Any:
-        """The autograd function where something may differentiate or batch, else the operator alone: half the overhead."""
-        return (function.apply if self._transforms(args) else operator)(*args)
+        """The autograd function where something may differentiate or batch, else the operator alone: half the
+        overhead.""" return (function.apply if self._transforms(args) else operator)(*args)
 
     def _transforms(self, args: Sequence[Any]) -> bool:
         torch = self.torch
@@ -217,7 +217,9 @@ class _Torch:
 
     # -- registration --------------------------------------------------------------------------------------------------
 
-    def _define(self, name: str, arguments: str, returns: str, cpu: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    def _define(
+        self, name: str, arguments: str, returns: str, cpu: Callable[..., Any], fake: Callable[..., Any]
+    ) -> None:
         self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
         self.library.impl(name, cpu, "CPU")
         self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)

@@ -1,0 +1,209 @@
+"""A checked call of a score, and a gallery with all that a score can compute ahead of its queries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops._array import FLOATS, Array, as_numpy, describe, device_of, dtype_name, is_torch
+from peaccel.scores import Pair, Score, get
+
+__all__ = ["CudaError", "Prepared", "prepare"]
+
+
+class CudaError(RuntimeError):
+    """CUDA cannot be used; the message says why."""
+
+
+class Prepared:
+    """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a
+    gallery."""
+
+    def __init__(self, gallery: Distribution, score: Score) -> None:
+        self.score = score
+        self._gallery = gallery
+        self._inputs: dict[int, tuple[Array, Array]] = {}
+        self._packed: dict[int, list[np.ndarray[Any, Any]]] = {}
+
+    @property
+    def kind(self) -> str:
+        """The kind of the gallery."""
+        return self._gallery.kind
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self._gallery.dim
+
+    def __len__(self) -> int:
+        return len(self._gallery)
+
+    def __repr__(self) -> str:
+        return f"Prepared({self._gallery!r}, score={self.score.name!r}, {self.nbytes / 2**20:.1f} MB)"
+
+    @property
+    def mu(self) -> Array:
+        """[G, D], in the compute dtype."""
+        return self._gallery.mu
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, the gallery's own arrays included."""
+        arrays = list(self._gallery.arrays)
+        for mu, extra in self._inputs.values():
+            arrays += [x for x in (mu, extra) if not any(x is own for own in arrays)]
+        packed = sum(x.nbytes for pack in self._packed.values() for x in pack)
+        return packed + sum(_stored_bytes(x) for x in arrays)
+
+    def inputs(self, pair: Pair) -> tuple[Array, Array]:
+        """What the gallery hands to the pair's op; kept."""
+        key = id(pair)
+        if key not in self._inputs:
+            self._inputs[key] = pair.gallery(self._gallery, self.score.params)
+        return self._inputs[key]
+
+    def packed(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
+        """The packed gallery, for ops that search one; kept."""
+        if pair.op.packs and id(pair) not in self._packed:
+            self._packed[id(pair)] = pair.op.pack(self.inputs(pair)[0])
+        return self._packed.get(id(pair))
+
+
+def _stored_bytes(x: Array) -> int:
+    """Bytes behind an array; one that repeats an element takes none worth counting."""
+    x = as_numpy(x)
+    return 0 if 0 in x.strides else x.nbytes
+
+
+def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:
+    """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
+
+    Parameters
+    ----------
+    gallery
+        G items. Detached; not to be changed while the result is in use.
+    score
+        The score that the result is for; another one with it raises ValueError.
+    dtype
+        "float32" or "float64": the compute dtype; by default the gallery's own (float32 for halves).
+
+    Returns
+    -------
+    Prepared
+        With ``.nbytes``; every verb takes it wherever it takes a gallery.
+
+    Raises
+    ------
+    TypeError
+        gallery is not a distribution, or the score takes no such gallery.
+    ValueError
+        Unknown score or dtype.
+    """
+    record = get(score)
+    if isinstance(gallery, Prepared):
+        raise TypeError(f"prepare: gallery is prepared for {gallery.score.name!r} already, expected a distribution")
+    require_distribution(record, gallery, "gallery")
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"prepare: dtype {dtype!r}, expected 'float32' or 'float64'")
+    prepared = Prepared(cast(gallery.detach(), dtype or compute_dtype(gallery)), record)
+    pairs = [pair for (_, kind), pair in record.pairs.items() if kind == gallery.kind]
+    if not pairs:
+        raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
+    # Most queries are of the gallery's own kind; what others need is computed when they come.
+    pair = record.pairs.get((gallery.kind, gallery.kind), pairs[0])
+    prepared.inputs(pair)
+    prepared.packed(pair)
+    return prepared
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def require_distribution(score: Score, d: object, name: str) -> None:
+    if not isinstance(d, Distribution):
+        hint = "; plain vectors go in pe.Point(x)" if is_torch(d) or isinstance(d, np.ndarray) else ""
+        raise TypeError(f"{score.name}: {name} must be a distribution, got {type(d).__name__}{hint}")
+
+
+def compute_dtype(d: Distribution | Prepared) -> str:
+    name = dtype_name(d.mu)
+    return name if name in FLOATS else "float32"
+
+
+def cast(d: Distribution, dtype: str) -> Distribution:
+    return (
+        d if dtype_name(d.mu) == dtype else d.to(dtype if not is_torch(d.mu) else getattr(sys.modules["torch"], dtype))
+    )
+
+
+class Plan(NamedTuple):
+    """A checked call: the op's inputs, and the gallery's packed form if it has one."""
+
+    score: Score
+    pair: Pair
+    inputs: list[Array]
+    packed: Callable[[], list[np.ndarray[Any, Any]] | None]
+
+
+def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | Score, *, detach: bool) -> Plan:
+    prepared = gallery if isinstance(gallery, Prepared) else None
+    record = get(score)
+    if prepared is not None and not same(record, prepared.score):
+        got, own = spell(record), spell(prepared.score)
+        raise ValueError(f"{record.name}: gallery is prepared for score {own}, got {got}")
+    require_distribution(record, queries, "queries")
+    if prepared is None:
+        require_distribution(record, gallery, "gallery")
+    pair = record.pair(queries.kind, gallery.kind)
+    if queries.dim != gallery.dim:
+        raise ValueError(f"{record.name}: queries have dim {queries.dim}, expected {gallery.dim} like gallery")
+    device, expected = device_of(queries.mu), device_of(gallery.mu)
+    if device != expected:
+        kind = TypeError if "numpy" in (device, expected) else ValueError
+        raise kind(f"{record.name}: queries are {plural(device)}, expected {plural(expected)} like gallery")
+    if device not in ("numpy", "cpu"):
+        raise CudaError(f"{record.name}: queries and gallery are on {device}, and this build has no kernels for it")
+
+    dtype = compute_dtype(gallery)
+    if detach:
+        queries = queries.detach()
+    first = pair.query(cast(queries, dtype), record.params)
+    if prepared is not None:
+        second = prepared.inputs(pair)
+    else:
+        plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
+        second = pair.gallery(cast(plain, dtype), record.params)
+    shared = _shared_row(pair.shared(gallery.dim, record.params), first[0])
+    return Plan(
+        record, pair, [*first, *second, shared], lambda: prepared.packed(pair) if prepared is not None else None
+    )
+
+
+def plural(device: str) -> str:
+    return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
+
+
+def _shared_row(value: Any, mu: Array) -> Array:
+    """The shared numbers as [S] of mu's kind and dtype; gradients of a tensor are kept."""
+    if is_torch(mu):
+        torch = sys.modules["torch"]
+        return value.to(mu).reshape(-1) if is_torch(value) else torch.as_tensor(value, dtype=mu.dtype).reshape(-1)
+    return np.asarray(value, mu.dtype).reshape(-1)
+
+
+def same(a: Score, b: Score) -> bool:
+    if a is b:
+        return True
+    if a.name != b.name:
+        return False
+    return all(a.params[k] is b.params[k] or np.array_equal(a.params[k], b.params[k]) for k in a.params)
+
+
+def spell(score: Score) -> str:
+    return score.name + "".join(
+        f" {k}={np.asarray(v).tolist() if np.ndim(v) == 0 else '[...]'}" for k, v in score.params.items()
+    )
