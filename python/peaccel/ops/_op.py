@@ -200,8 +200,8 @@ class _Torch:
         return self._call(self.functions[op.name], operator, *inputs, candidates, pairwise)
 
     def _call(self, function: Any, operator: Any, *args: Any) -> Any:
-        """The autograd function where something may differentiate or batch, else the operator alone: half the
-        overhead.""" return (function.apply if self._transforms(args) else operator)(*args)
+        """The autograd function where something may differentiate or batch, else the operator: half the overhead."""
+        return (function.apply if self._transforms(args) else operator)(*args)
 
     def _transforms(self, args: Sequence[Any]) -> bool:
         torch = self.torch
