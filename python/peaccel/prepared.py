@@ -23,11 +23,13 @@ class Prepared:
     """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a
     gallery."""
 
-    def __init__(self, gallery: Distribution, score: Score) -> None:
+    def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True) -> None:
         self.score = score
         self._gallery = gallery
+        self._pack = pack
         self._inputs: dict[int, tuple[Array, Array]] = {}
-        self._packed: dict[int, list[np.ndarray[Any, Any]]] = {}
+        self._panels: dict[int, list[np.ndarray[Any, Any]]] = {}
+        self._copies: list[Array] = []
 
     @property
     def kind(self) -> str:
@@ -53,30 +55,28 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
-        arrays = list(self._gallery.arrays)
-        for mu, extra in self._inputs.values():
-            arrays += [x for x in (mu, extra) if not any(x is own for own in arrays)]
-        packed = sum(x.nbytes for pack in self._packed.values() for x in pack)
-        return packed + sum(_stored_bytes(x) for x in arrays)
+        panels = (x for pair in self._panels.values() for x in pair)
+        return sum(int(as_numpy(x).nbytes) for x in (*self._gallery.arrays, *self._copies, *panels))
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """What the gallery hands to the pair's op; kept."""
         key = id(pair)
         if key not in self._inputs:
-            self._inputs[key] = pair.gallery(self._gallery, self.score.params)
+            mu, extra = pair.gallery(self._gallery, self.score.params)
+            if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
+                rows = pair.op.rows(mu, extra)
+                self._copies.append(rows)
+                mu, extra = rows[:, : self.dim], rows[:, self.dim :]
+            elif mu is not self._gallery.mu:
+                self._copies.append(mu)
+            self._inputs[key] = mu, extra
         return self._inputs[key]
 
-    def packed(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
-        """The packed gallery, for ops that search one; kept."""
-        if pair.op.packs and id(pair) not in self._packed:
-            self._packed[id(pair)] = pair.op.pack(self.inputs(pair)[0])
-        return self._packed.get(id(pair))
-
-
-def _stored_bytes(x: Array) -> int:
-    """Bytes behind an array; one that repeats an element takes none worth counting."""
-    x = as_numpy(x)
-    return 0 if 0 in x.strides else x.nbytes
+    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
+        """The gallery as panels, for ops that search such; kept."""
+        if self._pack and pair.op.layout == "panels" and id(pair) not in self._panels:
+            self._panels[id(pair)] = pair.op.panels(self.inputs(pair)[0])
+        return self._panels.get(id(pair))
 
 
 def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:
@@ -116,7 +116,7 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     # Most queries are of the gallery's own kind; what others need is computed when they come.
     pair = record.pairs.get((gallery.kind, gallery.kind), pairs[0])
     prepared.inputs(pair)
-    prepared.packed(pair)
+    prepared.panels(pair)
     return prepared
 
 
@@ -141,12 +141,12 @@ def cast(d: Distribution, dtype: str) -> Distribution:
 
 
 class Plan(NamedTuple):
-    """A checked call: the op's inputs, and the gallery's packed form if it has one."""
+    """A checked call: the op's inputs, and the gallery's panels if it has any."""
 
     score: Score
     pair: Pair
     inputs: list[Array]
-    packed: Callable[[], list[np.ndarray[Any, Any]] | None]
+    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
 
 
 def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | Score, *, detach: bool) -> Plan:
@@ -179,7 +179,7 @@ def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | S
         second = pair.gallery(cast(plain, dtype), record.params)
     shared = _shared_row(pair.shared(gallery.dim, record.params), first[0])
     return Plan(
-        record, pair, [*first, *second, shared], lambda: prepared.packed(pair) if prepared is not None else None
+        record, pair, [*first, *second, shared], lambda: prepared.panels(pair) if prepared is not None else None
     )
 
 

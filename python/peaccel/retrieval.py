@@ -215,7 +215,7 @@ def search(queries: Distribution, gallery: Distribution | Prepared, k: int, scor
     """
     plan = checked(queries, gallery, score, detach=True)
     k = _check_k(plan.score, k)
-    return _returned(plan.pair.op.numpy_search(plan.inputs, plan.packed(), k), queries)
+    return _returned(plan.pair.op.numpy_search(plan.inputs, plan.panels(), k), queries)
 
 
 # -- FAISS -------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class FaissReranker:
             self.gallery = gallery
         else:
             require_distribution(self.score, gallery, "gallery")
-            self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score)
+            self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score, pack=False)
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         if not (callable(features) or features in ("mu", "unit")):

@@ -57,7 +57,7 @@ pub trait Formula: Copy + Sync {
     /// Derivatives of the score, weights included.
     fn slopes(x: Dimension) -> Slopes;
     /// Adds four vectors of dimensions: differences or means `a`, `b`, variances `v`, `w`, shared numbers `p`.
-    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; 4]);
+    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]);
 }
 
 /// A vector of dimensions.
@@ -91,7 +91,7 @@ impl Formula for Mls {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; 4]) {
+    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
         let mut square = [x[0].a; 4];
         let mut s = [x[0].v; 4];
         for i in 0..4 {
@@ -151,7 +151,7 @@ impl Formula for Llr {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; 4]) {
+    fn add<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
         for i in 0..4 {
             let Loaded { a, b, v, w, shared: p } = x[i];
             let (s, t) = (p + v, p + w);
@@ -181,27 +181,31 @@ pub struct DiagScore<'a, T, F> {
     pub formula: std::marker::PhantomData<F>,
 }
 
-/// The vector number `i` of a row: its own elements, or the one element of a constant row.
+/// Vectors that share a division.
+const GROUP: usize = 4;
+/// Room for a group of either type.
+const WIDEST: usize = GROUP * 16;
+
+/// Vector `n` of a group of a row; a constant row is one element, whatever the group.
 #[inline(always)]
-fn load<S: Simd, T: Float, const CONSTANT: bool>(row: &[T], i: usize) -> V<S, T> {
+fn load<S: Simd, T: Float, const CONSTANT: bool>(row: &[T], group: &[T], n: usize) -> V<S, T> {
     if CONSTANT {
         V::<S, T>::splat(row[0])
     } else {
-        V::<S, T>::load(&row[i * T::LANES..(i + 1) * T::LANES])
+        V::<S, T>::load(&group[n * T::LANES..(n + 1) * T::LANES])
     }
 }
 
-/// As [`load`] where the row may end: places beyond it are `fill`.
+/// The elements of a row from `from` to `dim`, then `fill`.
 #[inline(always)]
-fn load_end<S: Simd, T: Float, const CONSTANT: bool>(row: &[T], i: usize, dim: usize, fill: f64) -> V<S, T> {
-    let fill = T::from_f64(fill);
-    let (from, to) = ((i * T::LANES).min(dim), ((i + 1) * T::LANES).min(dim));
+fn tail<T: Float, const CONSTANT: bool>(row: &[T], from: usize, dim: usize, fill: f64) -> [T; WIDEST] {
+    let mut group = [T::from_f64(fill); WIDEST];
     if CONSTANT {
-        let constant = [row[0]; 16];
-        V::<S, T>::load_partial(&constant[..to - from], fill)
+        group[..dim - from].fill(row[0]);
     } else {
-        V::<S, T>::load_partial(&row[from..to], fill)
+        group[..dim - from].copy_from_slice(&row[from..]);
     }
+    group
 }
 
 /// The rational and the logarithmic part of a pair's score.
@@ -228,29 +232,34 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let shared = if shared.stored() == 0 { a } else { shared.row(0) };
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
         let mut sums = Sums { rational: zero, significand: one, exponent: zero, least: (one, one), greatest: one };
-        let whole = dim / (4 * T::LANES);
-        for group in 0..whole {
-            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; 4];
-            for n in 0..4 {
-                let at = group * 4 + n;
-                x[n].a = load::<S, T, false>(a, at);
-                x[n].b = load::<S, T, false>(b, at);
-                x[n].v = load::<S, T, C>(v, at);
-                x[n].w = load::<S, T, K>(w, at);
-                x[n].shared = load::<S, T, false>(shared, at);
+        let width = GROUP * T::LANES;
+        // The groups of a constant row are never looked at: any row of the right length stands in for them.
+        let groups = |row, constant| <[T]>::chunks_exact(if constant { a } else { row }, width);
+        let means = groups(a, false).zip(groups(b, false)).zip(groups(shared, false));
+        for (((a, b), shared), (v_group, w_group)) in means.zip(groups(v, C).zip(groups(w, K))) {
+            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
+            for n in 0..GROUP {
+                x[n].a = load::<S, T, false>(a, a, n);
+                x[n].b = load::<S, T, false>(b, b, n);
+                x[n].v = load::<S, T, C>(v, v_group, n);
+                x[n].w = load::<S, T, K>(w, w_group, n);
+                x[n].shared = load::<S, T, false>(shared, shared, n);
             }
             F::add::<S, T>(&mut sums, &x);
         }
-        if whole * 4 * T::LANES < dim {
+        let whole = dim / width * width;
+        if whole < dim {
             // Places beyond the end hold equal means, variances 1/2 and prior 0: they add 0 / 1 and log 1.
-            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; 4];
-            for n in 0..4 {
-                let at = whole * 4 + n;
-                x[n].a = load_end::<S, T, false>(a, at, dim, 0.0);
-                x[n].b = load_end::<S, T, false>(b, at, dim, 0.0);
-                x[n].v = load_end::<S, T, C>(v, at, dim, 0.5);
-                x[n].w = load_end::<S, T, K>(w, at, dim, 0.5);
-                x[n].shared = load_end::<S, T, false>(shared, at, dim, 0.0);
+            let (a, b) = (tail::<T, false>(a, whole, dim, 0.0), tail::<T, false>(b, whole, dim, 0.0));
+            let (v, w) = (tail::<T, C>(v, whole, dim, 0.5), tail::<T, K>(w, whole, dim, 0.5));
+            let shared = tail::<T, false>(shared, whole, dim, 0.0);
+            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
+            for n in 0..GROUP {
+                x[n].a = load::<S, T, false>(&a, &a, n);
+                x[n].b = load::<S, T, false>(&b, &b, n);
+                x[n].v = load::<S, T, false>(&v, &v, n);
+                x[n].w = load::<S, T, false>(&w, &w, n);
+                x[n].shared = load::<S, T, false>(&shared, &shared, n);
             }
             F::add::<S, T>(&mut sums, &x);
         }

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from peaccel import _core
-from peaccel.ops._array import Array, as_numpy, is_torch
+from peaccel.ops._array import Array, as_numpy, is_torch, namespace
 
 __all__ = ["Op", "PairOp", "enable_torch"]
 
@@ -81,15 +81,16 @@ class PairOp:
     formula
         The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
         (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it.
-    packs
-        Whether the kernel searches a packed gallery.
+    layout
+        How a gallery that is used often is kept for the kernel: "panels" for tiled products, "rows" with mu and extra
+        side by side, one stretch of memory per item; None as it is.
     """
 
     name: str
     extra: str
     shared: str
     formula: Callable[..., Array]
-    packs: bool = False
+    layout: Literal["panels", "rows"] | None = None
 
     def __post_init__(self) -> None:
         _records.append(self)
@@ -145,13 +146,18 @@ class PairOp:
         return scores, ids
 
     @staticmethod
-    def pack(mu: Array) -> list[np.ndarray[Any, Any]]:
-        """The gallery's means as the kernels that pack want them: panels and squared norms."""
+    def panels(mu: Array) -> list[np.ndarray[Any, Any]]:
+        """The gallery's means [G, D] as panels, and their squared norms."""
         mu = _buffer(mu)
         panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
         norms = np.empty(len(mu), mu.dtype)
         _core.pack(mu, panels, norms)
         return [panels, norms]
+
+    @staticmethod
+    def rows(mu: Array, extra: Array) -> Array:
+        """mu and extra, both [G, D], as [G, 2 D]: views of the halves are what the kernel reads."""
+        return namespace(mu).concatenate((mu, extra), -1)
 
     @staticmethod
     def _buffers(inputs: Sequence[Array]) -> list[np.ndarray[Any, Any]]:

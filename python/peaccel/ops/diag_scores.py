@@ -24,7 +24,7 @@ def _llr_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: A
     return 0.5 * (prior_var * spread / det + (a * b / det).log()).sum(-1)
 
 
-mls_diagonal = PairOp("mls_diagonal", "var", "none", _mls_diagonal)
-llr_diagonal = PairOp("llr_diagonal", "var", "prior_var", _llr_diagonal)
+mls_diagonal = PairOp("mls_diagonal", "var", "none", _mls_diagonal, layout="rows")
+llr_diagonal = PairOp("llr_diagonal", "var", "prior_var", _llr_diagonal, layout="rows")
 
 OPS = (mls_diagonal, llr_diagonal)

@@ -46,10 +46,10 @@ def _mls_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, offset: Array
     return log_norms + offset[0]
 
 
-cosine = PairOp("cosine", "weight", "none", _cosine, packs=True)
-neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, packs=True)
-mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, packs=True)
-llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, packs=True)
+cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels")
+neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
+mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels")
+llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels")
 mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf)
 
 OPS = (cosine, neg_sq_l2, mls_isotropic, llr_isotropic, mls_vmf)

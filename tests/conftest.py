@@ -1,0 +1,91 @@
+"""What several test files share: items of every kind, and a pair's score from every verb."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import reference
+import torch
+
+import peaccel as pe
+
+KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
+CLASSES = {
+    "normal_isotropic": (pe.Normal, 1),
+    "normal_diagonal": (pe.Normal, 2),
+    "vmf": (pe.VonMisesFisher, 1),
+    "nivmf": (pe.NonIsotropicVonMisesFisher, 2),
+    "scaled": (pe.Scaled, 1),
+    "point": (pe.Point, 0),
+}
+SCORES = tuple(pe.scores.SCORES)
+NUMPY = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def as_library(x, library="numpy", dtype="float64"):
+    """A numpy array in the library and dtype asked for."""
+    return torch.tensor(np.asarray(x), dtype=getattr(torch, dtype)) if library == "torch" else x.astype(NUMPY[dtype])
+
+
+def make(kind, n=4, dim=5, seed=0, *, dtype="float64", library="numpy"):
+    """Items of a kind; directions are unit rows, uncertainties are spread over a decade."""
+    rng = np.random.default_rng([seed, n, dim])
+    mu = rng.standard_normal((n, dim))
+    if CLASSES[kind][0]._unit:
+        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    extra = np.exp(rng.uniform(-1, 1.3, (n, dim)))
+    return build(kind, mu, extra[:, 0] if CLASSES[kind][1] == 1 else extra, dtype=dtype, library=library)
+
+
+def build(kind, mu, extra=None, *, dtype="float64", library="numpy"):
+    """A distribution from numpy arrays; a Point takes no extra."""
+    arrays = (mu, extra)[: 1 + (CLASSES[kind][1] > 0)]
+    return CLASSES[kind][0](*(as_library(x, library, dtype) for x in arrays))
+
+
+def to_numpy(x):
+    """float64 values of either library's array (exact: no dtype here is wider)."""
+    return np.asarray(x.detach().double() if isinstance(x, torch.Tensor) else x, np.float64)
+
+
+def wide(d, dtype):
+    """Kind, means and extras of a distribution for the reference, rounded to the compute dtype as the verbs do."""
+    arrays = [to_numpy(x).astype(NUMPY[dtype]).astype(reference.WIDE) for x in d.arrays]
+    mu = arrays[0]
+    extra = arrays[1] if len(arrays) == 2 else reference.WIDE(0) * mu[:, :1]
+    return d.kind, mu, extra if extra.ndim == 2 else extra[:, None]
+
+
+def expected(name, q, g, dtype, prior_var=None):
+    """(value, size) [Q, G] by the reference, for what the verbs compute in this dtype."""
+    (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
+    with np.errstate(all="ignore"):
+        return reference.score(name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), prior_var)
+
+
+def by_verb(q, g, score, prepared=None):
+    """The scores [Q, G] of all pairs, by each verb; `prepared` stands in for g where it can."""
+    library = "torch" if isinstance(q.mu, torch.Tensor) else "numpy"
+    pool, (i, j) = g if prepared is None else prepared, np.divmod(np.arange(len(q) * len(g)), max(len(g), 1))
+    every = np.tile(np.arange(len(g)), (len(q), 1))
+    candidates = torch.tensor(every) if library == "torch" else every
+    found = {
+        "pairwise": pe.pairwise(q, pool, score),
+        "rescore": pe.rescore(q, pool, candidates, score),
+    }
+    if prepared is None:
+        found["paired"] = pe.paired(q[i], g[j], score).reshape(len(q), len(g))
+    for verb, ranking in (
+        ("rerank", pe.rerank(q, pool, candidates, len(g), score)),
+        ("search", pe.search(q, pool, len(g), score)),
+    ):
+        matrix = np.empty((len(q), len(g)), to_numpy(ranking.scores).dtype)
+        np.put_along_axis(matrix, np.asarray(ranking.ids), to_numpy(ranking.scores), 1)
+        found[verb] = matrix
+    return {verb: to_numpy(x) for verb, x in found.items()}
+
+
+@pytest.fixture(autouse=True)
+def _two_threads():
+    """A small machine's number, whatever the machine, and whatever a test has set."""
+    pe.set_num_threads(2)

@@ -1,0 +1,175 @@
+"""Every quantity by its definition, in at most ten plain numpy lines: what the kernels' forms are held against.
+
+A score takes two items' means (or directions) and what goes with them, broadcast to [..., D] and [..., 1] or [..., D],
+and returns (value, size): size is the sum of the absolute values of the terms, the yardstick of rounding. Arrays are
+longdouble, so that the reference's own rounding does not count; what needs Bessel or Kummer functions goes through arb,
+whose balls cannot be wrong.
+"""
+
+import numpy as np
+from flint import arb, ctx
+
+ctx.prec = 256
+WIDE = np.longdouble
+LOG_2PI = np.log(2 * WIDE("3.14159265358979323846264338327950288"))
+
+
+def total(*terms):
+    """Value and size of a sum of terms [..., n]."""
+    lead = np.broadcast_shapes(*(t.shape[:-1] for t in terms))
+    terms = np.concatenate([np.broadcast_to(t, (*lead, t.shape[-1])) for t in terms], -1)
+    return terms.sum(-1), np.abs(terms).sum(-1)
+
+
+def precise(function):
+    """A function of arb balls as a function of arrays that broadcast; NaN where an argument is not finite."""
+
+    def ball(x):
+        return arb(float(x)) + arb(float(x - WIDE(float(x))))
+
+    def one(*xs):
+        if not np.isfinite(xs).all():
+            return WIDE("nan")
+        y = function(*map(ball, xs))
+        return WIDE(float(y.mid())) + WIDE(float((y - float(y.mid())).mid()))
+
+    return np.vectorize(one, otypes=[WIDE])
+
+
+# -- special functions -------------------------------------------------------------------------------------------------
+
+
+@precise
+def scaled_log_norm(dim, k):
+    """log C_D(k) + k: the normaliser of the density exp(k mu.z - k) on the unit sphere."""
+    v = dim / 2 - 1
+    if k == 0:  # the uniform distribution: minus the log of the sphere's surface
+        return (v + 1).lgamma() - arb(2).log() - (v + 1) * arb.pi().log()
+    return v * k.log() - (v + 1) * (2 * arb.pi()).log() - k.bessel_i(v, scaled=True).log()
+
+
+@precise
+def resultant_length(dim, k):
+    """A_D(k) = I_(D/2)(k) / I_(D/2 - 1)(k): the length of the mean of a von Mises-Fisher draw."""
+    return k.bessel_i(dim / 2, scaled=True) / k.bessel_i(dim / 2 - 1, scaled=True) if k != 0 else arb(0)
+
+
+@precise
+def projected_length(dim, sq_norm, var):
+    """Length of the mean of z / |z|, z ~ N(mu, var I)."""
+    if var == 0:
+        return arb(1)
+    x = sq_norm / (2 * var)
+    gammas = ((dim + 1) / 2).gamma() / (dim / 2 + 1).gamma()
+    return x.sqrt() * gammas * (-x).hypgeom_1f1(arb(0.5), dim / 2 + 1)
+
+
+@precise
+def resultant(k1, k2, sq_distance):
+    """|k1 mu1 + k2 mu2| for unit rows: their cosine is 1 - |mu1 - mu2|^2 / 2."""
+    square = (k1 + k2) ** 2 - k1 * k2 * sq_distance
+    return square.sqrt() if square > 0 else arb(0)
+
+
+@precise
+def lost_length(k1, k2, sq_distance):
+    """k1 + k2 - |k1 mu1 + k2 mu2|, for unit rows."""
+    square = (k1 + k2) ** 2 - k1 * k2 * sq_distance
+    return k1 + k2 - (square.sqrt() if square > 0 else 0)
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def mls(a, v, b, w):
+    """log of the integral of N(z; a, v) N(z; b, w) over z."""
+    s = v + w + 0 * a
+    return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2)
+
+
+def llr(a, v, b, w, p):
+    """PLDA: log of the density of (a, b) with one centre drawn from N(0, p), over that with two centres."""
+    s, t = p + v + 0 * b, p + w + 0 * a
+    det = p * (v + w) + v * w + 0 * a * b  # s t - p^2, and below t a^2 - 2 p a b + s b^2, multiplied out
+    joint = [-p * (a - b) ** 2 / det / 2, -w * a**2 / det / 2, -v * b**2 / det / 2, -np.log(det) / 2]
+    return total(*joint, a**2 / s / 2, b**2 / t / 2, np.log(s) / 2, np.log(t) / 2)
+
+
+def mls_vmf(a, k1, b, k2):
+    """log of the integral of vMF(z; a, k1) vMF(z; b, k2) over the sphere, log C(k1) + log C(k2) - log C(R)."""
+    dim = WIDE(a.shape[-1])
+    x = ((a - b) ** 2).sum(-1, keepdims=True)
+    r, lost = resultant(k1, k2, x), lost_length(k1, k2, x)
+    return total(scaled_log_norm(dim, k1), scaled_log_norm(dim, k2), -scaled_log_norm(dim, r), -lost)
+
+
+def llr_vmf(a, k1, b, k2):
+    """mls_vmf over the uniform density: + log of the sphere's surface."""
+    value, size = mls_vmf(a, k1, b, k2)
+    surface = -scaled_log_norm(WIDE(a.shape[-1]), WIDE(0))
+    return value + surface, size + abs(surface)
+
+
+def cosine(a, length1, b, length2):
+    """Cosine; with the lengths of the expected directions, the expected cosine."""
+    norms = np.sqrt((a * a).sum(-1, keepdims=True)) * np.sqrt((b * b).sum(-1, keepdims=True))
+    return total(length1 * length2 * a * b / norms)
+
+
+def neg_sq_l2(a, trace1, b, trace2):
+    """Minus the squared distance; with the covariances' traces, its expectation over two draws."""
+    return total(-((a - b) ** 2), -trace1 + 0 * b[..., :1], -trace2 + 0 * a[..., :1])
+
+
+# -- measures ----------------------------------------------------------------------------------------------------------
+
+
+def confidence(kind, extra):
+    """Minus the mean log variance, the mean log concentration, the scale."""
+    if kind == "scaled":
+        return extra[..., 0]
+    return np.log(extra).mean(-1) * (-1 if kind.startswith("normal") else 1)
+
+
+def fit_prior(mu, labels):
+    """One-way analysis of variance per dimension, by loops: mean of the class means, variance between classes."""
+    classes = sorted(set(labels))
+    groups = [np.array([x for x, label in zip(mu, labels, strict=True) if label == c]) for c in classes]
+    grand, n, c = sum(mu) / len(mu), len(mu), len(classes)
+    within = sum((x - g.mean(0)) ** 2 for g in groups for x in g) / (n - c)
+    between = sum(len(g) * (g.mean(0) - grand) ** 2 for g in groups) / (c - 1)
+    typical = (n - sum(len(g) ** 2 for g in groups) / n) / (c - 1)
+    return sum(g.mean(0) for g in groups) / c, np.maximum(0, (between - within) / typical)
+
+
+# -- scores by name and kind -------------------------------------------------------------------------------------------
+
+
+def moments(kind, mu, extra):
+    """The mean and the trace of the covariance [..., 1]."""
+    if kind == "vmf":
+        length = resultant_length(WIDE(mu.shape[-1]), extra)
+        return length * mu, 1 - length**2
+    return mu, (extra + 0 * mu).sum(-1, keepdims=True)
+
+
+def direction_length(kind, mu, extra):
+    """The length of the expected direction [..., 1]."""
+    if kind == "vmf":
+        return resultant_length(WIDE(mu.shape[-1]), extra)
+    return projected_length(WIDE(mu.shape[-1]), (mu * mu).sum(-1, keepdims=True), extra)
+
+
+def score(name, kinds, first, second, prior_var=None):
+    """(value, size) of a score by name, for items (mean, extra) of these kinds; a Point's extra is 0."""
+    (a, x), (b, y) = first, second
+    vmf = kinds == ("vmf", "vmf")
+    if name == "mls":
+        return (mls_vmf if vmf else mls)(a, x, b, y)
+    if name == "llr":
+        return llr_vmf(a, x, b, y) if vmf else llr(a, x, b, y, prior_var)
+    if name == "expected_cosine":
+        return cosine(a, direction_length(kinds[0], a, x), b, direction_length(kinds[1], b, y))
+    if name == "neg_expected_sq_l2":
+        return neg_sq_l2(*moments(kinds[0], a, x), *moments(kinds[1], b, y))
+    return {"cosine": cosine, "neg_sq_l2": neg_sq_l2}[name](a, WIDE(name == "cosine"), b, WIDE(name == "cosine"))
