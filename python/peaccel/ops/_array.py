@@ -6,7 +6,6 @@ torch is never imported here: an object can only be a tensor when somebody else 
 from __future__ import annotations
 
 import sys
-from functools import cache
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -33,12 +32,14 @@ def namespace(x: Array) -> ModuleType:
 
 def dtype_name(x: Array) -> str:
     """The name of x's dtype, the same for both kinds: "float32", "bfloat16", "int64", ..."""
-    return _name_of(x.dtype)
+    if is_torch(x):
+        return str(x.dtype).removeprefix("torch.")
+    if x.dtype not in _numpy_names:  # spelling one takes microseconds
+        _numpy_names[x.dtype] = x.dtype.name
+    return _numpy_names[x.dtype]
 
 
-@cache  # spelling a numpy dtype takes microseconds
-def _name_of(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
+_numpy_names: dict[np.dtype[Any], str] = {}
 
 
 def device_of(x: Array) -> str:
