@@ -177,7 +177,7 @@ def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | S
     else:
         plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
         second = pair.gallery(cast(plain, dtype), record.params)
-    shared = _shared_row(pair.shared(gallery.dim, record.params), first[0])
+    shared = pair.shared(first[0], record.params)
     return Plan(
         record, pair, [*first, *second, shared], lambda: prepared.panels(pair) if prepared is not None else None
     )
@@ -185,14 +185,6 @@ def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | S
 
 def plural(device: str) -> str:
     return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
-
-
-def _shared_row(value: Any, mu: Array) -> Array:
-    """The shared numbers as [S] of mu's kind and dtype; gradients of a tensor are kept."""
-    if is_torch(mu):
-        torch = sys.modules["torch"]
-        return value.to(mu).reshape(-1) if is_torch(value) else torch.as_tensor(value, dtype=mu.dtype).reshape(-1)
-    return np.asarray(value, mu.dtype).reshape(-1)
 
 
 def same(a: Score, b: Score) -> bool:

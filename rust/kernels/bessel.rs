@@ -35,6 +35,7 @@ quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx);
 quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio);
 quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx);
 quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx);
+quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement);
 
 /// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension. Its derivative in
 /// kappa is -[`IvRatio`] of order dim/2.

@@ -243,6 +243,7 @@ fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -
                 "iv_ratio" => bessel::fill::<bessel::IvRatio, T>,
                 "iv_ratio_dx" => bessel::fill::<bessel::IvRatioDx, T>,
                 "iv_ratio_dxx" => bessel::fill::<bessel::IvRatioDxx, T>,
+                "iv_ratio_complement" => bessel::fill::<bessel::IvRatioComplement, T>,
                 "vmf_log_norm" => bessel::fill::<bessel::VmfLogNorm, T>,
                 other => return Err(Error::Value(format!("no kernel is called {other:?}")))?,
             };

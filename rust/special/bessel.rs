@@ -253,6 +253,15 @@ pub fn iv_ratio_dx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
     (splat::<S>(order.v) - p.bend) / p.d / p.d
 }
 
+/// 1 - A^2 for A = [`iv_ratio`], as A' + (2 v - 1) A / x, whose terms are positive.
+#[inline(always)]
+pub fn iv_ratio_complement<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+    // Where x is tiny A / x is constant, and A is accurate down to subnormal numbers.
+    let tiny = V::<S, f64>::splat(1e-300);
+    let x = x.if_less(V::<S, f64>::splat(0.0), x, x.if_less(tiny, tiny, x));
+    iv_ratio_dx::<S>(order, x) + V::<S, f64>::splat(2.0 * order.v - 1.0) * iv_ratio::<S>(order, x) / x
+}
+
 /// The second derivative of [`iv_ratio`] in x.
 #[inline(always)]
 pub fn iv_ratio_dxx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
