@@ -9,7 +9,7 @@ whose balls cannot be wrong.
 import numpy as np
 from flint import arb, ctx
 
-ctx.prec = 256
+ctx.prec = 512
 WIDE = np.longdouble
 LOG_2PI = np.log(2 * WIDE("3.14159265358979323846264338327950288"))
 

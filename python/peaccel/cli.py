@@ -109,10 +109,9 @@ def rerank(
             return pe.rerank(q, g, rows, k, score=score)
 
     elif index is not None and candidates is None:
-        first_stage = _read_index(index)
 
         def rank() -> tuple[Any, Any]:
-            return pe.FaissReranker(first_stage, g, score=score).search(q, k, shortlist=shortlist)
+            return pe.FaissReranker(index, g, score=score).search(q, k, shortlist=shortlist)
 
     else:
         raise ValueError("expected exactly one of --candidates and --index")
@@ -167,21 +166,6 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table, markup=False)
-
-
-def _read_index(path: Path) -> Any:
-    """The FAISS index in a file."""
-    try:
-        import faiss
-    except ImportError:
-        raise ImportError("--index needs faiss: pip install peaccel[faiss]") from None
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        return faiss.read_index(str(path))
-    except RuntimeError as error:
-        reason = str(error).strip().rpartition("\n")[2]
-        raise ValueError(f"{path}: is not a FAISS index, or is truncated ({reason})") from None
 
 
 def _fail(command: str, message: str) -> NoReturn:

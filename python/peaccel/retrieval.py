@@ -8,6 +8,7 @@ pair has the same score, to the last bit, from every verb.
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -232,7 +233,7 @@ class FaissReranker:
     Parameters
     ----------
     index
-        Any FAISS index of G items: flat, IVF, HNSW, PQ, IDMap ...
+        Any FAISS index of G items, flat, IVF, HNSW, PQ, IDMap ..., or the path of a file that holds one.
     gallery
         The G items, in the order in which they were added to the index; or a `Prepared`.
     score
@@ -248,7 +249,9 @@ class FaissReranker:
     TypeError
         index is not a FAISS index; gallery is not a distribution.
     ValueError
-        index, gallery and ids of different sizes; repeated ids; unknown features.
+        index, gallery and ids of different sizes; repeated ids; unknown features; a file that holds no index.
+    FileNotFoundError, ImportError
+        No such file; FAISS is not installed.
     """
 
     def __init__(
@@ -260,6 +263,8 @@ class FaissReranker:
         features: Features = "mu",
     ) -> None:
         self.score = get(score)
+        if isinstance(index, (str, os.PathLike)):
+            index = _read_index(os.fspath(index))
         if not (hasattr(index, "search") and hasattr(index, "ntotal")):
             raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
@@ -386,6 +391,26 @@ class FaissReranker:
         if not (known | (found < 0)).all():
             raise ValueError(f"FaissReranker: index returned id {found[~known & (found >= 0)][0]}, which ids lacks")
         return np.where(known, self._rows[places], -1)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError("FaissReranker needs FAISS: pip install peaccel[faiss]") from None
+    return faiss
+
+
+def _read_index(path: str) -> Any:
+    """The FAISS index in a file."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such file")
+    faiss = _faiss()
+    try:
+        return faiss.read_index(path)
+    except RuntimeError as error:
+        reason = str(error).strip().rpartition("\n")[2]
+        raise ValueError(f"{path}: is not a FAISS index, or is truncated ({reason})") from None
 
 
 def _sorted_ids(ids: Array | None, size: int) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any] | None]:
