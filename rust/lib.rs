@@ -8,13 +8,13 @@
 //! - `python`: the only module that knows Python (feature `python`)
 
 pub mod error;
-pub mod simd;
 pub mod kernels;
 pub mod panels;
 pub mod parallel;
+#[cfg(feature = "python")]
+mod python;
 pub mod shapes;
+pub mod simd;
 pub mod special;
 pub mod topk;
 pub mod view;
-#[cfg(feature = "python")]
-mod python;

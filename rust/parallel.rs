@@ -65,11 +65,7 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
 
 /// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. If `interrupted` says so, no
 /// further part is started and the call returns [`Error::Interrupted`].
-pub fn for_each<P: Send>(
-    parts: Vec<P>,
-    interrupted: &dyn Fn() -> bool,
-    work: impl Fn(P) + Sync,
-) -> Result<(), Error> {
+pub fn for_each<P: Send>(parts: Vec<P>, interrupted: &dyn Fn() -> bool, work: impl Fn(P) + Sync) -> Result<(), Error> {
     let threads = num_threads().min(parts.len());
     if threads <= 1 {
         let mut asked = Instant::now();
@@ -110,7 +106,8 @@ pub fn for_each<P: Send>(
         });
         // SAFETY: this function does not return before every job has sent its outcome, the last thing that it does, so what
         // the job borrows outlives it.
-        let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send + 'static>>(job) };
+        let job =
+            unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Box<dyn FnOnce() + Send + 'static>>(job) };
         pool.spawn(job);
     }
     let mut panic = None;

@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn order_is_score_then_nan_then_padding_with_ties_to_the_lower_id() {
-        let items = [(1.0, 7), (f64::NAN, 0), (2.0, 5), (1.0, 3), (-0.0, 9), (0.0, 8), (f64::NEG_INFINITY, 4), (f64::NAN, 1)];
+        let items =
+            [(1.0, 7), (f64::NAN, 0), (2.0, 5), (1.0, 3), (-0.0, 9), (0.0, 8), (f64::NEG_INFINITY, 4), (f64::NAN, 1)];
         let (scores, ids) = best(9, &items);
         assert_eq!(ids, [5, 3, 7, 8, 9, 4, 0, 1, -1]);
         assert!(scores[6].is_nan() && scores[7].is_nan() && scores[8] == f64::NEG_INFINITY);

@@ -161,8 +161,8 @@ impl Formula for Llr {
             let spread = own - (a - b) * (a - b);
             sums.rational = spread.mul_add(p * inverse, sums.rational);
             let ratio = both * inverse;
-            // 0 unless the ratio is not finite, which then shows in the sum.
-            sums.rational = sums.rational + (ratio - ratio);
+            // Adds 0 unless the ratio is not finite, which then shows in the sum.
+            sums.rational = V::<S, T>::splat(T::default()).mul_add(ratio, sums.rational);
             sums.least.0 = v.min(p.min(sums.least.0));
             sums.least.1 = w.min(sums.least.1);
             sums.greatest = ratio.max(sums.greatest);
@@ -361,7 +361,8 @@ impl<T: Float, F: Formula> PairScore<T> for DiagScore<'_, T, F> {
                 if side == Side::Gallery {
                     (x.a, x.b, x.v, x.w) = (x.b, x.a, x.w, x.v);
                 }
-                let slopes = if x.valid() { F::slopes(x) } else { Slopes { mean: f64::NAN, var: f64::NAN, shared: f64::NAN } };
+                let slopes =
+                    if x.valid() { F::slopes(x) } else { Slopes { mean: f64::NAN, var: f64::NAN, shared: f64::NAN } };
                 out.mu[d] = out.mu[d] + T::from_f64(weight * slopes.mean);
                 let extra = &mut out.extra[d.min(last_extra)];
                 *extra = *extra + T::from_f64(weight * slopes.var);

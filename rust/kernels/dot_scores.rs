@@ -164,7 +164,12 @@ impl Formula for MlsIsotropic {
         let half = V::<S, f64>::splat(0.5);
         let inverse = V::<S, f64>::splat(1.0) / (pair.extras.0 + pair.extras.1);
         let extra = half * inverse * (pair.x * inverse - V::<S, f64>::splat(self.dim));
-        Slopes { x: valid::<S>(pair.extras, -half * inverse), norm: zero, extra: valid::<S>(pair.extras, extra), shared: zero }
+        Slopes {
+            x: valid::<S>(pair.extras, -half * inverse),
+            norm: zero,
+            extra: valid::<S>(pair.extras, extra),
+            shared: zero,
+        }
     }
 }
 
@@ -395,8 +400,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 prefetch(extra2.row(g.at(k + AHEAD)));
             }
             let (a, b) = (mu1.row(i), mu2.row(j));
-            block.x[k] =
-                if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
+            block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
             if F::NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = self.norm_of_gallery::<S>(j);

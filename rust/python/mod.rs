@@ -111,7 +111,12 @@ macro_rules! with_type {
 }
 
 /// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
-fn pairs<'a>(candidates: Option<&'a Array>, scores: &Array, queries: usize, gallery: usize) -> Result<Pairs<'a>, Error> {
+fn pairs<'a>(
+    candidates: Option<&'a Array>,
+    scores: &Array,
+    queries: usize,
+    gallery: usize,
+) -> Result<Pairs<'a>, Error> {
     let (pairs, shape) = match candidates {
         Some(candidates) => {
             let view = candidates.view::<i64>()?;

@@ -1,6 +1,7 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::{Pack, Register, Simd};
+use super::pack::{Pack, Register};
+use super::Simd;
 use std::arch::x86_64::*;
 
 /// 256-bit registers.
@@ -126,87 +127,87 @@ const TWO23: i32 = 0x4B00_0000;
 const TWO52: i64 = 0x4330_0000_0000_0000;
 
 register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
-    _mm256_div_ps, _mm256_fmadd_ps, _mm256_sqrt_ps, _mm256_min_ps, _mm256_max_ps,
-    sign: |x| _mm256_andnot_ps(_mm256_set1_ps(-0.0), x), _mm256_xor_ps(_mm256_set1_ps(-0.0), x);
-    compare: |a, b, yes, no| _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)),
-        _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)) as u32;
-    fields: |x| {
-        let field = _mm256_and_si256(_mm256_srli_epi32::<23>(_mm256_castps_si256(x)), _mm256_set1_epi32(0xFF));
-        let shifted = _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(TWO23)));
-        _mm256_sub_ps(shifted, _mm256_set1_ps(8_388_608.0 + 127.0))
-    }, {
-        let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
-        _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
-    };
-    sum: |x| {
-        let quad = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        let pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
-        _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
-    }, {
-        let quad = _mm_mul_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
-        let pair = _mm_mul_ps(quad, _mm_movehl_ps(quad, quad));
-        _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
-    });
+_mm256_div_ps, _mm256_fmadd_ps, _mm256_sqrt_ps, _mm256_min_ps, _mm256_max_ps,
+sign: |x| _mm256_andnot_ps(_mm256_set1_ps(-0.0), x), _mm256_xor_ps(_mm256_set1_ps(-0.0), x);
+compare: |a, b, yes, no| _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)),
+    _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NLT_UQ>(a, b)) as u32;
+fields: |x| {
+    let field = _mm256_and_si256(_mm256_srli_epi32::<23>(_mm256_castps_si256(x)), _mm256_set1_epi32(0xFF));
+    let shifted = _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(TWO23)));
+    _mm256_sub_ps(shifted, _mm256_set1_ps(8_388_608.0 + 127.0))
+}, {
+    let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
+    _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
+};
+sum: |x| {
+    let quad = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let pair = _mm_add_ps(quad, _mm_movehl_ps(quad, quad));
+    _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+}, {
+    let quad = _mm_mul_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+    let pair = _mm_mul_ps(quad, _mm_movehl_ps(quad, quad));
+    _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
+});
 
 register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
-    _mm256_div_pd, _mm256_fmadd_pd, _mm256_sqrt_pd, _mm256_min_pd, _mm256_max_pd,
-    sign: |x| _mm256_andnot_pd(_mm256_set1_pd(-0.0), x), _mm256_xor_pd(_mm256_set1_pd(-0.0), x);
-    compare: |a, b, yes, no| _mm256_blendv_pd(no, yes, _mm256_cmp_pd::<_CMP_LT_OQ>(a, b)),
-        _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_NLT_UQ>(a, b)) as u32;
-    fields: |x| {
-        let field = _mm256_and_si256(_mm256_srli_epi64::<52>(_mm256_castpd_si256(x)), _mm256_set1_epi64x(0x7FF));
-        let shifted = _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(TWO52)));
-        _mm256_sub_pd(shifted, _mm256_set1_pd(4_503_599_627_370_496.0 + 1023.0))
-    }, {
-        let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
-        _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
-    };
-    sum: |x| {
-        let pair = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
-        _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)))
-    }, {
-        let pair = _mm_mul_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
-        _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
-    });
+_mm256_div_pd, _mm256_fmadd_pd, _mm256_sqrt_pd, _mm256_min_pd, _mm256_max_pd,
+sign: |x| _mm256_andnot_pd(_mm256_set1_pd(-0.0), x), _mm256_xor_pd(_mm256_set1_pd(-0.0), x);
+compare: |a, b, yes, no| _mm256_blendv_pd(no, yes, _mm256_cmp_pd::<_CMP_LT_OQ>(a, b)),
+    _mm256_movemask_pd(_mm256_cmp_pd::<_CMP_NLT_UQ>(a, b)) as u32;
+fields: |x| {
+    let field = _mm256_and_si256(_mm256_srli_epi64::<52>(_mm256_castpd_si256(x)), _mm256_set1_epi64x(0x7FF));
+    let shifted = _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(TWO52)));
+    _mm256_sub_pd(shifted, _mm256_set1_pd(4_503_599_627_370_496.0 + 1023.0))
+}, {
+    let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
+    _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
+};
+sum: |x| {
+    let pair = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+    _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)))
+}, {
+    let pair = _mm_mul_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
+    _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
+});
 
 register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
-    _mm512_div_ps, _mm512_fmadd_ps, _mm512_sqrt_ps, _mm512_min_ps, _mm512_max_ps,
-    sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_ps(-0.0), x);
-    compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
-        u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
-    fields: |x| {
-        let field = _mm512_and_si512(_mm512_srli_epi32::<23>(_mm512_castps_si512(x)), _mm512_set1_epi32(0xFF));
-        let shifted = _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(TWO23)));
-        _mm512_sub_ps(shifted, _mm512_set1_ps(8_388_608.0 + 127.0))
-    }, {
-        let field = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x007F_FFFF));
-        _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(0x3F80_0000)))
-    };
-    sum: |x| {
-        let octet = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
-        Register::sum(octet)
-    }, {
-        let octet = _mm256_mul_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
-        Register::product(octet)
-    });
+_mm512_div_ps, _mm512_fmadd_ps, _mm512_sqrt_ps, _mm512_min_ps, _mm512_max_ps,
+sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_ps(-0.0), x);
+compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
+    u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
+fields: |x| {
+    let field = _mm512_and_si512(_mm512_srli_epi32::<23>(_mm512_castps_si512(x)), _mm512_set1_epi32(0xFF));
+    let shifted = _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(TWO23)));
+    _mm512_sub_ps(shifted, _mm512_set1_ps(8_388_608.0 + 127.0))
+}, {
+    let field = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x007F_FFFF));
+    _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(0x3F80_0000)))
+};
+sum: |x| {
+    let octet = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+    Register::sum(octet)
+}, {
+    let octet = _mm256_mul_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+    Register::product(octet)
+});
 
 register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
-    _mm512_div_pd, _mm512_fmadd_pd, _mm512_sqrt_pd, _mm512_min_pd, _mm512_max_pd,
-    sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_pd(-0.0), x);
-    compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),
-        u32::from(_mm512_cmp_pd_mask::<_CMP_NLT_UQ>(a, b));
-    fields: |x| {
-        let field = _mm512_and_si512(_mm512_srli_epi64::<52>(_mm512_castpd_si512(x)), _mm512_set1_epi64(0x7FF));
-        let shifted = _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(TWO52)));
-        _mm512_sub_pd(shifted, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0))
-    }, {
-        let field = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x000F_FFFF_FFFF_FFFF));
-        _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
-    };
-    sum: |x| {
-        let quad = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
-        Register::sum(quad)
-    }, {
-        let quad = _mm256_mul_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
-        Register::product(quad)
-    });
+_mm512_div_pd, _mm512_fmadd_pd, _mm512_sqrt_pd, _mm512_min_pd, _mm512_max_pd,
+sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_pd(-0.0), x);
+compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),
+    u32::from(_mm512_cmp_pd_mask::<_CMP_NLT_UQ>(a, b));
+fields: |x| {
+    let field = _mm512_and_si512(_mm512_srli_epi64::<52>(_mm512_castpd_si512(x)), _mm512_set1_epi64(0x7FF));
+    let shifted = _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(TWO52)));
+    _mm512_sub_pd(shifted, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0))
+}, {
+    let field = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x000F_FFFF_FFFF_FFFF));
+    _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
+};
+sum: |x| {
+    let quad = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
+    Register::sum(quad)
+}, {
+    let quad = _mm256_mul_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
+    Register::product(quad)
+});

@@ -137,14 +137,14 @@ impl<S: Simd, T: Float, F: Formula> Epilogue<S, T> for Filter<'_, '_, T, F> {
             bits |= value.not_less_bits(threshold) << (half * f64::LANES);
         }
         if bits != 0 {
-            self.keep::<S>(query, panel, bits);
+            self.keep(query, panel, bits);
         }
     }
 }
 
 impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
     #[inline(never)]
-    fn keep<S: Simd>(&mut self, query: usize, panel: usize, bits: u32) {
+    fn keep(&mut self, query: usize, panel: usize, bits: u32) {
         let mut rows = [0; 16];
         let mut n = 0;
         for lane in 0..T::LANES {
@@ -178,4 +178,3 @@ impl<T: Float, F: Formula> Kernel for Exact<'_, '_, T, F> {
         self.score.score::<S>(Rows::Same(self.query), Rows::List(self.rows), self.out);
     }
 }
-

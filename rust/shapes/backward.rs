@@ -1,0 +1,179 @@
+//! Gradients of scores as sums over pairs, once seen from the queries and once from the gallery.
+
+use super::{check_candidates, listed, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
+use crate::error::Error;
+use crate::parallel;
+use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::view::View;
+
+/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes; zeroed by the caller.
+pub struct Gradients<'a, T> {
+    /// Of `mu1` [Q, D] and `extra1`.
+    pub query: (&'a mut [T], &'a mut [T]),
+    /// Of `mu2` [G, D] and `extra2`.
+    pub gallery: (&'a mut [T], &'a mut [T]),
+    /// Of `shared`.
+    pub shared: &'a mut [T],
+}
+
+struct Backward<'a, 'b, P, T> {
+    pair: &'a P,
+    side: Side,
+    q: Rows<'a>,
+    g: Rows<'a>,
+    weights: &'a [T],
+    out: &'a mut Gradient<'b, T>,
+}
+impl<T: Float, P: PairScore<T>> Kernel for Backward<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
+    }
+}
+
+/// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their weights.
+fn add_gradient<T: Float>(
+    pair: &impl PairScore<T>,
+    side: Side,
+    row: usize,
+    others: Rows,
+    weights: &[T],
+    out: &mut Gradient<T>,
+) {
+    for (block, weights) in weights.chunks(BLOCK).enumerate() {
+        let others = match others {
+            Rows::Same(i) => Rows::Same(i),
+            Rows::From(i) => Rows::From(i + block * BLOCK),
+            Rows::List(rows) => Rows::List(&rows[block * BLOCK..block * BLOCK + weights.len()]),
+        };
+        let (q, g) = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
+        dispatch(Backward { pair, side, q, g, weights, out: &mut *out });
+    }
+}
+
+/// The listed pairs seen from the gallery: for row `j`, entries `starts[j] .. starts[j + 1]` of (queries, places).
+struct Inverse {
+    starts: Vec<usize>,
+    queries: Vec<usize>,
+    places: Vec<usize>,
+}
+
+impl Inverse {
+    fn new(candidates: &View<i64>, gallery: usize) -> Self {
+        let mut starts = vec![0; gallery + 1];
+        let rows = || (0..candidates.rows()).map(|i| (i, candidates.row(i)));
+        for (_, row) in rows() {
+            row.iter().filter(|&&id| id >= 0).for_each(|&id| starts[id as usize + 1] += 1);
+        }
+        for j in 0..gallery {
+            starts[j + 1] += starts[j];
+        }
+        let (mut next, total) = (starts.clone(), starts[gallery]);
+        let (mut queries, mut places) = (vec![0; total], vec![0; total]);
+        for (i, row) in rows() {
+            for (c, &id) in row.iter().enumerate().filter(|(_, &id)| id >= 0) {
+                let at = &mut next[id as usize];
+                (queries[*at], places[*at]) = (i, i * candidates.stored() + c);
+                *at += 1;
+            }
+        }
+        Inverse { starts, queries, places }
+    }
+}
+
+/// Items whose shared gradients are added up together: fixed, so that the order of summation is.
+const SHARED_BLOCK: usize = 64;
+
+/// Gradients of sum(weights * scores) with respect to all inputs. `weights` has the shape of the scores.
+pub fn backward<T: Float>(
+    pair: &impl PairScore<T>,
+    op: &str,
+    pairs: Pairs,
+    weights: &[T],
+    out: Gradients<T>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let inputs = pair.inputs();
+    let gallery = inputs.mu2.rows();
+    if let Pairs::Candidates(candidates) = pairs {
+        check_candidates(op, &candidates, gallery)?;
+    }
+    if inputs.dim() == 0 {
+        return Ok(());
+    }
+
+    let shared = out.shared.len();
+    let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
+    let query_parts = split(out.query, inputs.dim(), inputs.extra1.stored(), SHARED_BLOCK)
+        .into_iter()
+        .zip(split_or_empty(&mut partial, shared))
+        .collect();
+    parallel::for_each(query_parts, interrupted, |((first, mu, extra), shared): (Part<T>, &mut [T])| {
+        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
+        for (i, (mu, extra)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, extra, shared: &mut *shared };
+            match pairs {
+                Pairs::Paired => add_gradient(pair, Side::Query, i, Rows::Same(i), &weights[i..=i], &mut out),
+                Pairs::Pairwise => {
+                    let weights = &weights[i * gallery..(i + 1) * gallery];
+                    add_gradient(pair, Side::Query, i, Rows::From(0), weights, &mut out);
+                }
+                Pairs::Candidates(candidates) => {
+                    let (ids, places) = listed(candidates.row(i));
+                    let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
+                    let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
+                    add_gradient(pair, Side::Query, i, Rows::List(&ids), &weights, &mut out);
+                }
+            }
+        }
+    })?;
+    for part in split_or_empty(&mut partial, shared) {
+        out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
+    }
+
+    let inverse = match pairs {
+        Pairs::Candidates(candidates) => Some(Inverse::new(&candidates, gallery)),
+        _ => None,
+    };
+    let queries = inputs.mu1.rows();
+    let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
+    parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
+        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
+        for (j, (mu, extra)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, extra, shared: &mut [] };
+            match &inverse {
+                Some(inverse) => {
+                    let entries = inverse.starts[j]..inverse.starts[j + 1];
+                    let weights: Vec<T> = inverse.places[entries.clone()].iter().map(|&p| weights[p]).collect();
+                    let list = Rows::List(&inverse.queries[entries]);
+                    add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
+                }
+                None if matches!(pairs, Pairs::Paired) => {
+                    add_gradient(pair, Side::Gallery, j, Rows::Same(j), &weights[j..=j], &mut out);
+                }
+                None => {
+                    let weights: Vec<T> = (0..queries).map(|i| weights[i * gallery + j]).collect();
+                    add_gradient(pair, Side::Gallery, j, Rows::From(0), &weights, &mut out);
+                }
+            }
+        }
+    })
+}
+
+/// First row of a part and its slices of the two arrays.
+type Part<'a, T> = (usize, &'a mut [T], &'a mut [T]);
+
+fn split<'a, T>((mu, extra): (&'a mut [T], &'a mut [T]), dim: usize, stored: usize, rows: usize) -> Vec<Part<'a, T>> {
+    let parts = mu.chunks_mut(rows * dim).zip(extra.chunks_mut(rows * stored.max(1)));
+    parts.enumerate().map(|(part, (mu, extra))| (part * rows, mu, extra)).collect()
+}
+
+/// Chunks of `size`, or, where `size` is 0, as many empty ones as are asked for.
+fn split_or_empty<T>(data: &mut [T], size: usize) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
+    if size == 0 {
+        Box::new(std::iter::repeat_with(|| &mut [] as &mut [T]))
+    } else {
+        Box::new(data.chunks_mut(size))
+    }
+}

@@ -1,0 +1,112 @@
+"""The plan of the house: imports go down only, each tool has one room, generated files regenerate."""
+
+import ast
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "python" / "peaccel"
+
+# From the bottom up; modules of one layer do not import each other, except inside their own folder.
+LAYERS = [
+    {"_core", "metrics", "config", "data"},
+    {"ops"},
+    {"distributions", "special"},
+    {"scores", "measures", "io"},
+    {"prepared"},
+    {"retrieval"},
+    {"losses", "heads", "backbones"},
+    {"methods"},
+    {"evaluate", "report"},
+    {"train"},
+    {"demo"},
+    {"cli"},
+]
+RUST_LAYERS = [
+    {"error"},
+    {"simd", "parallel", "view"},
+    {"topk", "special"},
+    {"shapes", "panels"},
+    {"kernels"},
+    {"python"},
+]
+# Families whose CUDA file does not exist yet.
+WITHOUT_CUDA = {"bessel", "dot_scores", "diag_scores"}
+
+
+def imports(path):
+    """Every module that a Python file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path):
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def python_files():
+    return [p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"]
+
+
+def test_python_imports_go_down():
+    height = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    for path in python_files():
+        own = room(path)
+        for module in imports(path):
+            parts = module.split(".")
+            if parts[0] == "peaccel" and len(parts) > 1 and parts[1] in height and parts[1] != own:
+                assert height[parts[1]] < height[own], f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_rust_uses_go_down():
+    height = {name: i for i, layer in enumerate(RUST_LAYERS) for name in layer}
+    for path in (ROOT / "rust").rglob("*.rs"):
+        own = path.relative_to(ROOT / "rust").parts[0].removesuffix(".rs")
+        if own == "lib":
+            continue
+        for used in re.findall(r"crate::(?:\{)?(\w+)", path.read_text()):
+            assert used == own or height[used] < height[own], f"{path.relative_to(ROOT)} uses {used}"
+
+
+@pytest.mark.parametrize(
+    ("files", "what", "where"),
+    [
+        ("python/**/*.py", r"torch\.library", {"ops/_op.py"}),
+        ("python/**/*.py", r"^\s*(import|from) faiss", {"retrieval.py"}),
+        ("rust/**/*.rs", r"pyo3", {"python/mod.rs", "python/array.rs"}),
+        ("rust/**/*.rs", r"std::arch|target_feature", {"simd.rs", "simd/x86.rs"}),
+        ("rust/**/*.rs", r"rayon", {"parallel.rs"}),
+    ],
+)
+def test_each_tool_has_one_room(files, what, where):
+    users = {p for p in ROOT.glob(files) if re.search(what, re.sub(r"//.*", "", p.read_text()), re.MULTILINE)}
+    assert {str(p.relative_to(PACKAGE if p.suffix == ".py" else ROOT / "rust")) for p in users} == where
+
+
+def test_each_family_stands_in_its_three_places():
+    families = {p.stem for p in (PACKAGE / "ops").glob("[!_]*.py")}
+    assert families == {p.stem for p in (ROOT / "rust" / "kernels").glob("*.rs")} - {"mod"}
+    assert families == {p.stem for p in (ROOT / "cuda").glob("*.cu")} | WITHOUT_CUDA
+
+
+def test_generated_tables_regenerate_byte_for_byte():
+    subprocess.run([sys.executable, "-m", "tests.oracle", "--check"], cwd=ROOT, check=True, timeout=120)
+
+
+def test_import_brings_neither_torch_nor_faiss():
+    code = "import sys, peaccel; print([m for m in ('torch', 'faiss', 'scipy', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_no_file_outgrows_its_room():
+    files = [p for pattern in ("python/**/*.py", "rust/**/*.rs", "tests/*.py") for p in ROOT.glob(pattern)]
+    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in files if p.name != "tables.rs"}
+    assert {name: size for name, size in sizes.items() if size > 480} == {}
