@@ -128,7 +128,7 @@ pub fn backward<T: Float>(
             }
         }
     })?;
-    for part in split_or_empty(&mut partial, shared) {
+    for part in partial.chunks(shared.max(1)) {
         out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
     }
 
