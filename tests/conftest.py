@@ -1,5 +1,6 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
+import faiss
 import ml_dtypes
 import numpy as np
 import pytest
@@ -83,6 +84,21 @@ def by_verb(q, g, score, prepared=None):
         np.put_along_axis(matrix, np.asarray(ranking.ids), to_numpy(ranking.scores), 1)
         found[verb] = matrix
     return {verb: to_numpy(x) for verb, x in found.items()}
+
+
+def assert_ranking(ranking, expected, what=""):
+    """The ranking is (scores, ids), to the last bit."""
+    np.testing.assert_array_equal(ranking.ids, expected[1], err_msg=f"ids {what}")
+    np.testing.assert_array_equal(to_numpy(ranking.scores), expected[0], err_msg=f"scores {what}")
+
+
+def flat_index(g, ids=None):
+    """An exact FAISS index of a gallery's means, by rows or external ids."""
+    index = faiss.IndexFlatL2(g.dim)
+    index = index if ids is None else faiss.IndexIDMap(index)
+    vectors = np.ascontiguousarray(to_numpy(g.mu), np.float32)
+    _ = index.add(vectors) if ids is None else index.add_with_ids(vectors, ids)
+    return index
 
 
 @pytest.fixture(autouse=True)

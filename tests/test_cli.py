@@ -167,8 +167,9 @@ def test_without_the_extra_one_line_names_it(capsys, monkeypatch, missing):
 def test_without_what_the_demo_needs_one_line_names_it(capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "peaccel.demo", raising=False)
     monkeypatch.delattr(pe, "demo", raising=False)
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    assert run(capsys, "demo") == (2, "", "peaccel demo: the demo needs faiss: pip install peaccel[all]\n")
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run(capsys, "demo") == (2, "", "peaccel demo: the demo needs matplotlib: pip install peaccel[all]\n")
 
 
 def test_ctrl_c_exits_130_without_a_word(files, capsys, monkeypatch):

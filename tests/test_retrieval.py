@@ -1,13 +1,12 @@
-"""Order, padding and exactness of rerank, search and FaissReranker; and what bad input gets told."""
+"""Order, padding and exactness of rerank and search, and what a Prepared gallery is good for."""
 
-import itertools
-import re
+import subprocess
+import sys
 
-import faiss
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES, as_library, build, make, to_numpy
+from conftest import CLASSES, as_library, assert_ranking, build, make, to_numpy
 
 import peaccel as pe
 
@@ -42,11 +41,6 @@ def brute_force(q, g, k, score):
     """The best k by sorting all scores."""
     found = [sorted_rows(row, np.arange(len(g)), k) for row in to_numpy(pe.pairwise(q, g, score))]
     return tuple(np.array(x).reshape(len(q), k) for x in zip(*found, strict=True))
-
-
-def assert_ranking(ranking, expected, what=""):
-    np.testing.assert_array_equal(ranking.ids, expected[1], err_msg=f"ids {what}")
-    np.testing.assert_array_equal(to_numpy(ranking.scores), expected[0], err_msg=f"scores {what}")
 
 
 # -- search is a sort of everything ------------------------------------------------------------------------------------
@@ -96,14 +90,17 @@ def test_search_is_a_sort_of_all_scores(score, q_kind, g_kind, data):
         if data == "clustered":  # the hardest: queries among the gallery's own items
             q = items(q_kind, data, queries, dim, 2)
         prepared = pe.prepare(g, score)
-        whole = brute_force(q, g, gallery + 3, score)
-        for k in {1, 2, 10, gallery, gallery + 3}:
+        widths = sorted({1, 2, 10, gallery, gallery + 3})
+        whole = brute_force(q, g, widths[-1], score)
+        for k in widths:
             expected = tuple(x[:, :k] for x in whole)
             assert_ranking(pe.search(q, g, k, score), expected, f"Q={queries} G={gallery} D={dim} k={k}")
             assert_ranking(pe.search(q, prepared, k, score), expected, f"prepared Q={queries} G={gallery} k={k}")
 
 
-@pytest.mark.parametrize(("score", "kind"), [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("cosine", "point")])
+@pytest.mark.parametrize(
+    ("score", "kind"), [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("cosine", "point")]
+)
 @pytest.mark.parametrize("data", ["duplicated", "integers", "identical", "broken"])
 def test_ties_go_to_the_lower_row_over_shards_and_threads(score, kind, data):
     q, g = items(kind, data, 5, 3, 1), items(kind, data, 50_001, 3, 2)
@@ -123,6 +120,60 @@ def test_search_holds_in_both_dtypes_and_all_widths(dim, dtype):
         q = make(kind, 20, dim, 2, dtype=dtype)
         assert_ranking(pe.search(q, g, 9, score), brute_force(q, g, 9, score))
         assert_ranking(pe.search(q, pe.prepare(g, score), 9, score), brute_force(q, g, 9, score))
+
+
+@pytest.mark.parametrize(("dtype", "exponents"), [("float32", (-24, -21)), ("float64", (-163, -160))])
+@pytest.mark.parametrize("score", ["mls", LLR, "neg_sq_l2", "cosine"], ids=["mls", "llr", "neg_sq_l2", "cosine"])
+def test_search_is_exact_where_squares_are_subnormal(score, dtype, exponents):
+    """There a rounding is no longer relative to the number, so a relative slack of the filter is not enough."""
+    rng = np.random.default_rng(0)
+    for exponent in np.linspace(*exponents, 7):
+        scale = 10.0**exponent
+        q, g = (pe.Normal(rng.standard_normal((n, 19)) * scale, np.full(n, scale) * scale) for n in (20, 301))
+        if dtype == "float32":
+            q, g = q.to(dtype), g.to(dtype)
+        for k in (1, 10):
+            assert_ranking(pe.search(q, g, k, score), brute_force(q, g, k, score), f"scale 1e{exponent}")
+
+
+MEMORY = """
+import numpy as np, peaccel as pe
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+
+def items(n):
+    rng = np.random.default_rng(n)
+    shape = (n, 8) if {diagonal} else n
+    return pe.{kind}(rng.standard_normal((n, 8), dtype=np.float32), rng.random(shape, dtype=np.float32) + 0.5)
+
+queries, gallery = items(512), items({size})
+gallery = pe.prepare(gallery, "{score}") if {prepared} else gallery
+pe.search(queries[:4], gallery, 10, "{score}")  # threads and their stacks
+before = peak()
+pe.search(queries, gallery, 10, "{score}")
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize(
+    ("score", "kind", "diagonal", "size"),
+    [
+        ("mls", "Normal", False, 200_000),
+        ("expected_cosine", "Normal", False, 200_000),
+        ("neg_expected_sq_l2", "Normal", True, 200_000),
+        ("mls", "Normal", True, 40_000),  # fewer where every pair is scored, as it takes seconds
+        ("mls", "VonMisesFisher", False, 20_000),
+    ],
+)
+def test_search_never_holds_a_matrix_of_scores(score, kind, diagonal, size, prepared):
+    # In a process of its own: the peak of a process never falls, and tracemalloc does not see Rust.
+    code = MEMORY.format(score=score, kind=kind, diagonal=diagonal, size=size, prepared=prepared)
+    grown = float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    matrix = 512 * size * 4 / 2**20
+    assert grown < matrix / 4, f"{grown:.1f} MB more, the matrix would take {matrix:.1f} MB"
 
 
 # -- rerank ------------------------------------------------------------------------------------------------------------
@@ -147,7 +198,7 @@ def test_rerank_is_a_sort_of_the_candidates_without_the_missing(score, q_kind, g
 
 def test_numbers_come_before_nan_and_nan_before_padding_and_minus_infinity_is_a_number():
     q = pe.Normal(np.zeros((1, 2)), np.ones(1))
-    g = pe.Normal(np.array([[0, 1], [np.nan, 0], [0, 0.5], [0, 0], [np.nan, 1], [0, 0]]), np.array([1, 1, np.inf, 1, 1, 1]))
+    g = pe.Normal(np.array([[0, 1], [np.nan, 0], [0, 1e200], [0, 0], [np.nan, 1], [0, 0]]), np.ones(6))
     for ranking in (pe.search(q, g, 8), pe.rerank(q, g, np.array([[5, 4, 3, 2, 1, 0]]), 8)):
         assert ranking.ids.tolist() == [[3, 5, 0, 2, 1, 4, -1, -1]]
         assert np.isnan(ranking.scores[0, 4:6]).all() and (ranking.scores[0, [3, 6, 7]] == -np.inf).all()
@@ -203,6 +254,24 @@ def test_arrays_that_are_strided_reversed_expanded_or_read_only_score_as_their_c
         assert full.ids.shape == (5, 3)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("score", ["mls", "cosine", "neg_sq_l2"])
+def test_broadcast_arrays_score_as_their_copies(score, library):
+    """A view that repeats one element takes no memory: rows of mu, of var, and all of both."""
+    q, g = make("normal_diagonal", 3, 4), make("normal_diagonal", 5, 4, 1)
+    for mu, var in ((g.mu[:, :1], g.var), (g.mu[:1], g.var), (g.mu, g.var[:, :1]), (g.mu[:1, :1], g.var[:1, :1])):
+        views = [np.broadcast_to(x, (5, 4)) for x in (mu, var)]
+        expanded = [torch.tensor(x).expand(5, 4) for x in (mu, var)] if library == "torch" else views
+        other, copied = (build("normal_diagonal", *d, library=library) for d in (q.arrays, views))
+        repeated = pe.Normal(*expanded)
+        expected = to_numpy(pe.pairwise(other, copied, score))
+        np.testing.assert_array_equal(pe.pairwise(other, repeated, score), expected)
+        np.testing.assert_array_equal(
+            to_numpy(pe.pairwise(repeated, other, score)), to_numpy(pe.pairwise(copied, other, score))
+        )
+        np.testing.assert_array_equal(pe.pairwise(other, pe.prepare(repeated, score), score), expected)
+
+
 def test_candidates_of_any_integer_dtype_and_layout_give_the_same():
     q, g = make("point", 3, 5), make("point", 9, 5, 1)
     ids = np.array([[0, 3, 8, 1], [4, 4, 2, 0], [8, 7, 6, 5]])
@@ -255,325 +324,15 @@ def test_prepared_for_another_score_or_other_parameters_is_refused_by_every_verb
     ids = np.zeros((5, 1), np.int64)
     pairs = [("mls", "llr:prior_var=1"), (LLR, pe.scores.llr(prior_var=0.6)), ("mls", "neg_expected_sq_l2")]
     for own, other in [*pairs, (pe.scores.llr(prior_var=prior), LLR)]:
-        prepared = pe.prepare(g if own != "torch" else g, own)
+        prepared = pe.prepare(g, own)
         for call in (
             lambda p=prepared, s=other: pe.paired(g, p, s),
             lambda p=prepared, s=other: pe.pairwise(g, p, s),
             lambda p=prepared, s=other: pe.rescore(g, p, ids, s),
             lambda p=prepared, s=other: pe.rerank(g, p, ids, 1, s),
             lambda p=prepared, s=other: pe.search(g, p, 1, s),
-            lambda p=prepared, s=other: pe.FaissReranker(flat(g), p, s),
         ):
             with pytest.raises(ValueError, match=r"gallery is prepared for score .+, got "):
                 call()
     same = pe.prepare(g, "llr:prior_var=0.7")
     np.testing.assert_array_equal(pe.pairwise(g, same, LLR), pe.pairwise(g, g, LLR))
-
-
-# -- FAISS -------------------------------------------------------------------------------------------------------------
-
-
-def flat(g, ids=None):
-    index = faiss.IndexFlatL2(g.dim)
-    index = index if ids is None else faiss.IndexIDMap(index)
-    vectors = np.ascontiguousarray(to_numpy(g.mu), np.float32)
-    _ = index.add(vectors) if ids is None else index.add_with_ids(vectors, ids)
-    return index
-
-
-GALLERY = make("normal_diagonal", 400, 16, 1, dtype="float32")
-QUERIES = make("normal_diagonal", 9, 16, 2, dtype="float32")
-
-
-@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "HNSW16", "PQ4x4", "IVF4,PQ4x4", "SQ8"])
-def test_whatever_the_index_the_galleries_own_parameters_decide(factory):
-    index = faiss.index_factory(16, factory)
-    index.train(GALLERY.mu)
-    index.add(GALLERY.mu)
-    shortlist = index.search(QUERIES.mu, 60)[1]
-    expected = pe.rerank(QUERIES, GALLERY, shortlist, 10)
-    for gallery in (GALLERY, pe.prepare(GALLERY)):
-        ranking = pe.FaissReranker(index, gallery).search(QUERIES, 10, shortlist=60)
-        assert_ranking(ranking, (expected.scores, expected.ids))
-
-
-def test_a_shortlist_of_everything_is_an_exact_search():
-    expected = pe.search(QUERIES, GALLERY, 10)
-    assert_ranking(pe.FaissReranker(flat(GALLERY), GALLERY).search(QUERIES, 10, shortlist=400), (expected.scores, expected.ids))
-
-
-def test_search_parameters_reach_the_index():
-    quantizer = faiss.IndexFlatL2(16)
-    index = faiss.IndexIVFFlat(quantizer, 16, 20)
-    index.train(GALLERY.mu)
-    index.add(GALLERY.mu)
-    reranker, expected = pe.FaissReranker(index, GALLERY), pe.search(QUERIES, GALLERY, 400)
-    few = reranker.search(QUERIES, 400, shortlist=400, params=faiss.SearchParametersIVF(nprobe=1))
-    every = reranker.search(QUERIES, 400, shortlist=400, params=faiss.SearchParametersIVF(nprobe=20))
-    assert (few.ids == -1).sum() > 1000
-    assert_ranking(every, (expected.scores, expected.ids))
-    selected = faiss.SearchParametersIVF(nprobe=20, sel=faiss.IDSelectorBatch(np.array([3, 5])))
-    assert set(reranker.search(QUERIES, 5, params=selected).ids.ravel().tolist()) == {3, 5, -1}
-
-
-@pytest.mark.parametrize("as_given", [np.asarray, torch.tensor, list], ids=["numpy", "torch", "list"])
-def test_external_ids_come_back_in_place_of_rows(as_given):
-    ids = np.random.default_rng(0).permutation(10**12 + np.arange(400) * 7)
-    expected = pe.search(QUERIES, GALLERY, 10)
-    reranker = pe.FaissReranker(flat(GALLERY, ids), GALLERY, ids=as_given(ids))
-    assert_ranking(reranker.search(QUERIES, 10, shortlist=400), (expected.scores, ids[expected.ids]))
-    padded = reranker.search(QUERIES, 5, shortlist=3)
-    assert (padded.ids[:, 3:] == -1).all() and (padded.ids[:, :3] >= 10**12).all()
-
-
-def test_more_than_the_shortlist_or_the_index_holds_is_padding():
-    reranker = pe.FaissReranker(flat(GALLERY), GALLERY)
-    assert (reranker.search(QUERIES, 12, shortlist=5).ids[:, 5:] == -1).all()
-    assert (reranker.search(QUERIES, 403, shortlist=500).ids[:, 400:] == -1).all()
-    assert reranker.search(QUERIES[:0], 3).ids.shape == (0, 3)
-
-
-def test_features_are_what_the_index_is_asked_with():
-    unit = GALLERY.mu / np.linalg.norm(GALLERY.mu, axis=1, keepdims=True)
-    index = faiss.IndexFlatIP(16)
-    index.add(unit)
-    shortlist = index.search(QUERIES.mu / np.linalg.norm(QUERIES.mu, axis=1, keepdims=True), 30)[1]
-    expected = pe.rerank(QUERIES, GALLERY, shortlist, 5)
-    found = pe.FaissReranker(index, GALLERY, features="unit").search(QUERIES, 5, shortlist=30)
-    assert_ranking(found, (expected.scores, expected.ids))
-
-    index = faiss.IndexFlatL2(3)  # the index may hold anything
-    index.add(np.ascontiguousarray(GALLERY.var[:, :3]))
-    expected = pe.rerank(QUERIES, GALLERY, index.search(QUERIES.var[:, :3].copy(), 30)[1], 5)
-    for features in (lambda d: d.var[:, :3], lambda d: torch.tensor(d.var[:, :3]), lambda d: d.var[:, :3].astype("f8")):
-        found = pe.FaissReranker(index, GALLERY, features=features).search(QUERIES, 5, shortlist=30)
-        assert_ranking(found, (expected.scores, expected.ids))
-
-
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF8,Flat", "IVF4,PQ4x4"])
-def test_build_makes_an_index_of_directions(factory):
-    reranker = pe.FaissReranker.build(GALLERY, factory, score="mls")
-    ranking = reranker.search(QUERIES, 5, shortlist=50)
-    assert (ranking.ids >= 0).all()
-    np.testing.assert_array_equal(pe.rescore(QUERIES, GALLERY, ranking.ids), ranking.scores)
-    if factory == "Flat":
-        expected = pe.rerank(QUERIES, GALLERY, pe.search(QUERIES, GALLERY, 50, "cosine").ids, 5)
-        assert_ranking(ranking, (expected.scores, expected.ids))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_faiss_reranker_takes_tensors_and_halves_and_gives_tensors(dtype):
-    q, g = (make("normal_diagonal", n, 16, n, dtype=dtype, library="torch") for n in (9, 50))
-    q.mu.requires_grad_()
-    ranking = pe.FaissReranker.build(g, "Flat").search(q, 5, shortlist=50)
-    expected = pe.search(q, g, 5)
-    assert isinstance(ranking.scores, torch.Tensor) and not ranking.scores.requires_grad
-    assert_ranking(ranking, (to_numpy(expected.scores), np.asarray(expected.ids)))
-
-
-# -- bad input ---------------------------------------------------------------------------------------------------------
-
-ISO, DIAG, VMF, POINT = (make(k, 5, 4, dtype="float32") for k in ("normal_isotropic", "normal_diagonal", "vmf", "point"))
-TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")
-X, IDS = ISO.mu, np.zeros((5, 2), np.int64)
-INDEX = flat(ISO)
-META = pe.Normal(torch.empty(5, 4, device="meta"), torch.empty(5, device="meta"))
-
-
-def ids_with(value):
-    ids = IDS.copy()
-    ids[3, 1] = value
-    return ids
-
-
-BAD = [
-    # kinds of object
-    (lambda: pe.paired(X, ISO), TypeError, "mls: queries must be a distribution, got ndarray; plain vectors go in pe.Point"),
-    (lambda: pe.pairwise(ISO, X), TypeError, "mls: gallery must be a distribution, got ndarray"),
-    (lambda: pe.search(ISO, None, 1), TypeError, "mls: gallery must be a distribution, got NoneType"),
-    (lambda: pe.search([ISO], ISO, 1), TypeError, "mls: queries must be a distribution, got list"),
-    (lambda: pe.search(pe.prepare(ISO), ISO, 1), TypeError, "mls: queries must be a distribution, got Prepared"),
-    (lambda: pe.search(torch.zeros(2, 4), TENSORS, 1), TypeError, "mls: queries must be a distribution, got Tensor"),
-    (lambda: pe.prepare(X), TypeError, "mls: gallery must be a distribution, got ndarray"),
-    (lambda: pe.prepare(pe.prepare(ISO)), TypeError, "prepare: gallery is prepared for 'mls' already"),
-    (lambda: pe.prepare(make("scaled")), TypeError, "mls: no query can be scored against scaled"),
-    (lambda: pe.prepare(ISO, dtype="float16"), ValueError, "prepare: dtype 'float16', expected 'float32' or 'float64'"),
-    # scores
-    (lambda: pe.search(ISO, ISO, 1, "msl"), ValueError, "unknown score 'msl'; did you mean 'mls'?"),
-    (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, llr, cosine,"),
-    (lambda: pe.search(ISO, ISO, 1, 3), TypeError, "score must be a name or a Score, got int"),
-    (lambda: pe.search(ISO, ISO, 1, None), TypeError, "score must be a name or a Score, got NoneType"),
-    (lambda: pe.search(ISO, ISO, 1, "mls:rho=1"), ValueError, "mls: unknown parameter 'rho'; expected one of none"),
-    (lambda: pe.scores.llr(prior=1), ValueError, "llr: unknown parameter 'prior'; did you mean 'prior_var'?"),
-    (lambda: pe.search(ISO, ISO, 1, "llr:prior_var=big"), ValueError, "score 'llr:prior_var=big': prior_var must be a number"),
-    (lambda: pe.search(ISO, ISO, 1, "llr"), ValueError, "llr: prior_var must be given; pe.fit_prior"),
-    (lambda: pe.search(VMF, VMF, 1, LLR), ValueError, "llr: prior_var has no meaning for vmf x vmf"),
-    (
-        lambda: pe.search(DIAG, DIAG, 1, pe.scores.llr(prior_var=np.ones(3))),
-        ValueError,
-        "llr: prior_var has shape (3,), expected () or (4,)",
-    ),
-    (
-        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=np.ones(4))),
-        ValueError,
-        "llr: prior_var has shape (4,), expected () for isotropic variances",
-    ),
-    (
-        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=1.0, prior_mean=np.zeros(3))),
-        ValueError,
-        "llr: prior_mean has shape (3,), expected () or (4,)",
-    ),
-    (
-        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=1.0, prior_mean=np.zeros((5, 1)))),
-        ValueError,
-        "llr: prior_mean has shape (5, 1), expected () or (4,)",
-    ),
-    (lambda: pe.search(ISO, VMF, 1), TypeError, "mls: cannot score normal_isotropic x vmf (query x gallery), only "),
-    # shapes, dtypes, devices
-    (lambda: pe.search(make("point", 2, 3), ISO, 1), ValueError, "mls: queries have dim 3, expected 4 like gallery"),
-    (lambda: pe.paired(ISO, ISO[:3]), ValueError, "mls: b has 3 items, expected 5 like a"),
-    (lambda: pe.paired(ISO, ISO.to("float64")), ValueError, "mls: b has dtype float64, expected float32 like a"),
-    (
-        lambda: pe.search(TENSORS, ISO, 1),
-        TypeError,
-        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
-    ),
-    (lambda: pe.pairwise(ISO, TENSORS), TypeError, "mls: queries are numpy arrays, expected torch tensors on cpu"),
-    (
-        lambda: pe.pairwise(META, TENSORS),
-        ValueError,
-        "mls: queries are torch tensors on meta, expected torch tensors on cpu like gallery",
-    ),
-    (lambda: pe.pairwise(META, META), pe.CudaError, "mls: queries and gallery are on meta, and this build has no kernels"),
-    # k
-    (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
-    (lambda: pe.rerank(ISO, ISO, IDS, -3), ValueError, "mls: k is -3, expected at least 1"),
-    (lambda: pe.search(ISO, ISO, 1.5), TypeError, "mls: k must be an integer, got float"),
-    (lambda: pe.search(ISO, ISO, "2"), TypeError, "mls: k must be an integer, got str"),
-    (lambda: pe.search(ISO, ISO, None), TypeError, "mls: k must be an integer, got NoneType"),
-    # candidates
-    (
-        lambda: pe.rescore(ISO, ISO, IDS[:3]),
-        ValueError,
-        "mls: candidates have shape (3, 2), expected (5, K): a row per query",
-    ),
-    (lambda: pe.rescore(ISO, ISO, IDS[:, 0]), ValueError, "mls: candidates have shape (5,), expected (5, K)"),
-    (lambda: pe.rescore(ISO, ISO, IDS[None]), ValueError, "mls: candidates have shape (1, 5, 2), expected (5, K)"),
-    (lambda: pe.rescore(ISO, ISO, IDS * 1.0), ValueError, "mls: candidates have dtype float64, expected an integer dtype"),
-    (lambda: pe.rescore(ISO, ISO, IDS > 0), ValueError, "mls: candidates have dtype bool, expected an integer dtype"),
-    (lambda: pe.rescore(ISO, ISO, ids_with(5)), ValueError, "mls: candidates of query 3 hold id 5, expected -1 (none) or 0 .. 4"),
-    (lambda: pe.rerank(ISO, ISO, ids_with(-2), 1), ValueError, "mls: candidates of query 3 hold id -2, expected -1 (none)"),
-    (lambda: pe.rerank(ISO, ISO[:0], IDS, 1), ValueError, "mls: candidates of query 0 hold id 0, expected -1 (none)"),
-    (lambda: pe.rerank(DIAG, DIAG, ids_with(2**62), 1), ValueError, f"mls: candidates of query 3 hold id {2**62}, expected -1"),
-    (
-        lambda: pe.rescore(ISO, ISO, ids_with(0).astype(np.uint64) + np.uint64(2**63)),
-        ValueError,
-        f"mls: candidates hold id {2**63}, beyond int64",
-    ),
-    (
-        lambda: pe.rescore(ISO, ISO, torch.zeros(5, 2, dtype=torch.int64)),
-        TypeError,
-        "mls: candidates are torch tensors on cpu, expected numpy arrays like queries",
-    ),
-    (
-        lambda: pe.rescore(TENSORS, TENSORS, IDS),
-        TypeError,
-        "mls: candidates are numpy arrays, expected torch tensors on cpu like queries",
-    ),
-    (
-        lambda: pe.rescore(TENSORS, TENSORS, torch.full((5, 2), 5)),
-        ValueError,
-        "mls: candidates of query 0 hold id 5, expected -1 (none) or 0 .. 4",
-    ),
-    (lambda: pe.rescore(ISO, ISO, "abc"), ValueError, "mls: candidates have shape (), expected (5, K)"),
-    # FAISS
-    (lambda: pe.FaissReranker(np.ones(3), ISO), TypeError, "FaissReranker: index must be a FAISS index, got ndarray"),
-    (lambda: pe.FaissReranker(INDEX, X), TypeError, "mls: gallery must be a distribution, got ndarray"),
-    (lambda: pe.FaissReranker(INDEX, ISO[:4]), ValueError, "FaissReranker: index holds 5 items, expected 4 like gallery"),
-    (lambda: pe.FaissReranker(INDEX, ISO, features="mean"), ValueError, "FaissReranker: features 'mean', expected 'mu',"),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(4)),
-        ValueError,
-        "FaissReranker: ids have shape (4,) and dtype int64, expected integers (5,)",
-    ),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, ids=np.ones(5)),
-        ValueError,
-        "FaissReranker: ids have shape (5,) and dtype float64, expected integers (5,)",
-    ),
-    (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, 1, 4, 1, 5]), ValueError, "FaissReranker: ids hold 1 twice"),
-    (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, -1, 4, 2, 5]), ValueError, "FaissReranker: ids hold -1"),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(5).astype(np.uint64) + np.uint64(2**63)),
-        ValueError,
-        f"FaissReranker: ids hold {2**63}",
-    ),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(1, 6)).search(ISO, 2),
-        ValueError,
-        "FaissReranker: index returned id 0, which ids lacks",
-    ),
-    (
-        lambda: pe.FaissReranker(flat(ISO, np.arange(5) + 100), ISO).search(ISO, 2),
-        ValueError,
-        "FaissReranker: index returned id 104, gallery has 5 rows; pass its ids",
-    ),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, features=lambda d: d.mu[:, :3]).search(ISO, 1),
-        ValueError,
-        "FaissReranker: features of the queries have shape (5, 3), the index takes (5, 4)",
-    ),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO, features=lambda d: d.mu[:3]).search(ISO, 1),
-        ValueError,
-        "FaissReranker: features of the queries have shape (3, 4), the index takes (5, 4)",
-    ),
-    (lambda: pe.FaissReranker(INDEX, ISO).search(X, 1), TypeError, "mls: queries must be a distribution, got ndarray"),
-    (lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 1, shortlist=0),
-        ValueError,
-        "mls: shortlist is 0, expected at least 1",
-    ),
-    (
-        lambda: pe.FaissReranker(INDEX, ISO).search(TENSORS, 1),
-        TypeError,
-        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
-    ),
-    (
-        lambda: pe.FaissReranker.build(ISO, "Nonsense"),
-        ValueError,
-        "FaissReranker.build: factory 'Nonsense' is not a FAISS factory string",
-    ),
-    (
-        lambda: pe.FaissReranker.build(ISO, "Flat", first_stage="l2"),
-        ValueError,
-        "FaissReranker.build: first_stage 'l2', expected 'cosine'",
-    ),
-    (lambda: pe.FaissReranker.build(X, "Flat"), TypeError, "mls: gallery must be a distribution, got ndarray"),
-    # measures, threads
-    (lambda: pe.fit_prior(VMF, np.arange(5)), TypeError, "fit_prior: d must be a Normal or a Point, got vmf"),
-    (lambda: pe.fit_prior(ISO, np.arange(4)), ValueError, "fit_prior: labels have shape (4,), expected (5,)"),
-    (lambda: pe.fit_prior(ISO, np.zeros(5)), ValueError, "fit_prior: labels name 1 classes of 5 items"),
-    (lambda: pe.fit_prior(ISO, np.arange(5)), ValueError, "fit_prior: labels name 5 classes of 5 items"),
-    (lambda: pe.set_num_threads(0), ValueError, "set_num_threads: n is 0, expected 1 .. 4096"),
-    (lambda: pe.set_num_threads(2.0), TypeError, "set_num_threads: n must be an integer, got float"),
-    (lambda: pe.set_num_threads(True), TypeError, "set_num_threads: n must be an integer, got bool"),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "begins"), BAD, ids=[re.sub(r"\W+", "-", b[2])[:60] for b in BAD])
-def test_bad_input_gets_one_line_that_names_what_was_expected_and_what_came(call, error, begins):
-    with pytest.raises(error) as caught:
-        call()
-    message = str(caught.value)
-    assert message.startswith(begins), message
-    assert "\n" not in message and type(caught.value) is error
-
-
-def test_a_wrong_pair_of_kinds_is_told_before_any_work():
-    # The gallery is big enough for a search of minutes.
-    big = pe.VonMisesFisher(np.broadcast_to(np.float32(1), (10**9, 4)), np.broadcast_to(np.float32(1), 10**9))
-    for verb in itertools.product((pe.search,), (1, 0)):
-        with pytest.raises(TypeError, match="cannot score"):
-            verb[0](ISO, big, verb[1])

@@ -192,10 +192,13 @@ def same(a: Score, b: Score) -> bool:
         return True
     if a.name != b.name:
         return False
-    return all(a.params[k] is b.params[k] or np.array_equal(a.params[k], b.params[k]) for k in a.params)
+    pairs = [(a.params[k], b.params[k]) for k in a.params]
+    return all(x is y or np.array_equal(_plain(x), _plain(y)) for x, y in pairs)
+
+
+def _plain(value: Any) -> Any:
+    return as_numpy(value) if is_torch(value) else value
 
 
 def spell(score: Score) -> str:
-    return score.name + "".join(
-        f" {k}={np.asarray(v).tolist() if np.ndim(v) == 0 else '[...]'}" for k, v in score.params.items()
-    )
+    return score.name + "".join(f" {k}={'[...]' if np.ndim(_plain(v)) else _plain(v)}" for k, v in score.params.items())

@@ -156,7 +156,11 @@ def rescore(
         As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
     """
     plan = checked(queries, gallery, score, detach=False)
-    return plan.pair.op.scores(plan.inputs, _check_candidates(plan.score, queries, candidates))
+    rows = _check_candidates(plan.score, queries, candidates)
+    try:
+        return plan.pair.op.scores(plan.inputs, rows)
+    except ValueError as error:
+        raise _named(plan, error) from None
 
 
 def rerank(
@@ -187,8 +191,16 @@ def rerank(
     return _returned(_best(plan, rows, k), queries)
 
 
+def _named(plan: Plan, error: ValueError) -> ValueError:
+    """What a kernel says of its input, in the name of the score that the caller knows."""
+    return ValueError(str(error).replace(f"{plan.pair.op.name}:", f"{plan.score.name}:", 1))
+
+
 def _best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    scores = plan.pair.op.numpy_scores(plan.inputs, rows, False)
+    try:
+        scores = plan.pair.op.numpy_scores(plan.inputs, rows, False)
+    except ValueError as error:
+        raise _named(plan, error) from None
     best = np.empty((len(rows), k), scores.dtype), np.empty((len(rows), k), np.int64)
     _core.select(scores, np.ascontiguousarray(rows), *best)
     return best
@@ -281,8 +293,8 @@ class FaissReranker:
             raise ValueError(f"FaissReranker: features {features!r}, expected 'mu', 'unit' or a callable")
         self.index = index
         self.features = features
-        self._ids, self._rows = _sorted_ids(ids, len(gallery))
-        self._external = None if ids is None else np.asarray(as_numpy(ids), np.int64)
+        self._external = None if ids is None else _external_ids(ids, len(gallery))
+        self._rows = None if self._external is None else np.argsort(self._external)
 
     @classmethod
     def build(
@@ -379,18 +391,17 @@ class FaissReranker:
 
     def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Gallery rows of the index's ids; -1 stays -1."""
-        if self._ids is None or self._rows is None:
+        if self._external is None or self._rows is None:
             if found.size and found.max() >= len(self.gallery):
-                rows = len(self.gallery)
-                raise ValueError(
-                    f"FaissReranker: index returned id {found.max()}, gallery has {rows} rows; pass its ids"
-                )
+                got, rows = found.max(), len(self.gallery)
+                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {rows} rows; pass its ids")
             return found
-        places = np.searchsorted(self._ids, found).clip(max=len(self._ids) - 1)
-        known = self._ids[places] == found
+        places = np.searchsorted(self._external, found, sorter=self._rows).clip(max=len(self._rows) - 1)
+        rows = self._rows[places]
+        known = self._external[rows] == found
         if not (known | (found < 0)).all():
             raise ValueError(f"FaissReranker: index returned id {found[~known & (found >= 0)][0]}, which ids lacks")
-        return np.where(known, self._rows[places], -1)
+        return np.where(known, rows, -1)
 
 
 def _faiss() -> Any:
@@ -413,20 +424,20 @@ def _read_index(path: str) -> Any:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated ({reason})") from None
 
 
-def _sorted_ids(ids: Array | None, size: int) -> tuple[np.ndarray[Any, Any] | None, np.ndarray[Any, Any] | None]:
-    """External ids in ascending order and the rows that they stand for."""
-    if ids is None:
-        return None, None
-    given = np.asarray(as_numpy(ids) if is_torch(ids) else ids)
+def _external_ids(ids: Array, size: int) -> np.ndarray[Any, Any]:
+    """Checked ids, int64 [G]."""
+    given = as_numpy(ids) if is_torch(ids) else np.asarray(ids)
     if given.shape != (size,) or given.dtype.kind not in "iu":
-        raise ValueError(
-            f"FaissReranker: ids have shape {given.shape} and dtype {given.dtype}, expected integers ({size},)"
-        )
-    rows = np.argsort(given, kind="stable")
-    ordered = given[rows].astype(np.int64)
-    if (ordered[1:] == ordered[:-1]).any():
-        raise ValueError(f"FaissReranker: ids hold {ordered[:-1][ordered[1:] == ordered[:-1]][0]} twice")
-    return ordered, rows
+        got = f"shape {given.shape} and dtype {given.dtype}"
+        raise ValueError(f"FaissReranker: ids have {got}, expected integers ({size},)")
+    outside = given[(given < 0) | (given > np.iinfo(np.int64).max)]
+    if len(outside):
+        raise ValueError(f"FaissReranker: ids hold {outside[0]}, expected 0 .. 2^63 - 1")
+    ordered = np.sort(given)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise ValueError(f"FaissReranker: ids hold {repeated[0]} twice")
+    return given.astype(np.int64)
 
 
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:

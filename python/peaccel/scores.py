@@ -137,6 +137,8 @@ def _centred(features: Features) -> Features:
         mean = params["prior_mean"]
         if isinstance(mean, (int, float)):
             return (mu - mean if mean else mu), extra
+        if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
+            raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
         return mu - _like(mean, mu), extra
 
     return centre

@@ -84,6 +84,7 @@ impl Formula for Mls {
         ((x.a - x.b) / s * (x.a - x.b), s)
     }
 
+    #[inline(always)]
     fn slopes(x: Dimension) -> Slopes {
         let inverse = 1.0 / (x.v + x.w);
         let pull = (x.a - x.b) * inverse;
@@ -135,6 +136,7 @@ impl Formula for Llr {
         (spread * ((1.0 - f) / (p + w)) / apart, 1.0 / apart)
     }
 
+    #[inline(always)]
     fn slopes(x: Dimension) -> Slopes {
         let Dimension { a, b, v, w, shared: p } = x;
         let (s, t) = (p + v, p + w);
@@ -350,27 +352,60 @@ impl<T: Float, F: Formula> PairScore<T> for DiagScore<'_, T, F> {
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         for (k, weight) in weights.iter().enumerate() {
-            let weight = weight.to_f64();
             // A pair that does not count must not spread the NaN or infinity of its slopes.
-            if weight == 0.0 {
-                continue;
-            }
-            let (last_extra, last_shared) = (out.extra.len() - 1, out.shared.len().wrapping_sub(1));
-            for d in 0..self.inputs.mu1.stored() {
-                let mut x = self.dimension(q.at(k), g.at(k), d);
-                if side == Side::Gallery {
-                    (x.a, x.b, x.v, x.w) = (x.b, x.a, x.w, x.v);
-                }
-                let slopes =
-                    if x.valid() { F::slopes(x) } else { Slopes { mean: f64::NAN, var: f64::NAN, shared: f64::NAN } };
-                out.mu[d] = out.mu[d] + T::from_f64(weight * slopes.mean);
-                let extra = &mut out.extra[d.min(last_extra)];
-                *extra = *extra + T::from_f64(weight * slopes.var);
-                if !out.shared.is_empty() {
-                    let shared = &mut out.shared[d.min(last_shared)];
-                    *shared = *shared + T::from_f64(weight * slopes.shared);
-                }
+            if weight.to_f64() != 0.0 {
+                self.add_gradient(side, q.at(k), g.at(k), weight.to_f64(), out);
             }
         }
     }
+}
+
+/// A row, or as many times its one element.
+#[inline(always)]
+fn repeated<T: Float>(row: &[T], dim: usize) -> impl Iterator<Item = f64> + '_ {
+    let last = row.len() - 1;
+    (0..dim).map(move |d| row[d.min(last)].to_f64())
+}
+
+impl<T: Float, F: Formula> DiagScore<'_, T, F> {
+    /// Adds one pair's gradient. Plain loops over slices of one length, which the compiler vectorises.
+    #[inline(always)]
+    fn add_gradient(&self, side: Side, i: usize, j: usize, weight: f64, out: &mut Gradient<T>) {
+        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let (query, gallery) = ((mu1.row(i), extra1.row(i)), (mu2.row(j), extra2.row(j)));
+        let ((a, v), (b, w)) = if side == Side::Query { (query, gallery) } else { (gallery, query) };
+        let dim = a.len();
+        let dense = v.len() == dim && w.len() == dim && out.extra.len() == dim;
+        if dense && out.shared.is_empty() && shared.stored() == 0 {
+            let (b, v, w, mu, extra) = (&b[..dim], &v[..dim], &w[..dim], &mut out.mu[..dim], &mut out.extra[..dim]);
+            for d in 0..dim {
+                let (a, b, v, w) = (a[d].to_f64(), b[d].to_f64(), v[d].to_f64(), w[d].to_f64());
+                let slopes = slopes::<F>(Dimension { a, b, v, w, shared: 0.0 });
+                mu[d] = mu[d] + T::from_f64(weight * slopes.mean);
+                extra[d] = extra[d] + T::from_f64(weight * slopes.var);
+            }
+            return;
+        }
+        let none = [T::default()];
+        let shared = if shared.stored() == 0 { &none } else { shared.row(0) };
+        let pairs = a.iter().zip(b).zip(repeated(v, dim).zip(repeated(w, dim)).zip(repeated(shared, dim)));
+        let last = out.extra.len() - 1;
+        for (d, ((a, b), ((v, w), shared))) in pairs.enumerate() {
+            let slopes = slopes::<F>(Dimension { a: a.to_f64(), b: b.to_f64(), v, w, shared });
+            out.mu[d] = out.mu[d] + T::from_f64(weight * slopes.mean);
+            out.extra[d.min(last)] = out.extra[d.min(last)] + T::from_f64(weight * slopes.var);
+            if let Some(sum) = out.shared.get_mut(d) {
+                *sum = *sum + T::from_f64(weight * slopes.shared);
+            }
+        }
+    }
+}
+
+/// The formula's slopes, NaN outside its domain.
+#[inline(always)]
+fn slopes<F: Formula>(x: Dimension) -> Slopes {
+    let slopes = F::slopes(x);
+    let (v, w, shared) = (x.v, x.w, x.shared);
+    let outside = if v >= 0.0 && w >= 0.0 && shared >= 0.0 { 0.0 } else { f64::NAN };
+    Slopes { mean: slopes.mean + outside, var: slopes.var + outside, shared: slopes.shared + outside }
 }

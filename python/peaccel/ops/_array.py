@@ -69,6 +69,8 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Arra
             ) from None
     if floating and dtype_name(x) not in FLOATS + HALVES:
         raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float16, bfloat16, float32 or float64")
+    if isinstance(x, np.ndarray) and not x.dtype.isnative:
+        return x.astype(x.dtype.newbyteorder("="))
     return x
 
 

@@ -1,0 +1,256 @@
+"""Bad input gets one line that names the argument, what was expected and what came; never a crash."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from conftest import flat_index, make
+
+import peaccel as pe
+
+ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotropic", "normal_diagonal", "vmf"))
+TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")
+X, IDS = ISO.mu, np.zeros((5, 2), np.int64)
+INDEX = flat_index(ISO)
+META = pe.Normal(torch.empty(5, 4, device="meta"), torch.empty(5, device="meta"))
+
+
+def ids_with(value):
+    ids = IDS.copy()
+    ids[3, 1] = value
+    return ids
+
+
+BAD = [
+    # kinds of object
+    (
+        lambda: pe.paired(X, ISO),
+        TypeError,
+        "mls: queries must be a distribution, got ndarray; plain vectors go in pe.Point",
+    ),
+    (lambda: pe.pairwise(ISO, X), TypeError, "mls: gallery must be a distribution, got ndarray"),
+    (lambda: pe.search(ISO, None, 1), TypeError, "mls: gallery must be a distribution, got NoneType"),
+    (lambda: pe.search([ISO], ISO, 1), TypeError, "mls: queries must be a distribution, got list"),
+    (lambda: pe.search(pe.prepare(ISO), ISO, 1), TypeError, "mls: queries must be a distribution, got Prepared"),
+    (lambda: pe.search(torch.zeros(2, 4), TENSORS, 1), TypeError, "mls: queries must be a distribution, got Tensor"),
+    (lambda: pe.prepare(X), TypeError, "mls: gallery must be a distribution, got ndarray"),
+    (lambda: pe.prepare(pe.prepare(ISO)), TypeError, "prepare: gallery is prepared for 'mls' already"),
+    (lambda: pe.prepare(make("scaled")), TypeError, "mls: no query can be scored against scaled"),
+    (lambda: pe.prepare(ISO, dtype="float16"), ValueError, "prepare: dtype 'float16', expected 'float32' or 'float64'"),
+    # scores
+    (lambda: pe.search(ISO, ISO, 1, "msl"), ValueError, "unknown score 'msl'; did you mean 'mls'?"),
+    (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, llr, cosine,"),
+    (lambda: pe.search(ISO, ISO, 1, 3), TypeError, "score must be a name or a Score, got int"),
+    (lambda: pe.search(ISO, ISO, 1, None), TypeError, "score must be a name or a Score, got NoneType"),
+    (lambda: pe.search(ISO, ISO, 1, "mls:rho=1"), ValueError, "mls: unknown parameter 'rho'; expected one of none"),
+    (lambda: pe.scores.llr(prior=1), ValueError, "llr: unknown parameter 'prior'; did you mean 'prior_var'?"),
+    (
+        lambda: pe.search(ISO, ISO, 1, "llr:prior_var=big"),
+        ValueError,
+        "score 'llr:prior_var=big': prior_var must be a number",
+    ),
+    (lambda: pe.search(ISO, ISO, 1, "llr"), ValueError, "llr: prior_var must be given; pe.fit_prior"),
+    (
+        lambda: pe.search(VMF, VMF, 1, pe.scores.llr(prior_var=0.7)),
+        ValueError,
+        "llr: prior_var has no meaning for vmf x vmf",
+    ),
+    (
+        lambda: pe.search(DIAG, DIAG, 1, pe.scores.llr(prior_var=np.ones(3))),
+        ValueError,
+        "llr: prior_var has shape (3,), expected () or (4,)",
+    ),
+    (
+        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=np.ones(4))),
+        ValueError,
+        "llr: prior_var has shape (4,), expected () for isotropic variances",
+    ),
+    (
+        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=1.0, prior_mean=np.zeros(3))),
+        ValueError,
+        "llr: prior_mean has shape (3,), expected () or (4,)",
+    ),
+    (
+        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=1.0, prior_mean=np.zeros((5, 1)))),
+        ValueError,
+        "llr: prior_mean has shape (5, 1), expected () or (4,)",
+    ),
+    (lambda: pe.search(ISO, VMF, 1), TypeError, "mls: cannot score normal_isotropic x vmf (query x gallery), only "),
+    # shapes, dtypes, devices
+    (lambda: pe.search(make("point", 2, 3), ISO, 1), ValueError, "mls: queries have dim 3, expected 4 like gallery"),
+    (lambda: pe.paired(ISO, ISO[:3]), ValueError, "mls: b has 3 items, expected 5 like a"),
+    (lambda: pe.paired(ISO, ISO.to("float64")), ValueError, "mls: b has dtype float64, expected float32 like a"),
+    (
+        lambda: pe.search(TENSORS, ISO, 1),
+        TypeError,
+        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
+    ),
+    (lambda: pe.pairwise(ISO, TENSORS), TypeError, "mls: queries are numpy arrays, expected torch tensors on cpu"),
+    (
+        lambda: pe.pairwise(META, TENSORS),
+        ValueError,
+        "mls: queries are torch tensors on meta, expected torch tensors on cpu like gallery",
+    ),
+    (
+        lambda: pe.pairwise(META, META),
+        pe.CudaError,
+        "mls: queries and gallery are on meta, and this build has no kernels",
+    ),
+    # k
+    (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
+    (lambda: pe.rerank(ISO, ISO, IDS, -3), ValueError, "mls: k is -3, expected at least 1"),
+    (lambda: pe.search(ISO, ISO, 1.5), TypeError, "mls: k must be an integer, got float"),
+    (lambda: pe.search(ISO, ISO, "2"), TypeError, "mls: k must be an integer, got str"),
+    (lambda: pe.search(ISO, ISO, None), TypeError, "mls: k must be an integer, got NoneType"),
+    # candidates
+    (
+        lambda: pe.rescore(ISO, ISO, IDS[:3]),
+        ValueError,
+        "mls: candidates have shape (3, 2), expected (5, K): a row per query",
+    ),
+    (lambda: pe.rescore(ISO, ISO, IDS[:, 0]), ValueError, "mls: candidates have shape (5,), expected (5, K)"),
+    (lambda: pe.rescore(ISO, ISO, IDS[None]), ValueError, "mls: candidates have shape (1, 5, 2), expected (5, K)"),
+    (
+        lambda: pe.rescore(ISO, ISO, IDS * 1.0),
+        ValueError,
+        "mls: candidates have dtype float64, expected an integer dtype",
+    ),
+    (lambda: pe.rescore(ISO, ISO, IDS > 0), ValueError, "mls: candidates have dtype bool, expected an integer dtype"),
+    (
+        lambda: pe.rescore(ISO, ISO, ids_with(5)),
+        ValueError,
+        "mls: candidates of query 3 hold id 5, expected -1 (none) or 0 .. 4",
+    ),
+    (
+        lambda: pe.rerank(ISO, ISO, ids_with(-2), 1),
+        ValueError,
+        "mls: candidates of query 3 hold id -2, expected -1 (none)",
+    ),
+    (lambda: pe.rerank(ISO, ISO[:0], IDS, 1), ValueError, "mls: candidates of query 0 hold id 0, expected -1 (none)"),
+    (
+        lambda: pe.rerank(DIAG, DIAG, ids_with(2**62), 1),
+        ValueError,
+        f"mls: candidates of query 3 hold id {2**62}, expected -1",
+    ),
+    (
+        lambda: pe.rescore(ISO, ISO, ids_with(0).astype(np.uint64) + np.uint64(2**63)),
+        ValueError,
+        f"mls: candidates hold id {2**63}, beyond int64",
+    ),
+    (
+        lambda: pe.rescore(ISO, ISO, torch.zeros(5, 2, dtype=torch.int64)),
+        TypeError,
+        "mls: candidates are torch tensors on cpu, expected numpy arrays like queries",
+    ),
+    (
+        lambda: pe.rescore(TENSORS, TENSORS, IDS),
+        TypeError,
+        "mls: candidates are numpy arrays, expected torch tensors on cpu like queries",
+    ),
+    (
+        lambda: pe.rescore(TENSORS, TENSORS, torch.full((5, 2), 5)),
+        ValueError,
+        "mls: candidates of query 0 hold id 5, expected -1 (none) or 0 .. 4",
+    ),
+    (lambda: pe.rescore(ISO, ISO, "abc"), ValueError, "mls: candidates have shape (), expected (5, K)"),
+    # FAISS
+    (lambda: pe.FaissReranker(np.ones(3), ISO), TypeError, "FaissReranker: index must be a FAISS index, got ndarray"),
+    (lambda: pe.FaissReranker(INDEX, X), TypeError, "mls: gallery must be a distribution, got ndarray"),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO[:4]),
+        ValueError,
+        "FaissReranker: index holds 5 items, expected 4 like gallery",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, features="mean"),
+        ValueError,
+        "FaissReranker: features 'mean', expected 'mu',",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(4)),
+        ValueError,
+        "FaissReranker: ids have shape (4,) and dtype int64, expected integers (5,)",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, ids=np.ones(5)),
+        ValueError,
+        "FaissReranker: ids have shape (5,) and dtype float64, expected integers (5,)",
+    ),
+    (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, 1, 4, 1, 5]), ValueError, "FaissReranker: ids hold 1 twice"),
+    (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, -1, 4, 2, 5]), ValueError, "FaissReranker: ids hold -1"),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(5).astype(np.uint64) + np.uint64(2**63)),
+        ValueError,
+        f"FaissReranker: ids hold {2**63}",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(1, 6)).search(ISO, 2),
+        ValueError,
+        "FaissReranker: index returned id 0, which ids lacks",
+    ),
+    (
+        lambda: pe.FaissReranker(flat_index(ISO, np.arange(5) + 100), ISO).search(ISO, 2),
+        ValueError,
+        "FaissReranker: index returned id 104, gallery has 5 rows; pass its ids",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, features=lambda d: d.mu[:, :3]).search(ISO, 1),
+        ValueError,
+        "FaissReranker: features of the queries have shape (5, 3), the index takes (5, 4)",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO, features=lambda d: d.mu[:3]).search(ISO, 1),
+        ValueError,
+        "FaissReranker: features of the queries have shape (3, 4), the index takes (5, 4)",
+    ),
+    (lambda: pe.FaissReranker(INDEX, ISO).search(X, 1), TypeError, "mls: queries must be a distribution, got ndarray"),
+    (lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 1, shortlist=0),
+        ValueError,
+        "mls: shortlist is 0, expected at least 1",
+    ),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO).search(TENSORS, 1),
+        TypeError,
+        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
+    ),
+    (
+        lambda: pe.FaissReranker.build(ISO, "Nonsense"),
+        ValueError,
+        "FaissReranker.build: factory 'Nonsense' is not a FAISS factory string",
+    ),
+    (
+        lambda: pe.FaissReranker.build(ISO, "Flat", first_stage="l2"),
+        ValueError,
+        "FaissReranker.build: first_stage 'l2', expected 'cosine'",
+    ),
+    (lambda: pe.FaissReranker.build(X, "Flat"), TypeError, "mls: gallery must be a distribution, got ndarray"),
+    # measures, threads
+    (lambda: pe.fit_prior(VMF, np.arange(5)), TypeError, "fit_prior: d must be a Normal or a Point, got vmf"),
+    (lambda: pe.fit_prior(ISO, np.arange(4)), ValueError, "fit_prior: labels have shape (4,), expected (5,)"),
+    (lambda: pe.fit_prior(ISO, np.zeros(5)), ValueError, "fit_prior: labels name 1 classes of 5 items"),
+    (lambda: pe.fit_prior(ISO, np.arange(5)), ValueError, "fit_prior: labels name 5 classes of 5 items"),
+    (lambda: pe.set_num_threads(0), ValueError, "set_num_threads: n is 0, expected 1 .. 4096"),
+    (lambda: pe.set_num_threads(2.0), TypeError, "set_num_threads: n must be an integer, got float"),
+    (lambda: pe.set_num_threads(True), TypeError, "set_num_threads: n must be an integer, got bool"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "begins"), BAD, ids=[re.sub(r"\W+", "-", b[2])[:60] for b in BAD])
+def test_bad_input_gets_one_line_that_names_what_was_expected_and_what_came(call, error, begins):
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert message.startswith(begins), message
+    assert "\n" not in message and type(caught.value) is error
+
+
+def test_checks_come_before_any_work():
+    # A search of this gallery, or a copy of it, would take minutes.
+    big = pe.VonMisesFisher(np.broadcast_to(np.float32(1), (10**9, 4)), np.broadcast_to(np.float32(1), 10**9))
+    with pytest.raises(TypeError, match="cannot score"):
+        pe.search(ISO, big, 1)
+    with pytest.raises(ValueError, match="k is 0"):
+        pe.search(VMF, big, 0)

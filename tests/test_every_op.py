@@ -1,0 +1,437 @@
+"""Every op of peaccel.ops.OPS in numpy and torch: bits, shapes, memory layouts, and all ways to differentiate it."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import as_library
+
+import peaccel as pe
+from peaccel.ops import OPS, Op
+
+ELEMENTWISE = [op for op in OPS if isinstance(op, Op)]
+PAIRS = [op for op in OPS if not isinstance(op, Op)]
+each_elementwise = pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
+each_pair = pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
+each_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
+each_form = pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
+
+CANDIDATES = np.array([[0, 2, -1, 2], [3, 1, 1, -1], [-1, -1, -1, -1]])  # with -1, repeated ids, a row of nothing
+SHARED = {"llr_isotropic": [0.7], "mls_vmf": [1.5]}
+
+
+def pair_inputs(op, queries=3, gallery=4, dim=5, *, dtype="float64", library="numpy"):
+    """What the op takes; unit rows for mls_vmf, whose maths rests on it."""
+    rng = np.random.default_rng([queries, gallery, dim])
+    diagonal = op.name.endswith("_diagonal")
+    arrays = []
+    for n in (queries, gallery):
+        mu = rng.standard_normal((n, dim))
+        if op.name == "mls_vmf":
+            mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+        arrays += [mu, rng.uniform(0.5, 3, (n, dim) if diagonal else n)]
+    shared = rng.uniform(0.5, 2, dim) if op.name == "llr_diagonal" else np.array(SHARED.get(op.name, []))
+    return [as_library(x, library, dtype) for x in (*arrays, shared)]
+
+
+def call(op, inputs, form):
+    """The op's scores in a form; paired takes as many gallery rows as queries."""
+    if form == "candidates":
+        ids = torch.tensor(CANDIDATES) if isinstance(inputs[0], torch.Tensor) else CANDIDATES
+        return op.scores(inputs, ids)
+    return op.scores(inputs, pairwise=form == "pairwise")
+
+
+def function(op, form):
+    """The op of its inputs alone, finite everywhere: the -inf of a missing candidate as 0."""
+    if form == "candidates":
+        return lambda *inputs: call(op, inputs, form).masked_fill(torch.tensor(CANDIDATES < 0), 0)
+    return lambda *inputs: call(op, inputs, form)
+
+
+def differentiable(op, form, dim=3):
+    inputs = pair_inputs(op, 3, 3 if form == "paired" else 4, dim, library="torch")
+    return [x.requires_grad_() for x in inputs]
+
+
+def elementwise_inputs(dtype="float64", library="numpy"):
+    """Orders (or dimensions) that every op takes and arguments over its regimes."""
+    order, x = np.array([2.0, 3, 8, 17.5, 64, 512]), np.array([0.03, 0.9, 4, 20, 300, 70])
+    return as_library(order, library), as_library(x, library, dtype)
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@each_elementwise
+@each_dtype
+def test_elementwise_numpy_and_torch_give_the_same_bits(op, dtype):
+    found = op(*elementwise_inputs(dtype))
+    tensor = op(*elementwise_inputs(dtype, "torch"))
+    assert found.dtype == np.dtype(dtype) and tensor.dtype == getattr(torch, dtype) and np.isfinite(found).all()
+    np.testing.assert_array_equal(tensor.numpy(), found)
+    np.testing.assert_array_equal(op(np.float64(8), elementwise_inputs(dtype)[1])[2], found[2])  # one order for all
+
+
+@each_pair
+@each_dtype
+@each_form
+def test_pair_numpy_and_torch_give_the_same_bits_in_every_form(op, dtype, form):
+    n = 3 if form == "paired" else 4
+    for dim in (1, 5, 40):
+        found = call(op, pair_inputs(op, 3, n, dim, dtype=dtype), form)
+        tensor = call(op, pair_inputs(op, 3, n, dim, dtype=dtype, library="torch"), form)
+        assert found.dtype == np.dtype(dtype) and tensor.dtype == getattr(torch, dtype)
+        np.testing.assert_array_equal(tensor.numpy(), found)
+        every = op.scores(pair_inputs(op, 3, n, dim, dtype=dtype), pairwise=True)
+        expected = {"paired": every.diagonal(), "pairwise": every}.get(form)
+        if expected is None:
+            expected = np.where(CANDIDATES < 0, -np.inf, np.take_along_axis(every, CANDIDATES, 1))
+        np.testing.assert_array_equal(found, expected)
+
+
+@each_elementwise
+def test_elementwise_broadcasts_and_takes_empty_arrays(op):
+    order, x = elementwise_inputs()
+    table = op(order[:, None], x[None])
+    assert table.shape == (6, 6)
+    np.testing.assert_array_equal(np.diagonal(table), op(order, x))
+    np.testing.assert_array_equal(op(torch.tensor(order)[:, None], torch.tensor(x)).numpy(), table)
+    assert op(order[:0], x[:0]).shape == (0,) and op(order, np.empty((0, 6))).shape == (0, 6)
+    assert op(torch.tensor(order), torch.empty(0, 6, dtype=torch.float64)).shape == (0, 6)
+    assert op(np.float64(2), np.float64(3)).shape == ()
+
+
+@each_elementwise
+def test_elementwise_of_any_memory_layout_is_that_of_a_copy(op):
+    order, x = np.meshgrid(*elementwise_inputs(), indexing="ij")
+    expected, frozen = op(order.copy(), x.copy()), x.copy()
+    frozen.flags.writeable = False
+    for same in (np.asfortranarray(x), x[::-1, ::-1].copy()[::-1, ::-1], frozen, x.astype(">f8")):
+        np.testing.assert_array_equal(op(order, same), expected)
+    row = torch.tensor(x[0])
+    for same in (row.expand(6, 6), torch.tensor(x.T.copy()).T, torch.tensor(np.repeat(x, 2, 1))[:, ::2]):
+        np.testing.assert_array_equal(op(torch.tensor(order), same).numpy(), expected)
+
+
+@each_pair
+def test_pair_of_any_memory_layout_is_that_of_a_copy(op):
+    inputs = pair_inputs(op, 4, 4, 6)
+    expected = op.scores(inputs, pairwise=True)
+
+    def read_only(x):
+        x = x.copy()
+        x.flags.writeable = False
+        return x
+
+    layouts = [
+        np.asfortranarray,
+        lambda x: x[::-1].copy()[::-1],
+        lambda x: x[..., ::-1].copy()[..., ::-1],
+        lambda x: np.repeat(x, 2, -1)[..., ::2],
+        lambda x: np.repeat(x, 3, 0)[::3],
+        lambda x: x.astype(">f8"),
+        lambda x: np.frombuffer(b"\0" + x.tobytes(), np.uint8)[1:].view(np.float64).reshape(x.shape),  # misaligned
+        read_only,
+    ]
+    for layout in layouts:
+        np.testing.assert_array_equal(op.scores([layout(x) for x in inputs], pairwise=True), expected)
+    weights = torch.randn(4, 4, dtype=torch.float64)
+    gradients = []
+    for layout in (lambda x: x, lambda x: x.repeat_interleave(2, 0)[::2], lambda x: x.T.contiguous().T):
+        leaves = [torch.tensor(x, requires_grad=True) for x in inputs]
+        scores = op.scores([layout(x) if x.ndim == 2 else x for x in leaves], pairwise=True)
+        np.testing.assert_array_equal(scores.detach().numpy(), expected)
+        gradients.append(torch.autograd.grad((scores * weights.T.contiguous().T).sum(), leaves))
+    for other in gradients[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients[0], other, strict=True))
+
+
+@each_pair
+def test_pair_expanded_rows_and_constant_extras_are_those_of_copies(op):
+    mu1, extra1, mu2, extra2, shared = pair_inputs(op, 1, 4, 6, library="torch")
+    one = extra2[:1] if extra2.ndim == 1 else extra2[:1, :1].expand(1, 6)
+    stretched = [mu1.expand(3, 6), extra1.expand(3, *extra1.shape[1:]), mu2, one.expand(4, *one.shape[1:]), shared]
+    copied = [x.clone(memory_format=torch.contiguous_format) for x in stretched]
+    gradients = []
+    for inputs in (stretched, copied):
+        leaves = [x.detach().requires_grad_() for x in inputs]
+        scores = op.scores(leaves, pairwise=True)
+        gradients.append([scores, *torch.autograd.grad(scores.sum(), leaves)])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@each_pair
+def test_pair_of_nothing_is_empty_with_gradients_of_zero(op):
+    for queries, gallery in ((0, 4), (3, 0), (0, 0)):
+        inputs = [x.requires_grad_() for x in pair_inputs(op, queries, gallery, 5, library="torch")]
+        scores = op.scores(inputs, pairwise=True)
+        assert scores.shape == (queries, gallery)
+        assert all((g == 0).all() for g in torch.autograd.grad(scores.sum(), inputs))
+        none = torch.full((queries, 2), -1)
+        scores = op.scores(inputs, none)
+        assert (scores == -torch.inf).all()
+        assert all((g == 0).all() for g in torch.autograd.grad(scores[none >= 0].sum(), inputs, allow_unused=True))
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@each_elementwise
+def test_elementwise_derivatives_by_finite_differences(op):
+    order, x = elementwise_inputs(library="torch")
+    x.requires_grad_()
+    if op.derivative is None:
+        with pytest.raises(RuntimeError, match=f"^peaccel::{op.name} has no further derivative$"):
+            op(order, x).sum().backward()
+        return
+    assert torch.autograd.gradcheck(lambda x: op(order, x), x)
+    (first,) = torch.autograd.grad(op(order, x).sum(), x, create_graph=True)
+    if first.requires_grad and op.name.count("_d") == 0:
+        assert torch.autograd.gradgradcheck(lambda x: op(order, x), x)
+
+
+@each_elementwise
+def test_elementwise_gradients_of_broadcast_arguments_are_summed(op):
+    if op.derivative is None:
+        return
+    order, x = elementwise_inputs(library="torch")
+    column = x[:, None].clone().requires_grad_()
+    op(order, column).sum().backward()
+    every = x[:, None].expand(6, 6).clone().requires_grad_()
+    op(order, every).sum().backward()
+    torch.testing.assert_close(column.grad, every.grad.sum(1, keepdim=True))
+
+
+@each_elementwise
+def test_an_order_that_requires_grad_raises(op):
+    order, x = elementwise_inputs(library="torch")
+    with pytest.raises(ValueError, match=f"^{op.name}: the order must not require grad"):
+        op(order.requires_grad_(), x)
+
+
+@each_pair
+@each_form
+def test_pair_first_and_second_derivatives_by_finite_differences(op, form):
+    inputs = differentiable(op, form)
+    assert torch.autograd.gradcheck(function(op, form), inputs)
+    assert torch.autograd.gradgradcheck(function(op, form), inputs)
+
+
+@each_pair
+@each_form
+def test_pair_gradients_are_those_of_the_formula_in_both_dtypes(op, form):
+    """At a width of many lanes, where finite differences are too slow; the formula is plain torch."""
+    inputs = pair_inputs(op, 3, 3 if form == "paired" else 4, 37, library="torch")
+    expand = {"paired": 0, "pairwise": 1}
+    wide = [x.clone().requires_grad_() for x in inputs]
+    mu1, extra1, mu2, extra2, shared = (x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide))
+    if form in expand:
+        lift = (lambda x: x[:, None]) if expand[form] else (lambda x: x)
+        scores = op.formula(lift(mu1), lift(extra1), mu2, extra2, shared)
+    else:
+        rows = torch.tensor(CANDIDATES.clip(0))
+        scores = op.formula(mu1[:, None], extra1[:, None], mu2[rows], extra2[rows], shared)
+    weights = torch.linspace(-1, 2, scores.numel(), dtype=torch.float64).reshape(scores.shape)
+    if form == "candidates":
+        weights = weights * torch.tensor(CANDIDATES >= 0)
+    expected = torch.autograd.grad((scores * weights).sum(), wide, allow_unused=True)
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        leaves = [x.to(dtype, copy=True).requires_grad_() for x in inputs]
+        found = torch.autograd.grad((function(op, form)(*leaves) * weights.to(dtype)).sum(), leaves)
+        for a, b in zip(found, expected, strict=True):
+            if a.numel():
+                assert a.dtype == dtype and (a - b).abs().max() <= tolerance * b.abs().max()
+
+
+@each_pair
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_a_third_derivative_raises(op):
+    x, *rest = pair_inputs(op, 3, 4, 5, library="torch")
+    x.requires_grad_()
+    value = op.scores([x, *rest], pairwise=True).pow(2).sum()
+    for _ in range(2):
+        (value,) = torch.autograd.grad(value, x, create_graph=True)
+        value = value.pow(2).sum()
+    with pytest.raises(RuntimeError, match=f"^peaccel::{op.name} can be differentiated twice, not three times$"):
+        torch.autograd.grad(value, x)
+
+
+@each_pair
+def test_second_derivatives_in_several_blocks_of_queries_are_those_in_one(op, monkeypatch):
+    """_second_derivatives takes some queries at a time; a narrow budget must not change the result."""
+    from peaccel.ops import _op
+
+    given = [torch.randn(7, 6, dtype=torch.float64), *pair_inputs(op, 7, 6, 4, library="torch")]
+    grads = [torch.randn_like(x) for x in given[1:]]
+    whole = _op._second_derivatives(op, [*given, *grads], None, True)
+    parts = []
+    for rows in (slice(0, 3), slice(3, 7)):
+        some = [given[0][rows], given[1][rows], given[2][rows], *given[3:]]
+        parts.append(_op._second_derivatives(op, [*some, grads[0][rows], grads[1][rows], *grads[2:]], None, True))
+    for i, total in enumerate(whole):
+        if i < 3:  # of weights and queries: rows of their own
+            torch.testing.assert_close(total, torch.cat([p[i] for p in parts]))
+
+
+@each_pair
+def test_a_missing_candidate_spreads_no_nan(op):
+    inputs = pair_inputs(op, 3, 4, 5, library="torch")
+    inputs[2][0] = torch.nan  # row 0 is a candidate of query 0 only
+    leaves = [x.requires_grad_() for x in inputs]
+    scores = op.scores(leaves, torch.tensor(CANDIDATES))
+    keep = torch.tensor((CANDIDATES > 0).tolist())
+    grads = torch.autograd.grad(scores[keep].sum(), leaves)
+    assert all(g.isfinite().all() for g in grads)
+
+
+# -- torch.func, forward mode, vmap ------------------------------------------------------------------------------------
+
+
+@each_pair
+@each_form
+def test_func_grad_jacrev_and_vmap_agree_with_autograd(op, form):
+    inputs = pair_inputs(op, 3, 3 if form == "paired" else 4, 5, library="torch")
+    f = function(op, form)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    expected = torch.autograd.grad(f(*leaves).sum(), leaves)
+    argnums = tuple(range(5))
+    found = torch.func.grad(lambda *x: f(*x).sum(), argnums)(*inputs)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    jacobian = torch.func.jacrev(f, argnums)(*inputs)
+    for a, b in zip(jacobian, expected, strict=True):
+        torch.testing.assert_close(a.flatten(0, -b.ndim - 1).sum(0), b)
+    hessian = torch.func.jacrev(torch.func.jacrev(lambda x: f(x, *inputs[1:]).sum()))(inputs[0])
+    leaf = inputs[0].clone().requires_grad_()
+    reference = torch.autograd.functional.hessian(lambda x: f(x, *inputs[1:]).sum(), leaf)
+    torch.testing.assert_close(hessian, reference)
+
+
+@each_pair
+def test_vmap_over_any_input_is_a_loop(op):
+    inputs = pair_inputs(op, 3, 4, 5, library="torch")
+    f = function(op, "pairwise")
+    batch = torch.stack([inputs[0], 2 * inputs[0], inputs[0] + 1])
+    expected = torch.stack([f(x, *inputs[1:]) for x in batch])
+    torch.testing.assert_close(torch.vmap(lambda x: f(x, *inputs[1:]))(batch), expected, rtol=0, atol=0)
+    moved = torch.vmap(lambda x: f(x, *inputs[1:]), in_dims=2)(batch.movedim(0, 2))
+    torch.testing.assert_close(moved, expected, rtol=0, atol=0)
+    both = torch.vmap(f, in_dims=(0, None, 0, None, None))(batch, inputs[1], torch.stack([inputs[2]] * 3), *inputs[3:])
+    torch.testing.assert_close(both, expected, rtol=0, atol=0)
+    grads = torch.vmap(torch.func.grad(lambda x: f(x, *inputs[1:]).sum()))(batch)
+    each = torch.stack([torch.func.grad(lambda x: f(x, *inputs[1:]).sum())(x) for x in batch])
+    torch.testing.assert_close(grads, each)
+
+
+@each_elementwise
+def test_elementwise_vmap_and_func_grad(op):
+    order, x = elementwise_inputs(library="torch")
+    table = op(order[:, None], x)
+    assert torch.equal(torch.vmap(op)(order, x), op(order, x))
+    assert torch.equal(torch.vmap(lambda v: op(v, x))(order), table)
+    assert torch.equal(torch.vmap(lambda y: op(order, y), out_dims=1)(x), table)
+    assert torch.equal(torch.vmap(torch.vmap(op, (None, 0)), (0, None))(order, x), table)
+    if op.derivative is not None:
+        expected = op.derivative(order, x)
+        torch.testing.assert_close(torch.func.grad(lambda x: op(order, x).sum())(x), expected, rtol=0, atol=0)
+        torch.testing.assert_close(torch.vmap(torch.func.grad(op, 1))(order, x), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_forward_mode_raises_rather_than_losing_the_tangent(op):
+    if isinstance(op, Op):
+        order, x = elementwise_inputs(library="torch")
+        f = lambda x: op(order, x)  # noqa: E731
+    else:
+        x, *rest = pair_inputs(op, library="torch")
+        f = lambda x: op.scores([x, *rest], pairwise=True)  # noqa: E731
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
+        torch.func.jvp(f, (x,), (torch.ones_like(x),))
+    with torch.autograd.forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
+        f(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+
+
+# -- torch's own checks ------------------------------------------------------------------------------------------------
+
+CHECKS = ("test_schema", "test_faketensor", "test_autograd_registration")
+
+
+@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+def test_opcheck(op):
+    pe.enable_torch()
+    registered = getattr(torch.ops.peaccel, op.name)
+    if isinstance(op, Op):
+        torch.library.opcheck(registered, elementwise_inputs(library="torch"), test_utils=CHECKS)
+        order, x = elementwise_inputs("float32", "torch")
+        torch.library.opcheck(registered, (order[:, None], x), test_utils=CHECKS)
+        return
+    backward = getattr(torch.ops.peaccel, f"{op.name}_bwd")
+    for dtype in ("float32", "float64"):
+        for form, shape in (("paired", (4,)), ("pairwise", (3, 4)), ("candidates", (3, 4))):
+            inputs = pair_inputs(op, 4 if form == "paired" else 3, 4, 5, dtype=dtype, library="torch")
+            rest = (torch.tensor(CANDIDATES) if form == "candidates" else None, form == "pairwise")
+            torch.library.opcheck(registered, (*inputs, *rest), test_utils=CHECKS)
+            torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *inputs, *rest), test_utils=CHECKS)
+
+
+# Compiling takes seconds, so that several ops go in one function: all ops once, then verbs, then other shapes.
+
+
+def compiled_equals_eager(f, make_inputs, *, dynamic=None, sizes=(3,)):
+    torch._dynamo.reset()
+    compiled = torch.compile(f, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for size in sizes:
+        results = []
+        for g in (f, compiled):
+            leaves = [x.requires_grad_() for x in make_inputs(size)]
+            value = g(*leaves)
+            results.append([value, *torch.autograd.grad(value, leaves, allow_unused=True)])
+        for a, b in zip(*results, strict=True):
+            assert (a is None and b is None) or torch.equal(a, b)
+
+
+def all_ops(mu1, var1, mu2, var2, prior):
+    """Every op in every form, as one number."""
+    rows = torch.arange(mu2.shape[0]).expand(mu1.shape[0], -1)
+    total = mu1.new_zeros(())
+    for op in PAIRS:
+        extra1, extra2 = (var1, var2) if op.name.endswith("_diagonal") else (var1[:, 0], var2[:, 0])
+        shared = {"llr_diagonal": prior, "llr_isotropic": prior[:1], "mls_vmf": prior[:1]}.get(op.name, prior[:0])
+        inputs = [mu1, extra1, mu2, extra2, shared]
+        total = total + op.scores(inputs, pairwise=True).tanh().sum() + op.scores(inputs, rows).sigmoid().sum()
+        total = total + op.scores([mu1, extra1, mu1.flip(0), extra1.flip(0), shared]).tanh().sum()
+    for op in ELEMENTWISE:
+        if op.derivative is not None:
+            total = total + op(4.0, var1).tanh().sum()
+    return total
+
+
+def all_inputs(size):
+    generator = torch.Generator().manual_seed(size)
+    mu1, mu2 = (torch.randn(n, 5, generator=generator, dtype=torch.float64) for n in (size, size + 1))
+    mu1, mu2 = (x / x.norm(dim=1, keepdim=True) for x in (mu1, mu2))
+    var1, var2, prior = (torch.rand(*s, generator=generator).double() + 0.5 for s in ((size, 5), (size + 1, 5), (5,)))
+    return mu1, var1, mu2, var2, prior
+
+
+def test_all_ops_compile_without_a_graph_break_and_equal_eager():
+    compiled_equals_eager(all_ops, all_inputs)
+
+
+def test_all_ops_compile_for_any_size_at_once():
+    compiled_equals_eager(all_ops, all_inputs, dynamic=True, sizes=(3, 6))
+
+
+def test_a_verb_compiles_without_a_graph_break():
+    def loss(mu1, var1, mu2, var2, prior):
+        score = pe.scores.llr(prior_var=prior)
+        return pe.pairwise(pe.Normal(mu1, var1), pe.Normal(mu2, var2), score).sum()
+
+    compiled_equals_eager(loss, all_inputs)
+
+
+def test_an_op_compiles_with_inductor():
+    op = PAIRS[0]
+    inputs = pair_inputs(op, library="torch", dtype="float32")
+    torch._dynamo.reset()
+    found = torch.compile(lambda *x: op.scores(x, pairwise=True) * 2, fullgraph=True)(*inputs)
+    assert torch.equal(found, op.scores(inputs, pairwise=True) * 2)

@@ -1,0 +1,106 @@
+"""FaissReranker: whatever the index, the gallery's own parameters decide; ids, parameters and features pass through."""
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from conftest import assert_ranking, flat_index, make, to_numpy
+
+import peaccel as pe
+
+faiss.omp_set_num_threads(1)  # its threads spin for minutes where cores are few and shared
+
+GALLERY = make("normal_diagonal", 400, 16, 1, dtype="float32")
+QUERIES = make("normal_diagonal", 9, 16, 2, dtype="float32")
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat", "HNSW16", "PQ4x4", "IVF4,PQ4x4", "SQ8"])
+def test_whatever_the_index_the_galleries_own_parameters_decide(factory):
+    index = faiss.index_factory(16, factory)
+    index.train(GALLERY.mu)
+    index.add(GALLERY.mu)
+    shortlist = index.search(QUERIES.mu, 60)[1]
+    expected = pe.rerank(QUERIES, GALLERY, shortlist, 10)
+    for gallery in (GALLERY, pe.prepare(GALLERY)):
+        ranking = pe.FaissReranker(index, gallery).search(QUERIES, 10, shortlist=60)
+        assert_ranking(ranking, (expected.scores, expected.ids))
+
+
+def test_a_shortlist_of_everything_is_an_exact_search():
+    expected = pe.search(QUERIES, GALLERY, 10)
+    found = pe.FaissReranker(flat_index(GALLERY), GALLERY).search(QUERIES, 10, shortlist=400)
+    assert_ranking(found, (expected.scores, expected.ids))
+
+
+def test_search_parameters_reach_the_index():
+    quantizer = faiss.IndexFlatL2(16)
+    index = faiss.IndexIVFFlat(quantizer, 16, 20)
+    index.train(GALLERY.mu)
+    index.add(GALLERY.mu)
+    reranker, expected = pe.FaissReranker(index, GALLERY), pe.search(QUERIES, GALLERY, 400)
+    few = reranker.search(QUERIES, 400, shortlist=400, params=faiss.SearchParametersIVF(nprobe=1))
+    every = reranker.search(QUERIES, 400, shortlist=400, params=faiss.SearchParametersIVF(nprobe=20))
+    assert (few.ids == -1).sum() > 1000
+    assert_ranking(every, (expected.scores, expected.ids))
+    selected = faiss.SearchParametersIVF(nprobe=20, sel=faiss.IDSelectorBatch(np.array([3, 5])))
+    assert set(reranker.search(QUERIES, 5, params=selected).ids.ravel().tolist()) == {3, 5, -1}
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, torch.tensor, list], ids=["numpy", "torch", "list"])
+def test_external_ids_come_back_in_place_of_rows(as_given):
+    ids = np.random.default_rng(0).permutation(10**12 + np.arange(400) * 7)
+    expected = pe.search(QUERIES, GALLERY, 10)
+    reranker = pe.FaissReranker(flat_index(GALLERY, ids), GALLERY, ids=as_given(ids))
+    assert_ranking(reranker.search(QUERIES, 10, shortlist=400), (expected.scores, ids[expected.ids]))
+    padded = reranker.search(QUERIES, 5, shortlist=3)
+    assert (padded.ids[:, 3:] == -1).all() and (padded.ids[:, :3] >= 10**12).all()
+
+
+def test_more_than_the_shortlist_or_the_index_holds_is_padding():
+    reranker = pe.FaissReranker(flat_index(GALLERY), GALLERY)
+    assert (reranker.search(QUERIES, 12, shortlist=5).ids[:, 5:] == -1).all()
+    assert (reranker.search(QUERIES, 403, shortlist=500).ids[:, 400:] == -1).all()
+    assert reranker.search(QUERIES[:0], 3).ids.shape == (0, 3)
+
+
+def test_features_are_what_the_index_is_asked_with():
+    unit = GALLERY.mu / np.linalg.norm(GALLERY.mu, axis=1, keepdims=True)
+    index = faiss.IndexFlatIP(16)
+    index.add(unit)
+    shortlist = index.search(QUERIES.mu / np.linalg.norm(QUERIES.mu, axis=1, keepdims=True), 30)[1]
+    expected = pe.rerank(QUERIES, GALLERY, shortlist, 5)
+    found = pe.FaissReranker(index, GALLERY, features="unit").search(QUERIES, 5, shortlist=30)
+    assert_ranking(found, (expected.scores, expected.ids))
+
+    index = faiss.IndexFlatL2(3)  # the index may hold anything
+    index.add(np.ascontiguousarray(GALLERY.var[:, :3]))
+    expected = pe.rerank(QUERIES, GALLERY, index.search(QUERIES.var[:, :3].copy(), 30)[1], 5)
+    for features in (lambda d: d.var[:, :3], lambda d: torch.tensor(d.var[:, :3]), lambda d: d.var[:, :3].astype("f8")):
+        found = pe.FaissReranker(index, GALLERY, features=features).search(QUERIES, 5, shortlist=30)
+        assert_ranking(found, (expected.scores, expected.ids))
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "IVF8,Flat", "IVF4,PQ4x4"])
+def test_build_makes_an_index_of_directions(factory):
+    reranker = pe.FaissReranker.build(GALLERY, factory, score="mls")
+    ranking = reranker.search(QUERIES, 5, shortlist=50)
+    assert (ranking.ids >= 0).all()
+    np.testing.assert_array_equal(pe.rescore(QUERIES, GALLERY, ranking.ids), ranking.scores)
+    if factory == "Flat":
+        expected = pe.rerank(QUERIES, GALLERY, pe.search(QUERIES, GALLERY, 50, "cosine").ids, 5)
+        assert_ranking(ranking, (expected.scores, expected.ids))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_faiss_reranker_takes_tensors_and_halves_and_gives_tensors(dtype):
+    q, g = (make("normal_diagonal", n, 16, n, dtype=dtype, library="torch") for n in (9, 50))
+    q.mu.requires_grad_()
+    ranking = pe.FaissReranker.build(g, "Flat").search(q, 5, shortlist=50)
+    expected = pe.search(q, g, 5)
+    assert isinstance(ranking.scores, torch.Tensor) and not ranking.scores.requires_grad
+    assert_ranking(ranking, (to_numpy(expected.scores), np.asarray(expected.ids)))
+
+
+def test_a_gallery_prepared_for_another_score_is_refused():
+    with pytest.raises(ValueError, match=r"^FaissReranker: gallery is prepared for score mls, got neg_sq_l2"):
+        pe.FaissReranker(flat_index(GALLERY), pe.prepare(GALLERY), "neg_sq_l2")
