@@ -37,6 +37,8 @@ pub trait Float:
     const LANES: usize;
     /// The unit roundoff, half the distance from 1 to the next number.
     const ROUNDOFF: f64;
+    /// The smallest positive number: what rounding may lose where a result is subnormal.
+    const SMALLEST: f64;
     /// The product of four numbers in [1 / this, this] is far from overflow and from subnormals.
     const QUARTER_RANGE: f64;
     /// The lanes of this type on a level.
@@ -106,6 +108,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
 impl Float for f32 {
     const LANES: usize = 16;
     const ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
+    const SMALLEST: f64 = f64::from_bits((1023 - 149) << 52); // 2^-149
     const QUARTER_RANGE: f64 = 2_147_483_648.0; // 2^31
     type Lanes<S: Simd> = S::F32;
     #[inline(always)]
@@ -121,6 +124,7 @@ impl Float for f32 {
 impl Float for f64 {
     const LANES: usize = 8;
     const ROUNDOFF: f64 = f64::EPSILON / 2.0;
+    const SMALLEST: f64 = f64::from_bits(1); // 2^-1074
     const QUARTER_RANGE: f64 = f64::from_bits((1023 + 255) << 52); // 2^255
     type Lanes<S: Simd> = S::F64;
     #[inline(always)]

@@ -256,21 +256,24 @@ def test_a_third_derivative_raises(op):
         torch.autograd.grad(value, x)
 
 
-@each_pair
-def test_second_derivatives_in_several_blocks_of_queries_are_those_in_one(op, monkeypatch):
-    """_second_derivatives takes some queries at a time; a narrow budget must not change the result."""
-    from peaccel.ops import _op
+@pytest.mark.parametrize(("form", "gallery", "dim"), [("paired", 3, 2**21), ("pairwise", 2**11, 2**10)])
+def test_second_derivatives_of_inputs_so_large_that_they_go_in_blocks(form, gallery, dim):
+    (op,) = (op for op in PAIRS if op.name == "mls_isotropic")
+    generator = torch.Generator().manual_seed(0)
+    mu1, mu2 = (torch.rand(n, dim, generator=generator) / dim**0.5 for n in (3, gallery))
+    inputs = [mu1, torch.rand(3, generator=generator) + 1, mu2, torch.rand(gallery, generator=generator) + 1]
 
-    given = [torch.randn(7, 6, dtype=torch.float64), *pair_inputs(op, 7, 6, 4, library="torch")]
-    grads = [torch.randn_like(x) for x in given[1:]]
-    whole = _op._second_derivatives(op, [*given, *grads], None, True)
-    parts = []
-    for rows in (slice(0, 3), slice(3, 7)):
-        some = [given[0][rows], given[1][rows], given[2][rows], *given[3:]]
-        parts.append(_op._second_derivatives(op, [*some, grads[0][rows], grads[1][rows], *grads[2:]], None, True))
-    for i, total in enumerate(whole):
-        if i < 3:  # of weights and queries: rows of their own
-            torch.testing.assert_close(total, torch.cat([p[i] for p in parts]))
+    def formula(mu1, var1, mu2, var2):
+        mu1, var1 = (mu1[:, None], var1[:, None, None]) if form == "pairwise" else (mu1, var1[:, None])
+        return op.formula(mu1, var1, mu2, var2[:, None], None)
+
+    found = []
+    for f in (lambda *x: op.scores([*x, x[0].new_zeros(0)], pairwise=form == "pairwise"), formula):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        first = torch.autograd.grad(f(*leaves).sum(), leaves, create_graph=True)
+        found.append(torch.autograd.grad(sum((g * g).sum() for g in first), leaves))
+    for a, b in zip(*found, strict=True):
+        assert (a - b).abs().max() <= 1e-4 * b.abs().max()
 
 
 @each_pair
@@ -337,6 +340,7 @@ def test_elementwise_vmap_and_func_grad(op):
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
 def test_forward_mode_raises_rather_than_losing_the_tangent(op):
     if isinstance(op, Op):
         order, x = elementwise_inputs(library="torch")
@@ -346,8 +350,12 @@ def test_forward_mode_raises_rather_than_losing_the_tangent(op):
         f = lambda x: op.scores([x, *rest], pairwise=True)  # noqa: E731
     with pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
         torch.func.jvp(f, (x,), (torch.ones_like(x),))
-    with torch.autograd.forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
-        f(torch.autograd.forward_ad.make_dual(x, torch.ones_like(x)))
+    forward_ad, raises = (
+        torch.autograd.forward_ad,
+        pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"),
+    )
+    with forward_ad.dual_level(), raises:
+        f(forward_ad.make_dual(x, torch.ones_like(x)))
 
 
 # -- torch's own checks ------------------------------------------------------------------------------------------------
@@ -368,9 +376,10 @@ def test_opcheck(op):
     for dtype in ("float32", "float64"):
         for form, shape in (("paired", (4,)), ("pairwise", (3, 4)), ("candidates", (3, 4))):
             inputs = pair_inputs(op, 4 if form == "paired" else 3, 4, 5, dtype=dtype, library="torch")
-            rest = (torch.tensor(CANDIDATES) if form == "candidates" else None, form == "pairwise")
-            torch.library.opcheck(registered, (*inputs, *rest), test_utils=CHECKS)
-            torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *inputs, *rest), test_utils=CHECKS)
+            candidates = torch.tensor(CANDIDATES) if form == "candidates" else None
+            args = (*inputs, candidates, form == "pairwise")
+            torch.library.opcheck(registered, args, test_utils=CHECKS)
+            torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *args), test_utils=CHECKS)
 
 
 # Compiling takes seconds, so that several ops go in one function: all ops once, then verbs, then other shapes.

@@ -62,7 +62,7 @@ class Prepared:
         """What the gallery hands to the pair's op; kept."""
         key = id(pair)
         if key not in self._inputs:
-            mu, extra = pair.gallery(self._gallery, self.score.params)
+            mu, extra = (_detached(x) for x in pair.gallery(self._gallery, self.score.params))
             if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
                 self._copies.append(rows)
@@ -77,6 +77,10 @@ class Prepared:
         if self._pack and pair.op.layout == "panels" and id(pair) not in self._panels:
             self._panels[id(pair)] = pair.op.panels(self.inputs(pair)[0])
         return self._panels.get(id(pair))
+
+
+def _detached(x: Array) -> Array:
+    return x.detach() if is_torch(x) else x
 
 
 def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:

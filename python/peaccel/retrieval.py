@@ -17,7 +17,7 @@ import numpy as np
 
 from peaccel import _core
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
+from peaccel.ops._array import Array, as_array, as_numpy, device_of, dtype_name, is_torch
 from peaccel.prepared import Plan, Prepared, cast, compute_dtype, plural, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.scores import Score, get
@@ -43,7 +43,10 @@ class Ranking(NamedTuple):
 def _check_candidates(score: Score, queries: Distribution, candidates: Array) -> Array:
     """candidates as int64 [Q, K] of the queries' kind."""
     if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
-        candidates = np.asarray(candidates)
+        try:
+            candidates = np.asarray(candidates)
+        except ValueError:
+            raise ValueError(f"{score.name}: candidates have rows of different lengths, expected [Q, K]") from None
     if candidates.ndim != 2 or candidates.shape[0] != len(queries):
         shape = tuple(candidates.shape)
         raise ValueError(f"{score.name}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
@@ -289,8 +292,9 @@ class FaissReranker:
             self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score, pack=False)
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        if not (callable(features) or features in ("mu", "unit")):
-            raise ValueError(f"FaissReranker: features {features!r}, expected 'mu', 'unit' or a callable")
+        if not (callable(features) or (isinstance(features, str) and features in ("mu", "unit"))):
+            got = features if isinstance(features, str) else type(features).__name__
+            raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit' or a callable")
         self.index = index
         self.features = features
         self._external = None if ids is None else _external_ids(ids, len(gallery))
@@ -336,9 +340,13 @@ class FaissReranker:
         except RuntimeError:
             raise ValueError(f"FaissReranker.build: factory {factory!r} is not a FAISS factory string") from None
         vectors = _unit(gallery)
-        if not index.is_trained:
-            index.train(vectors)
-        index.add(vectors)
+        try:
+            if not index.is_trained:
+                index.train(vectors)
+            index.add(vectors)
+        except RuntimeError:
+            what = f"factory {factory!r} cannot be trained on {len(gallery)} items"
+            raise ValueError(f"FaissReranker.build: {what}") from None
         return cls(index, gallery, score=score, features="unit")
 
     def search(self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None) -> Ranking:
@@ -373,13 +381,13 @@ class FaissReranker:
         )
         scores, rows = _best(plan, self._to_rows(found), k)
         if self._external is not None:
-            rows = np.where(rows >= 0, self._external[rows], -1)
+            rows = np.where(rows >= 0, self._external[rows], -1) if len(self._external) else rows
         return _returned((scores, rows), queries)
 
     def _vectors(self, queries: Distribution) -> np.ndarray[Any, Any]:
         """What is sent to the index: float32 [Q, d]."""
         if callable(self.features):
-            vectors = as_numpy(self.features(queries))
+            vectors = as_numpy(as_array(self.features(queries), "FaissReranker", "features of the queries"))
         else:
             vectors = _unit(queries) if self.features == "unit" else as_numpy(queries.mu)
         if vectors.shape != (len(queries), self.index.d):
@@ -396,6 +404,8 @@ class FaissReranker:
                 got, rows = found.max(), len(self.gallery)
                 raise ValueError(f"FaissReranker: index returned id {got}, gallery has {rows} rows; pass its ids")
             return found
+        if not len(self.gallery):
+            return np.full_like(found, -1)
         places = np.searchsorted(self._external, found, sorter=self._rows).clip(max=len(self._rows) - 1)
         rows = self._rows[places]
         known = self._external[rows] == found

@@ -12,8 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -148,7 +147,7 @@ class PairOp:
     @staticmethod
     def panels(mu: Array) -> list[np.ndarray[Any, Any]]:
         """The gallery's means [G, D] as panels, and their squared norms."""
-        mu = _buffer(mu)
+        mu = np.ascontiguousarray(_buffer(mu))
         panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
         norms = np.empty(len(mu), mu.dtype)
         _core.pack(mu, panels, norms)
@@ -161,8 +160,10 @@ class PairOp:
 
     @staticmethod
     def _buffers(inputs: Sequence[Array]) -> list[np.ndarray[Any, Any]]:
-        *rows, shared = (_buffer(x) for x in inputs)
-        return [*rows, np.ascontiguousarray(shared).reshape(1, -1)]
+        mu1, extra1, mu2, extra2, shared = (_buffer(x) for x in inputs)
+        # A row of mu is never constant to the kernels: they take D from it.
+        mu1, mu2, shared = (np.ascontiguousarray(x) if 0 in x.strides else x for x in (mu1, mu2, shared))
+        return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared).reshape(1, -1)]
 
 
 def enable_torch() -> None:
@@ -170,12 +171,17 @@ def enable_torch() -> None:
     _torch()
 
 
-@cache
-def _torch() -> SimpleNamespace:
+def _torch() -> Any:
     """The torch side of all records; made once, when first needed."""
-    import torch
+    global _made  # noqa: PLW0603  (a cache that dynamo can see through)
+    if _made is None:
+        import torch
 
-    return _Torch(torch).namespace()
+        _made = _Torch(torch)
+    return _made
+
+
+_made: Any = None
 
 
 class _Torch:
@@ -189,9 +195,6 @@ class _Torch:
             self.functions[record.name] = (
                 self._register_elementwise(record) if isinstance(record, Op) else self._register_pair(record)
             )
-
-    def namespace(self) -> SimpleNamespace:
-        return SimpleNamespace(elementwise=self.elementwise, scores=self.scores)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -367,7 +370,7 @@ def _batch_first(x: Any, dim: int | None, rank: int) -> Any:
     return x.reshape(x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:])
 
 
-def _loop(function: Any, info: Any, in_dims: Any, args: Any) -> list[Any]:
+def _loop(function: Any, info: Any, in_dims: Any, args: Any) -> tuple[Any, ...]:
     """The function over a batch, one member after the other, each output stacked in front."""
     torch: Any = sys.modules["torch"]
     calls = []
@@ -375,7 +378,7 @@ def _loop(function: Any, info: Any, in_dims: Any, args: Any) -> list[Any]:
         member = (x if d is None else x.select(d, i) for x, d in zip(args, in_dims, strict=True))
         out = function.apply(*member)
         calls.append(out if isinstance(out, tuple) else (out,))
-    return [torch.stack(outs) for outs in zip(*calls, strict=True)]
+    return tuple(torch.stack(outs) for outs in zip(*calls, strict=True))
 
 
 def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairwise: bool) -> list[Any]:

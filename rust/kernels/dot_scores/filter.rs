@@ -51,6 +51,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             thresholds: vec![f64::NEG_INFINITY; self.tops.len()],
             tops: self.tops,
             slack: slack::<T>(dim),
+            smallest: (6 * dim + 20) as f64 * T::SMALLEST,
             first_row: 0,
             rows: 0,
             norms: vec![0.0; self.group],
@@ -83,7 +84,8 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
 /// With unit roundoff u and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products errs by at most D u |a||b|,
 /// twice that is D u n; a norm is summed over D/L + log2 L + 1 roundings of a relative u each; the pair function's sum errs by
 /// at most (D/L + log2 L + 3) u x with x <= 2 n, or (D/L + log2 L + 1) u |a||b|. Together below (D + 3 D/L + 20) u n for
-/// L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding.
+/// L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where products are subnormal,
+/// each of the at most 6 D + 20 roundings errs by up to half the smallest number instead, which [`Filter`] takes off as well.
 fn slack<T: Float>(dim: usize) -> f64 {
     let (dim, lanes) = (dim as f64, T::LANES as f64);
     1.01 * (dim + 3.0 * dim / lanes + 20.0) * T::ROUNDOFF
@@ -104,6 +106,7 @@ struct Filter<'a, 'b, T, F> {
     thresholds: Vec<f64>,
     tops: &'a mut [TopK<T>],
     slack: f64,
+    smallest: f64,
     first_row: usize,
     rows: usize,
     norms: Vec<f64>,
@@ -126,12 +129,13 @@ impl<S: Simd, T: Float, F: Formula> Epilogue<S, T> for Filter<'_, '_, T, F> {
             let norms = (V::<S, f64>::splat(norm), V::<S, f64>::load(&self.norms[at..at + f64::LANES]));
             let extras = (V::<S, f64>::splat(extra), V::<S, f64>::load(&self.extras[at..at + f64::LANES]));
             let dot = V::<S, f64>::load(&dot);
-            let (both, slack) = (norms.0 + norms.1, V::<S, f64>::splat(self.slack));
+            let both = norms.0 + norms.1;
+            let (slack, smallest) = (V::<S, f64>::splat(self.slack), V::<S, f64>::splat(self.smallest));
             let x = if F::DIFFERENCE {
                 // A squared distance is never negative, so neither need its lower bound be.
-                (both - slack * both - (dot + dot)).max(V::<S, f64>::splat(0.0))
+                (both - slack * both - (dot + dot) - smallest).max(V::<S, f64>::splat(0.0))
             } else {
-                (V::<S, f64>::splat(0.5) * slack).mul_add(both, dot)
+                (V::<S, f64>::splat(0.5) * slack).mul_add(both, dot + smallest)
             };
             let value = self.score.formula.value::<S>(Pair { x, norms, extras });
             bits |= value.not_less_bits(threshold) << (half * f64::LANES);
