@@ -206,6 +206,29 @@ def test_a_variance_of_zero_on_one_side_is_a_point(name, dtype):
             np.testing.assert_array_equal(found, pe.pairwise(point, q, score).T)
 
 
+@pytest.mark.parametrize("name", ["mls", "llr", "expected_cosine", "neg_expected_sq_l2"])
+def test_gradients_are_finite_at_a_variance_of_zero_on_one_side(name):
+    for small in (0.0, 1e-30):
+        q, g = (make("normal_isotropic", 3, 6, seed, library="torch") for seed in (1, 2))
+        q.var[1] = small
+        leaves = [x.requires_grad_() for x in (*q.arrays, *g.arrays)]
+        gradients = torch.autograd.grad(pe.pairwise(q, g, with_prior(name)).sum(), leaves)
+        assert all(x.isfinite().all() for x in gradients), (small, gradients)
+
+
+@pytest.mark.parametrize("kappa", [0.0, 1e-200, 1.0, 1e6])
+@pytest.mark.parametrize("name", ["mls", "expected_cosine", "neg_expected_sq_l2"])
+def test_vmf_gradients_are_finite_for_equal_opposite_and_orthogonal_rows(name, kappa):
+    mu = torch.eye(4, dtype=torch.float64)[:2]
+    for other in (mu, -mu, mu.flip(0)):
+        arrays = [mu.clone(), torch.tensor([kappa, 0.0]).double(), other.clone(), torch.tensor([kappa, 5.0]).double()]
+        leaves = [x.requires_grad_() for x in arrays]
+        score = pe.paired(pe.VonMisesFisher(*leaves[:2]), pe.VonMisesFisher(*leaves[2:]), name).sum()
+        first = torch.autograd.grad(score, leaves, create_graph=True)
+        second = torch.autograd.grad(sum((x * x).sum() for x in first), leaves)
+        assert all(x.isfinite().all() for x in (*first, *second))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["mls", "llr", "neg_sq_l2", "neg_expected_sq_l2", "expected_cosine"])
 def test_equal_rows_and_near_duplicates_keep_their_digits(name, dtype):

@@ -44,11 +44,12 @@ class Op:
     name
         Of the kernel and of the torch operator.
     derivative
-        ``derivative(order, x)``: the derivative in x, itself made of ops; None where there is none.
+        ``derivative(call, order, x)``: the derivative in x, made of ops by ``call(op, order, x)``; None where there is
+        none.
     """
 
     name: str
-    derivative: Callable[[Array, Array], Array] | None = None
+    derivative: Callable[[Callable[..., Array], Array, Array], Array] | None = None
 
     def __post_init__(self) -> None:
         _records.append(self)
@@ -57,13 +58,17 @@ class Op:
         """order float64, x float32 or float64, of one shape or broadcast against each other; same kind of arrays."""
         return _torch().elementwise(self, order, x) if is_torch(x) else self.numpy(order, x)
 
+    def torch_operator(self, order: Any, x: Any) -> Any:
+        """The registered operator, without a gradient."""
+        return getattr(sys.modules["torch"].ops.peaccel, self.name)(order, x)
+
     def numpy(self, order: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The values for numpy arrays."""
         if order.size != 1:
             order, x = np.broadcast_arrays(order, x)
-        x = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
-        out = np.empty_like(x)
-        _core.elementwise(self.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), x, out)
+        out = np.empty(x.shape, x.dtype.newbyteorder("="))
+        flat = np.ascontiguousarray(x, dtype=out.dtype).reshape(-1)
+        _core.elementwise(self.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), flat, out.reshape(-1))
         return out
 
 
@@ -259,7 +264,9 @@ class _Torch:
                 order, x = ctx.saved_tensors
                 if op.derivative is None:
                     raise RuntimeError(f"peaccel::{op.name} has no further derivative")
-                return None, (grad * op.derivative(order, x)).sum_to_size(x.shape)
+                # torch.compile cannot trace a function inside a backward, nor does it differentiate twice.
+                call = Op.torch_operator if torch.compiler.is_compiling() else Op.__call__
+                return None, (grad * op.derivative(call, order, x)).sum_to_size(x.shape)
 
             @staticmethod
             def vmap(info: Any, in_dims: Any, order: Any, x: Any) -> Any:
@@ -348,7 +355,9 @@ class _Torch:
             @staticmethod
             def backward(ctx: Any, weights: Any) -> Any:
                 *inputs, candidates = ctx.saved_tensors
-                return *Backward.apply(weights, *inputs, candidates, ctx.pairwise), None, None
+                # As above: compiled, the kernel alone.
+                call = backward_operator if torch.compiler.is_compiling() else Backward.apply
+                return *call(weights, *inputs, candidates, ctx.pairwise), None, None
 
             @staticmethod
             def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -390,11 +399,11 @@ def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairw
     weights, mu1, extra1, mu2, extra2, shared, *grads = given
     per_query = mu2.numel() if pairwise else mu1.shape[-1] * (1 if candidates is None else candidates.shape[1])
     step = max(1, 2**22 // max(1, per_query))
-    totals = [torch.zeros_like(x) for x in given[:6]]
+    changes: list[Any] = []
+    # Paired gallery rows go with their queries; otherwise all of them go with each.
+    paired = candidates is None and not pairwise
     for start in range(0, len(mu1), step):
         rows = slice(start, start + step)
-        # Paired gallery rows go with their queries; otherwise all of them go with each.
-        paired = candidates is None and not pairwise
         own = rows if paired else slice(None)
         part = (weights[rows], mu1[rows], extra1[rows], mu2[own], extra2[own], shared)
         some = None if candidates is None else candidates[rows]
@@ -403,10 +412,15 @@ def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairw
             return torch.func.vjp(lambda *x: _by_formula(op, x, some, pairwise), *inputs)[1](weights)
 
         pull = torch.func.vjp(first, *part)[1]
-        changes = pull((grads[0][rows], grads[1][rows], grads[2][own], grads[3][own], grads[4]))
-        for total, change, where in zip(totals, changes, (rows, rows, rows, own, own, slice(None)), strict=True):
-            total[where] += change
-    return totals
+        changes.append(pull((grads[0][rows], grads[1][rows], grads[2][own], grads[3][own], grads[4])))
+    if not changes:
+        return [torch.zeros_like(x) for x in given[:6]]
+    # What belongs to the queries of a step is joined; what all steps share is summed. Not in place, for vmap's sake.
+    per_step = (True, True, True, paired, paired, False)
+    return [
+        torch.cat(parts) if joined else sum(parts[1:], parts[0])
+        for joined, parts in zip(per_step, zip(*changes, strict=True), strict=True)
+    ]
 
 
 def _by_formula(op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
