@@ -44,8 +44,8 @@ class Op:
     name
         Of the kernel and of the torch operator.
     derivative
-        ``derivative(call, order, x)``: the derivative in x, made of ops by ``call(op, order, x)``; None where there is
-        none.
+        ``derivative(call, order, x)``: the derivative in x, made of other ops by ``call(name, order, x)``; None where
+        there is none. Names, since torch.compile cannot see through records.
     """
 
     name: str
@@ -57,10 +57,6 @@ class Op:
     def __call__(self, order: Array, x: Array) -> Array:
         """order float64, x float32 or float64, of one shape or broadcast against each other; same kind of arrays."""
         return _torch().elementwise(self, order, x) if is_torch(x) else self.numpy(order, x)
-
-    def torch_operator(self, order: Any, x: Any) -> Any:
-        """The registered operator, without a gradient."""
-        return getattr(sys.modules["torch"].ops.peaccel, self.name)(order, x)
 
     def numpy(self, order: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The values for numpy arrays."""
@@ -247,8 +243,9 @@ class _Torch:
         def fake(order: Any, x: Any) -> Any:
             return x.new_empty(torch.broadcast_shapes(order.shape, x.shape))
 
-        self._define(op.name, "Tensor order, Tensor x", "Tensor", cpu, fake)
-        operator = getattr(torch.ops.peaccel, op.name)
+        name, derivative = op.name, op.derivative
+        self._define(name, "Tensor order, Tensor x", "Tensor", cpu, fake)
+        operator = getattr(torch.ops.peaccel, name)
 
         class Elementwise(torch.autograd.Function):  # type: ignore[name-defined,misc]
             @staticmethod
@@ -262,11 +259,11 @@ class _Torch:
             @staticmethod
             def backward(ctx: Any, grad: Any) -> Any:
                 order, x = ctx.saved_tensors
-                if op.derivative is None:
-                    raise RuntimeError(f"peaccel::{op.name} has no further derivative")
+                if derivative is None:
+                    raise RuntimeError(f"peaccel::{name} has no further derivative")
                 # torch.compile cannot trace a function inside a backward, nor does it differentiate twice.
-                call = Op.torch_operator if torch.compiler.is_compiling() else Op.__call__
-                return None, (grad * op.derivative(call, order, x)).sum_to_size(x.shape)
+                call = _by_operator if torch.compiler.is_compiling() else _by_function
+                return None, (grad * derivative(call, order, x)).sum_to_size(x.shape)
 
             @staticmethod
             def vmap(info: Any, in_dims: Any, order: Any, x: Any) -> Any:
@@ -364,6 +361,16 @@ class _Torch:
                 return _loop(Forward, info, in_dims, args)[0], 0
 
         return Forward
+
+
+def _by_function(name: str, order: Any, x: Any) -> Any:
+    """The op of a name, differentiable."""
+    return _torch().functions[name].apply(order, x)
+
+
+def _by_operator(name: str, order: Any, x: Any) -> Any:
+    """The operator of a name, without a gradient."""
+    return getattr(sys.modules["torch"].ops.peaccel, name)(order, x)
 
 
 def _save(ctx: Any, inputs: Sequence[Any]) -> None:

@@ -11,20 +11,20 @@ from peaccel.ops._op import Op
 __all__ = ["OPS", "iv_ratio", "iv_ratio_complement", "log_ive", "vmf_log_norm"]
 
 _log_ive_dxx = Op("log_ive_dxx")
-_log_ive_dx = Op("log_ive_dx", derivative=lambda call, v, x: call(_log_ive_dxx, v, x))
-log_ive = Op("log_ive", derivative=lambda call, v, x: call(_log_ive_dx, v, x))
+_log_ive_dx = Op("log_ive_dx", derivative=lambda call, v, x: call("log_ive_dxx", v, x))
+log_ive = Op("log_ive", derivative=lambda call, v, x: call("log_ive_dx", v, x))
 
 _iv_ratio_dxx = Op("iv_ratio_dxx")
-_iv_ratio_dx = Op("iv_ratio_dx", derivative=lambda call, v, x: call(_iv_ratio_dxx, v, x))
-iv_ratio = Op("iv_ratio", derivative=lambda call, v, x: call(_iv_ratio_dx, v, x))
+_iv_ratio_dx = Op("iv_ratio_dx", derivative=lambda call, v, x: call("iv_ratio_dxx", v, x))
+iv_ratio = Op("iv_ratio", derivative=lambda call, v, x: call("iv_ratio_dx", v, x))
 
 # 1 - iv_ratio^2 without the cancellation: the trace of a von Mises-Fisher distribution's covariance.
 iv_ratio_complement = Op(
-    "iv_ratio_complement", derivative=lambda call, v, x: -2 * call(iv_ratio, v, x) * call(_iv_ratio_dx, v, x)
+    "iv_ratio_complement", derivative=lambda call, v, x: -2 * call("iv_ratio", v, x) * call("iv_ratio_dx", v, x)
 )
 
 # d/dk log C_D(k) = -A_D(k), the ratio of order D/2.
-vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: -call(iv_ratio, dim / 2, kappa))
+vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: -call("iv_ratio", dim / 2, kappa))
 
 OPS = (
     log_ive,
