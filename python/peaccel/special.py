@@ -6,12 +6,13 @@ Outside their domain the functions give NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from peaccel.ops import bessel
-from peaccel.ops._array import FLOATS, Array, as_array, device_of, dtype_name, is_torch
+from peaccel.ops._array import FLOATS, Array, as_numpy, device_of, dtype_name, is_torch, namespace
 from peaccel.ops._op import Op
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "vmf_log_norm"]
@@ -41,7 +42,7 @@ def log_ive(v: Array, x: Array) -> Array:
     Debye's uniform expansion (DLMF 10.41) in log form, below its range after a shift of the order; computed in
     float64 for both dtypes. Measured error, relative to max(1, |value|): 1e-15 for v >= 20, 1.4e-14 below.
     """
-    return _call(bessel.log_ive, "log_ive", "v", v, x)
+    return _call(bessel.log_ive, "log_ive", ("v", "x"), v, x)
 
 
 def log_iv(v: Array, x: Array) -> Array:
@@ -49,8 +50,11 @@ def log_iv(v: Array, x: Array) -> Array:
 
     Arguments, result and errors as `log_ive`.
     """
-    value = log_ive(v, x)
-    return value + (x if is_torch(x) else np.asarray(x, dtype=value.dtype))
+    value = _call(bessel.log_ive, "log_iv", ("v", "x"), v, x)
+    x = x if is_torch(x) else np.asarray(x, dtype=value.dtype)
+    # At infinity log_ive is -inf, slower than x grows.
+    value = namespace(x).where(x == math.inf, x, value) + namespace(x).where(x == math.inf, 0, x)
+    return value if is_torch(x) or value.ndim else value[()]
 
 
 def iv_ratio(v: Array, x: Array) -> Array:
@@ -74,7 +78,7 @@ def iv_ratio(v: Array, x: Array) -> Array:
     ValueError
         As `log_ive`.
     """
-    return _call(bessel.iv_ratio, "iv_ratio", "v", v, x)
+    return _call(bessel.iv_ratio, "iv_ratio", ("v", "x"), v, x)
 
 
 def vmf_log_norm(dim: Array, kappa: Array) -> Array:
@@ -98,26 +102,43 @@ def vmf_log_norm(dim: Array, kappa: Array) -> Array:
     ValueError
         As `log_ive`.
     """
-    return _call(bessel.vmf_log_norm, "vmf_log_norm", "dim", dim, kappa)
+    return _call(bessel.vmf_log_norm, "vmf_log_norm", ("dim", "kappa"), dim, kappa)
 
 
-def _call(op: Op, owner: str, first: str, order: Any, x: Any) -> Array:
+def _call(op: Op, owner: str, names: tuple[str, str], order: Any, x: Any) -> Array:
     """The op after checks; numbers in, numpy scalars out."""
-    x = as_array(x, owner, "x" if first == "v" else "kappa")
+    order, x = (_array(owner, name, value) for name, value in zip(names, (order, x), strict=True))
     if dtype_name(x) not in FLOATS:
-        raise ValueError(f"{owner}: x has dtype {dtype_name(x)}, expected float32 or float64")
-    if not (is_torch(order) and is_torch(x)):
-        if is_torch(order) or (is_torch(x) and isinstance(order, np.ndarray) and order.ndim > 0):
-            raise TypeError(f"{owner}: {first} and x must both be numpy arrays or both torch tensors")
-        order = np.asarray(order, dtype=np.float64)
-        order = float(order) if is_torch(x) else order
-    elif order.ndim > 0 and device_of(order) != device_of(x):
-        raise ValueError(f"{owner}: {first} is on {device_of(order)}, expected {device_of(x)} like x")
+        raise ValueError(f"{owner}: {names[1]} has dtype {dtype_name(x)}, expected float32 or float64")
+    if is_torch(order) and order.requires_grad:
+        raise ValueError(f"{owner}: {names[0]} must not require grad: derivatives exist in {names[1]} only")
+    if tuple(order.shape) and is_torch(order) != is_torch(x):
+        raise TypeError(f"{owner}: {names[0]} and {names[1]} must both be numpy arrays or both torch tensors")
+    if tuple(order.shape) and device_of(order) != device_of(x):
+        raise ValueError(f"{owner}: {names[0]} is on {device_of(order)}, expected {device_of(x)} like {names[1]}")
+    if not is_torch(x):
+        order = np.asarray(as_numpy(order), np.float64)
+    elif not is_torch(order):
+        order = float(order)
     try:
         value = op(order, x)
-    except ValueError as error:
-        if "broadcast" not in str(error):
+    except (ValueError, RuntimeError) as error:
+        if "broadcast" not in str(error) and "match the size" not in str(error):
             raise
-        shapes = f"{first} has shape {np.shape(order)}, x {tuple(x.shape)}"
+        shapes = f"{names[0]} has shape {tuple(np.shape(order))}, {names[1]} {tuple(x.shape)}"
         raise ValueError(f"{owner}: {shapes}: they do not broadcast") from None
     return value if is_torch(x) or value.ndim else value[()]
+
+
+def _array(owner: str, name: str, value: Any) -> Array:
+    """An array of either kind; numbers and lists become float64."""
+    if is_torch(value) or isinstance(value, np.ndarray):
+        return value
+    try:
+        if value is None:
+            raise TypeError
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{owner}: {name} must be a numpy array or a torch tensor, got {type(value).__name__}"
+        ) from None

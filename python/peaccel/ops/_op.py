@@ -60,8 +60,10 @@ class Op:
 
     def numpy(self, order: np.ndarray[Any, Any], x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The values for numpy arrays."""
+        shape = np.broadcast_shapes(order.shape, x.shape)
+        x = np.broadcast_to(x, shape)
         if order.size != 1:
-            order, x = np.broadcast_arrays(order, x)
+            order = np.broadcast_to(order, shape)
         out = np.empty(x.shape, x.dtype.newbyteorder("="))
         flat = np.ascontiguousarray(x, dtype=out.dtype).reshape(-1)
         _core.elementwise(self.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), flat, out.reshape(-1))
