@@ -166,8 +166,8 @@ BAD = [
     (lambda f: f(3, np.array([1])), ValueError, "{name}: {x} has dtype int64, expected"),
     (lambda f: f(3, None), TypeError, "{name}: {x} must be a numpy array or a torch tensor, got None"),
     (lambda f: f(3, "abc"), TypeError, "{name}: {x} must be a numpy array or a torch tensor, got str"),
-    (lambda f: f("abc", np.ones(2)), TypeError, "{name}: {v} must be a number or an array"),
-    (lambda f: f(None, np.ones(2)), TypeError, "{name}: {v} must be a number or an array"),
+    (lambda f: f("abc", np.ones(2)), TypeError, "{name}: {v} must be a numpy array or a torch tensor, got "),
+    (lambda f: f(None, np.ones(2)), TypeError, "{name}: {v} must be a numpy array or a torch tensor, got "),
     (lambda f: f(np.ones(3), np.ones(2)), ValueError, "{name}: {v} has shape (3,), {x} (2,): they do not broadcast"),
     (
         lambda f: f(torch.ones(3), torch.ones(2)),

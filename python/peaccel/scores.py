@@ -174,17 +174,17 @@ def _projected_length(mu: Array, var: Array) -> Array:
     dim, dtype, double = mu.shape[-1], mu.dtype, xp.float64
     mu, var = (x.to(double) if is_torch(x) else x.astype(double) for x in (mu, var))
     square = (mu * mu).sum(-1)
-    # Far out the length is 1 to the last digit, as it is for a variance of 0; below 0 there is none.
-    certain = (2e-30 * square >= var) & (var >= 0)
-    x = square / (2 * xp.where(var > 0, var, math.nan))
-    x = xp.where(certain, 1, x)
+    # Far out the first term of the series in var is exact, down to a variance of 0; below 0 there is no length.
+    far = (2e-30 * square >= var) & (var >= 0)
+    x = square / (2 * xp.where(far, 1, xp.where(var > 0, var, math.nan)))
     width = 12 / xp.sqrt(2 * x + dim)
     width = xp.where(width > math.pi / 2, math.pi / 2, width)
     total = 0 * x
     for node, weight in zip(0.5 * (nodes + 1), 0.5 * weights, strict=True):
         t = width * node
         total = total + weight * xp.exp(-x * xp.sin(t) ** 2) * xp.cos(t) ** dim
-    length = xp.where(certain, 1, 2 / math.sqrt(math.pi) * xp.sqrt(x) * width * total)
+    near = 2 / math.sqrt(math.pi) * xp.sqrt(x) * width * total
+    length = xp.where(far, 1 - (dim - 1) / 2 * var / xp.where(far, square, 1), near)
     return length.to(dtype) if is_torch(mu) else length.astype(dtype)
 
 
