@@ -32,7 +32,7 @@ lint: build  ## check format, types and style
 	$(BIN)/mypy
 
 bench: build  ## run the asv suite in its quick form
-	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick --show-stderr
+	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
 ratios: build  ## measure peaccel against its peers, interleaved (an hour on two cores)
 	$(BIN)/python -m benches.ratios

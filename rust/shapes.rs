@@ -167,7 +167,8 @@ fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
 fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<(), Error> {
     for i in 0..candidates.rows() {
         if let Some(id) = candidates.row(i).iter().find(|&&id| id < -1 || id >= gallery as i64) {
-            let what = format!("of query {i} hold id {id}, expected -1 (none) or 0 .. {}", gallery as i64 - 1);
+            let what =
+                format!("of query {i} hold id {id}, expected -1 (none) or a row of the gallery, which has {gallery}");
             return Err(Error::value(op, "candidates", what));
         }
     }

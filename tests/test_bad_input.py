@@ -27,7 +27,7 @@ BAD = [
     (
         lambda: pe.paired(X, ISO),
         TypeError,
-        "mls: queries must be a distribution, got ndarray; plain vectors go in pe.Point",
+        "mls: a must be a distribution, got ndarray; plain vectors go in pe.Point",
     ),
     (lambda: pe.pairwise(ISO, X), TypeError, "mls: gallery must be a distribution, got ndarray"),
     (lambda: pe.search(ISO, None, 1), TypeError, "mls: gallery must be a distribution, got NoneType"),
@@ -78,19 +78,19 @@ BAD = [
     ),
     (lambda: pe.search(ISO, VMF, 1), TypeError, "mls: cannot score normal_isotropic x vmf (query x gallery), only "),
     # shapes, dtypes, devices
-    (lambda: pe.search(make("point", 2, 3), ISO, 1), ValueError, "mls: queries have dim 3, expected 4 like gallery"),
+    (lambda: pe.search(make("point", 2, 3), ISO, 1), ValueError, "mls: dim of queries is 3, expected 4 like gallery"),
     (lambda: pe.paired(ISO, ISO[:3]), ValueError, "mls: b has 3 items, expected 5 like a"),
     (lambda: pe.paired(ISO, ISO.to("float64")), ValueError, "mls: b has dtype float64, expected float32 like a"),
     (
         lambda: pe.search(TENSORS, ISO, 1),
         TypeError,
-        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
+        "mls: queries must be numpy arrays like gallery, got torch tensors on cpu",
     ),
-    (lambda: pe.pairwise(ISO, TENSORS), TypeError, "mls: queries are numpy arrays, expected torch tensors on cpu"),
+    (lambda: pe.pairwise(ISO, TENSORS), TypeError, "mls: queries must be torch tensors on cpu like gallery"),
     (
         lambda: pe.pairwise(META, TENSORS),
         ValueError,
-        "mls: queries are torch tensors on meta, expected torch tensors on cpu like gallery",
+        "mls: queries must be torch tensors on cpu like gallery, got torch tensors on meta",
     ),
     (
         lambda: pe.pairwise(META, META),
@@ -98,8 +98,19 @@ BAD = [
         "mls: queries and gallery are on meta, and this build has no kernels",
     ),
     # k
-    (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
-    (lambda: pe.rerank(ISO, ISO, IDS, -3), ValueError, "mls: k is -3, expected at least 1"),
+    (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected 1 .. 2147483647"),
+    (lambda: pe.rerank(ISO, ISO, IDS, 2**70), ValueError, "mls: k is 1180591620717411303424, expected 1 .. 2147483647"),
+    (
+        lambda: pe.scores.llr(prior_mean="a"),
+        TypeError,
+        "llr: prior_mean must be a number or an array of numbers, got 'a'",
+    ),
+    (
+        lambda: pe.scores.llr(prior_var=[[1], [2, 3]]),
+        TypeError,
+        "llr: prior_var must be a number or an array of numbers",
+    ),
+    (lambda: pe.rerank(ISO, ISO, IDS, -3), ValueError, "mls: k is -3, expected 1 .. 2147483647"),
     (lambda: pe.search(ISO, ISO, 1.5), TypeError, "mls: k must be an integer, got float"),
     (lambda: pe.search(ISO, ISO, "2"), TypeError, "mls: k must be an integer, got str"),
     (lambda: pe.search(ISO, ISO, None), TypeError, "mls: k must be an integer, got NoneType"),
@@ -120,7 +131,7 @@ BAD = [
     (
         lambda: pe.rescore(ISO, ISO, ids_with(5)),
         ValueError,
-        "mls: candidates of query 3 hold id 5, expected -1 (none) or 0 .. 4",
+        "mls: candidates of query 3 hold id 5, expected -1 (none) or a row of the gallery, which has 5",
     ),
     (
         lambda: pe.rerank(ISO, ISO, ids_with(-2), 1),
@@ -151,7 +162,7 @@ BAD = [
     (
         lambda: pe.rescore(TENSORS, TENSORS, torch.full((5, 2), 5)),
         ValueError,
-        "mls: candidates of query 0 hold id 5, expected -1 (none) or 0 .. 4",
+        "mls: candidates of query 0 hold id 5, expected -1 (none) or a row of the gallery, which has 5",
     ),
     (lambda: pe.rescore(ISO, ISO, "abc"), ValueError, "mls: candidates have shape (), expected (5, K)"),
     # FAISS
@@ -205,16 +216,21 @@ BAD = [
         "FaissReranker: features of the queries have shape (3, 4), the index takes (5, 4)",
     ),
     (lambda: pe.FaissReranker(INDEX, ISO).search(X, 1), TypeError, "mls: queries must be a distribution, got ndarray"),
-    (lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 0), ValueError, "mls: k is 0, expected at least 1"),
+    (
+        lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 1, params="efSearch=3"),
+        TypeError,
+        "FaissReranker: params of type str do not fit IndexFlat",
+    ),
+    (lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 0), ValueError, "mls: k is 0, expected 1 .. 2147483647"),
     (
         lambda: pe.FaissReranker(INDEX, ISO).search(ISO, 1, shortlist=0),
         ValueError,
-        "mls: shortlist is 0, expected at least 1",
+        "mls: shortlist is 0, expected 1 .. 2147483647",
     ),
     (
         lambda: pe.FaissReranker(INDEX, ISO).search(TENSORS, 1),
         TypeError,
-        "mls: queries are torch tensors on cpu, expected numpy arrays like gallery",
+        "mls: queries must be numpy arrays like gallery, got torch tensors on cpu",
     ),
     (
         lambda: pe.FaissReranker.build(ISO, "Nonsense"),

@@ -130,8 +130,8 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --out r.npy": "r.npy: unsupported suffix '.npy', expected .npz or .safetensors",
     "--candidates c.npy --out no/r.npz": "no/r.npz: there is no folder no",
     "--index none.faiss": "none.faiss: no such file",
-    "--index c.npy": "c.npy: is not a FAISS index, or is truncated (",
-    "--index cut.faiss": "cut.faiss: is not a FAISS index, or is truncated (",
+    "--index c.npy": "c.npy: is not a FAISS index, or is truncated",
+    "--index cut.faiss": "cut.faiss: is not a FAISS index, or is truncated",
     "--index g.faiss --queries narrow.npz": "",
 }
 

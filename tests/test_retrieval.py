@@ -332,7 +332,19 @@ def test_prepared_for_another_score_or_other_parameters_is_refused_by_every_verb
             lambda p=prepared, s=other: pe.rerank(g, p, ids, 1, s),
             lambda p=prepared, s=other: pe.search(g, p, 1, s),
         ):
-            with pytest.raises(ValueError, match=r"gallery is prepared for score .+, got "):
+            with pytest.raises(ValueError, match=r"(gallery|b) is prepared for score .+, got "):
                 call()
     same = pe.prepare(g, "llr:prior_var=0.7")
     np.testing.assert_array_equal(pe.pairwise(g, same, LLR), pe.pairwise(g, g, LLR))
+
+
+def test_a_prepared_half_precision_gallery_pairs_with_halves():
+    half = pe.Normal(np.ones((3, 4), np.float16), np.ones((3, 4), np.float16))
+    np.testing.assert_array_equal(pe.paired(half, pe.prepare(half)), pe.paired(half, half))
+
+
+def test_candidates_as_lists_may_be_empty():
+    g = make("normal_diagonal", 5, 4)
+    ranking = pe.rerank(g[:2], g, [[], []], 2)
+    assert ranking.ids.tolist() == [[-1, -1]] * 2
+    assert (ranking.scores == -np.inf).all()

@@ -24,10 +24,11 @@ from peaccel.distributions import (
     VonMisesFisher,
     concat,
 )
+from peaccel.first_stage import FaissReranker
 from peaccel.measures import confidence, fit_prior
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
-from peaccel.retrieval import FaissReranker, Ranking, paired, pairwise, rerank, rescore, search
+from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 __version__ = _core.__version__
 

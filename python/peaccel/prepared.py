@@ -153,24 +153,33 @@ class Plan(NamedTuple):
     panels: Callable[[], list[np.ndarray[Any, Any]] | None]
 
 
-def plan(queries: Distribution, gallery: Distribution | Prepared, score: str | Score, *, detach: bool) -> Plan:
+def plan(
+    queries: Distribution,
+    gallery: Distribution | Prepared,
+    score: str | Score,
+    *,
+    detach: bool,
+    names: tuple[str, str] = ("queries", "gallery"),
+) -> Plan:
     prepared = gallery if isinstance(gallery, Prepared) else None
     record = get(score)
     if prepared is not None and not same(record, prepared.score):
         got, own = spell(record), spell(prepared.score)
-        raise ValueError(f"{record.name}: gallery is prepared for score {own}, got {got}")
-    require_distribution(record, queries, "queries")
+        raise ValueError(f"{record.name}: {names[1]} is prepared for score {own}, got {got}")
+    require_distribution(record, queries, names[0])
     if prepared is None:
-        require_distribution(record, gallery, "gallery")
+        require_distribution(record, gallery, names[1])
     pair = record.pair(queries.kind, gallery.kind)
     if queries.dim != gallery.dim:
-        raise ValueError(f"{record.name}: queries have dim {queries.dim}, expected {gallery.dim} like gallery")
+        raise ValueError(f"{record.name}: dim of {names[0]} is {queries.dim}, expected {gallery.dim} like {names[1]}")
     device, expected = device_of(queries.mu), device_of(gallery.mu)
     if device != expected:
         kind = TypeError if "numpy" in (device, expected) else ValueError
-        raise kind(f"{record.name}: queries are {plural(device)}, expected {plural(expected)} like gallery")
+        raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
     if device not in ("numpy", "cpu"):
-        raise CudaError(f"{record.name}: queries and gallery are on {device}, and this build has no kernels for it")
+        raise CudaError(
+            f"{record.name}: {names[0]} and {names[1]} are on {device}, and this build has no kernels for it"
+        )
 
     dtype = compute_dtype(gallery)
     if detach:

@@ -1,4 +1,4 @@
-"""The verbs: score pairs, rerank candidates, search galleries; and FAISS as the first stage.
+"""The verbs: score pairs, rerank candidates, search galleries.
 
 All verbs take distributions (or, as gallery, a `Prepared`) and a score by name or record. numpy in, numpy out; torch
 in, torch out. `paired`, `pairwise` and `rescore` differentiate in torch (twice); `rerank` and `search` are detached. A
@@ -8,21 +8,22 @@ pair has the same score, to the last bit, from every verb.
 from __future__ import annotations
 
 import operator
-import os
 import sys
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from peaccel import _core
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_array, as_numpy, device_of, dtype_name, is_torch
-from peaccel.prepared import Plan, Prepared, cast, compute_dtype, plural, require_distribution, same, spell
+from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
+from peaccel.prepared import Plan, Prepared, compute_dtype, plural
 from peaccel.prepared import plan as checked
-from peaccel.scores import Score, get
+from peaccel.scores import Score
 
-__all__ = ["FaissReranker", "Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
+__all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
+
+
+K_MAX = 2**31 - 1
 
 
 class Ranking(NamedTuple):
@@ -45,6 +46,7 @@ def _check_candidates(score: Score, queries: Distribution, candidates: Array) ->
     if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
         try:
             candidates = np.asarray(candidates)
+            candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
         except ValueError:
             raise ValueError(f"{score.name}: candidates have rows of different lengths, expected [Q, K]") from None
     if candidates.ndim != 2 or candidates.shape[0] != len(queries):
@@ -63,17 +65,17 @@ def _check_candidates(score: Score, queries: Distribution, candidates: Array) ->
     return candidates.astype(np.int64, copy=False)
 
 
-def _check_k(score: Score, k: int, name: str = "k") -> int:
+def check_k(score: Score, k: int, name: str = "k") -> int:
     try:
         k = operator.index(k)
     except TypeError:
         raise TypeError(f"{score.name}: {name} must be an integer, got {type(k).__name__}") from None
-    if k < 1:
-        raise ValueError(f"{score.name}: {name} is {k}, expected at least 1")
+    if not 1 <= k <= K_MAX:
+        raise ValueError(f"{score.name}: {name} is {k}, expected 1 .. {K_MAX}")
     return k
 
 
-def _returned(arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], queries: Distribution) -> Ranking:
+def returned(arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], queries: Distribution) -> Ranking:
     if is_torch(queries.mu):
         torch = sys.modules["torch"]
         return Ranking(*map(torch.from_numpy, arrays))
@@ -104,10 +106,12 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
     ValueError
         Different lengths, dims, dtypes or devices; an unknown score.
     """
-    plan = checked(a, b, score, detach=False)
+    plan = checked(a, b, score, detach=False, names=("a", "b"))
     if len(a) != len(b):
         raise ValueError(f"{plan.score.name}: b has {len(b)} items, expected {len(a)} like a")
-    if dtype_name(a.mu) != dtype_name(b.mu):
+    # A prepared side has left its halves behind.
+    own = compute_dtype(a) if isinstance(b, Prepared) else dtype_name(a.mu)
+    if own != dtype_name(b.mu):
         raise ValueError(f"{plan.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
     return plan.pair.op.scores(plan.inputs)
 
@@ -189,9 +193,9 @@ def rerank(
         As `rescore`; k below 1 or not an integer.
     """
     plan = checked(queries, gallery, score, detach=True)
-    k = _check_k(plan.score, k)
+    k = check_k(plan.score, k)
     rows = as_numpy(_check_candidates(plan.score, queries, candidates))
-    return _returned(_best(plan, rows, k), queries)
+    return returned(best(plan, rows, k), queries)
 
 
 def _named(plan: Plan, error: ValueError) -> ValueError:
@@ -199,7 +203,7 @@ def _named(plan: Plan, error: ValueError) -> ValueError:
     return ValueError(str(error).replace(f"{plan.pair.op.name}:", f"{plan.score.name}:", 1))
 
 
-def _best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     try:
         scores = plan.pair.op.numpy_scores(plan.inputs, rows, False)
     except ValueError as error:
@@ -230,228 +234,5 @@ def search(queries: Distribution, gallery: Distribution | Prepared, k: int, scor
         As `pairwise`; k below 1 or not an integer.
     """
     plan = checked(queries, gallery, score, detach=True)
-    k = _check_k(plan.score, k)
-    return _returned(plan.pair.op.numpy_search(plan.inputs, plan.panels(), k), queries)
-
-
-# -- FAISS -------------------------------------------------------------------------------------------------------------
-
-Features = Literal["mu", "unit"] | Callable[[Distribution], Array]
-
-
-class FaissReranker:
-    """A FAISS index as the first stage, a score of distributions as the second.
-
-    The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
-    lossy), decide the ranking.
-
-    Parameters
-    ----------
-    index
-        Any FAISS index of G items, flat, IVF, HNSW, PQ, IDMap ..., or the path of a file that holds one.
-    gallery
-        The G items, in the order in which they were added to the index; or a `Prepared`.
-    score
-        As in `paired`.
-    ids
-        Integers [G]: the ids that the index returns for the gallery's rows, all different; None where they are the
-        rows.
-    features
-        What of the queries is sent to the index: "mu", "unit" (mu scaled to norm 1), or ``queries -> [Q, d]``.
-
-    Raises
-    ------
-    TypeError
-        index is not a FAISS index; gallery is not a distribution.
-    ValueError
-        index, gallery and ids of different sizes; repeated ids; unknown features; a file that holds no index.
-    FileNotFoundError, ImportError
-        No such file; FAISS is not installed.
-    """
-
-    def __init__(
-        self,
-        index: Any,
-        gallery: Distribution | Prepared,
-        score: str | Score = "mls",
-        ids: Array | None = None,
-        features: Features = "mu",
-    ) -> None:
-        self.score = get(score)
-        if isinstance(index, (str, os.PathLike)):
-            index = _read_index(os.fspath(index))
-        if not (hasattr(index, "search") and hasattr(index, "ntotal")):
-            raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
-        if isinstance(gallery, Prepared):
-            if not same(self.score, gallery.score):
-                own = spell(gallery.score)
-                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {spell(self.score)}")
-            self.gallery = gallery
-        else:
-            require_distribution(self.score, gallery, "gallery")
-            self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score, pack=False)
-        if index.ntotal != len(gallery):
-            raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        if not (callable(features) or (isinstance(features, str) and features in ("mu", "unit"))):
-            got = features if isinstance(features, str) else type(features).__name__
-            raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit' or a callable")
-        self.index = index
-        self.features = features
-        self._external = None if ids is None else _external_ids(ids, len(gallery))
-        self._rows = None if self._external is None else np.argsort(self._external)
-
-    @classmethod
-    def build(
-        cls,
-        gallery: Distribution,
-        factory: str = "HNSW32",
-        first_stage: Literal["cosine"] = "cosine",
-        score: str | Score = "mls",
-    ) -> FaissReranker:
-        """An index of the gallery's directions, by inner product, and a reranker over it.
-
-        Parameters
-        ----------
-        gallery
-            G items.
-        factory
-            A FAISS factory string, such as "Flat", "HNSW32", "IVF1024,Flat", "IVF1024,PQ32".
-        first_stage
-            "cosine": what the index ranks by.
-        score
-            As in `paired`.
-
-        Raises
-        ------
-        ImportError
-            FAISS is not installed.
-        ValueError
-            A factory string that FAISS does not take; an unknown first stage.
-        """
-        if first_stage != "cosine":
-            raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine'")
-        require_distribution(get(score), gallery, "gallery")
-        try:
-            import faiss
-        except ImportError:
-            raise ImportError("FaissReranker.build needs FAISS: pip install peaccel[faiss]") from None
-        try:
-            index = faiss.index_factory(gallery.dim, factory, faiss.METRIC_INNER_PRODUCT)
-        except RuntimeError:
-            raise ValueError(f"FaissReranker.build: factory {factory!r} is not a FAISS factory string") from None
-        vectors = _unit(gallery)
-        try:
-            if not index.is_trained:
-                index.train(vectors)
-            index.add(vectors)
-        except RuntimeError:
-            what = f"factory {factory!r} cannot be trained on {len(gallery)} items"
-            raise ValueError(f"FaissReranker.build: {what}") from None
-        return cls(index, gallery, score=score, features="unit")
-
-    def search(self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None) -> Ranking:
-        """The best k of the shortlist that the index proposes for each query.
-
-        Parameters
-        ----------
-        queries
-            Q items that the score takes beside the gallery.
-        k
-            How many to return, >= 1; more than the shortlist pads.
-        shortlist
-            How many the index proposes, >= 1.
-        params
-            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through.
-
-        Returns
-        -------
-        Ranking
-            Scores and ids [Q, k], best first; ids are the external ones where the reranker was given any.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As `rerank`; features of another width than the index; ids from the index that the gallery lacks.
-        """
-        plan = checked(queries, self.gallery, self.score, detach=True)
-        k, shortlist = _check_k(self.score, k), _check_k(self.score, shortlist, "shortlist")
-        vectors = self._vectors(queries)
-        _, found = (
-            self.index.search(vectors, shortlist, params=params) if params else self.index.search(vectors, shortlist)
-        )
-        scores, rows = _best(plan, self._to_rows(found), k)
-        if self._external is not None:
-            rows = np.where(rows >= 0, self._external[rows], -1) if len(self._external) else rows
-        return _returned((scores, rows), queries)
-
-    def _vectors(self, queries: Distribution) -> np.ndarray[Any, Any]:
-        """What is sent to the index: float32 [Q, d]."""
-        if callable(self.features):
-            vectors = as_numpy(as_array(self.features(queries), "FaissReranker", "features of the queries"))
-        else:
-            vectors = _unit(queries) if self.features == "unit" else as_numpy(queries.mu)
-        if vectors.shape != (len(queries), self.index.d):
-            expected = (len(queries), self.index.d)
-            raise ValueError(
-                f"FaissReranker: features of the queries have shape {vectors.shape}, the index takes {expected}"
-            )
-        return np.ascontiguousarray(vectors, np.float32)
-
-    def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Gallery rows of the index's ids; -1 stays -1."""
-        if self._external is None or self._rows is None:
-            if found.size and found.max() >= len(self.gallery):
-                got, rows = found.max(), len(self.gallery)
-                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {rows} rows; pass its ids")
-            return found
-        if not len(self.gallery):
-            return np.full_like(found, -1)
-        places = np.searchsorted(self._external, found, sorter=self._rows).clip(max=len(self._rows) - 1)
-        rows = self._rows[places]
-        known = self._external[rows] == found
-        if not (known | (found < 0)).all():
-            raise ValueError(f"FaissReranker: index returned id {found[~known & (found >= 0)][0]}, which ids lacks")
-        return np.where(known, rows, -1)
-
-
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise ImportError("FaissReranker needs FAISS: pip install peaccel[faiss]") from None
-    return faiss
-
-
-def _read_index(path: str) -> Any:
-    """The FAISS index in a file."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file")
-    faiss = _faiss()
-    try:
-        return faiss.read_index(path)
-    except RuntimeError as error:
-        reason = str(error).strip().rpartition("\n")[2]
-        raise ValueError(f"{path}: is not a FAISS index, or is truncated ({reason})") from None
-
-
-def _external_ids(ids: Array, size: int) -> np.ndarray[Any, Any]:
-    """Checked ids, int64 [G]."""
-    given = as_numpy(ids) if is_torch(ids) else np.asarray(ids)
-    if given.shape != (size,) or given.dtype.kind not in "iu":
-        got = f"shape {given.shape} and dtype {given.dtype}"
-        raise ValueError(f"FaissReranker: ids have {got}, expected integers ({size},)")
-    outside = given[(given < 0) | (given > np.iinfo(np.int64).max)]
-    if len(outside):
-        raise ValueError(f"FaissReranker: ids hold {outside[0]}, expected 0 .. 2^63 - 1")
-    ordered = np.sort(given)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
-        raise ValueError(f"FaissReranker: ids hold {repeated[0]} twice")
-    return given.astype(np.int64)
-
-
-def _unit(d: Distribution) -> np.ndarray[Any, Any]:
-    """The directions, float32 [N, D]; a zero vector stays zero."""
-    mu = as_numpy(d.mu).astype(np.float32)
-    norms = np.linalg.norm(mu, axis=1, keepdims=True)
-    return mu / np.where(norms > 0, norms, 1)
+    k = check_k(plan.score, k)
+    return returned(plan.pair.op.numpy_search(plan.inputs, plan.panels(), k), queries)

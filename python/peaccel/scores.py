@@ -75,9 +75,11 @@ class Score:
     params: Params = field(default_factory=dict)
 
     def __call__(self, **params: Any) -> Score:
-        for name in params:
+        for name, value in params.items():
             if name not in self.params:
                 raise ValueError(f"{self.name}: {_unknown('parameter', name, self.params)}")
+            if not (value is None or is_torch(value) or _numeric(value)):
+                raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
 
     def pair(self, query: str, gallery: str) -> Pair:
@@ -86,6 +88,13 @@ class Score:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
         return self.pairs[query, gallery]
+
+
+def _numeric(value: Any) -> bool:
+    try:
+        return np.asarray(value).dtype.kind in "iuf"
+    except ValueError:  # rows of different lengths
+        return False
 
 
 def _unknown(what: str, name: str, known: Any) -> str:

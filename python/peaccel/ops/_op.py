@@ -180,6 +180,8 @@ def _torch() -> Any:
     if _made is None:
         import torch
 
+        if torch.compiler.is_compiling():
+            raise RuntimeError("peaccel: call peaccel.enable_torch() before torch.compile (torch was imported later)")
         _made = _Torch(torch)
     return _made
 
