@@ -25,7 +25,17 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.first_stage import FaissReranker
-from peaccel.measures import confidence, fit_prior
+from peaccel.measures import (
+    calibrate,
+    confidence,
+    entropy,
+    fit_prior,
+    fit_vmf,
+    fuse,
+    kl,
+    log_prob,
+    match_variance,
+)
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
@@ -44,10 +54,17 @@ __all__ = [
     "VonMisesFisher",
     "__version__",
     "build_info",
+    "calibrate",
     "concat",
     "confidence",
     "enable_torch",
+    "entropy",
     "fit_prior",
+    "fit_vmf",
+    "fuse",
+    "kl",
+    "log_prob",
+    "match_variance",
     "paired",
     "pairwise",
     "prepare",

@@ -1,0 +1,23 @@
+"""What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
+
+`density`: log_prob, entropy, kl, match_variance; `confidence`; `fitting`: fit_prior, fit_vmf, calibrate; `fusing`:
+fuse.
+"""
+
+from peaccel.measures.confidence import confidence
+from peaccel.measures.density import entropy, kl, log_prob, match_variance
+from peaccel.measures.fitting import Calibration, calibrate, fit_prior, fit_vmf
+from peaccel.measures.fusing import fuse
+
+__all__ = [
+    "Calibration",
+    "calibrate",
+    "confidence",
+    "entropy",
+    "fit_prior",
+    "fit_vmf",
+    "fuse",
+    "kl",
+    "log_prob",
+    "match_variance",
+]

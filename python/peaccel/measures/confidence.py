@@ -1,0 +1,108 @@
+"""How sure an item is of itself, by the names under which it is known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from peaccel.distributions import Distribution
+from peaccel.measures.density import cast, compute_dtype, entropy
+from peaccel.ops._array import Array, dtype_name, namespace
+
+__all__ = ["confidence"]
+
+
+def confidence(d: Distribution, kind: str | None = None) -> Array:
+    """How sure, or how unsure, each item is of itself. Comparable within one model only.
+
+    =================  ===========  ============================================  =====================================
+    kind               of           formula                                       used by
+    =================  ===========  ============================================  =====================================
+    neg_log_var        Normal       -mean_d log var; Normal's default             HIB, PFE, DUL in "Revisited"
+    neg_entropy        Normal, vMF  -entropy / D, all constants, nats             "Revisited", sec. 5.5, on any scale
+    log_kappa          vMF, nivMF   log kappa, nivMF: mean_d; their default       SCF, vMF-FL, vMF-loss in "Revisited"
+    kappa              vMF, nivMF   kappa, nivMF: mean_d                          SCF; the image norm of EL-nivMF
+    scale              Scaled       scale; Scaled's default                       ScaleFace, MagFace
+    norm               Normal,      |mu|, of means that are not normalised        the baseline of all papers
+                       Point
+    *harmonic_var*     Normal       1 / mean_d(1 / var), isotropic: var           PFE in ScaleFace; Bayesian triplet
+    *inverse_kappa*    vMF, nivMF   1 / kappa, nivMF: 1 / mean_d kappa            URL; "Revisited", as network output
+    *inverse_scale*    Scaled       1 / scale                                     pair rules for ScaleFace
+    =================  ===========  ============================================  =====================================
+
+    Higher is surer, except for the three kinds in asterisks, which are uncertainties: higher is less sure. Rules that
+    make one number of a pair's two (product, harmonic or geometric mean) need these: they are positive, and a product
+    of log variances or entropies, of any sign, orders nothing.
+
+    Parameters
+    ----------
+    d
+        N items; differentiable in torch.
+    kind
+        A name of the table; None for the default of d's kind.
+
+    Returns
+    -------
+    [N], of d's kind and dtype.
+
+    Raises
+    ------
+    TypeError
+        d is not a distribution, has no confidence (Point, by default), or not one of this kind.
+    ValueError
+        Unknown kind; the nearest one is named.
+
+    References
+    ----------
+    "Probabilistic Embeddings Revisited", sec. 5.5 and its code; "ScaleFace", sec. 3; Shi & Jain, "Probabilistic Face
+    Embeddings", sec. 4.
+    """
+    own = d.kind if isinstance(d, Distribution) else type(d).__name__
+    if not isinstance(d, Distribution) or (kind is None and own not in _DEFAULTS):
+        raise TypeError(f"confidence: d must be a distribution with an uncertainty, got {own}")
+    name = _DEFAULTS[own] if kind is None else kind
+    if not isinstance(name, str):
+        raise TypeError(f"confidence: kind must be a name or None, got {type(name).__name__}")
+    if name not in _KINDS:
+        near = difflib.get_close_matches(name, _KINDS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(_KINDS)}"
+        raise ValueError(f"confidence: unknown kind {name!r}; {hint}")
+    if own not in _KINDS[name]:
+        raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {own}")
+    value = _KINDS[name][own](d._map(lambda x: cast(x, compute_dtype(x))))
+    return cast(value, dtype_name(d.mu))
+
+
+def _norm(d: Any) -> Array:
+    return namespace(d.mu).linalg.norm(d.mu, None, -1)
+
+
+def _log(x: Array) -> Array:
+    return namespace(x).log(x)
+
+
+_KINDS: Mapping[str, Mapping[str, Callable[[Any], Array]]] = {
+    "neg_log_var": {
+        "normal_isotropic": lambda d: -_log(d.var),
+        "normal_diagonal": lambda d: -_log(d.var).mean(-1),
+    },
+    "neg_entropy": dict.fromkeys(("normal_isotropic", "normal_diagonal", "vmf"), lambda d: -entropy(d) / d.dim),
+    "log_kappa": {"vmf": lambda d: _log(d.kappa), "nivmf": lambda d: _log(d.kappa).mean(-1)},
+    "kappa": {"vmf": lambda d: d.kappa, "nivmf": lambda d: d.kappa.mean(-1)},
+    "scale": {"scaled": lambda d: d.scale},
+    "norm": dict.fromkeys(("normal_isotropic", "normal_diagonal", "point"), _norm),
+    "harmonic_var": {
+        "normal_isotropic": lambda d: d.var,
+        "normal_diagonal": lambda d: 1 / (1 / d.var).mean(-1),
+    },
+    "inverse_kappa": {"vmf": lambda d: 1 / d.kappa, "nivmf": lambda d: 1 / d.kappa.mean(-1)},
+    "inverse_scale": {"scaled": lambda d: 1 / d.scale},
+}
+_DEFAULTS = {
+    "normal_isotropic": "neg_log_var",
+    "normal_diagonal": "neg_log_var",
+    "vmf": "log_kappa",
+    "nivmf": "log_kappa",
+    "scaled": "scale",
+}
