@@ -24,7 +24,7 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     log_kappa          vMF, nivMF   log kappa, nivMF: mean_d; their default       SCF, vMF-FL, vMF-loss in "Revisited"
     kappa              vMF, nivMF   kappa, nivMF: mean_d                          SCF; the image norm of EL-nivMF
     scale              Scaled       scale; Scaled's default                       ScaleFace, MagFace
-    norm               Normal,      |mu|, of means that are not normalised        the baseline of all papers
+    norm               Normal,      |mu|, of means that are not normalised        the baseline in "Revisited"
                        Point
     *harmonic_var*     Normal       1 / mean_d(1 / var), isotropic: var           PFE in ScaleFace; Bayesian triplet
     *inverse_kappa*    vMF, nivMF   1 / kappa, nivMF: 1 / mean_d kappa            URL; "Revisited", as network output
