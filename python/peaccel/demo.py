@@ -207,15 +207,12 @@ def run_seed(recipe: Recipe, source: digits.Source, seed: int) -> SeedRun:
 
 
 def variance_factor(d: pe.Normal, labels: NDArray[np.int64]) -> float:
-    """Find the factor on all variances that makes same-class pairs likeliest under MLS.
-
-    MLS of a pair is the log density of mu_i - mu_j under N(0, var_i + var_j), whose best factor is the mean of
-    (mu_i - mu_j)^2 / (var_i + var_j) over pairs i < j and dimensions.
+    """Find the factor on all variances that makes same-class pairs likeliest under MLS, see `peaccel.calibrate`.
 
     Parameters
     ----------
     d
-        N diagonal normals, numpy.
+        N normals.
     labels
         [N], with at least one pair of equals.
 
@@ -223,8 +220,8 @@ def variance_factor(d: pe.Normal, labels: NDArray[np.int64]) -> float:
     -------
     1 if variances are right, above 1 if too small.
     """
-    first, second = np.nonzero(np.triu(labels[:, None] == labels, k=1))
-    return float(np.mean((d.mu[first] - d.mu[second]) ** 2 / (d.var[first] + d.var[second])))
+    pairs = np.argwhere(np.triu(labels[:, None] == labels, k=1))
+    return pe.calibrate(d, pairs, np.ones(len(pairs), bool), offset=False).a
 
 
 def shortlist(queries: pe.Normal, gallery: pe.Normal, k: int) -> pe.Ranking:
