@@ -39,6 +39,8 @@ pub trait Float:
     const ROUNDOFF: f64;
     /// The smallest positive number: what rounding may lose where a result is subnormal.
     const SMALLEST: f64;
+    /// Bits of the significand below a piece of [`Lanes::lookup`].
+    const PIECE_SHIFT: u32;
     /// The product of four numbers in [1 / this, this] is far from overflow and from subnormals.
     const QUARTER_RANGE: f64;
     /// The lanes of this type on a level.
@@ -48,6 +50,13 @@ pub trait Float:
     /// Exact.
     fn to_f64(self) -> f64;
 }
+
+/// Pieces of [`PIECES_FROM`, `PIECES_TO`): 64 to an octave.
+pub const PIECES: usize = 26 * 64;
+/// 2^-2
+pub const PIECES_FROM: f64 = 0.25;
+/// 2^24
+pub const PIECES_TO: f64 = 16_777_216.0;
 
 /// Lanes of `T` on level `S`.
 pub type V<S, T> = <T as Float>::Lanes<S>;
@@ -82,6 +91,10 @@ pub trait Lanes<T: Float>:
     fn exponent(self) -> Self;
     /// The significand in [1, 2) of a normal x; its sign is dropped.
     fn significand(self) -> Self;
+    /// The entry of the table for the piece, one of [`PIECES`], that each lane falls in; lanes outside get any entry.
+    fn lookup(self, table: &[T; PIECES]) -> Self;
+    /// The place in that piece: in [1, 1 + 1/64), the significand without its leading six bits.
+    fn place(self) -> Self;
     /// Sum of all lanes by the fixed tree.
     fn sum(self) -> T;
     /// Product of all lanes by the same tree.
@@ -109,6 +122,7 @@ impl Float for f32 {
     const LANES: usize = 16;
     const ROUNDOFF: f64 = f32::EPSILON as f64 / 2.0;
     const SMALLEST: f64 = f64::from_bits((1023 - 149) << 52); // 2^-149
+    const PIECE_SHIFT: u32 = 23 - 6;
     const QUARTER_RANGE: f64 = 2_147_483_648.0; // 2^31
     type Lanes<S: Simd> = S::F32;
     #[inline(always)]
@@ -125,6 +139,7 @@ impl Float for f64 {
     const LANES: usize = 8;
     const ROUNDOFF: f64 = f64::EPSILON / 2.0;
     const SMALLEST: f64 = f64::from_bits(1); // 2^-1074
+    const PIECE_SHIFT: u32 = 52 - 6;
     const QUARTER_RANGE: f64 = f64::from_bits((1023 + 255) << 52); // 2^255
     type Lanes<S: Simd> = S::F64;
     #[inline(always)]

@@ -62,13 +62,13 @@ def with_prior(name, *kinds):
 def stated(name, q, g, dtype):
     """Stated absolute errors beyond rounding [Q, G] or a number."""
     if name in ("mls", "llr") and q.kind == "vmf":
-        # Three log norms, 2e-14 relative to max(1, order); and R^2 = (k1 + k2)^2 - k1 k2 |mu1 - mu2|^2, which cancels
+        # Three log norms, 2e-15 relative to max(1, order); and R^2 = (k1 + k2)^2 - k1 k2 |mu1 - mu2|^2, which cancels
         # for opposite directions: four roundings of its last term.
         (_, a, x), (_, b, y) = wide(q, dtype), wide(g, dtype)
         last = x * y[:, 0] * ((a[:, None] - b[None]) ** 2).sum(-1)
         r = reference.resultant(x, y[:, 0], ((a[:, None] - b[None]) ** 2).sum(-1))
         moved = 4 * EPS[dtype] * last
-        return 6e-14 * max(1, q.dim / 2 - 1) + moved / np.maximum(r, np.maximum(moved, 1e-300) ** 0.5)
+        return 6e-15 * max(1, q.dim / 2 - 1) + moved / np.maximum(r, np.maximum(moved, 1e-300) ** 0.5)
     return 2e-13 if name == "expected_cosine" and "normal_isotropic" in (q.kind, g.kind) else 0
 
 

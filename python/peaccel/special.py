@@ -1,6 +1,6 @@
 """Log-Bessel functions and the von Mises-Fisher normaliser, for numpy arrays, torch tensors and numbers.
 
-Accuracy is stated per function as measured on `tests/golden/bessel.csv` (``python -m tests.oracle`` makes it with arb).
+Accuracy is stated as ``python -m benches.accuracy`` measures it, against arb at golden rows and random points.
 Outside their domain the functions give NaN.
 """
 
@@ -39,8 +39,10 @@ def log_ive(v: Array, x: Array) -> Array:
 
     Notes
     -----
-    Debye's uniform expansion (DLMF 10.41) in log form, below its range after a shift of the order; computed in
-    float64 for both dtypes. Measured error, relative to max(1, |value|): 1e-15 for v >= 20, 1.4e-14 below.
+    The leading terms of Debye's uniform expansion (DLMF 10.41) at a shifted order, and a fitted remainder. Measured
+    error relative to max(1, |value|), orders to 1e5: 1e-15 in float64, 2e-7 in float32. float32 with one order for all
+    elements goes by a table of that order, eight times as fast. Two derivatives in x exist, with errors up to 2e-15
+    and 6e-15 relative to max(|value|, 1/x) and max(|value|, 1/x^2).
     """
     return _call(bessel.log_ive, "log_ive", ("v", "x"), v, x)
 
@@ -48,7 +50,7 @@ def log_ive(v: Array, x: Array) -> Array:
 def log_iv(v: Array, x: Array) -> Array:
     """Logarithm of the modified Bessel function of the first kind, log I_v(x) = log_ive(v, x) + x.
 
-    Arguments, result and errors as `log_ive`.
+    Arguments, result and errors raised as `log_ive`. Measured error: 4 eps (|log_ive| + x), eps that of the dtype.
     """
     value = _call(bessel.log_ive, "log_iv", ("v", "x"), v, x)
     x = x if is_torch(x) else np.asarray(x, dtype=value.dtype)
@@ -77,6 +79,11 @@ def iv_ratio(v: Array, x: Array) -> Array:
     ------
     ValueError
         As `log_ive`.
+
+    Notes
+    -----
+    Computed directly, never as a difference of logarithms. Measured relative error: 4.4e-16 in float64, 1.2e-7 in
+    float32; of its first two derivatives 4e-15 and 5e-14 (v >= 3: 1e-15 and 6e-15).
     """
     return _call(bessel.iv_ratio, "iv_ratio", ("v", "x"), v, x)
 
@@ -101,6 +108,11 @@ def vmf_log_norm(dim: Array, kappa: Array) -> Array:
     ------
     ValueError
         As `log_ive`.
+
+    Notes
+    -----
+    Measured error relative to max(1, dim/2 - 1, |value|): 2e-15 in float64, 1.2e-7 in float32. The derivative in
+    kappa is minus `iv_ratio` of order dim/2.
     """
     return _call(bessel.vmf_log_norm, "vmf_log_norm", ("dim", "kappa"), dim, kappa)
 

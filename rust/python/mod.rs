@@ -235,28 +235,23 @@ fn pack(py: Python<'_>, rows: Array, panels: Array, norms: Array) -> PyResult<()
 /// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
 #[pyfunction]
 fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
-    const CHUNK: usize = 8192;
     py.detach(|| {
         with_type!(x, |T| {
             let (order, x, out) = (order.slice::<f64>()?, x.slice::<T>()?, out.output::<T>()?);
             let fits = x.len() == out.len() && [1, x.len()].contains(&order.len());
             ensure(fits, || "order, x and out need the same number of elements".into())?;
-            let fill = match name {
-                "log_ive" => bessel::fill::<bessel::LogIve, T>,
-                "log_ive_dx" => bessel::fill::<bessel::LogIveDx, T>,
-                "log_ive_dxx" => bessel::fill::<bessel::LogIveDxx, T>,
-                "iv_ratio" => bessel::fill::<bessel::IvRatio, T>,
-                "iv_ratio_dx" => bessel::fill::<bessel::IvRatioDx, T>,
-                "iv_ratio_dxx" => bessel::fill::<bessel::IvRatioDxx, T>,
-                "iv_ratio_complement" => bessel::fill::<bessel::IvRatioComplement, T>,
-                "vmf_log_norm" => bessel::fill::<bessel::VmfLogNorm, T>,
-                other => return Err(Error::Value(format!("no kernel is called {other:?}")))?,
+            let elementwise = match name {
+                "log_ive" => bessel::elementwise::<bessel::LogIve, T>,
+                "log_ive_dx" => bessel::elementwise::<bessel::LogIveDx, T>,
+                "log_ive_dxx" => bessel::elementwise::<bessel::LogIveDxx, T>,
+                "iv_ratio" => bessel::elementwise::<bessel::IvRatio, T>,
+                "iv_ratio_dx" => bessel::elementwise::<bessel::IvRatioDx, T>,
+                "iv_ratio_dxx" => bessel::elementwise::<bessel::IvRatioDxx, T>,
+                "iv_ratio_complement" => bessel::elementwise::<bessel::IvRatioComplement, T>,
+                "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
+                other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
             };
-            let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate().collect();
-            parallel::for_each(parts, &interrupted, |(part, (x, out)): (usize, (&[T], &mut [T]))| {
-                let order = if order.len() == 1 { order } else { &order[part * CHUNK..part * CHUNK + x.len()] };
-                fill(order, x, out);
-            })
+            elementwise(order, x, out, &interrupted)
         })
     })?;
     Ok(())

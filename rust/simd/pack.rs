@@ -1,6 +1,6 @@
 //! The logical lanes as a pack of registers, and the register that every machine has: one number.
 
-use super::{Float, Lanes};
+use super::{Float, Lanes, PIECES, PIECES_FROM, PIECES_TO};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// One hardware register: the operations that [`Pack`] spreads over `N` of them.
@@ -28,6 +28,9 @@ pub trait Register: Copy {
     unsafe fn not_less_bits(self, b: Self) -> u32;
     unsafe fn exponent(self) -> Self;
     unsafe fn significand(self) -> Self;
+    /// `self` lies in [`PIECES_FROM`, `PIECES_TO`).
+    unsafe fn lookup(self, table: *const Self::Elem) -> Self;
+    unsafe fn place(self) -> Self;
     unsafe fn sum(self) -> Self::Elem;
     unsafe fn product(self) -> Self::Elem;
 }
@@ -163,6 +166,21 @@ impl<R: Register, const N: usize> Lanes<R::Elem> for Pack<R, N> {
         each!(self, significand())
     }
     #[inline(always)]
+    fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
+        let smallest = Self::splat(R::Elem::from_f64(PIECES_FROM));
+        let largest = Self::splat(R::Elem::from_f64(PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF)));
+        let mut r = self.max(smallest).min(largest).0;
+        for i in 0..N {
+            // SAFETY: the bounds, which NaN meets as well, keep every lane within the pieces; level as in `each!`.
+            r[i] = unsafe { r[i].lookup(table.as_ptr()) };
+        }
+        Pack(r)
+    }
+    #[inline(always)]
+    fn place(self) -> Self {
+        each!(self, place())
+    }
+    #[inline(always)]
     fn sum(self) -> R::Elem {
         tree!(self, add, sum)
     }
@@ -261,6 +279,16 @@ macro_rules! one {
             #[inline(always)]
             unsafe fn significand(self) -> Self {
                 const FIELD: $bits = (1 << $shift) - 1;
+                One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
+            }
+            #[inline(always)]
+            unsafe fn lookup(self, table: *const $t) -> Self {
+                let first = (PIECES_FROM as $t).to_bits() >> <$t>::PIECE_SHIFT;
+                One(unsafe { *table.add(((self.0.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) })
+            }
+            #[inline(always)]
+            unsafe fn place(self) -> Self {
+                const FIELD: $bits = (1 << <$t>::PIECE_SHIFT) - 1;
                 One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
             }
             #[inline(always)]

@@ -28,6 +28,7 @@ macro_rules! register {
      sign: |$s:ident| $abs:expr, $neg:expr;
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
      fields: |$f:ident| $exponent:expr, $significand:expr;
+     pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
      sum: |$t:ident| $sum:expr, $product:expr) => {
         impl Register for $reg {
             type Elem = $elem;
@@ -107,6 +108,16 @@ macro_rules! register {
                 unsafe { $significand }
             }
             #[inline(always)]
+            unsafe fn lookup(self, $table: *const $elem) -> Self {
+                let $p = self;
+                unsafe { $lookup }
+            }
+            #[inline(always)]
+            unsafe fn place(self) -> Self {
+                let $p = self;
+                unsafe { $place }
+            }
+            #[inline(always)]
             unsafe fn sum(self) -> $elem {
                 let $t = self;
                 unsafe { $sum }
@@ -126,6 +137,10 @@ macro_rules! register {
 const TWO23: i32 = 0x4B00_0000;
 const TWO52: i64 = 0x4330_0000_0000_0000;
 
+// The leading bits of PIECES_FROM, 2^-2: those of the first piece of `lookup`.
+const FIRST_F32: i32 = 125 << 6;
+const FIRST_F64: i64 = 1021 << 6;
+
 register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
 _mm256_div_ps, _mm256_fmadd_ps, _mm256_sqrt_ps, _mm256_min_ps, _mm256_max_ps,
 sign: |x| _mm256_andnot_ps(_mm256_set1_ps(-0.0), x), _mm256_xor_ps(_mm256_set1_ps(-0.0), x);
@@ -138,6 +153,14 @@ fields: |x| {
 }, {
     let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
     _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
+};
+pieces: |x, table| {
+    let piece = _mm256_srli_epi32::<17>(_mm256_castps_si256(x));
+    let index = _mm256_sub_epi32(piece, _mm256_set1_epi32(FIRST_F32));
+    _mm256_i32gather_ps::<4>(table, index)
+}, {
+    let low = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x0001_FFFF));
+    _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_set1_epi32(0x3F80_0000)))
 };
 sum: |x| {
     let quad = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
@@ -162,6 +185,14 @@ fields: |x| {
     let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
     _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
 };
+pieces: |x, table| {
+    let piece = _mm256_srli_epi64::<46>(_mm256_castpd_si256(x));
+    let index = _mm256_sub_epi64(piece, _mm256_set1_epi64x(FIRST_F64));
+    _mm256_i64gather_pd::<8>(table, index)
+}, {
+    let low = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x0000_3FFF_FFFF_FFFF));
+    _mm256_castsi256_pd(_mm256_or_si256(low, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
+};
 sum: |x| {
     let pair = _mm_add_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
     _mm_cvtsd_f64(_mm_add_sd(pair, _mm_unpackhi_pd(pair, pair)))
@@ -183,6 +214,14 @@ fields: |x| {
     let field = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x007F_FFFF));
     _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(0x3F80_0000)))
 };
+pieces: |x, table| {
+    let piece = _mm512_srli_epi32::<17>(_mm512_castps_si512(x));
+    let index = _mm512_sub_epi32(piece, _mm512_set1_epi32(FIRST_F32));
+    _mm512_i32gather_ps::<4>(index, table)
+}, {
+    let low = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x0001_FFFF));
+    _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_set1_epi32(0x3F80_0000)))
+};
 sum: |x| {
     let octet = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
     Register::sum(octet)
@@ -203,6 +242,14 @@ fields: |x| {
 }, {
     let field = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x000F_FFFF_FFFF_FFFF));
     _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
+};
+pieces: |x, table| {
+    let piece = _mm512_srli_epi64::<46>(_mm512_castpd_si512(x));
+    let index = _mm512_sub_epi64(piece, _mm512_set1_epi64(FIRST_F64));
+    _mm512_i64gather_pd::<8>(index, table)
+}, {
+    let low = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x0000_3FFF_FFFF_FFFF));
+    _mm512_castsi512_pd(_mm512_or_si512(low, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
 };
 sum: |x| {
     let quad = _mm256_add_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));

@@ -1,42 +1,56 @@
-"""Coefficient tables for rust/special: logarithm and Debye expansion, as Rust source text."""
+"""Coefficient tables for rust/special: logarithm and modified Bessel functions, as Rust source text."""
 
 from collections.abc import Iterable
-from fractions import Fraction
 
 import mpmath
+from flint import arb, arb_mat, arb_poly, ctx
 
-Polynomial = list[Fraction]  # ascending powers
-
-DEBYE_TERMS = 14  # enough for 2^-55 from order 20, the border of rust/special/bessel.rs
-
-
-def debye(terms: int) -> list[Polynomial]:
-    """D_1 ... D_terms of sum_k D_k(t) / w^k = log(sum_k U_k(t) / w^k), U_k of DLMF 10.41.9-10, exact."""
-    u = [[Fraction(1)]]
-    for k in range(terms):
-        following = [Fraction(0)] * (3 * k + 4)
-        for i, c in enumerate(u[k]):
-            following[i + 1] += c * i / 2 + c / (8 * (i + 1))
-            following[i + 3] -= c * i / 2 + 5 * c / (8 * (i + 3))
-        u.append(following)
-    d: list[Polynomial] = [[]]
-    for k in range(1, terms + 1):  # k U_k = sum_j j D_j U_(k-j), from the derivative of the logarithm
-        log_term = list(u[k])
-        for j in range(1, k):
-            for a, x in enumerate(d[j]):
-                for b, y in enumerate(u[k - j]):
-                    log_term[a + b] -= x * y * j / k
-        d.append(log_term)
-    return d[1:]
+# The remainder of log I, rust/special/bessel.rs: nodes and smallest coefficient kept of its Chebyshev expansions.
+# This shift keeps all coefficients small, at order 0 too; a smaller one needs more of them, a larger one a larger P.
+SHIFT = arb(3.25)
+NODES = {"order": 24, "t": 80}
+SMALLEST = 1e-18
 
 
-def debye_borders(d: list[Polynomial]) -> list[float]:
-    """The order from which k + 1 terms suffice: there the next one stays under 2^-55 for every t in [0, 1]."""
-    grid = [Fraction(i, 128) for i in range(129)]
-    largest = [max(abs(sum(c * t**i for i, c in enumerate(p))) for t in grid) for p in d]
-    return [float(mpmath.root(mpmath.mpf(2) ** 55 * m.numerator / m.denominator, k)) for k, m in enumerate(largest, 1)][
-        1:
-    ]
+def remainder(s: arb, t: arb) -> arb:
+    """P of log(I_v(x) e^-x) = w^2/(r + x) + v log(x/(w + r)) - log(2 pi r)/2 + P, w = v + SHIFT = 1/s, r = w/t."""
+    w = 1 / s
+    v, r = w - SHIFT, w / t
+    x = (r * r - w * w).sqrt()
+    log_ive = x.bessel_i(v, scaled=True).log()
+    return log_ive - w * w / (r + x) - v * (x / (w + r)).log() + (2 * arb.pi() * r).log() / 2
+
+
+def chebyshev(n: int) -> tuple[list[arb], list[list[arb]]]:
+    """The n nodes in (-1, 1), and the matrix that makes coefficients of the values there."""
+    angles = [(2 * i + 1) * arb.pi() / (2 * n) for i in range(n)]
+    matrix = [[(k * angle).cos() * (2 if k else 1) / n for angle in angles] for k in range(n)]
+    return [angle.cos() for angle in angles], matrix
+
+
+def powers(coefficients: list[arb]) -> list[arb]:
+    """The same polynomial by powers."""
+    total, here, after = arb_poly([]), arb_poly([1]), arb_poly([0, 1])
+    for c in coefficients:
+        total += c * here
+        here, after = after, arb_poly([0, 2]) * after - here
+    return [total[i] for i in range(len(coefficients))]
+
+
+def remainder_piece(piece: int) -> list[list[float]]:
+    """P for 9.75 s in [piece, piece + 1]: for each power of u = 2 t - 1 a polynomial in 19.5 s - 1 - 2 piece."""
+    (s_nodes, s_matrix), (t_nodes, t_matrix) = chebyshev(NODES["order"]), chebyshev(NODES["t"])
+    values = arb_mat([[remainder((a + 1 + 2 * piece) / (6 * SHIFT), (b + 1) / 2) for b in t_nodes] for a in s_nodes])
+    coefficients = (arb_mat(s_matrix) * values * arb_mat(t_matrix).transpose()).tolist()
+    kept = [[c if abs(float(c.mid())) > SMALLEST else arb(0) for c in row] for row in coefficients]
+    rows = [powers([row[k] for row in kept]) for k in range(NODES["t"])]
+    columns = [powers(list(column)) for column in zip(*rows, strict=True)]
+    return trimmed([trimmed([float(c.mid()) for c in row]) for row in zip(*columns, strict=True)])
+
+
+def trimmed(row: list) -> list:
+    """Without what is zero at the end."""
+    return row[: max((i + 1 for i, c in enumerate(row) if c), default=0)]
 
 
 def log_series(degree: int) -> list[mpmath.mpf]:
@@ -59,27 +73,25 @@ def array(doc: str, name: str, values: Iterable[float], visibility: str = "pub c
     )
 
 
+def pieces() -> str:
+    """The remainder of log I as Rust source, a line per power of u."""
+    lines = []
+    for piece in range(3):
+        rows = (f"        &[{', '.join(map(repr, row))}]," for row in remainder_piece(piece))
+        lines += ["    &[", *rows, "    ],"]
+    doc = "/// P of `bessel`, 9.75/w in [i, i + 1]: per power of 2 t - 1 its coefficient by powers of 19.5/w - 1 - 2 i."
+    return "\n".join([doc, "#[rustfmt::skip]", "pub static REMAINDER: [&[&[f64]]; 3] = [", *lines, "];\n"])
+
+
 def source() -> str:
     """The text of rust/special/tables.rs."""
     mpmath.mp.dps = 50
-    d = debye(DEBYE_TERMS + 1)
-    coefficients = [p[k + 2 * i] for k, p in enumerate(d[:DEBYE_TERMS], 1) for i in range(k + 1)]
+    ctx.prec = 256
     return "\n".join(
         [
             "//! GENERATED by `python -m tests.oracle`; do not edit.\n",
             array("R of `log`, ascending, for float64.", "LOG_F64", log_series(6)),
             array("R of `log`, ascending, for float32.", "LOG_F32", log_series(2)),
-            array(
-                "D_1, D_2, ... of the Debye expansion of log I: the coefficients of t^k, t^(k+2), ..., t^(3k) of D_k.",
-                "DEBYE",
-                coefficients,
-                "pub static",
-            ),
-            array(
-                "Orders from which 1, 2, ... terms of it are enough for 2^-55.",
-                "DEBYE_BORDERS",
-                debye_borders(d),
-                "pub static",
-            ),
+            pieces(),
         ]
     )

@@ -1,0 +1,138 @@
+"""The largest errors of the Bessel family against arb, beside scipy's: `python -m benches.accuracy [--points N]`.
+
+Golden rows (tests/golden/bessel.csv) and N random points: orders log-uniform to 1e5, a third of them half-integers, x
+log-uniform over 1e-6 .. 1e8 and, for a third, around the order. Exit 1 where a bound is exceeded. What errors are
+relative to: tests/oracle/golden.py; in float32 the truth is that of the float32 argument.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benches.common import pe, special
+
+GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bessel.csv"
+OPS = {op.name: op for op in pe.ops.OPS}
+QUANTITIES = ("log_ive", "vmf_log_norm", "iv_ratio", "log_ive_dx", "log_ive_dxx", "iv_ratio_dx", "iv_ratio_dxx")
+RANGES = ((0.0, 3.0), (3.0, 20.0), (20.0, 1.1e5))
+BOUNDS = {("log_ive", "float64"): 1e-15, ("log_ive", "float32"): 5e-7}
+BOUNDS |= {("iv_ratio", "float64"): 5e-16, ("iv_ratio", "float32"): 3e-7}
+Columns = Mapping[str, np.ndarray]
+
+
+def golden() -> Columns:
+    """The golden file by column; NaN where a field is empty."""
+    with GOLDEN.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(r[name] or "nan") for r in rows]) for name in rows[0]}
+
+
+def random_points(count: int, seed: int = 0) -> Columns:
+    """Points that no fit has seen, with their truth by arb; x is representable in float32."""
+    from tests.oracle import golden as oracle
+
+    rng = np.random.default_rng(seed)
+    v = np.exp(rng.uniform(np.log(0.01), np.log(1e5), count))
+    third = rng.integers(0, 3, count)
+    v = np.where(third == 0, np.round(2 * v) / 2, v)
+    around = v * np.exp(rng.normal(0, 0.7, count)) + 1e-3
+    x = np.where(third == 1, around, 10 ** rng.uniform(-6, 8, count)).astype(np.float32).astype(np.float64)
+    lines = [oracle.row(float(a), float(b)).split(",") for a, b in zip(v, x, strict=True)]
+    names = ["v", "x", *oracle.QUANTITIES.split()]
+    return {name: np.array([float(line[i] or "nan") for line in lines]) for i, name in enumerate(names)}
+
+
+def floor(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The magnitude below which errors count as absolute."""
+    return {
+        "log_ive": np.ones_like(x),
+        "vmf_log_norm": np.maximum(1, v),
+        "log_ive_dx": np.minimum(1, 1 / x),
+        "log_ive_dxx": np.minimum(1, 1 / x) ** 2,
+    }.get(name, np.full_like(x, np.finfo(float).tiny))
+
+
+def ours(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Float32 by tables: an order at a time, which is when they are used."""
+    order = 2 * v + 2 if name == "vmf_log_norm" else v
+    if x.dtype == np.float64:
+        return OPS[name](order, x)
+    out = np.empty_like(x)
+    for value in np.unique(order):
+        out[order == value] = OPS[name](np.asarray(value), x[order == value])
+    return out
+
+
+@np.errstate(all="ignore")
+def scipys(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What one writes with scipy."""
+    log_ive = np.log(special.ive(v, x))
+    return {
+        "log_ive": log_ive,
+        "iv_ratio": special.ive(v, x) / special.ive(v - 1, x),
+        "vmf_log_norm": v * np.log(x) - (v + 1) * np.log(2 * np.pi) - log_ive - x,
+    }.get(name, np.full_like(x, np.nan))
+
+
+@np.errstate(all="ignore")
+def errors(
+    name: str, points: Columns, dtype: str, by: Callable[[str, np.ndarray, np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The errors at the points that have a value (infinite where there is none), and their orders."""
+    limits = np.finfo(dtype)
+    v, x, want = points["v"], points["x"], points[name]
+    # A subnormal result has fewer digits than the bound speaks of.
+    usable = (x.astype(dtype) == x) & (np.abs(want) >= limits.tiny) & (np.abs(want) <= limits.max)
+    v, x, want = v[usable], x[usable], want[usable]
+    error = np.abs(by(name, v, x.astype(dtype)) - want) / np.maximum(np.abs(want), floor(name, v, x))
+    return np.where(np.isfinite(error), error, np.inf), v
+
+
+def largest(name: str, dtype: str, points: Columns) -> float:
+    """The largest error of peaccel."""
+    return float(errors(name, points, dtype, ours)[0].max())
+
+
+def row(*cells: str) -> str:
+    """One line of the table."""
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> int:
+    """Print the table; 1 where a bound is exceeded."""
+    parser = argparse.ArgumentParser(prog="python -m benches.accuracy", description=__doc__)
+    parser.add_argument("--points", type=int, default=20_000, help="random points beside the golden rows")
+    count = parser.parse_args().points
+    fixed, fresh = golden(), random_points(count)
+    points = {name: np.concatenate([fixed[name], fresh[name]]) for name in fresh}
+    print(f"{len(fixed['v']):,} golden rows and {count:,} random points\n")
+    heads = [f"{low:g} <= v < {high:g}" for low, high in RANGES]
+    print(row("quantity", "dtype", *heads, "bound", "met", "scipy fails", "scipy's largest finite error"))
+    print(row(*["---"] * 9))
+    failed = False
+    for name in QUANTITIES:
+        for dtype in ("float64", "float32"):
+            error, v = errors(name, points, dtype, ours)
+            parts = [error[(low <= v) & (v < high)].max(initial=0) for low, high in RANGES]
+            bound = BOUNDS.get((name, dtype))
+            failed |= bound is not None and max(parts) > bound
+            met = "" if bound is None else "yes" if max(parts) <= bound else "no"
+            peer: Any = ("", "")
+            if name in ("log_ive", "iv_ratio", "vmf_log_norm"):
+                other, _ = errors(name, points, dtype, scipys)
+                lost = ~np.isfinite(other)
+                peer = (f"{lost.mean():.0%}", f"{other[~lost].max():.1e}")
+            shown = [f"{part:.1e}" for part in parts]
+            print(row(name, dtype, *shown, "" if bound is None else f"{bound:.0e}", met, *peer))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
