@@ -167,6 +167,7 @@ def test_fit_vmf_differentiates():
     weights = torch.linspace(0.5, 2, 9, dtype=torch.float64)
     groups = torch.tensor([0] * 5 + [1] * 4)
     used = [x.requires_grad_() for x in (z.clone(), weights)]
+    assert all(x.requires_grad for x in pe.fit_vmf(*used, groups).arrays)  # what does not, gradcheck passes over
     # On unit rows only, as elsewhere the mean length is not that of directions.
     assert torch.autograd.gradcheck(
         lambda z, w: pe.fit_vmf(torch.nn.functional.normalize(z, dim=1), w, groups).arrays, used
@@ -188,6 +189,13 @@ def test_fit_vmf_of_rounded_rows(library):
         # A row's rounding, and through 1 - r^2 = 0.09 some ten times that in kappa; never the loss of its sign.
         eps = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-50}[dtype]
         np.testing.assert_allclose(to_numpy(d.kappa), value.kappa, rtol=20 * eps)
+
+
+def test_fit_vmf_takes_a_common_error_of_the_lengths_out():
+    for spread in (0.3, 3):  # on both sides of the mean length where the equation changes its form
+        z = make("vmf", 40, 6).mu * spread + np.eye(1, 6)
+        z /= np.linalg.norm(z, axis=1, keepdims=True)
+        np.testing.assert_allclose(pe.fit_vmf(1.004 * z).kappa, pe.fit_vmf(z).kappa, rtol=1e-13)
 
 
 # -- calibrate ---------------------------------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
 
     Notes
     -----
-    Measured error in float64 against arb, kappa 1e-8 .. 1e8, D 2 .. 2048: 1e-15 max(D, |value|) for von Mises-Fisher.
+    Measured error in float64 against arb, kappa 1e-8 .. 1e8, D 2 .. 2048: 1e-15 max(D, |value|) for von Mises-Fisher;
+    for the non-isotropic one 2 roundings of the sum of the absolute terms, of the compute dtype.
 
     References
     ----------
@@ -231,8 +232,11 @@ def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
     xp = namespace(mu)
     centre, image = kappa * mu, kappa * z
     peak, length = (xp.sqrt(total(x * x)) for x in (centre, image))
-    units = [x / cast(norm, dtype_name(x))[..., None] for x, norm in ((centre, peak), (image, length))]
-    value = _log_prob_vmf(mu.shape[-1], peak, total((units[1] - units[0]) ** 2)) + total(xp.log(kappa))
+    # |K z / length - K mu / peak|^2 from K (z - mu): what of it turns, beyond what lengthens. No difference of units.
+    change = kappa * (z - mu)
+    longer = total(change * (centre + image)) / (peak + length)
+    square = (total(change * change) - longer * longer) / (peak * length)
+    value = _log_prob_vmf(mu.shape[-1], peak, square) + total(xp.log(kappa))
     return value - (mu.shape[-1] * xp.log(length) if variant == "exact" else xp.log(peak))
 
 
