@@ -20,7 +20,7 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     kind               of           formula                                       used by
     =================  ===========  ============================================  =====================================
     neg_log_var        Normal       -mean_d log var; Normal's default             HIB, PFE, DUL in "Revisited"
-    neg_entropy        Normal, vMF  -entropy / D, all constants, nats             "Revisited", sec. 5.5, on any scale
+    neg_entropy        Normal, vMF  -entropy / D, all constants, nats             "Revisited", sec. 5.5, by its words
     log_kappa          vMF, nivMF   log kappa, nivMF: mean_d; their default       SCF, vMF-FL, vMF-loss in "Revisited"
     kappa              vMF, nivMF   kappa, nivMF: mean_d                          SCF; the image norm of EL-nivMF
     scale              Scaled       scale; Scaled's default                       ScaleFace, MagFace
