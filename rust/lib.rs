@@ -2,7 +2,7 @@
 //!
 //! - [`error`]: one enum
 //! - [`view`]: the only array type · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
-//! - [`special`]: scalar functions on lanes, with their error bounds
+//! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
 //! - [`kernels`]: the families of quantities
 //! - `python`: the only module that knows Python (feature `python`)
@@ -13,6 +13,7 @@ pub mod panels;
 pub mod parallel;
 #[cfg(feature = "python")]
 mod python;
+pub mod rng;
 pub mod shapes;
 pub mod simd;
 pub mod special;

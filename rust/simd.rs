@@ -91,6 +91,8 @@ pub trait Lanes<T: Float>:
     fn exponent(self) -> Self;
     /// The significand in [1, 2) of a normal x; its sign is dropped.
     fn significand(self) -> Self;
+    /// 2 to the power of `self`, an integer that is the exponent of a normal number.
+    fn pow2(self) -> Self;
     /// The entry of the table for the piece, one of [`PIECES`], that each lane falls in; lanes outside get any entry.
     fn lookup(self, table: &[T; PIECES]) -> Self;
     /// The place in that piece: in [1, 1 + 1/64), the significand without its leading six bits.
@@ -108,12 +110,27 @@ pub trait Lanes<T: Float>:
     }
 }
 
+/// Sixteen 32-bit words, each in the low half of 64 bits whose high half may hold anything: a product of two words then is
+/// one instruction.
+pub trait Words: Copy {
+    /// From words.
+    fn new(words: &[u32; 16]) -> Self;
+    /// The words.
+    fn words(self) -> [u32; 16];
+    /// The 64-bit products with a word: the low halves are words of their own.
+    fn product(self, factor: u32) -> Self;
+    /// high half of `self` ^ b ^ key.
+    fn high_xor(self, b: Self, key: u32) -> Self;
+}
+
 /// A level of instructions: only a name for the lane types.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes of float32.
     type F32: Lanes<f32>;
     /// 8 lanes of float64.
     type F64: Lanes<f64>;
+    /// 16 words.
+    type Words: Words;
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
 }
@@ -159,6 +176,7 @@ pub struct Baseline;
 impl Simd for Baseline {
     type F32 = Pack<One<f32>, 16>;
     type F64 = Pack<One<f64>, 8>;
+    type Words = [u64; 16];
     const TILE: (usize, usize) = (1, 2);
 }
 

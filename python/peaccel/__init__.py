@@ -35,6 +35,7 @@ from peaccel.measures import (
     kl,
     log_prob,
     match_variance,
+    sample,
 )
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
@@ -70,6 +71,7 @@ __all__ = [
     "prepare",
     "rerank",
     "rescore",
+    "sample",
     "scores",
     "search",
     "set_num_threads",

@@ -4,3 +4,4 @@
 pub mod bessel;
 pub mod diag_scores;
 pub mod dot_scores;
+pub mod samplers;

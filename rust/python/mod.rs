@@ -8,11 +8,14 @@ mod array;
 use crate::error::Error;
 use crate::kernels::diag_scores::{self, DiagScore};
 use crate::kernels::dot_scores::{self, DotScore, Packed};
+use crate::kernels::samplers::Items;
+use crate::kernels::{bessel, samplers};
+use crate::rng::Stream;
 use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::{self, Float};
 use crate::special::bessel::Order;
 use crate::view::View;
-use crate::{kernels::bessel, panels, parallel};
+use crate::{panels, parallel};
 use array::{Array, Element, Kind};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
@@ -257,6 +260,100 @@ fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -
     Ok(())
 }
 
+/// The items of a sampler: mu [N, D] and an extra [N] or [N, D], checked against what is drawn, [n, N, D].
+fn items<'a, T: Element>(
+    mu: &'a Array,
+    extra: &'a Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    drawn: &Array,
+) -> Result<Items<'a, T>, Error> {
+    let stream = match stream {
+        0 => Stream::Query,
+        1 => Stream::Gallery,
+        2 => Stream::User,
+        other => return Err(Error::Value(format!("no stream is numbered {other}"))),
+    };
+    let (mu, extra) = (mu.view()?, extra.view()?);
+    let (rows, dim) = (mu.rows(), mu.stored());
+    let fit = extra.rows() == rows && [1, dim].contains(&extra.stored());
+    let draws = drawn.shape().first().copied().unwrap_or(0);
+    let fit = fit && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
+    ensure(fit, || "the shapes of a sampler's arrays do not fit together".into())?;
+    Ok(Items { mu, extra, seed, first_row, stream })
+}
+
+/// Runs `$body` with `$p` bound to the sampler called `$name`. A line per distribution.
+macro_rules! with_sampler {
+    ($name:expr, $items:expr, |$p:ident| $body:expr) => {
+        match $name {
+            "sample_normal" => {
+                type $p = samplers::Normal;
+                $body
+            }
+            "sample_vmf" => {
+                let dim = $items.mu.stored();
+                ensure(dim > 1 && $items.extra.stored() == 1, || "sample_vmf: needs D >= 2 and kappa [N]".into())?;
+                type $p = samplers::VonMisesFisher;
+                $body
+            }
+            other => Err(Error::Value(format!("no sampler is called {other:?}"))),
+        }
+    };
+}
+
+/// Draws of the items into out [n, N, D].
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+fn sample(
+    py: Python<'_>,
+    name: &str,
+    mu: Array,
+    extra: Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    out: Array,
+) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(out, |T| {
+            let items = items::<T>(&mu, &extra, seed, first_row, stream, &out)?;
+            let out = out.output::<T>()?;
+            with_sampler!(name, items, |P| samplers::sample::<P, T>(&items, out, &interrupted))
+        })
+    })?;
+    Ok(())
+}
+
+/// Gradients of sum(weights * samples), weights [n, N, D], into zeroed arrays of the shapes of mu and extra.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // as above
+fn sample_backward(
+    py: Python<'_>,
+    name: &str,
+    mu: Array,
+    extra: Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    weights: Array,
+    out: [Array; 2],
+) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(weights, |T| {
+            let items = items::<T>(&mu, &extra, seed, first_row, stream, &weights)?;
+            let weights = weights.slice::<T>()?;
+            let (by_mu, by_extra) = (out[0].output::<T>()?, out[1].output::<T>()?);
+            let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
+            let fits = by_mu.len() == rows * dim && by_extra.len() == rows * wide;
+            ensure(fits, || "gradients need the shapes of the inputs".into())?;
+            with_sampler!(name, items, |P| samplers::backward::<P, T>(&items, weights, by_mu, by_extra, &interrupted))
+        })
+    })?;
+    Ok(())
+}
+
 /// How many rows the panels of `rows` rows take, for float64 (`double`) or float32.
 #[pyfunction]
 fn panel_rows(rows: usize, double: bool) -> usize {
@@ -312,6 +409,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(score_backward, module)?,
         wrap_pyfunction!(search, module)?,
         wrap_pyfunction!(elementwise, module)?,
+        wrap_pyfunction!(sample, module)?,
+        wrap_pyfunction!(sample_backward, module)?,
         wrap_pyfunction!(pack, module)?,
         wrap_pyfunction!(panel_rows, module)?,
         wrap_pyfunction!(select, module)?,

@@ -1,6 +1,6 @@
 //! The logical lanes as a pack of registers, and the register that every machine has: one number.
 
-use super::{Float, Lanes, PIECES, PIECES_FROM, PIECES_TO};
+use super::{Float, Lanes, Words, PIECES, PIECES_FROM, PIECES_TO};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// One hardware register: the operations that [`Pack`] spreads over `N` of them.
@@ -28,6 +28,7 @@ pub trait Register: Copy {
     unsafe fn not_less_bits(self, b: Self) -> u32;
     unsafe fn exponent(self) -> Self;
     unsafe fn significand(self) -> Self;
+    unsafe fn pow2(self) -> Self;
     /// `self` lies in [`PIECES_FROM`, `PIECES_TO`).
     unsafe fn lookup(self, table: *const Self::Elem) -> Self;
     unsafe fn place(self) -> Self;
@@ -166,6 +167,10 @@ impl<R: Register, const N: usize> Lanes<R::Elem> for Pack<R, N> {
         each!(self, significand())
     }
     #[inline(always)]
+    fn pow2(self) -> Self {
+        each!(self, pow2())
+    }
+    #[inline(always)]
     fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
         let smallest = Self::splat(R::Elem::from_f64(PIECES_FROM));
         let largest = Self::splat(R::Elem::from_f64(PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF)));
@@ -282,6 +287,10 @@ macro_rules! one {
                 One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
             }
             #[inline(always)]
+            unsafe fn pow2(self) -> Self {
+                One(<$t>::from_bits(((self.0 + $bias) as $bits) << $shift))
+            }
+            #[inline(always)]
             unsafe fn lookup(self, table: *const $t) -> Self {
                 let first = (PIECES_FROM as $t).to_bits() >> <$t>::PIECE_SHIFT;
                 One(unsafe { *table.add(((self.0.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) })
@@ -304,3 +313,36 @@ macro_rules! one {
 }
 one!(f32, u32, 23, 127.0);
 one!(f64, u64, 52, 1023.0);
+
+impl Words for [u64; 16] {
+    #[inline(always)]
+    fn new(words: &[u32; 16]) -> Self {
+        let mut out = [0; 16];
+        for i in 0..16 {
+            out[i] = u64::from(words[i]);
+        }
+        out
+    }
+    #[inline(always)]
+    fn words(self) -> [u32; 16] {
+        let mut out = [0; 16];
+        for i in 0..16 {
+            out[i] = self[i] as u32;
+        }
+        out
+    }
+    #[inline(always)]
+    fn product(mut self, factor: u32) -> Self {
+        for i in 0..16 {
+            self[i] = u64::from(self[i] as u32) * u64::from(factor);
+        }
+        self
+    }
+    #[inline(always)]
+    fn high_xor(mut self, b: Self, key: u32) -> Self {
+        for i in 0..16 {
+            self[i] = self[i] >> 32 ^ b[i] ^ u64::from(key);
+        }
+        self
+    }
+}

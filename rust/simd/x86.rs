@@ -1,7 +1,7 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
 use super::pack::{Pack, Register};
-use super::Simd;
+use super::{Simd, Words};
 use std::arch::x86_64::*;
 
 /// 256-bit registers.
@@ -10,6 +10,7 @@ pub struct Avx2;
 impl Simd for Avx2 {
     type F32 = Pack<__m256, 2>;
     type F64 = Pack<__m256d, 2>;
+    type Words = Wide<__m256i, 4>;
     const TILE: (usize, usize) = (1, 6);
 }
 
@@ -19,6 +20,7 @@ pub struct Avx512;
 impl Simd for Avx512 {
     type F32 = Pack<__m512, 1>;
     type F64 = Pack<__m512d, 1>;
+    type Words = Wide<__m512i, 2>;
     const TILE: (usize, usize) = (2, 12);
 }
 
@@ -27,7 +29,7 @@ macro_rules! register {
      $div:ident, $fma:ident, $sqrt:ident, $min:ident, $max:ident,
      sign: |$s:ident| $abs:expr, $neg:expr;
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
-     fields: |$f:ident| $exponent:expr, $significand:expr;
+     fields: |$f:ident| $exponent:expr, $significand:expr, $pow2:expr;
      pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
      sum: |$t:ident| $sum:expr, $product:expr) => {
         impl Register for $reg {
@@ -108,6 +110,11 @@ macro_rules! register {
                 unsafe { $significand }
             }
             #[inline(always)]
+            unsafe fn pow2(self) -> Self {
+                let $f = self;
+                unsafe { $pow2 }
+            }
+            #[inline(always)]
             unsafe fn lookup(self, $table: *const $elem) -> Self {
                 let $p = self;
                 unsafe { $lookup }
@@ -153,6 +160,10 @@ fields: |x| {
 }, {
     let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
     _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
+}, {
+    // The biased exponent as the low bits of 2^23, moved to where it belongs; what is above is shifted out.
+    let biased = _mm256_add_ps(x, _mm256_set1_ps(8_388_608.0 + 127.0));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(biased)))
 };
 pieces: |x, table| {
     let piece = _mm256_srli_epi32::<17>(_mm256_castps_si256(x));
@@ -184,6 +195,10 @@ fields: |x| {
 }, {
     let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
     _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
+}, {
+    // The biased exponent as the low bits of 2^52, moved to where it belongs; what is above is shifted out.
+    let biased = _mm256_add_pd(x, _mm256_set1_pd(4_503_599_627_370_496.0 + 1023.0));
+    _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_castpd_si256(biased)))
 };
 pieces: |x, table| {
     let piece = _mm256_srli_epi64::<46>(_mm256_castpd_si256(x));
@@ -206,13 +221,10 @@ _mm512_div_ps, _mm512_fmadd_ps, _mm512_sqrt_ps, _mm512_min_ps, _mm512_max_ps,
 sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_ps(-0.0), x);
 compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
     u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
-fields: |x| {
-    let field = _mm512_and_si512(_mm512_srli_epi32::<23>(_mm512_castps_si512(x)), _mm512_set1_epi32(0xFF));
-    let shifted = _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(TWO23)));
-    _mm512_sub_ps(shifted, _mm512_set1_ps(8_388_608.0 + 127.0))
-}, {
-    let field = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x007F_FFFF));
-    _mm512_castsi512_ps(_mm512_or_si512(field, _mm512_set1_epi32(0x3F80_0000)))
+fields: |x| _mm512_getexp_ps(x), _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x), {
+    // The biased exponent as the low bits of 2^23, moved to where it belongs; what is above is shifted out.
+    let biased = _mm512_add_ps(x, _mm512_set1_ps(8_388_608.0 + 127.0));
+    _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(biased)))
 };
 pieces: |x, table| {
     let piece = _mm512_srli_epi32::<17>(_mm512_castps_si512(x));
@@ -235,13 +247,10 @@ _mm512_div_pd, _mm512_fmadd_pd, _mm512_sqrt_pd, _mm512_min_pd, _mm512_max_pd,
 sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_pd(-0.0), x);
 compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),
     u32::from(_mm512_cmp_pd_mask::<_CMP_NLT_UQ>(a, b));
-fields: |x| {
-    let field = _mm512_and_si512(_mm512_srli_epi64::<52>(_mm512_castpd_si512(x)), _mm512_set1_epi64(0x7FF));
-    let shifted = _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(TWO52)));
-    _mm512_sub_pd(shifted, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0))
-}, {
-    let field = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x000F_FFFF_FFFF_FFFF));
-    _mm512_castsi512_pd(_mm512_or_si512(field, _mm512_set1_epi64(0x3FF0_0000_0000_0000)))
+fields: |x| _mm512_getexp_pd(x), _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x), {
+    // The biased exponent as the low bits of 2^52, moved to where it belongs; what is above is shifted out.
+    let biased = _mm512_add_pd(x, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0));
+    _mm512_castsi512_pd(_mm512_slli_epi64::<52>(_mm512_castpd_si512(biased)))
 };
 pieces: |x, table| {
     let piece = _mm512_srli_epi64::<46>(_mm512_castpd_si512(x));
@@ -258,3 +267,95 @@ sum: |x| {
     let quad = _mm256_mul_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
     Register::product(quad)
 });
+
+/// `N` registers of words in 64-bit lanes.
+#[derive(Clone, Copy)]
+pub struct Wide<R, const N: usize>([R; N]);
+
+macro_rules! words {
+    ($reg:ty, $n:expr, $widen:expr, $narrow:expr, $half:ty, $splat:ident, $mul:ident, $xor:ident, $swap:ident) => {
+        impl Words for Wide<$reg, $n> {
+            #[inline(always)]
+            fn new(words: &[u32; 16]) -> Self {
+                // SAFETY: values of this type exist only inside `dispatch` on a level that has the instructions; each
+                // register widens its share of the sixteen words.
+                unsafe {
+                    let mut r = [$splat(0); $n];
+                    for i in 0..$n {
+                        r[i] = $widen(words.as_ptr().add(i * 16 / $n).cast::<$half>().read_unaligned());
+                    }
+                    Wide(r)
+                }
+            }
+            #[inline(always)]
+            fn words(self) -> [u32; 16] {
+                let mut out = [0; 16];
+                for i in 0..$n / 2 {
+                    // SAFETY: as above; each two registers narrow to their share. Whole registers are stored: a load that
+                    // spans two stores would wait for both to reach the cache.
+                    let pair = unsafe { $narrow(self.0[2 * i], self.0[2 * i + 1]) };
+                    unsafe { out.as_mut_ptr().add(i * 32 / $n).cast::<$reg>().write_unaligned(pair) }
+                }
+                out
+            }
+            #[inline(always)]
+            fn product(mut self, factor: u32) -> Self {
+                for r in &mut self.0 {
+                    // SAFETY: as above.
+                    *r = unsafe { $mul(*r, $splat(i64::from(factor))) };
+                }
+                self
+            }
+            #[inline(always)]
+            fn high_xor(mut self, b: Self, key: u32) -> Self {
+                for i in 0..$n {
+                    // SAFETY: as above. Swapping the halves is as good as a shift, and another port does it.
+                    unsafe {
+                        let high = $swap::<0b1011_0001>(self.0[i]);
+                        self.0[i] = $xor($xor(high, b.0[i]), $splat(i64::from(key)));
+                    }
+                }
+                self
+            }
+        }
+    };
+}
+words!(
+    __m512i,
+    2,
+    _mm512_cvtepu32_epi64,
+    low_words_512,
+    __m256i,
+    _mm512_set1_epi64,
+    _mm512_mul_epu32,
+    _mm512_xor_si512,
+    _mm512_shuffle_epi32
+);
+words!(
+    __m256i,
+    4,
+    _mm256_cvtepu32_epi64,
+    low_words_256,
+    __m128i,
+    _mm256_set1_epi64x,
+    _mm256_mul_epu32,
+    _mm256_xor_si256,
+    _mm256_shuffle_epi32
+);
+
+/// The low halves of the lanes of two registers.
+#[inline(always)]
+unsafe fn low_words_512(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: called on a level that has the instructions.
+    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b)) }
+}
+
+/// The low halves of the lanes of two registers.
+#[inline(always)]
+unsafe fn low_words_256(a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: called on a level that has the instructions.
+    unsafe {
+        let mixed = _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_castps_si256(mixed))
+    }
+}

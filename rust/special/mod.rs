@@ -1,5 +1,8 @@
 //! Scalar functions on lanes: values in, values out, with regimes and error bounds in each file's header.
 
 pub mod bessel;
+pub mod exp;
 pub mod log;
-mod tables;
+#[allow(clippy::approx_constant)] // a fitted coefficient may come near one
+pub(crate) mod tables;
+pub mod trig;

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from peaccel.ops import bessel, diag_scores, dot_scores
-from peaccel.ops._op import Op, PairOp, enable_torch
+from peaccel.ops import bessel, diag_scores, dot_scores, samplers
+from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch
 
-__all__ = ["OPS", "Op", "PairOp", "enable_torch"]
+__all__ = ["OPS", "Op", "PairOp", "SampleOp", "enable_torch"]
 
-OPS: tuple[Op | PairOp, ...] = (*bessel.OPS, *dot_scores.OPS, *diag_scores.OPS)
+OPS: tuple[Op | PairOp | SampleOp, ...] = (*bessel.OPS, *dot_scores.OPS, *diag_scores.OPS, *samplers.OPS)
 
 if "torch" in sys.modules:
     enable_torch()

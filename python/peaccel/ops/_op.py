@@ -20,9 +20,9 @@ import numpy as np
 from peaccel import _core
 from peaccel.ops._array import Array, as_numpy, is_torch, namespace
 
-__all__ = ["Op", "PairOp", "enable_torch"]
+__all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
 
-_records: list[Op | PairOp] = []
+_records: list[Op | PairOp | SampleOp] = []
 
 
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
@@ -169,6 +169,54 @@ class PairOp:
         return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared).reshape(1, -1)]
 
 
+@dataclass(frozen=True)
+class SampleOp:
+    """Draws of N items, each given by a row ``mu`` [D] and an extra number or row; a function of its seed.
+
+    Parameters
+    ----------
+    name
+        Of the kernel and of the torch operator.
+    extra
+        What the extra input is called.
+    """
+
+    name: str
+    extra: str
+
+    def __post_init__(self) -> None:
+        _records.append(self)
+
+    def __call__(self, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+        """Draws [n, N, D]; differentiable once in torch.
+
+        mu [N, D] and extra [N] or [N, D] of one kind, dtype (float32 or float64) and device; seed int64 [] of that
+        kind, >= 0; rows are numbered from first_row; stream as in rust/rng.rs.
+        """
+        if is_torch(mu):
+            return _torch().sample(self, mu, extra, seed, n, first_row, stream)
+        return self.numpy(mu, extra, int(seed), n, first_row, stream)
+
+    def numpy(self, mu: Array, extra: Array, seed: int, n: int, first_row: int, stream: int) -> np.ndarray[Any, Any]:
+        """The draws for numpy arrays (torch CPU tensors are read in place)."""
+        if seed < 0:
+            raise ValueError(f"{self.name}: seed is {seed}, expected 0 .. 2^63 - 1")
+        mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+        out = np.empty((n, *mu.shape), mu.dtype)
+        _core.sample(self.name, mu, extra, seed, first_row, stream, out)
+        return out
+
+    def numpy_backward(
+        self, weights: Array, mu: Array, extra: Array, seed: int, first_row: int, stream: int
+    ) -> list[np.ndarray[Any, Any]]:
+        """The gradients of sum(weights * draws) with respect to mu and extra."""
+        mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+        out = [np.zeros(mu.shape, mu.dtype), np.zeros(extra.shape, extra.dtype)]
+        weights = np.ascontiguousarray(as_numpy(weights))
+        _core.sample_backward(self.name, mu, extra, seed, first_row, stream, weights, out)
+        return out
+
+
 def enable_torch() -> None:
     """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one."""
     _torch()
@@ -197,9 +245,12 @@ class _Torch:
         self.library = torch.library.Library("peaccel", "DEF")
         self.functions: dict[str, Any] = {}
         for record in _records:
-            self.functions[record.name] = (
-                self._register_elementwise(record) if isinstance(record, Op) else self._register_pair(record)
-            )
+            register: Any = {
+                Op: self._register_elementwise,
+                PairOp: self._register_pair,
+                SampleOp: self._register_sample,
+            }
+            self.functions[record.name] = register[type(record)](record)
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -212,6 +263,9 @@ class _Torch:
     def scores(self, op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
         operator = getattr(self.torch.ops.peaccel, op.name)
         return self._call(self.functions[op.name], operator, *inputs, candidates, pairwise)
+
+    def sample(self, op: SampleOp, *args: Any) -> Any:
+        return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), *args)
 
     def _call(self, function: Any, operator: Any, *args: Any) -> Any:
         """The autograd function where something may differentiate or batch, else the operator: half the overhead."""
@@ -365,6 +419,66 @@ class _Torch:
                 return _loop(Forward, info, in_dims, args)[0], 0
 
         return Forward
+
+    def _register_sample(self, op: SampleOp) -> Any:
+        torch = self.torch
+        arguments = f"Tensor mu, Tensor {op.extra}, Tensor seed, int n, int first_row, int stream"
+
+        def cpu(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return torch.from_numpy(op.numpy(mu, extra, int(seed), n, first_row, stream))
+
+        def fake(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return mu.new_empty((n, *mu.shape))
+
+        def cpu_backward(weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return tuple(map(torch.from_numpy, op.numpy_backward(weights, mu, extra, int(seed), first_row, stream)))
+
+        def fake_backward(weights: Any, mu: Any, extra: Any, *rest: Any) -> Any:
+            return mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+
+        self._define(op.name, arguments, "Tensor", cpu, fake)
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", cpu_backward, fake_backward)
+        forward_operator = getattr(torch.ops.peaccel, op.name)
+        backward_operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
+
+        class Backward(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(*args: Any) -> Any:
+                return backward_operator(*args)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                pass
+
+            @staticmethod
+            def backward(ctx: Any, *grads: Any) -> Any:
+                raise RuntimeError(f"peaccel::{op.name} can be differentiated once, not twice")
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+                return _loop(Backward, info, in_dims, args), (0, 0)
+
+        class Sample(torch.autograd.Function):  # type: ignore[name-defined,misc]
+            @staticmethod
+            def forward(*args: Any) -> Any:
+                return forward_operator(*args)
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                mu, extra, seed, *ctx.numbers = inputs
+                ctx.save_for_backward(mu, extra, seed)
+
+            @staticmethod
+            def backward(ctx: Any, grad: Any) -> Any:
+                # As above: torch.compile cannot trace a function inside a backward.
+                call = backward_operator if torch.compiler.is_compiling() else Backward.apply
+                return *call(grad, *ctx.saved_tensors, *ctx.numbers), None, None, None, None
+
+            @staticmethod
+            def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+                return _loop(Sample, info, in_dims, args)[0], 0
+
+        return Sample
 
 
 def _by_function(name: str, order: Any, x: Any) -> Any:

@@ -1,0 +1,15 @@
+"""The samplers: draws of normal and von Mises-Fisher distributions with exact gradients."""
+
+from __future__ import annotations
+
+from peaccel.ops._op import SampleOp
+
+__all__ = ["OPS", "STREAMS", "sample_normal", "sample_vmf"]
+
+# Who draws, as rust/rng.rs numbers them.
+STREAMS = {"query": 0, "gallery": 1, "user": 2}
+
+sample_normal = SampleOp("sample_normal", extra="var")
+sample_vmf = SampleOp("sample_vmf", extra="kappa")
+
+OPS = (sample_normal, sample_vmf)

@@ -1,0 +1,344 @@
+//! Samples of normal and von Mises-Fisher distributions, with exact reparametrised gradients.
+//!
+//! Every number comes from the address of its row and draw (`rng`), so samples do not depend on threads or on how rows are
+//! split, and backward makes the same numbers again instead of keeping them.
+//! - Normal: x = mu + sqrt(var) n.
+//! - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu drawn by `wood` and n standard
+//!   normal: no rotation matrix. Its gradient in kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that
+//!   of this form.
+//!
+//! Words to numbers, `normals`: u from a word w is (w >> 9 + 1/2) 2^-23 in float32, from 64 bits (b >> 12 + 1/2) 2^-52 in
+//! float64. Box-Muller takes a radius from u and an angle from a second word: its highest bit chooses the sign of the cosine,
+//! the next one swaps cosine and sine, the rest is the angle within an eighth of a turn.
+
+use crate::error::Error;
+use crate::parallel;
+use crate::rng::{Address, Stream};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::special::bessel::{self, Order};
+use crate::view::View;
+
+mod normals;
+mod wood;
+
+pub use normals::Normals;
+
+/// Samples that one lane holds at once.
+const LANES: usize = <f64 as Float>::LANES;
+/// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having: the chance of a tangent part below a
+/// hundredth of n is under 1e-15.
+const MANY: usize = 16;
+
+/// The items, [N, D] and [N] or [N, D], and what their noise is drawn with.
+#[derive(Clone, Copy)]
+pub struct Items<'a, T> {
+    /// Means or unit directions.
+    pub mu: View<'a, T>,
+    /// Variances or concentrations.
+    pub extra: View<'a, T>,
+    /// Of the random words.
+    pub seed: u64,
+    /// The number of the first row.
+    pub first_row: u64,
+    /// Who draws.
+    pub stream: Stream,
+}
+
+impl<T> Items<'_, T> {
+    fn address(&self, row: usize, draw: usize) -> Address {
+        let row = self.first_row.wrapping_add(row as u64);
+        Address { seed: self.seed, row, draw: draw as u32, stream: self.stream }
+    }
+}
+
+/// A distribution to draw from.
+pub trait Sampler: Sync {
+    /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
+    fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
+    /// Adds to the gradients of one row, by mu [D] and by the extra [1 or D], for `weights` [D], the gradient of a draw.
+    /// `slope` is what [`Sampler::slopes`] found.
+    fn backward<S: Simd, T: Normals>(
+        items: &Items<T>,
+        at: (usize, usize),
+        slope: &Slope,
+        weights: &[T],
+        mu: &mut [T],
+        extra: &mut [T],
+    );
+    /// What backward needs of up to eight draws at once.
+    fn slopes<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> [Slope; LANES];
+}
+
+/// Of one draw: w, sqrt(1 - w^2) and dw/dkappa.
+#[derive(Clone, Copy, Default)]
+pub struct Slope {
+    w: f64,
+    s: f64,
+    by_kappa: f64,
+}
+
+/// `out` [n, N, D]: n draws of each of the N items.
+pub fn sample<P: Sampler, T: Normals>(
+    items: &Items<T>,
+    out: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (rows, dim) = (items.mu.rows(), items.mu.stored());
+    if out.is_empty() {
+        return Ok(());
+    }
+    let at = |i: usize| (i % rows, i / rows);
+    let parts = out.chunks_mut(PART * dim).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
+        for (i, out) in out.chunks_mut(LANES * dim).enumerate() {
+            let first = part * PART + i * LANES;
+            let mut places = [(0, 0); LANES];
+            let count = out.len() / dim;
+            for (i, place) in places[..count].iter_mut().enumerate() {
+                *place = at(first + i);
+            }
+            dispatch(Forward::<P, T> { items, at: &places[..count], out, sampler: std::marker::PhantomData });
+        }
+    })
+}
+
+/// Draws of a part: a multiple of the lanes, enough that the part is worth a thread's attention.
+const PART: usize = 8 * LANES;
+
+struct Forward<'a, P, T> {
+    items: &'a Items<'a, T>,
+    at: &'a [(usize, usize)],
+    out: &'a mut [T],
+    sampler: std::marker::PhantomData<P>,
+}
+impl<P: Sampler, T: Normals> Kernel for Forward<'_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        P::forward::<S, T>(self.items, self.at, self.out);
+    }
+}
+
+/// The gradients of sum(weights * samples), weights [n, N, D], by mu [N, D] and by the extra [N] or [N, D], both zeroed.
+pub fn backward<P: Sampler, T: Normals>(
+    items: &Items<T>,
+    weights: &[T],
+    mu: &mut [T],
+    extra: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
+    if weights.is_empty() {
+        return Ok(());
+    }
+    let parts = mu.chunks_mut(LANES * dim).zip(extra.chunks_mut(LANES * wide)).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, (mu, extra)): (usize, (&mut [T], &mut [T]))| {
+        let first = part * LANES;
+        let count = mu.len() / dim;
+        for (draw, weights) in weights.chunks_exact(rows * dim).enumerate() {
+            let weights = &weights[first * dim..(first + count) * dim];
+            let mut at = [(0, draw); LANES];
+            for (i, place) in at[..count].iter_mut().enumerate() {
+                place.0 = first + i;
+            }
+            let sampler = std::marker::PhantomData::<P>;
+            dispatch(Backward { items, at: &at[..count], weights, mu, extra, sampler });
+        }
+    })
+}
+
+struct Backward<'a, P, T> {
+    items: &'a Items<'a, T>,
+    at: &'a [(usize, usize)],
+    weights: &'a [T],
+    mu: &'a mut [T],
+    extra: &'a mut [T],
+    sampler: std::marker::PhantomData<P>,
+}
+impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (dim, wide) = (self.items.mu.stored(), self.items.extra.stored());
+        let slopes = P::slopes::<S, T>(self.items, self.at);
+        let rows = self.mu.chunks_mut(dim).zip(self.extra.chunks_mut(wide)).zip(self.weights.chunks(dim));
+        for ((at, slope), ((mu, extra), weights)) in self.at.iter().zip(&slopes).zip(rows) {
+            P::backward::<S, T>(self.items, *at, slope, weights, mu, extra);
+        }
+    }
+}
+
+/// N(mu, var), var per item or per dimension.
+pub struct Normal;
+
+impl Sampler for Normal {
+    #[inline(always)]
+    fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
+        let dim = items.mu.stored();
+        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
+        for (&(row, draw), out) in at.iter().zip(out.chunks_mut(dim)) {
+            normals::fill::<S, T>(&items.address(row, draw), &mut noise);
+            let (mu, var) = (items.mu.row(row), items.extra.row(row));
+            if let &[var] = var {
+                let deviation = T::sqrt(var);
+                for ((out, &n), &m) in out.iter_mut().zip(&noise).zip(mu) {
+                    *out = deviation.fused(n, m);
+                }
+            } else {
+                for (((out, &n), &m), &var) in out.iter_mut().zip(&noise).zip(mu).zip(var) {
+                    *out = T::sqrt(var).fused(n, m);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &[(usize, usize)]) -> [Slope; LANES] {
+        [Slope::default(); LANES]
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd, T: Normals>(
+        items: &Items<T>,
+        (row, draw): (usize, usize),
+        _: &Slope,
+        weights: &[T],
+        mu: &mut [T],
+        extra: &mut [T],
+    ) {
+        let mut noise = vec![T::default(); mu.len().next_multiple_of(T::GROUP)];
+        normals::fill::<S, T>(&items.address(row, draw), &mut noise);
+        let var = items.extra.row(row);
+        let half = T::from_f64(0.5);
+        let mut whole = T::default();
+        for d in 0..mu.len() {
+            mu[d] = mu[d] + weights[d];
+            if var.len() == 1 {
+                whole = whole + weights[d] * noise[d];
+            } else {
+                extra[d] = extra[d] + half * weights[d] * noise[d] / T::sqrt(var[d]);
+            }
+        }
+        if var.len() == 1 {
+            extra[0] = extra[0] + half * whole / T::sqrt(var[0]);
+        }
+    }
+}
+
+/// von Mises-Fisher about unit directions; D >= 2. NaN for kappa < 0, mu itself for infinite kappa.
+pub struct VonMisesFisher;
+
+impl VonMisesFisher {
+    #[inline(always)]
+    fn heights<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> (wood::Height<V<S, f64>>, V<S, f64>) {
+        let mut kappa = [1.0; LANES];
+        let mut addresses = [items.address(at[0].0, at[0].1); LANES];
+        for (i, &(row, draw)) in at.iter().enumerate() {
+            kappa[i] = items.extra.row(row)[0].to_f64();
+            addresses[i] = items.address(row, draw);
+        }
+        let kappa = V::<S, f64>::load(&kappa);
+        (wood::draw::<S>(items.mu.stored(), kappa, &addresses), kappa)
+    }
+
+    /// Noise n, n.mu and |p|; at low dimensions p takes the place of n.
+    #[inline(always)]
+    fn tangent<S: Simd, T: Normals>(address: &Address, mu: &[T], noise: &mut [T]) -> (T, T) {
+        normals::fill::<S, T>(address, noise);
+        let noise = &mut noise[..mu.len()];
+        let (along, square) = two_sums::<S, T>(noise, mu);
+        if mu.len() >= MANY {
+            return (along, T::sqrt(square - along * along));
+        }
+        for _ in 0..2 {
+            // Twice: in two dimensions p may be a small remainder of n.
+            let (rest, _) = two_sums::<S, T>(noise, mu);
+            for (n, &m) in noise.iter_mut().zip(mu) {
+                *n = *n - rest * m;
+            }
+        }
+        (along, T::sqrt(two_sums::<S, T>(noise, mu).1))
+    }
+}
+
+/// a.b and |a|^2.
+#[inline(always)]
+fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
+    let zero = V::<S, T>::splat(T::default());
+    let (mut product, mut square) = (zero, zero);
+    for (a, b) in a.chunks(T::LANES).zip(b.chunks(T::LANES)) {
+        let whole = a.len() == T::LANES;
+        let zero = T::default();
+        let a = if whole { V::<S, T>::load(a) } else { V::<S, T>::load_partial(a, zero) };
+        let b = if whole { V::<S, T>::load(b) } else { V::<S, T>::load_partial(b, zero) };
+        (product, square) = (a.mul_add(b, product), a.mul_add(a, square));
+    }
+    (product.sum(), square.sum())
+}
+
+impl Sampler for VonMisesFisher {
+    #[inline(always)]
+    fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
+        let dim = items.mu.stored();
+        let (height, _) = Self::heights::<S, T>(items, at);
+        let (w, s) = (height.w().to_array(), height.tangent().to_array());
+        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
+        for (i, (&(row, draw), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
+            let mu = items.mu.row(row);
+            let (along, length) = Self::tangent::<S, T>(&items.address(row, draw), mu, &mut noise);
+            let by_noise = T::from_f64(s[i]) / length;
+            let by_mu = T::from_f64(w[i]) - if dim >= MANY { by_noise * along } else { T::default() };
+            for ((out, &m), &n) in out.iter_mut().zip(mu).zip(&noise) {
+                *out = by_noise.fused(n, by_mu * m);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn slopes<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> [Slope; LANES] {
+        let dim = items.mu.stored();
+        let (height, kappa) = Self::heights::<S, T>(items, at);
+        let order = Order::new(dim as f64 / 2.0);
+        let mean = bessel::iv_ratio::<S>(&order, kappa);
+        let below_one = bessel::iv_ratio_complement::<S>(&order, kappa) / (V::<S, f64>::splat(1.0) + mean);
+        let by_kappa = wood::slope::<S>(dim, kappa, mean, below_one, &height).to_array();
+        let (w, s) = (height.w().to_array(), height.tangent().to_array());
+        let mut slopes = [Slope::default(); LANES];
+        for (i, slope) in slopes.iter_mut().enumerate() {
+            *slope = Slope { w: w[i], s: s[i], by_kappa: by_kappa[i] };
+        }
+        slopes
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd, T: Normals>(
+        items: &Items<T>,
+        (row, draw): (usize, usize),
+        slope: &Slope,
+        weights: &[T],
+        mu: &mut [T],
+        extra: &mut [T],
+    ) {
+        let dim = mu.len();
+        let own = items.mu.row(row);
+        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
+        let (along, length) = Self::tangent::<S, T>(&items.address(row, draw), own, &mut noise);
+        // v = p/|p|, in the place of n.
+        for (n, &m) in noise.iter_mut().zip(own) {
+            let p = if dim >= MANY { *n - along * m } else { *n };
+            *n = p / length;
+        }
+        let (by_v, _) = two_sums::<S, T>(&noise[..dim], weights);
+        let (by_mu, _) = two_sums::<S, T>(own, weights);
+        // dx = dw (mu - w/s v); s is 0 only where kappa is infinite, and dw with it.
+        let ratio = if slope.s == 0.0 { 0.0 } else { slope.w / slope.s };
+        extra[0] = extra[0] + T::from_f64(slope.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
+        // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
+        let (w, s) = (T::from_f64(slope.w), T::from_f64(slope.s) / length);
+        let across = -(s * along);
+        for d in 0..dim {
+            let n = length * noise[d] + along * own[d];
+            mu[d] = mu[d] + w * weights[d] + across * (weights[d] - by_v * noise[d]) - s * by_mu * n;
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Standard normal numbers by Box-Muller, sixteen blocks of words at a time.
+
+use crate::rng::{Address, Block, BLOCKS};
+use crate::simd::{Float, Lanes, Simd, V};
+use crate::special::log::ln_normal;
+use crate::special::trig::sin_cos;
+
+/// Types that normals come in.
+pub trait Normals: Float {
+    /// Normals that sixteen blocks give.
+    const GROUP: usize;
+    /// Normals of a group from its words.
+    fn group<S: Simd>(words: &Block, out: &mut [Self]);
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// self * b + c; rounded once.
+    fn fused(self, b: Self, c: Self) -> Self;
+}
+
+/// The first normals of an address; `out` is a multiple of the group.
+#[inline(always)]
+pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
+    for (group, out) in out.chunks_exact_mut(T::GROUP).enumerate() {
+        T::group::<S>(&address.normals::<S>(group), out);
+    }
+}
+
+/// Two normals a lane from u in (0, 1), an angle x in (-1/2, 1/2) of a quarter turn, a sign of +-1, and swap < 0 where
+/// cosine and sine change places.
+#[inline(always)]
+fn box_muller<S: Simd, T: Float>(u: &[T], x: &[T], sign: &[T], swap: &[T]) -> (V<S, T>, V<S, T>) {
+    let (u, x) = (V::<S, T>::load(u), V::<S, T>::load(x));
+    let radius = (V::<S, T>::splat(T::from_f64(-2.0)) * ln_normal::<S, T>(u)).sqrt();
+    let (sine, cosine) = sin_cos::<S, T>(x);
+    let (sine, cosine) = (radius * sine, radius * cosine * V::<S, T>::load(sign));
+    let (swap, zero) = (V::<S, T>::load(swap), V::<S, T>::splat(T::default()));
+    (swap.if_less(zero, sine, cosine), swap.if_less(zero, cosine, sine))
+}
+
+/// Two words of a block as one, the first of them high.
+#[inline(always)]
+pub fn joined(words: &Block, first: usize, block: usize) -> u64 {
+    u64::from(words[first][block]) << 32 | u64::from(words[first + 1][block])
+}
+
+macro_rules! numbers {
+    ($name:ident, $t:ty, $bits:ty, $lanes:expr, $shift:expr) => {
+        /// (u, x, sign, swap) of [`box_muller`] from words for the radius and the angle.
+        #[inline(always)]
+        pub fn $name(radius: &[$bits; $lanes], angle: &[$bits; $lanes]) -> [[$t; $lanes]; 4] {
+            const ONE: $bits = (1.0 as $t).to_bits();
+            const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+            const HALF: $t = <$t>::EPSILON / 2.0;
+            let mut out = [[0.0; $lanes]; 4];
+            for i in 0..$lanes {
+                // Significands in [1, 2); all differences are exact.
+                out[0][i] = <$t>::from_bits(ONE | radius[i] >> $shift) - (1.0 - HALF);
+                out[1][i] = <$t>::from_bits(ONE | (angle[i] << 2) >> $shift) - 1.5 + HALF;
+                out[2][i] = <$t>::from_bits(ONE | (angle[i] & SIGN));
+                out[3][i] = <$t>::from_bits(ONE | ((angle[i] << 1) & SIGN));
+            }
+            out
+        }
+    };
+}
+numbers!(singles, f32, u32, 16, 9);
+numbers!(doubles, f64, u64, 8, 12);
+
+impl Normals for f32 {
+    const GROUP: usize = 4 * BLOCKS;
+
+    /// Words 0 and 1 of the sixteen blocks give the cosines, then the sines, of the first 32; words 2 and 3 the rest.
+    #[inline(always)]
+    fn group<S: Simd>(words: &Block, out: &mut [f32]) {
+        for (pair, out) in words.chunks_exact(2).zip(out.chunks_exact_mut(2 * BLOCKS)) {
+            let [u, x, sign, swap] = singles(&pair[0], &pair[1]);
+            let (first, second) = box_muller::<S, f32>(&u, &x, &sign, &swap);
+            first.store(&mut out[..BLOCKS]);
+            second.store(&mut out[BLOCKS..]);
+        }
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+}
+
+impl Normals for f64 {
+    const GROUP: usize = 2 * BLOCKS;
+
+    /// The first eight blocks give the cosines, then the sines, of the first 16; words 0 and 1 (high, low) are the radius,
+    /// 2 and 3 the angle.
+    #[inline(always)]
+    fn group<S: Simd>(words: &Block, out: &mut [f64]) {
+        for (half, out) in out.chunks_exact_mut(BLOCKS).enumerate() {
+            let (mut radius, mut angle) = ([0; BLOCKS / 2], [0; BLOCKS / 2]);
+            for i in 0..BLOCKS / 2 {
+                let block = half * BLOCKS / 2 + i;
+                radius[i] = joined(words, 0, block);
+                angle[i] = joined(words, 2, block);
+            }
+            let [u, x, sign, swap] = doubles(&radius, &angle);
+            let (first, second) = box_muller::<S, f64>(&u, &x, &sign, &swap);
+            first.store(&mut out[..BLOCKS / 2]);
+            second.store(&mut out[BLOCKS / 2..]);
+        }
+    }
+
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        self.sqrt()
+    }
+
+    #[inline(always)]
+    fn fused(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+}

@@ -1,0 +1,148 @@
+//! Random words: Philox4x32-10 (Salmon et al., SC 2011), a function of a key and a counter, so that every number has an
+//! address and no order of work, number of threads or split of rows can change it.
+//!
+//! The layout that all languages follow:
+//! - key: the seed, low 32 bits first.
+//! - counter: row (64 bits, low word first), draw (32 bits), then the stream in the 4 highest bits of the last word and 28
+//!   bits of place: below 2^27 block b of the normals of this row and draw; from 2^27 on blocks 2a and 2a + 1 of proposal a.
+//! - row: the number of the item in its distribution; draw: the number of the sample.
+//!
+//! Words to numbers: `kernels::samplers`.
+
+use crate::simd::{Simd, Words};
+
+/// Who draws: two sides of a score never share noise, nor does a user's sample with either.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// The queries of a sampled score.
+    Query = 0,
+    /// Its gallery.
+    Gallery = 1,
+    /// `sample`.
+    User = 2,
+}
+
+/// Blocks that are made at once.
+pub const BLOCKS: usize = 16;
+/// Four words of each block.
+pub type Block = [[u32; BLOCKS]; 4];
+
+/// The first place of the proposals.
+const PROPOSALS: u32 = 1 << 27;
+
+/// The address of all numbers of one row and draw.
+#[derive(Clone, Copy, Debug)]
+pub struct Address {
+    /// The seed.
+    pub seed: u64,
+    /// The row of the distribution.
+    pub row: u64,
+    /// The sample.
+    pub draw: u32,
+    /// Who draws.
+    pub stream: Stream,
+}
+
+impl Address {
+    fn counter(&self, place: u32) -> [u32; 4] {
+        let last = (self.stream as u32) << 28 | place;
+        [self.row as u32, (self.row >> 32) as u32, self.draw, last]
+    }
+
+    /// Sixteen blocks of normals from block `16 * group` on.
+    #[inline(always)]
+    pub fn normals<S: Simd>(&self, group: usize) -> Block {
+        let [low, high, draw, last] = self.counter(0);
+        let mut places = [0; BLOCKS];
+        for (i, place) in places.iter_mut().enumerate() {
+            *place = last | (BLOCKS * group + i) as u32;
+        }
+        philox::<S>(self.seed, [[low; BLOCKS], [high; BLOCKS], [draw; BLOCKS], places])
+    }
+}
+
+/// Proposal number `attempt` of eight addresses (of one seed): blocks i and i + 8 are those of address i.
+#[inline(always)]
+pub fn proposals<S: Simd>(addresses: &[Address; BLOCKS / 2], attempt: usize) -> Block {
+    let mut counters = [[0; BLOCKS]; 4];
+    for i in 0..BLOCKS {
+        let address = &addresses[i % (BLOCKS / 2)];
+        let place = PROPOSALS | (2 * attempt + i / (BLOCKS / 2)) as u32;
+        for (counter, word) in counters.iter_mut().zip(address.counter(place)) {
+            counter[i] = word;
+        }
+    }
+    philox::<S>(addresses[0].seed, counters)
+}
+
+/// Sixteen blocks.
+#[inline(always)]
+fn philox<S: Simd>(seed: u64, counter: Block) -> Block {
+    let [mut a, mut b, mut c, mut d] = [
+        S::Words::new(&counter[0]),
+        S::Words::new(&counter[1]),
+        S::Words::new(&counter[2]),
+        S::Words::new(&counter[3]),
+    ];
+    let mut key = [seed as u32, (seed >> 32) as u32];
+    for _ in 0..10 {
+        let (first, second) = (a.product(0xD251_1F53), c.product(0xCD9E_8D57));
+        (a, b, c, d) = (second.high_xor(b, key[0]), second, first.high_xor(d, key[1]), first);
+        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
+    }
+    [a.words(), b.words(), c.words(), d.words()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::{dispatch, Kernel};
+
+    struct Philox(u64, [u32; 4]);
+    impl Kernel for Philox {
+        type Output = Block;
+        #[inline(always)]
+        fn run<S: Simd>(self) -> Block {
+            philox::<S>(self.0, self.1.map(|word| [word; BLOCKS]))
+        }
+    }
+
+    /// What an address gives: group 2 of its normals, proposal 9.
+    struct Places(Address);
+    impl Kernel for Places {
+        type Output = (Block, Block);
+        #[inline(always)]
+        fn run<S: Simd>(self) -> (Block, Block) {
+            (self.0.normals::<S>(2), proposals::<S>(&[self.0; 8], 9))
+        }
+    }
+
+    #[test]
+    fn known_answers_of_random123() {
+        let answers: [(u64, [u32; 4], [u32; 4]); 3] = [
+            (0, [0; 4], [0x6627_E8D5, 0xE169_C58D, 0xBC57_AC4C, 0x9B00_DBD8]),
+            (u64::MAX, [u32::MAX; 4], [0x408F_276D, 0x41C8_3B0E, 0xA20B_C7C6, 0x6D54_51FD]),
+            (
+                0x299F_31D0_A409_3822,
+                [0x243F_6A88, 0x85A3_08D3, 0x1319_8A2E, 0x0370_7344],
+                [0xD16C_FE09, 0x94FD_CCEB, 0x5001_E420, 0x2412_6EA1],
+            ),
+        ];
+        for (seed, counter, expected) in answers {
+            let words = dispatch(Philox(seed, counter));
+            assert_eq!(words, expected.map(|word| [word; BLOCKS]));
+        }
+    }
+
+    #[test]
+    fn addresses_are_laid_out_as_written() {
+        let address = Address { seed: 7, row: 0x1_0000_0002, draw: 3, stream: Stream::User };
+        assert_eq!(address.counter(5), [2, 1, 3, 0x2000_0005]);
+        let one = |place| dispatch(Philox(7, address.counter(place))).map(|words| words[0]);
+        let (group, attempt) = dispatch(Places(address));
+        for i in 0..BLOCKS {
+            assert_eq!(group.map(|words| words[i]), one(32 + i as u32));
+            assert_eq!(attempt.map(|words| words[i]), one(PROPOSALS + 18 + (i / 8) as u32));
+        }
+    }
+}
