@@ -6,10 +6,10 @@ import torch
 from conftest import as_library
 
 import peaccel as pe
-from peaccel.ops import OPS, Op
+from peaccel.ops import OPS, Op, PairOp
 
 ELEMENTWISE = [op for op in OPS if isinstance(op, Op)]
-PAIRS = [op for op in OPS if not isinstance(op, Op)]
+PAIRS = [op for op in OPS if isinstance(op, PairOp)]  # samplers: test_samplers.py
 each_elementwise = pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
 each_pair = pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
 each_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -343,7 +343,7 @@ def test_elementwise_vmap_and_func_grad(op):
         torch.testing.assert_close(torch.vmap(torch.func.grad(op, 1))(order, x), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [*ELEMENTWISE, *PAIRS], ids=lambda op: op.name)
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
 def test_forward_mode_raises_rather_than_losing_the_tangent(op):
     if isinstance(op, Op):
@@ -367,7 +367,7 @@ def test_forward_mode_raises_rather_than_losing_the_tangent(op):
 CHECKS = ("test_schema", "test_faketensor", "test_autograd_registration")
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [*ELEMENTWISE, *PAIRS], ids=lambda op: op.name)
 def test_opcheck(op):
     pe.enable_torch()
     registered = getattr(torch.ops.peaccel, op.name)
@@ -384,6 +384,15 @@ def test_opcheck(op):
             args = (*inputs, candidates, form == "pairwise")
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *args), test_utils=CHECKS)
+
+
+def test_autocast_leaves_inputs_and_results_as_they_are():
+    order, x = elementwise_inputs("float32", "torch")
+    inputs = pair_inputs(PAIRS[0], dtype="float32", library="torch")
+    plain = BY_NAME["log_ive"](order, x), PAIRS[0].scores(inputs, pairwise=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = BY_NAME["log_ive"](order, x), PAIRS[0].scores(inputs, pairwise=True)
+    assert all(torch.equal(a, b) and a.dtype == torch.float32 for a, b in zip(plain, found, strict=True))
 
 
 # Compiling takes seconds, so that several ops go in one function: all ops once, then verbs, then other shapes.

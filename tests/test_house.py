@@ -18,7 +18,14 @@ LAYERS = [
     *({"losses", "heads", "backbones"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
 ]
 RUST_LAYERS = [
-    *({"error"}, {"simd", "parallel", "view"}, {"topk", "special", "rng"}, {"shapes", "panels"}, {"kernels"}, {"python"}),
+    *(
+        {"error"},
+        {"simd", "parallel", "view"},
+        {"topk", "special", "rng"},
+        {"shapes", "panels"},
+        {"kernels"},
+        {"python"},
+    ),
 ]
 # Families whose CUDA file does not exist yet.
 WITHOUT_CUDA = {"bessel", "dot_scores", "diag_scores", "samplers"}

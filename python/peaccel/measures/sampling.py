@@ -55,7 +55,7 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     TypeError
         d is of another kind; n, seed or first_row is not an integer.
     ValueError
-        n, seed or first_row out of range; a vMF of dimension 1; an unknown gradient.
+        n, seed or first_row out of range; an unknown gradient.
 
     Notes
     -----
@@ -77,8 +77,6 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
         raise ValueError(f"sample: unknown gradient {gradient!r}; did you mean {near[0]!r}?")
     n = _integer("n", n, 2**32 - 1)
     first_row = _integer("first_row", first_row, 2**63 - 1)
-    if kind == "vmf" and d.dim < 2:
-        raise ValueError(f"sample: d has dim {d.dim}, expected at least 2 for vmf")
     items: Any = d.detach() if gradient == "none" else d
     mu, extra = items.arrays
     if dtype_name(mu) in HALVES:

@@ -40,7 +40,8 @@ impl<X: Lanes<f64>> Height<X> {
     /// w
     #[inline(always)]
     pub fn w(&self) -> X {
-        X::splat(0.5) * (self.above - self.below)
+        let one = X::splat(1.0);
+        self.below.if_less(one, one - self.below, self.above - one)
     }
 
     /// sqrt(1 - w^2)
@@ -148,8 +149,8 @@ pub fn slope<S: Simd>(
     kappa.if_less(V::<S, f64>::splat(f64::INFINITY), slope, zero * height.below)
 }
 
-/// By so much E falls to the end of the integral; what is left out is of the size of its exponential, 2e-9.
-const DEPTH: f64 = 20.0;
+/// By so much E falls to the end of the integral; what is left out is of the size of its exponential, 1e-11.
+const DEPTH: f64 = 25.0;
 
 /// One side of w, as `slope` sees it.
 struct Side<S: Simd> {
