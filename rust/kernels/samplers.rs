@@ -180,10 +180,7 @@ impl Sampler for Normal {
             normals::fill::<S, T>(&items.address(row, draw), &mut noise);
             let (mu, var) = (items.mu.row(row), items.extra.row(row));
             if let &[var] = var {
-                let deviation = T::sqrt(var);
-                for ((out, &n), &m) in out.iter_mut().zip(&noise).zip(mu) {
-                    *out = deviation.fused(n, m);
-                }
+                mix::<S, T>(T::sqrt(var), &noise, T::from_f64(1.0), mu, out);
             } else {
                 for (((out, &n), &m), &var) in out.iter_mut().zip(&noise).zip(mu).zip(var) {
                     *out = T::sqrt(var).fused(n, m);
@@ -261,19 +258,36 @@ impl VonMisesFisher {
     }
 }
 
-/// a.b and |a|^2.
+/// a.b and |a|^2; two sums of each run beside each other.
 #[inline(always)]
 fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
     let zero = V::<S, T>::splat(T::default());
-    let (mut product, mut square) = (zero, zero);
-    for (a, b) in a.chunks(T::LANES).zip(b.chunks(T::LANES)) {
-        let whole = a.len() == T::LANES;
-        let zero = T::default();
-        let a = if whole { V::<S, T>::load(a) } else { V::<S, T>::load_partial(a, zero) };
-        let b = if whole { V::<S, T>::load(b) } else { V::<S, T>::load_partial(b, zero) };
-        (product, square) = (a.mul_add(b, product), a.mul_add(a, square));
+    let (mut product, mut square) = ([zero; 2], [zero; 2]);
+    for (a, b) in a.chunks(2 * T::LANES).zip(b.chunks(2 * T::LANES)) {
+        for (i, (a, b)) in a.chunks(T::LANES).zip(b.chunks(T::LANES)).enumerate() {
+            let (a, b) = if a.len() == T::LANES {
+                (V::<S, T>::load(a), V::<S, T>::load(b))
+            } else {
+                (V::<S, T>::load_partial(a, T::default()), V::<S, T>::load_partial(b, T::default()))
+            };
+            (product[i], square[i]) = (a.mul_add(b, product[i]), a.mul_add(a, square[i]));
+        }
     }
-    (product.sum(), square.sum())
+    ((product[0] + product[1]).sum(), (square[0] + square[1]).sum())
+}
+
+/// out = x a + y b.
+#[inline(always)]
+fn mix<S: Simd, T: Float>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
+    let (x, y) = (V::<S, T>::splat(x), V::<S, T>::splat(y));
+    let whole = out.len() / T::LANES * T::LANES;
+    let ((a, a_rest), (b, b_rest)) = (a[..out.len()].split_at(whole), b.split_at(whole));
+    let (out, out_rest) = out.split_at_mut(whole);
+    for ((a, b), out) in a.chunks_exact(T::LANES).zip(b.chunks_exact(T::LANES)).zip(out.chunks_exact_mut(T::LANES)) {
+        x.mul_add(V::<S, T>::load(a), y * V::<S, T>::load(b)).store(out);
+    }
+    let (a, b) = (V::<S, T>::load_partial(a_rest, T::default()), V::<S, T>::load_partial(b_rest, T::default()));
+    out_rest.copy_from_slice(&x.mul_add(a, y * b).to_array()[..out_rest.len()]);
 }
 
 impl Sampler for VonMisesFisher {
@@ -288,9 +302,7 @@ impl Sampler for VonMisesFisher {
             let (along, length) = Self::tangent::<S, T>(&items.address(row, draw), mu, &mut noise);
             let by_noise = T::from_f64(s[i]) / length;
             let by_mu = T::from_f64(w[i]) - if dim >= MANY { by_noise * along } else { T::default() };
-            for ((out, &m), &n) in out.iter_mut().zip(mu).zip(&noise) {
-                *out = by_noise.fused(n, by_mu * m);
-            }
+            mix::<S, T>(by_noise, &noise, by_mu, mu, out);
         }
     }
 

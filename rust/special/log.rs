@@ -25,7 +25,8 @@ pub fn ln<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
     let smallest = V::<S, T>::splat(T::from_f64(smallest));
     let lifted = x * V::<S, T>::splat(T::from_f64((1_u64 << lift) as f64));
     let offset = x.if_less(smallest, V::<S, T>::splat(T::from_f64(-f64::from(lift))), zero);
-    let finite = log_scaled::<S, T>(x.if_less(smallest, lifted, x), offset);
+    let normal = x.if_less(smallest, lifted, x);
+    let finite = log_of::<S, T>(normal.exponent() + offset, normal.significand());
     let not_positive = x.if_less(zero, V::<S, T>::splat(T::from_f64(f64::NAN)), -infinity);
     // The last selection passes +inf and NaN through.
     x.if_less(infinity, zero.if_less(x, finite, not_positive), x)
@@ -34,21 +35,21 @@ pub fn ln<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
 /// Natural logarithm of x known to be positive, finite and normal.
 #[inline(always)]
 pub fn ln_normal<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
-    log_scaled::<S, T>(x, V::<S, T>::splat(T::default()))
+    log_of::<S, T>(x.exponent(), x.significand())
 }
 
-/// log(x 2^offset) for positive normal x.
+/// log(2^exponent significand) for a significand in [1, 2).
 #[inline(always)]
-fn log_scaled<S: Simd, T: Float>(x: V<S, T>, offset: V<S, T>) -> V<S, T> {
+fn log_of<S: Simd, T: Float>(exponent: V<S, T>, significand: V<S, T>) -> V<S, T> {
     let one = V::<S, T>::splat(T::from_f64(1.0));
     let half = V::<S, T>::splat(T::from_f64(0.5));
     let border = V::<S, T>::splat(T::from_f64(SQRT_2));
-    let (exponent, significand) = (x.exponent() + offset, x.significand());
     let k = significand.if_less(border, exponent, exponent + one);
-    let f = significand.if_less(border, significand, significand * half) - one;
+    let centred = significand.if_less(border, significand, significand * half);
+    let f = centred - one;
 
     let table: &[f64] = if single::<T>() { &LOG_F32 } else { &LOG_F64 };
-    let s = f / (f + one + one);
+    let s = f / (centred + one);
     let z = s * s;
     let mut r = V::<S, T>::splat(T::from_f64(table[table.len() - 1]));
     for &c in table[..table.len() - 1].iter().rev() {

@@ -17,11 +17,20 @@ pub trait Normals: Float {
     fn fused(self, b: Self, c: Self) -> Self;
 }
 
-/// The first normals of an address; `out` is a multiple of the group.
+/// The first normals of an address; `out` is a multiple of the group. The words of two groups are made before the normals
+/// of either: both are long chains of instructions that wait for each other, and a processor sees only so far ahead.
 #[inline(always)]
 pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
-    for (group, out) in out.chunks_exact_mut(T::GROUP).enumerate() {
-        T::group::<S>(&address.normals::<S>(group), out);
+    for (pair, out) in out.chunks_mut(2 * T::GROUP).enumerate() {
+        let (here, next) = out.split_at_mut(T::GROUP);
+        let first = address.normals::<S>(2 * pair);
+        if next.is_empty() {
+            T::group::<S>(&first, here);
+        } else {
+            let second = address.normals::<S>(2 * pair + 1);
+            T::group::<S>(&first, here);
+            T::group::<S>(&second, next);
+        }
     }
 }
 
