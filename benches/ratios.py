@@ -37,6 +37,7 @@ from benches.common import (
     faiss,
     fields,
     measure,
+    optional,
     pairwise,
     pe,
     rescored,
@@ -244,21 +245,44 @@ def main_job(rows: int, quick: bool) -> Iterator[Work]:
 # ---- 4. log_ive ----------------------------------------------------------------------------------------------------
 
 
-def log_ive(v: int, count: int, quick: bool) -> Work:
-    """Float64, x log-uniform in [1, 1e4]; scipy is fast where it underflows, and the work's name says how often."""
+def log_ive(v: int, count: int, goals: tuple[float, float], quick: bool) -> Work:
+    """x log-uniform in [1, 1e4]; scipy is fast where it underflows, and the work's name says how often."""
     x = np.exp(np.random.default_rng(v).uniform(0, math.log(1e4), count))
-    finite, truth, goal = np.isfinite(scipy_log_ive(v, x)), debye(v, x), Goal("faster", "scipy", 10)
+    single = x.astype(np.float32)
+    finite, truth, ratio = np.isfinite(scipy_log_ive(v, x)), debye(v, x), debye_ratio(v, x)
+    double, table = (Goal("faster", "scipy", goal) for goal in goals)
+    value = "peaccel"
     return Work(
-        f"log_ive, v={v}, {count:,} float64 (scipy finite in {finite.mean():.0%})",
+        f"log_ive, v={v}, {count:,} elements (scipy finite in {finite.mean():.0%})",
         "ns/element",
         count,
         "GB/s",
         3 if quick else 7,
         [
-            Side("peaccel", partial(pe.special.log_ive, v, x), lambda r: (r, truth), 16 * count, (goal,)),
+            Side(value, partial(pe.special.log_ive, v, x), lambda r: (r, truth), 16 * count, (double,)),
+            Side("peaccel, float32", partial(pe.special.log_ive, v, single), lambda r: (r, truth), 8 * count, (table,)),
+            Side(
+                "peaccel iv_ratio",
+                partial(pe.special.iv_ratio, v, x),
+                lambda r: (r, ratio),
+                16 * count,
+                (Goal("faster", value, 1.5),),
+            ),
             Side("scipy", partial(scipy_log_ive, v, x), lambda r: (r[finite], truth[finite]), 16 * count),
         ],
     )
+
+
+def small_orders(count: int, quick: bool) -> Work:
+    """What the orders cost at which Debye's expansion by itself is of no use."""
+    x = np.exp(np.random.default_rng(0).uniform(0, math.log(1e4), count))
+    usual = "v=63"
+    sides = [Side(usual, partial(pe.special.log_ive, 63, x), work=16 * count)]
+    goals = (Goal("within", usual, 2.0),)
+    sides += [
+        Side(f"v={v:g}", partial(pe.special.log_ive, v, x), work=16 * count, goals=goals) for v in (0.0, 0.5, 3.0, 14.9)
+    ]
+    return Work(f"log_ive of small orders, {count:,} float64", "ns/element", count, "GB/s", 3 if quick else 7, sides)
 
 
 def scipy_log_ive(v: int, x: np.ndarray) -> np.ndarray:
@@ -275,7 +299,88 @@ def debye(v: int, x: np.ndarray) -> np.ndarray:
     return r - x + v * np.log(x / (v + r)) - 0.5 * np.log(2 * math.pi * r) + np.log1p(u1 / v + u2 / v**2)
 
 
-# ---- 5. import -----------------------------------------------------------------------------------------------------
+def debye_ratio(v: int, x: np.ndarray) -> np.ndarray:
+    """I_v / I_(v-1) by its continued fraction (DLMF 10.33.1), from far enough out."""
+    ratio = x / (v + 400 + np.hypot(x, v + 400))
+    for k in range(v + 399, v - 1, -1):
+        ratio = 1 / (2 * k / x + ratio)
+    return ratio
+
+
+# ---- 5. samplers ---------------------------------------------------------------------------------------------------
+
+
+def samplers(dim: int, goal: float, quick: bool) -> Iterator[Work]:
+    """Thousands of different kappas, log-uniform in [10, 1e4]; then few, which is what a loop over scipy can bear."""
+    rows, draws = 256 if quick else 4096, 5
+    items = distribution("vmf", fields("vmf", rows, dim, seed=1))
+    kappa = np.exp(np.random.default_rng(0).uniform(math.log(10), math.log(1e4), rows)).astype(np.float32)
+    items = pe.VonMisesFisher(items.mu, kappa)
+    normal, buffer = pe.Normal(items.mu, kappa), torch.empty(draws, rows, dim)
+    written = 4.0 * dim * rows * draws
+    weights = np.ones((draws, rows, dim), np.float32)
+    floor = "torch normal_, in place"
+    kernel = pe.ops.samplers.sample_vmf
+
+    def in_place() -> None:
+        pe._core.sample(kernel.name, items.mu, kappa, 1, 0, 2, weights)
+
+    tfp = tfp_sampler(items.mu, kappa, draws)
+    goals = (Goal("within", floor), *([Goal("faster", "tfp on jax, jit", 15 if dim > 128 else 8)] if tfp else []))
+    yield Work(
+        f"vMF samples, {rows} kappas x {draws}, D={dim}, float32",
+        "ns/sample",
+        rows * draws,
+        "GB/s",
+        5 if quick else 15,
+        [
+            Side("peaccel, in place", in_place, work=written, goals=(Goal("within", floor, goal),)),
+            Side(
+                "peaccel sample", partial(pe.sample, items, draws, seed=1), work=written, goals=(Goal("within", floor),)
+            ),
+            Side("peaccel sample of normals", partial(pe.sample, normal, draws, seed=1), work=written),
+            Side("peaccel backward", lambda: kernel.numpy_backward(weights, items.mu, kappa, 1, 0, 2), work=written),
+            Side(floor, buffer.normal_, work=written),
+            Side("torch randn", partial(torch.randn, draws, rows, dim), work=written),
+            *([Side("tfp on jax, jit", tfp, work=written)] if tfp else []),
+        ],
+    )
+    few = 4 if quick else 32 if dim > 128 else 256
+    some, generator = items[:few], np.random.default_rng(0)
+    means, rvs = some.mu.astype(np.float64), optional("scipy.stats").vonmises_fisher.rvs
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+
+    def loop() -> Any:
+        return [rvs(m, k, draws, random_state=generator) for m, k in zip(means, kappa[:few].tolist(), strict=True)]
+
+    yield Work(
+        f"vMF samples, {few} kappas x {draws}, D={dim}",
+        "us/sample",
+        few * draws,
+        "",
+        3 if quick else 5,
+        [
+            Side(
+                "peaccel sample",
+                partial(pe.sample, some, draws, seed=1),
+                goals=(Goal("faster", "scipy rvs, a loop", 200),),
+            ),
+            Side("scipy rvs, a loop", loop),
+        ],
+    )
+
+
+def tfp_sampler(mu: np.ndarray, kappa: np.ndarray, draws: int) -> Callable[[], Any] | None:
+    """TensorFlow Probability on JAX, compiled, where it is installed (tfp-nightly: the release lags behind jax)."""
+    jax, tfp = optional("jax"), optional("tensorflow_probability.substrates.jax")
+    if jax is None or tfp is None:
+        return None
+    law = tfp.distributions.VonMisesFisher(jax.numpy.asarray(mu), jax.numpy.asarray(kappa))
+    draw, keys = jax.jit(lambda key: law.sample(draws, seed=key)), itertools.count()
+    return lambda: jax.block_until_ready(draw(jax.random.PRNGKey(next(keys))))
+
+
+# ---- 6. import -----------------------------------------------------------------------------------------------------
 
 
 def imports(quick: bool) -> Work:
@@ -325,7 +430,13 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
             partial(search, small if quick else 100_000, 512, quick),
         ],
         "main": [partial(main_job, small if quick else 1_000_000, quick)],
-        "log_ive": [partial(log_ive, v, bessel, quick) for v in (63, 255, 1023)],
+        "log_ive": [
+            partial(log_ive, 63, bessel, (60, 300), quick),
+            partial(log_ive, 255, bessel, (30, 150), quick),
+            partial(log_ive, 1023, bessel, (25, 80), quick),
+            partial(small_orders, bessel, quick),
+        ],
+        "samplers": [partial(samplers, 128, 0.5, quick), partial(samplers, 512, 0.28, quick)],
         "import": [partial(imports, quick)],
     }
 
