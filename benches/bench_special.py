@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benches import accuracy
 from benches.common import pe, special, torch
 
 
@@ -53,3 +54,14 @@ class Special:
 
     def time_special(self, op: str, order: int, dtype: str, backend: str) -> None:
         self.peer(order, self.x)
+
+
+class Accuracy:
+    """The largest error against the golden rows, so that a loss of digits shows as a loss of speed does."""
+
+    param_names = ("op", "dtype")
+    params = (accuracy.QUANTITIES, ("float32", "float64"))
+    unit = "relative error"
+
+    def track_error(self, op: str, dtype: str) -> float:
+        return accuracy.largest(op, dtype, accuracy.golden())

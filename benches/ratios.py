@@ -335,9 +335,7 @@ def samplers(dim: int, goal: float, quick: bool) -> Iterator[Work]:
         5 if quick else 15,
         [
             Side("peaccel, in place", in_place, work=written, goals=(Goal("within", floor, goal),)),
-            Side(
-                "peaccel sample", partial(pe.sample, items, draws, seed=1), work=written, goals=(Goal("within", floor),)
-            ),
+            Side("peaccel sample", partial(pe.sample, items, draws, seed=1), work=written, goals=goals),
             Side("peaccel sample of normals", partial(pe.sample, normal, draws, seed=1), work=written),
             Side("peaccel backward", lambda: kernel.numpy_backward(weights, items.mu, kappa, 1, 0, 2), work=written),
             Side(floor, buffer.normal_, work=written),
