@@ -12,8 +12,9 @@ numpy arrays in, numpy arrays out; torch tensors in, torch tensors out, with gra
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peaccel import _core, scores, special
 from peaccel.distributions import (
@@ -25,21 +26,24 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.first_stage import FaissReranker
-from peaccel.measures import (
-    calibrate,
-    confidence,
-    entropy,
-    fit_prior,
-    fit_vmf,
-    fuse,
-    kl,
-    log_prob,
-    match_variance,
-    sample,
-)
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
+
+if TYPE_CHECKING:
+    from peaccel import io, metrics
+    from peaccel.measures import (
+        calibrate,
+        confidence,
+        entropy,
+        fit_prior,
+        fit_vmf,
+        fuse,
+        kl,
+        log_prob,
+        match_variance,
+        sample,
+    )
 
 __version__ = _core.__version__
 
@@ -63,9 +67,11 @@ __all__ = [
     "fit_prior",
     "fit_vmf",
     "fuse",
+    "io",
     "kl",
     "log_prob",
     "match_variance",
+    "metrics",
     "paired",
     "pairwise",
     "prepare",
@@ -77,6 +83,23 @@ __all__ = [
     "set_num_threads",
     "special",
 ]
+
+
+# Not needed by the verbs, and imported when first asked for: a third of the time of `import peaccel`.
+_MODULES = ("io", "metrics")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"peaccel.{name}")
+    if name in __all__:
+        globals()[name] = getattr(importlib.import_module("peaccel.measures"), name)
+        return globals()[name]
+    raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def build_info() -> dict[str, Any]:

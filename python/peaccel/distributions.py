@@ -140,12 +140,18 @@ class Distribution:
         Raises
         ------
         ValueError
-            If the dtype is not one of the four, or a device is asked of numpy arrays.
+            If the dtype is not one of the four, a device is asked of numpy arrays, or torch has no such device.
         """
         if is_torch(self.mu):
             dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATS + HALVES}
             args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
-            return self._map(lambda x: x.to(*args, **kwargs))
+            try:
+                return self._map(lambda x: x.to(*args, **kwargs))
+            except (TypeError, RuntimeError) as error:
+                reason = str(error).partition("\n")[0]
+                raise ValueError(
+                    f"{type(self).__name__}.to: not a dtype or device that torch has here: {reason}"
+                ) from error
         dtype = _numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
         return self._map(lambda x: x.astype(dtype, copy=False))
 

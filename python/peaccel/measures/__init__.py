@@ -1,10 +1,10 @@
 """What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
 
-`density`: log_prob, entropy, kl, match_variance; `confidence`; `fitting`: fit_prior, fit_vmf, calibrate; `fusing`:
-fuse; `sampling`: sample.
+`density`: log_prob, entropy, kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf, calibrate;
+`fusing`: fuse; `sampling`: sample.
 """
 
-from peaccel.measures.confidence import confidence
+from peaccel.measures.certainty import confidence
 from peaccel.measures.density import entropy, kl, log_prob, match_variance
 from peaccel.measures.fitting import Calibration, calibrate, fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
-import secrets
+import os
 import sys
 from typing import Any
 
@@ -109,6 +109,6 @@ def _seed(seed: Any, mu: Array) -> Array:
     if seed is None:
         if is_torch(mu):
             return torch.randint(2**63 - 1, (), dtype=torch.int64, device=mu.device)
-        seed = secrets.randbits(63)
+        seed = int.from_bytes(os.urandom(8), "little") >> 1
     seed = _integer("seed", seed, 2**63 - 1)
     return torch.tensor(seed, dtype=torch.int64, device=mu.device) if is_torch(mu) else np.asarray(seed, np.int64)
