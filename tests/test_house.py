@@ -17,16 +17,9 @@ LAYERS = [
     *({"scores", "measures", "io"}, {"prepared"}, {"retrieval"}, {"first_stage"}),
     *({"losses", "heads", "backbones"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
 ]
-RUST_LAYERS = [
-    *(
-        {"error"},
-        {"simd", "parallel", "view"},
-        {"topk", "special", "rng"},
-        {"shapes", "panels"},
-        {"kernels"},
-        {"python"},
-    ),
-]
+RUST_LAYERS = [layer.split() for layer in (
+    "error", "simd parallel view", "topk special rng", "shapes panels", "kernels", "python"
+)]  # fmt: skip
 # Families whose CUDA file does not exist yet.
 WITHOUT_CUDA = {"bessel", "dot_scores", "diag_scores", "samplers"}
 
@@ -56,8 +49,7 @@ def crate_paths(text):
     """The first part of every path under `crate`, those in braces too."""
     yield from re.findall(r"crate::(\w+)", text)
     for group in re.findall(r"crate::\{(.*?)\};", text, re.DOTALL):
-        outer = re.sub(r"\{[^{}]*\}", "", group)
-        yield from re.findall(r"(?:^|,)\s*(\w+)", outer)
+        yield from re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group))
 
 
 def test_rust_uses_go_down():
@@ -73,7 +65,7 @@ def test_rust_uses_go_down():
 @pytest.mark.parametrize(
     ("files", "what", "where"),
     [
-        ("python/**/*.py", r"torch\.library", {"ops/_op.py"}),
+        ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss", {"first_stage.py"}),
         ("rust/**/*.rs", r"pyo3", {"python/mod.rs", "python/array.rs"}),
         ("rust/**/*.rs", r"std::arch|target_feature", {"simd.rs", "simd/x86.rs"}),
@@ -103,4 +95,4 @@ def test_import_brings_neither_torch_nor_faiss():
 def test_no_file_outgrows_its_room():
     files = [p for pattern in ("python/**/*.py", "rust/**/*.rs", "tests/*.py") for p in ROOT.glob(pattern)]
     sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in files if p.name != "tables.rs"}
-    assert {name: size for name, size in sizes.items() if size > 450} == {}
+    assert {name: size for name, size in sizes.items() if size > (480 if name.startswith("tests") else 430)} == {}

@@ -99,13 +99,12 @@ def gauss(n: int) -> str:
 def array(doc: str, name: str, values: Iterable[float], visibility: str = "pub const") -> str:
     """One Rust array as rustfmt would set it."""
     numbers = [repr(float(v)) for v in values]
-    head = f"/// {doc}\n{visibility} {name}: [f64; {len(numbers)}] = ["
-    line = head.splitlines()[-1] + ", ".join(numbers) + "];"
-    return (
-        f"{head}{', '.join(numbers)}];\n"
-        if len(line) <= 120
-        else head + "".join(f"\n    {n}," for n in numbers) + "\n];\n"
-    )
+    head, row = f"/// {doc}\n{visibility} {name}: [f64; {len(numbers)}] =", f"[{', '.join(numbers)}];"
+    if len(head.splitlines()[-1]) + 1 + len(row) <= 120:
+        return f"{head} {row}\n"
+    if len(row) + 4 <= 120:
+        return f"{head}\n    {row}\n"
+    return f"{head} [" + "".join(f"\n    {n}," for n in numbers) + "\n];\n"
 
 
 def pieces() -> str:
