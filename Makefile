@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint bench ratios clean build
+.PHONY: help demo test lint fuzz bench ratios accuracy clean build
 
 help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,11 +31,17 @@ lint: build  ## check format, types and style
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
 
+fuzz: build  ## make a hundred thousand random calls (ten minutes)
+	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
-ratios: build  ## measure peaccel against its peers, interleaved (an hour on two cores)
+ratios: build  ## measure peaccel against its peers, interleaved (ten minutes)
 	$(BIN)/python -m benches.ratios
+
+accuracy: build  ## print the largest errors of the special functions against arb
+	$(BIN)/python -m benches.accuracy
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so
