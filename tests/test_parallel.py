@@ -43,6 +43,11 @@ def everything(queries, gallery, dim):
     for dtype in (np.float32, np.float64):
         x = (10.0 ** np.linspace(-6, 8, 400)).astype(dtype)
         out += [op(np.array(v), x) for op in OPS if isinstance(op, Op) for v in (2.5, 64.0)]
+        for kind, columns in (("normal_isotropic", dim), ("normal_diagonal", dim), ("vmf", dim), ("vmf", 3)):
+            d = make(kind, queries, columns, 3, dtype=np.dtype(dtype).name)
+            draws = pe.sample(d, 4, seed=7)
+            op = pe.ops.samplers.sample_vmf if kind == "vmf" else pe.ops.samplers.sample_normal
+            out += [draws, *op.numpy_backward(draws, *d.arrays, 7, 0, 2)]
     return out
 
 
