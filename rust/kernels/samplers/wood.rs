@@ -14,8 +14,8 @@
 //! positive terms. With t = tanh(y), |T| = tanh of the distance in y, u = w on the upper side and -w on the lower one:
 //!   |t - w| = (1 - w^2)|T|/g, g = 1 + u|T|, f(t) dt/f(w) = (1 - w^2) exp(E) dy,
 //!   E = +-k |t - w| + m/2 log((1 - T^2)/g^2).
-//! Gauss-Legendre from 0 to where E falls to about -22. Largest error against adaptive quadrature, relative to the root mean
-//! square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, |z| to 5 deviations: 1e-8 (tests/test_samplers.py).
+//! Gauss-Legendre from 0 to where E falls to -25. Largest error against quadrature by the angle, relative to the root mean
+//! square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, out to one draw in 2000: 3e-9 (tests/test_samplers.py).
 
 use crate::rng::{proposals, Address};
 use crate::simd::{Lanes, Simd, V};
@@ -98,8 +98,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
             break;
         }
     }
-    let nan = V::<S, f64>::splat(0.0) * kappa.min(one); // NaN where kappa is
-    Height { below: below + nan, above: above + nan }
+    Height { below, above }
 }
 
 /// dw/dkappa at fixed quantile. `mean` is A(kappa), `below_mean` 1 - A(kappa).
