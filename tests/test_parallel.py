@@ -127,7 +127,8 @@ def test_the_number_of_threads_is_taken_from_the_environment():
 # -- interrupts, forks, the GIL ----------------------------------------------------------------------------------------
 
 LONG = """
-import sys, time, numpy as np, peaccel as pe
+import signal, sys, time, numpy as np, peaccel as pe
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
 pe.set_num_threads({threads})
 rng = np.random.default_rng(0)
 make = lambda n: pe.Normal(rng.standard_normal((n, 256), np.float32), rng.random((n, 256), np.float32) + 1)
