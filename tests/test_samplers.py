@@ -72,8 +72,8 @@ def ratio_and_rest(dim, kappa):
 
 
 def angles_of(mu, draws):
-    """The angle between unit rows, to all digits."""
-    return 2 * np.arcsin(np.minimum(np.linalg.norm(draws - mu, axis=-1) / 2, 1))
+    """The angle between unit rows, to all digits at both ends."""
+    return 2 * np.arctan2(np.linalg.norm(draws - mu, axis=-1), np.linalg.norm(draws + mu, axis=-1))
 
 
 def drawn_angles(dim, kappa, seed, count=DRAWS):
