@@ -1,0 +1,122 @@
+"""What each side of a pair hands to a kernel: its means and an extra number or row per item."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops import bessel
+from peaccel.ops._array import Array, is_torch, namespace
+from peaccel.scores._record import Features, Params
+
+
+def constant(d: Distribution, value: float) -> Array:
+    """[N] of one value that takes no memory."""
+    if is_torch(d.mu):
+        return d.mu.new_full((1,), value).expand(len(d))
+    return np.broadcast_to(np.asarray(value, d.mu.dtype), (len(d),))
+
+
+def direction(d: Distribution, params: Params) -> tuple[Array, Array]:
+    return d.mu, constant(d, 1.0)
+
+
+def location(d: Distribution, params: Params) -> tuple[Array, Array]:
+    return d.mu, constant(d, 0.0)
+
+
+def normal(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, d.var
+
+
+def normal_rows(d: Any, params: Params) -> tuple[Array, Array]:
+    """Variances as rows: a point's and an isotropic one have one element."""
+    return d.mu, variance(d)[:, None] if d.kind != "normal_diagonal" else d.var
+
+
+def variance(d: Any) -> Array:
+    return constant(d, 0.0) if d.kind == "point" else d.var
+
+
+def isotropic(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, variance(d)
+
+
+def centred(features: Features) -> Features:
+    """The features with the prior's mean subtracted."""
+
+    def centre(d: Distribution, params: Params) -> tuple[Array, Array]:
+        mu, extra = features(d, params)
+        mean = params["prior_mean"]
+        if isinstance(mean, (int, float)):
+            return (mu - mean if mean else mu), extra
+        if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
+            raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
+        return mu - like(mean, mu), extra
+
+    return centre
+
+
+def vmf(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, d.kappa
+
+
+def resultant(d: Any, params: Params) -> tuple[Array, Array]:
+    """The expected direction's length, E[z / |z|] = resultant * mu / |mu|."""
+    if d.kind == "point":
+        return direction(d, params)
+    if d.kind == "vmf":
+        return d.mu, bessel.iv_ratio(order(d.dim / 2, d.kappa), d.kappa)
+    return d.mu, projected_length(d.mu, d.var)
+
+
+def order(v: float, like: Array) -> Any:
+    return v if is_torch(like) else np.asarray(v)
+
+
+def projected_length(mu: Array, var: Array) -> Array:
+    """Length of the mean of z/|z|, z ~ N(mu, var I): with x = |mu|^2 / (2 var),
+
+    ``sqrt(x) Gamma((D+1)/2) / Gamma(D/2+1) 1F1(1/2; D/2+1; -x)``, as the integral
+    ``2 sqrt(x/pi) int_0^(pi/2) exp(-x sin^2 t) cos^D t dt``.
+
+    Gauss-Legendre over the 12 standard deviations that count; error below 1e-13.
+    """
+    xp = namespace(mu)
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    dim, dtype, double = mu.shape[-1], mu.dtype, xp.float64
+    mu, var = (x.to(double) if is_torch(x) else x.astype(double) for x in (mu, var))
+    square = (mu * mu).sum(-1)
+    # Far out the first term of the series in var is exact, down to a variance of 0; below 0 there is no length.
+    far = (2e-30 * square >= var) & (var >= 0)
+    x = square / (2 * xp.where(far, 1, xp.where(var > 0, var, math.nan)))
+    width = 12 / xp.sqrt(2 * x + dim)
+    width = xp.where(width > math.pi / 2, math.pi / 2, width)
+    total = 0 * x
+    for node, weight in zip(0.5 * (nodes + 1), 0.5 * weights, strict=True):
+        t = width * node
+        total = total + weight * xp.exp(-x * xp.sin(t) ** 2) * xp.cos(t) ** dim
+    near = 2 / math.sqrt(math.pi) * xp.sqrt(x) * width * total
+    length = xp.where(far, 1 - (dim - 1) / 2 * var / xp.where(far, square, 1), near)
+    return length.to(dtype) if is_torch(mu) else length.astype(dtype)
+
+
+def moments(d: Any, params: Params) -> tuple[Array, Array]:
+    """The mean and the trace of the covariance."""
+    if d.kind == "vmf":
+        v = order(d.dim / 2, d.kappa)
+        return bessel.iv_ratio(v, d.kappa)[:, None] * d.mu, bessel.iv_ratio_complement(v, d.kappa)
+    if d.kind == "normal_diagonal":
+        # A negative variance must not hide in a sum.
+        return d.mu, namespace(d.var).where(d.var >= 0, d.var, math.nan).sum(-1)
+    return d.mu, d.dim * variance(d)
+
+
+def like(value: Any, mu: Array) -> Array:
+    """A parameter as an array of mu's kind, dtype and device."""
+    if is_torch(mu):
+        return value.to(mu) if is_torch(value) else mu.new_tensor(value)
+    return np.asarray(value, mu.dtype)

@@ -1,0 +1,93 @@
+"""What a score is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops._array import Array, is_torch
+from peaccel.ops._op import PairOp
+
+__all__ = ["ISOTROPIC", "KINDS", "NORMALS", "Kinds", "Pair", "Params", "Score", "every", "unknown"]
+
+Kinds: TypeAlias = tuple[str, str]  # of the query, of the gallery
+Params: TypeAlias = Mapping[str, Any]
+Features: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
+
+KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
+NORMALS = ("normal_isotropic", "normal_diagonal", "point")
+ISOTROPIC = ("normal_isotropic", "point")
+
+
+def _nothing_shared(mu: Array, params: Params) -> Array:
+    return mu[:0, 0]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How a pair of kinds is scored: the op, what each side hands to it, and the row that all pairs share."""
+
+    op: PairOp
+    query: Features
+    gallery: Features
+    shared: Callable[[Array, Params], Array] = _nothing_shared
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of pairs. Calling it returns a copy with other parameters.
+
+    Attributes
+    ----------
+    name
+        As verbs take it.
+    doc
+        One sentence.
+    pairs
+        (query kind, gallery kind) -> `Pair`.
+    params
+        Parameters and their values; numbers, arrays or, to be trained, tensors. None = must be given.
+    """
+
+    name: str
+    doc: str
+    pairs: Mapping[Kinds, Pair]
+    params: Params = field(default_factory=dict)
+
+    def __call__(self, **params: Any) -> Score:
+        for name, value in params.items():
+            if name not in self.params:
+                raise ValueError(f"{self.name}: {unknown('parameter', name, self.params)}")
+            if not (value is None or is_torch(value) or _numeric(value)):
+                raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
+        return replace(self, params={**self.params, **params})
+
+    def pair(self, query: str, gallery: str) -> Pair:
+        """How these kinds are scored; TypeError listing what the score accepts."""
+        if (query, gallery) not in self.pairs:
+            accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
+            raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
+        return self.pairs[query, gallery]
+
+
+def _numeric(value: Any) -> bool:
+    try:
+        return np.asarray(value).dtype.kind in "iuf"
+    except ValueError:  # rows of different lengths
+        return False
+
+
+def unknown(what: str, name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or 'none'}"
+    return f"unknown {what} {name!r}; {hint}"
+
+
+def every(kinds: tuple[str, ...], pair: Pair) -> dict[Kinds, Pair]:
+    """The same for all pairs of these kinds."""
+    return {(q, g): pair for q in kinds for g in kinds}
