@@ -57,11 +57,20 @@ def wide(d, dtype):
     return d.kind, mu, extra if extra.ndim == 2 else extra[:, None]
 
 
-def expected(name, q, g, dtype, prior_var=None):
+def expected(score, q, g, dtype):
     """(value, size) [Q, G] by the reference, for what the verbs compute in this dtype."""
+    score = pe.scores.get(score)
     (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
     with np.errstate(all="ignore"):
-        return reference.score(name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), prior_var)
+        return reference.score(score.name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), score.params)
+
+
+PRIOR_VAR = 0.7
+
+
+def scored(name, *kinds):
+    """The score; llr of normals with the tests' prior."""
+    return pe.scores.llr(prior_var=PRIOR_VAR) if name == "llr" and "vmf" not in kinds else pe.scores.get(name)
 
 
 def by_verb(q, g, score, prepared=None):

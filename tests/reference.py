@@ -95,12 +95,50 @@ def llr(a, v, b, w, p):
     return total(*joint, a**2 / s / 2, b**2 / t / 2, np.log(s) / 2, np.log(t) / 2)
 
 
+def overlap(a, v, b, w, alpha, beta):
+    """log of the integral of N(z; a, v)^alpha N(z; b, w)^beta over z."""
+    v, w = v + 0 * a + 0 * b, w + 0 * a + 0 * b
+    s = v / alpha + w / beta
+    own = [(1 - power) * (LOG_2PI + np.log(x)) / 2 for power, x in ((alpha, v), (beta, w)) if power != 1]
+    constant = [-np.log(WIDE(power)) / 2 + 0 * v for power in (alpha, beta)]
+    return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2, *own, *constant)
+
+
+def neg_kl(a, v, b, w, share):
+    """- share KL(first || second) - (1 - share) KL(second || first) of normals."""
+    v, w, terms = v + 0 * a + 0 * b, w + 0 * a + 0 * b, []
+    for weight, x, y in ((share, v, w), (1 - share, w, v)):
+        if weight:
+            terms += [weight * t / 2 for t in (-((a - b) ** 2) / y, -x / y, 1 + 0 * x, np.log(x), -np.log(y))]
+    value, size = total(*terms)
+    return np.where(((v == 0) | (w == 0)).any(-1), -np.inf, value), size
+
+
 def mls_vmf(a, k1, b, k2):
     """log of the integral of vMF(z; a, k1) vMF(z; b, k2) over the sphere, log C(k1) + log C(k2) - log C(R)."""
     dim = WIDE(a.shape[-1])
     x = ((a - b) ** 2).sum(-1, keepdims=True)
     r, lost = resultant(k1, k2, x), lost_length(k1, k2, x)
     return total(scaled_log_norm(dim, k1), scaled_log_norm(dim, k2), -scaled_log_norm(dim, r), -lost)
+
+
+def overlap_vmf(a, k1, b, k2, alpha, beta):
+    """log of the integral of vMF(z; a, k1)^alpha vMF(z; b, k2)^beta over the sphere."""
+    dim, x = WIDE(a.shape[-1]), ((a - b) ** 2).sum(-1, keepdims=True)
+    r, lost = resultant(alpha * k1, beta * k2, x), lost_length(alpha * k1, beta * k2, x)
+    own = alpha * scaled_log_norm(dim, k1), beta * scaled_log_norm(dim, k2)
+    return total(*own, -scaled_log_norm(dim, r), -lost)
+
+
+def neg_kl_vmf(a, k1, b, k2, share):
+    """- share KL(first || second) - (1 - share) KL(second || first), as log C(k1) - log C(k2) + A(k1) (k1 - k2 c)."""
+    dim, x = WIDE(a.shape[-1]), ((a - b) ** 2).sum(-1, keepdims=True)
+    terms = []
+    for weight, k, m in ((share, k1, k2), (1 - share, k2, k1)):
+        norms = scaled_log_norm(dim, k), -scaled_log_norm(dim, m), m - k + 0 * x
+        moved = resultant_length(dim, k) * (k - m), resultant_length(dim, k) * m * x / 2
+        terms += [-weight * t for t in (*norms, *moved)]
+    return total(*terms)
 
 
 def llr_vmf(a, k1, b, k2):
@@ -114,6 +152,18 @@ def cosine(a, length1, b, length2):
     """Cosine; with the lengths of the expected directions, the expected cosine."""
     norms = np.sqrt((a * a).sum(-1, keepdims=True)) * np.sqrt((b * b).sum(-1, keepdims=True))
     return total(length1 * length2 * a * b / norms)
+
+
+def scale_cosine(a, scale1, b, scale2, mu, sides):
+    """ScaleFace eq. 4: the scales' geometric mean, or the query's own, times (cosine - mu)."""
+    weight = np.sqrt(scale1 * scale2) if sides == "both" else scale1 + 0 * scale2
+    value, size = cosine(a, WIDE(1), b, WIDE(1))
+    return weight[..., 0] * (value - mu), weight[..., 0] * (size + abs(mu))
+
+
+def neg_w2(a, v, b, w):
+    """Minus the squared 2-Wasserstein distance, |a - b|^2 + tr(V + W - 2 (V W)^(1/2))."""
+    return total(-((a - b) ** 2), *(t + 0 * a * b for t in (-v, -w, 2 * np.sqrt(v) * np.sqrt(w))))
 
 
 def neg_sq_l2(a, trace1, b, trace2):
@@ -160,16 +210,30 @@ def direction_length(kind, mu, extra):
     return projected_length(WIDE(mu.shape[-1]), (mu * mu).sum(-1, keepdims=True), extra)
 
 
-def score(name, kinds, first, second, prior_var=None):
+SHARES = {"query_to_gallery": WIDE(1), "gallery_to_query": WIDE(0), "symmetric": WIDE(0.5)}
+
+
+def score(name, kinds, first, second, params):
     """(value, size) of a score by name, for items (mean, extra) of these kinds; a Point's extra is 0."""
     (a, x), (b, y) = first, second
     vmf = kinds == ("vmf", "vmf")
     if name == "mls":
         return (mls_vmf if vmf else mls)(a, x, b, y)
     if name == "llr":
-        return llr_vmf(a, x, b, y) if vmf else llr(a, x, b, y, prior_var)
+        return llr_vmf(a, x, b, y) if vmf else llr(a, x, b, y, params["prior_var"])
+    if name in ("ppk", "inclusion"):
+        powers = (WIDE(params["rho"]),) * 2 if name == "ppk" else (WIDE(2), WIDE(1))
+        return (overlap_vmf if vmf else overlap)(a, x, b, y, *powers)
+    if name == "neg_kl":
+        return (neg_kl_vmf if vmf else neg_kl)(a, x, b, y, SHARES[params["direction"]])
+    if name == "neg_w2":
+        return neg_w2(a, x, b, y)
+    if name in ("scale_cosine", "norm_cosine"):
+        norms = [np.sqrt((m * m).sum(-1, keepdims=True)) for m in (a, b)]
+        x, y = (x, y) if name == "scale_cosine" else norms
+        return scale_cosine(a, x, b, y, params["mu"], params["sides"])
     if name == "expected_cosine":
         return cosine(a, direction_length(kinds[0], a, x), b, direction_length(kinds[1], b, y))
-    if name == "neg_expected_sq_l2":
+    if name in ("neg_expected_sq_l2", "neg_csd"):
         return neg_sq_l2(*moments(kinds[0], a, x), *moments(kinds[1], b, y))
     return {"cosine": cosine, "neg_sq_l2": neg_sq_l2}[name](a, WIDE(name == "cosine"), b, WIDE(name == "cosine"))

@@ -40,7 +40,23 @@ BAD = [
     (lambda: pe.prepare(ISO, dtype="float16"), ValueError, "prepare: dtype 'float16', expected 'float32' or 'float64'"),
     # scores
     (lambda: pe.search(ISO, ISO, 1, "msl"), ValueError, "unknown score 'msl'; did you mean 'mls'?"),
-    (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, llr, cosine,"),
+    (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, llr, ppk,"),
+    (lambda: pe.search(ISO, ISO, 1, "ppk:rho=0"), ValueError, "ppk: rho is 0.0, expected a number above 0"),
+    (
+        lambda: pe.search(ISO, ISO, 1, "neg_kl:direction=back"),
+        ValueError,
+        "neg_kl: direction is 'back', expected one of 'query_to_gallery', 'gallery_to_query', 'symmetric'",
+    ),
+    (
+        lambda: pe.scores.scale_cosine(sides=1),
+        ValueError,
+        "scale_cosine: sides is 1, expected one of 'both', 'query'",
+    ),
+    (
+        lambda: pe.search(make("point"), make("point"), 1, pe.scores.norm_cosine(mu=[1, 2])),
+        ValueError,
+        "norm_cosine: mu has shape (2,), expected a number",
+    ),
     (lambda: pe.search(ISO, ISO, 1, 3), TypeError, "score must be a name or a Score, got int"),
     (lambda: pe.search(ISO, ISO, 1, None), TypeError, "score must be a name or a Score, got NoneType"),
     (lambda: pe.search(ISO, ISO, 1, "mls:rho=1"), ValueError, "mls: unknown parameter 'rho'; expected one of none"),
@@ -62,9 +78,9 @@ BAD = [
         "llr: prior_var has shape (3,), expected () or (4,)",
     ),
     (
-        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=np.ones(4))),
+        lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=np.ones(3))),
         ValueError,
-        "llr: prior_var has shape (4,), expected () for isotropic variances",
+        "llr: prior_var has shape (3,), expected () or (4,)",
     ),
     (
         lambda: pe.search(ISO, ISO, 1, pe.scores.llr(prior_var=1.0, prior_mean=np.zeros(3))),

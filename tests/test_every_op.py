@@ -16,22 +16,23 @@ each_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
 each_form = pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
 
 CANDIDATES = np.array([[0, 2, -1, 2], [3, 1, 1, -1], [-1, -1, -1, -1]])  # with -1, repeated ids, a row of nothing
-SHARED = {"llr_isotropic": [0.7], "mls_vmf": [1.5]}
+# What an op's shared row holds: these numbers, or a number per dimension ("prior_var" of llr_diagonal).
+NUMBERS = {"prior_var": [0.7], "offset": [1.5], "shift": [0.3], "powers": [0.7, 1.6], "share": [0.3], "none": []}
 
 BY_NAME = {op.name: op for op in OPS}
 
 
 def pair_inputs(op, queries=3, gallery=4, dim=5, *, dtype="float64", library="numpy"):
-    """What the op takes; unit rows for mls_vmf, whose maths rests on it."""
+    """What the op takes; unit rows for the vMF ones, whose maths rests on it."""
     rng = np.random.default_rng([queries, gallery, dim])
     diagonal = op.name.endswith("_diagonal")
     arrays = []
     for n in (queries, gallery):
         mu = rng.standard_normal((n, dim))
-        if op.name == "mls_vmf":
+        if op.name.endswith("_vmf"):
             mu /= np.linalg.norm(mu, axis=1, keepdims=True)
         arrays += [mu, rng.uniform(0.5, 3, (n, dim) if diagonal else n)]
-    shared = rng.uniform(0.5, 2, dim) if op.name == "llr_diagonal" else np.array(SHARED.get(op.name, []))
+    shared = rng.uniform(0.5, 2, dim) if op.name == "llr_diagonal" else np.array(NUMBERS[op.shared])
     return [as_library(x, library, dtype) for x in (*arrays, shared)]
 
 
@@ -244,7 +245,8 @@ def test_pair_gradients_are_those_of_the_formula_in_both_dtypes(op, form):
         found = torch.autograd.grad((function(op, form)(*leaves) * weights.to(dtype)).sum(), leaves)
         for a, b in zip(found, expected, strict=True):
             if a.numel():
-                assert a.dtype == dtype and (a - b).abs().max() <= tolerance * b.abs().max()
+                # The formula's own terms of up to 30 may cancel to a difference of two divergences.
+                assert a.dtype == dtype and (a - b).abs().max() <= tolerance * b.abs().max() + 2e-14
 
 
 @each_pair
@@ -417,7 +419,7 @@ def all_ops(mu1, var1, mu2, var2, prior):
     total = mu1.new_zeros(())
     for op in PAIRS:
         extra1, extra2 = (var1, var2) if op.name.endswith("_diagonal") else (var1[:, 0], var2[:, 0])
-        shared = {"llr_diagonal": prior, "llr_isotropic": prior[:1], "mls_vmf": prior[:1]}.get(op.name, prior[:0])
+        shared = prior if op.name == "llr_diagonal" else prior[: len(NUMBERS[op.shared])]
         inputs = [mu1, extra1, mu2, extra2, shared]
         total = total + op.scores(inputs, pairwise=True).tanh().sum() + op.scores(inputs, rows).sigmoid().sum()
         total = total + op.scores([mu1, extra1, mu1.flip(0), extra1.flip(0), shared]).tanh().sum()

@@ -6,62 +6,68 @@ import numpy as np
 import pytest
 import reference
 import torch
-from conftest import EPS, KINDS, NUMPY, SCORES, build, by_verb, expected, make, to_numpy, wide
+from conftest import EPS, KINDS, NUMPY, SCORES, build, by_verb, expected, make, scored, to_numpy, wide
 
 import peaccel as pe
 
-PRIOR_VAR = 0.7
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 LIBRARIES = ("numpy", "torch")
 NORMALS = ("normal_isotropic", "normal_diagonal")
 
-# All that cannot be scored: "score: query kind x gallery kinds". Everything else computes.
-UNSUPPORTED = """\
-mls: normal_isotropic x vmf nivmf scaled
-mls: normal_diagonal x vmf nivmf scaled
-mls: vmf x normal_isotropic normal_diagonal nivmf scaled point
-mls: nivmf x normal_isotropic normal_diagonal vmf nivmf scaled point
-mls: scaled x normal_isotropic normal_diagonal vmf nivmf scaled point
-mls: point x vmf nivmf scaled point
-llr: normal_isotropic x vmf nivmf scaled
-llr: normal_diagonal x vmf nivmf scaled
-llr: vmf x normal_isotropic normal_diagonal nivmf scaled point
-llr: nivmf x normal_isotropic normal_diagonal vmf nivmf scaled point
-llr: scaled x normal_isotropic normal_diagonal vmf nivmf scaled point
-llr: point x vmf nivmf scaled point
-expected_cosine: normal_isotropic x normal_diagonal vmf nivmf scaled
-expected_cosine: normal_diagonal x normal_isotropic normal_diagonal vmf nivmf scaled point
-expected_cosine: vmf x normal_isotropic normal_diagonal nivmf scaled point
-expected_cosine: nivmf x normal_isotropic normal_diagonal vmf nivmf scaled point
-expected_cosine: scaled x normal_isotropic normal_diagonal vmf nivmf scaled point
-expected_cosine: point x normal_diagonal vmf nivmf scaled
-neg_expected_sq_l2: normal_isotropic x vmf nivmf scaled
-neg_expected_sq_l2: normal_diagonal x vmf nivmf scaled
-neg_expected_sq_l2: vmf x normal_isotropic normal_diagonal nivmf scaled point
-neg_expected_sq_l2: nivmf x normal_isotropic normal_diagonal vmf nivmf scaled point
-neg_expected_sq_l2: scaled x normal_isotropic normal_diagonal vmf nivmf scaled point
-neg_expected_sq_l2: point x vmf nivmf scaled
-"""
+# All that can be scored: "score: query kinds x gallery kinds", or "|" the next such; everything else raises.
+TABLE = """\
+mls: normal_isotropic normal_diagonal x normal_isotropic normal_diagonal point | vmf x vmf | point x normal_isotropic normal_diagonal
+llr: normal_isotropic normal_diagonal x normal_isotropic normal_diagonal point | vmf x vmf | point x normal_isotropic normal_diagonal
+ppk: normal_isotropic normal_diagonal x normal_isotropic normal_diagonal | vmf x vmf
+inclusion: normal_isotropic normal_diagonal x normal_isotropic normal_diagonal | vmf x vmf
+neg_kl: normal_isotropic normal_diagonal x normal_isotropic normal_diagonal | vmf x vmf
+cosine: normal_isotropic normal_diagonal vmf nivmf scaled point x normal_isotropic normal_diagonal vmf nivmf scaled point
+neg_sq_l2: normal_isotropic normal_diagonal vmf nivmf scaled point x normal_isotropic normal_diagonal vmf nivmf scaled point
+expected_cosine: normal_isotropic point x normal_isotropic point | vmf x vmf
+neg_expected_sq_l2: normal_isotropic normal_diagonal point x normal_isotropic normal_diagonal point | vmf x vmf
+neg_csd: normal_isotropic normal_diagonal point x normal_isotropic normal_diagonal point | vmf x vmf
+neg_w2: normal_isotropic normal_diagonal point x normal_isotropic normal_diagonal point
+scale_cosine: scaled x scaled
+norm_cosine: normal_isotropic normal_diagonal point x normal_isotropic normal_diagonal point
+"""  # noqa: E501
 
 
-def unsupported():
-    """Triples (score, query kind, gallery kind) of the table."""
-    rows = (line.replace(":", "").replace(" x ", " ").split() for line in UNSUPPORTED.splitlines())
-    return {(score, q, g) for score, q, *galleries in rows for g in galleries}
+def table(pairs_of):
+    """The table, of what `pairs_of(score)` says."""
+    lines = []
+    for score in SCORES:
+        galleries = {q: " ".join(g for g in KINDS if (q, g) in pairs_of(score)) for q in KINDS}
+        queries = {}
+        for q, accepted in galleries.items():
+            queries.setdefault(accepted, []).append(q)
+        groups = [f"{' '.join(kinds)} x {accepted}" for accepted, kinds in queries.items() if accepted]
+        lines.append(f"{score}: {' | '.join(groups)}\n")
+    return "".join(lines)
 
 
-SUPPORTED = [cell for cell in itertools.product(SCORES, KINDS, KINDS) if cell not in unsupported()]
+# Scores with more than casts and shifts before their kernels.
+PREPROCESSED = ("expected_cosine", "neg_expected_sq_l2", "neg_csd", "neg_w2", "norm_cosine", "scale_cosine")
+# Scores whose two sides play different parts.
+DIRECTED = ("inclusion", "neg_kl")
+# Other parameters than the tests' own.
+PARAMETERS = (
+    *("ppk:rho=1", "ppk:rho=0.3", "ppk:rho=2.5"),
+    *("neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric"),
+    *("scale_cosine:mu=0.3", "scale_cosine:mu=-0.2,sides=query", "norm_cosine:mu=0.3,sides=query"),
+)
+
+
+SUPPORTED = [
+    (score, q, g) for score, q, g in itertools.product(SCORES, KINDS, KINDS) if (q, g) in pe.scores.SCORES[score].pairs
+]
+UNSUPPORTED = [cell for cell in itertools.product(SCORES, KINDS, KINDS) if cell not in SUPPORTED]
 SAME_KIND = [(score, q) for score, q, g in SUPPORTED if q == g]
-
-
-def with_prior(name, *kinds):
-    """The score; llr of normals with the tests' prior."""
-    return pe.scores.llr(prior_var=PRIOR_VAR) if name == "llr" and "vmf" not in kinds else name
 
 
 def stated(name, q, g, dtype):
     """Stated absolute errors beyond rounding [Q, G] or a number."""
-    if name in ("mls", "llr") and q.kind == "vmf":
+    name = pe.scores.get(name).name
+    if name in ("mls", "llr", "ppk", "inclusion") and q.kind == "vmf":
         # Three log norms, 2e-15 relative to max(1, order); and R^2 = (k1 + k2)^2 - k1 k2 |mu1 - mu2|^2, which cancels
         # for opposite directions: four roundings of its last term.
         (_, a, x), (_, b, y) = wide(q, dtype), wide(g, dtype)
@@ -73,9 +79,13 @@ def stated(name, q, g, dtype):
 
 
 def check(found, q, g, name, dtype):
-    """The scores [Q, G] agree with the reference: 4 roundings of the sum of absolute terms, and what is stated."""
-    value, size = expected(name, q, g, dtype, PRIOR_VAR)
-    error = np.abs(found.astype(reference.WIDE) - value)
+    """The scores [Q, G] agree with the reference: 4 roundings of the sum of absolute terms, and what is stated.
+
+    name may carry parameters, "ppk:rho=1", or be a Score.
+    """
+    value, size = expected(scored(name, q.kind) if isinstance(name, str) else name, q, g, dtype)
+    with np.errstate(invalid="ignore", over="ignore"):  # infinities that agree, beyond the dtype's range too
+        error = np.where(found == value.astype(NUMPY[dtype]), 0, np.abs(found.astype(reference.WIDE) - value))
     bound = 4 * EPS[dtype] * size + stated(name, q, g, dtype)
     assert found.shape == value.shape
     where = np.argwhere(~((error <= bound) | (np.isnan(found) & np.isnan(value))))
@@ -91,19 +101,13 @@ def same_bits(found, name):
         np.testing.assert_array_equal(scores, found["pairwise"], err_msg=f"{name}: {verb} against pairwise")
 
 
-def test_the_table_of_unsupported_pairs_is_exact(capsys):
-    found = []
-    for score, q in itertools.product(SCORES, KINDS):
-        lacking = [g for g in KINDS if (q, g) not in pe.scores.SCORES[score].pairs]
-        found += [f"{score}: {q} x {' '.join(lacking)}"] * bool(lacking)
-    with capsys.disabled():
-        print("\nCannot be scored (score: query x galleries):", *found, sep="\n  ")
-    assert found == UNSUPPORTED.splitlines()
+def test_the_table_of_what_can_be_scored_is_exact():
+    assert table(lambda score: pe.scores.SCORES[score].pairs) == TABLE
 
 
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), SUPPORTED)
 def test_a_supported_pair_of_kinds_computes_in_every_verb_dtype_and_library(name, q_kind, g_kind):
-    score = with_prior(name, q_kind)
+    score = scored(name, q_kind)
     for dtype in DTYPES:
         compute = dtype if dtype in EPS else "float32"
         by_library = []
@@ -118,15 +122,15 @@ def test_a_supported_pair_of_kinds_computes_in_every_verb_dtype_and_library(name
             same_bits(by_verb(q, g, score, prepared=pe.prepare(g, score)), f"{dtype} {library} prepared")
             by_library.append(found["pairwise"])
         check(by_library[0], q, g, name, compute)
-        if name in ("expected_cosine", "neg_expected_sq_l2"):  # what precedes the kernel may differ in the last bits
+        if name in PREPROCESSED:  # what precedes the kernel may differ in the last bits
             np.testing.assert_allclose(by_library[1], by_library[0], rtol=8 * EPS[compute], atol=8 * EPS[compute])
         else:
             np.testing.assert_array_equal(by_library[1], by_library[0], err_msg=f"{dtype}: torch against numpy")
 
 
-@pytest.mark.parametrize(("name", "q_kind", "g_kind"), sorted(unsupported()))
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), UNSUPPORTED)
 def test_an_unsupported_pair_of_kinds_is_a_type_error_in_every_verb_dtype_and_library(name, q_kind, g_kind):
-    score = with_prior(name, q_kind)
+    score = scored(name, q_kind)
     begins = f"^{name}: cannot score {q_kind} x {g_kind} "
     for dtype, library in itertools.product(DTYPES, LIBRARIES):
         q, g = (make(kind, 2, 4, dtype=dtype, library=library) for kind in (q_kind, g_kind))
@@ -146,7 +150,7 @@ def test_an_unsupported_pair_of_kinds_is_a_type_error_in_every_verb_dtype_and_li
 
 @pytest.mark.parametrize(("name", "kind"), SAME_KIND)
 def test_queries_of_another_dtype_are_cast_to_the_gallerys(name, kind):
-    score = with_prior(name, kind)
+    score = scored(name, kind)
     for library, ours, theirs in itertools.product(LIBRARIES, DTYPES, DTYPES):
         q, g = make(kind, 3, 9, 1, dtype=ours, library=library), make(kind, 4, 9, 2, dtype=theirs, library=library)
         compute = theirs if theirs in EPS else "float32"
@@ -157,7 +161,7 @@ def test_queries_of_another_dtype_are_cast_to_the_gallerys(name, kind):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["mls", "neg_sq_l2", "llr", "cosine"])
 def test_prepare_with_a_dtype_computes_in_it(name, dtype):
-    score = with_prior(name)
+    score = scored(name)
     q, g = make("normal_diagonal", 3, 20, 1, dtype="float32"), make("normal_diagonal", 7, 20, 2, dtype="float16")
     prepared = pe.prepare(g, score, dtype=dtype)
     np.testing.assert_array_equal(pe.pairwise(q, prepared, score), pe.pairwise(q, g.to(dtype), score))
@@ -185,7 +189,7 @@ def test_variances_over_sixteen_powers_of_ten_in_every_dimension(dim, dtype):
         for powers in ((-8, 8), (-8, -7), (7, 8), (-30, 30)):
             q = spread(q_kind, 2, dim, 1, powers).to(dtype)
             g = spread(g_kind, 3, dim, 2, powers).to(dtype)
-            found = by_verb(q, g, with_prior(name))
+            found = by_verb(q, g, scored(name))
             same_bits(found, f"{name} {q_kind} x {g_kind}")
             check(found["search"], q, g, name, dtype)
 
@@ -198,7 +202,7 @@ def test_a_variance_of_zero_on_one_side_is_a_point(name, dtype):
             continue
         q, g = make(kind, 3, 33, 1, dtype=dtype), make(other, 4, 33, 2, dtype=dtype)
         zero = build(other, g.mu, 0 * g.var, dtype=dtype)
-        score, point = with_prior(name), pe.Point(g.mu)
+        score, point = scored(name), pe.Point(g.mu)
         check(pe.pairwise(q, zero, score), q, zero, name, dtype)
         found = pe.pairwise(zero, q, score).T
         check(found, q, zero, name, dtype)  # the scores are symmetric
@@ -212,7 +216,7 @@ def test_gradients_are_finite_at_a_variance_of_zero_on_one_side(name):
         q, g = (make("normal_isotropic", 3, 6, seed, library="torch") for seed in (1, 2))
         q.var[1] = small
         leaves = [x.requires_grad_() for x in (*q.arrays, *g.arrays)]
-        gradients = torch.autograd.grad(pe.pairwise(q, g, with_prior(name)).sum(), leaves)
+        gradients = torch.autograd.grad(pe.pairwise(q, g, scored(name)).sum(), leaves)
         assert all(x.isfinite().all() for x in gradients), (small, gradients)
 
 
@@ -243,7 +247,7 @@ def test_equal_rows_and_near_duplicates_keep_their_digits(name, dtype):
         extra = np.full(len(mu), 1e6 if kind == "vmf" else 1e-8)
         extra = extra if kind != "normal_diagonal" else np.repeat(extra[:, None], dim, 1)
         q, g = build(kind, mu, extra, dtype=dtype), build(kind, near, extra, dtype=dtype)
-        found = by_verb(q, g, with_prior(name, kind))
+        found = by_verb(q, g, scored(name, kind))
         same_bits(found, kind)
         if name == "neg_expected_sq_l2" and kind == "vmf":
             # Means A mu are rounded before they are subtracted: an error of a rounding of their length.
@@ -281,7 +285,7 @@ def test_an_infinite_concentration_never_gets_a_finite_score():
 def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, kind, bad):
     if kind == "point":
         return
-    score = with_prior(name, kind)
+    score = scored(name, kind)
     for dtype in ("float32", "float64"):
         q, g = make(kind, 3, 20, 1, dtype=dtype), make(kind, 70, 20, 2, dtype=dtype)
         clean = pe.pairwise(q, g, score)
@@ -298,7 +302,7 @@ def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, ki
 @pytest.mark.parametrize(("name", "kind"), SAME_KIND)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_rows_alone(name, kind, bad):
-    score = with_prior(name, kind)
+    score = scored(name, kind)
     q, g = make(kind, 5, 20, 1), make(kind, 40, 20, 2)
     clean = pe.pairwise(q, g, score)
     g.mu[17, 3] = bad
@@ -311,20 +315,61 @@ def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_ro
     np.testing.assert_array_equal(found["search"][:, rest], clean[:, rest])
 
 
-@pytest.mark.parametrize(("name", "q_kind", "g_kind"), SUPPORTED)
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), [c for c in SUPPORTED if c[0] not in DIRECTED])
 def test_scores_are_symmetric_in_their_two_sides(name, q_kind, g_kind):
-    q, g, score = make(q_kind, 3, 21, 1), make(g_kind, 4, 21, 2), with_prior(name, q_kind)
+    q, g, score = make(q_kind, 3, 21, 1), make(g_kind, 4, 21, 2), scored(name, q_kind)
     check(pe.pairwise(g, q, score).T, q, g, name, "float64")
 
 
 # -- parameters and agreements -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("score", PARAMETERS)
+def test_parameters_mean_what_they_say(score):
+    name = score.partition(":")[0]
+    for (q_kind, g_kind), dtype in itertools.product(pe.scores.SCORES[name].pairs, ("float32", "float64")):
+        for dim in (2, 17, 64):
+            q, g = make(q_kind, 3, dim, 1, dtype=dtype), make(g_kind, 5, dim, 2, dtype=dtype)
+            found = by_verb(q, g, score)
+            same_bits(found, score)
+            same_bits(by_verb(q, g, score, prepared=pe.prepare(g, score)), score)
+            check(found["search"], q, g, score, dtype)
+            if name == "neg_kl":
+                back = {"gallery_to_query": "query_to_gallery"}.get(score.partition("=")[2], "symmetric")
+                check(pe.pairwise(g, q, f"neg_kl:direction={back}").T, q, g, score, dtype)
+
+
+def test_ppk_of_one_is_mls_and_of_a_half_is_zero_for_equal_items():
+    for kind in ("normal_isotropic", "normal_diagonal", "vmf"):
+        q, g = make(kind, 3, 12, 1), make(kind, 4, 12, 2)
+        np.testing.assert_allclose(pe.pairwise(q, g, "ppk:rho=1"), pe.pairwise(q, g, "mls"), rtol=1e-13)
+        np.testing.assert_allclose(pe.paired(q, q, "ppk"), 0, atol=1e-13)
+        assert (pe.pairwise(q, g, "ppk") < 0).all()
+
+
+def test_divergence_from_a_certain_item_is_infinite_and_a_negative_variance_has_none():
+    for kind, other in itertools.product(NORMALS, NORMALS):
+        q, g = make(kind, 2, 20, 1), make(other, 3, 20, 2)
+        for direction in ("query_to_gallery", "gallery_to_query", "symmetric"):
+            score = f"neg_kl:direction={direction}"
+            for certain in (build(other, g.mu, 0 * g.var), g[:0]):
+                assert (pe.pairwise(q, certain, score) == -np.inf).all()
+                assert (pe.pairwise(certain, q, score) == -np.inf).all()
+            assert np.isnan(pe.pairwise(q, build(other, g.mu, -g.var), score)).all()
+
+
+def test_rho_can_be_trained():
+    rho = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    for kind in ("normal_isotropic", "normal_diagonal", "vmf"):
+        q, g = make(kind, 3, 5, 1, library="torch"), make(kind, 4, 5, 2, library="torch")
+        assert torch.autograd.gradcheck(lambda r, q=q, g=g: pe.pairwise(q, g, pe.scores.ppk(rho=r)), rho)
+
+
 def test_isotropic_and_diagonal_forms_of_equal_variances_agree():
-    for name in ("mls", "llr", "neg_expected_sq_l2"):
+    for name in ("mls", "llr", "neg_expected_sq_l2", "ppk", "inclusion", "neg_kl", "neg_w2"):
         q, g = make("normal_isotropic", 3, 40, 1), make("normal_isotropic", 4, 40, 2)
         wide_g = pe.Normal(g.mu, np.repeat(g.var[:, None], 40, 1))
-        check(pe.pairwise(q, wide_g, with_prior(name)), q, g, name, "float64")
+        check(pe.pairwise(q, wide_g, scored(name)), q, g, name, "float64")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -336,8 +381,14 @@ def test_llr_takes_a_prior_per_dimension_and_a_prior_mean(library):
     value, size = reference.llr(a[:, None] - mean, v[:, None], b[None] - mean, w[None], var)
     as_given = (lambda x: torch.tensor(x)) if library == "torch" else np.asarray
     for convert in (as_given, np.asarray):  # numpy parameters go with tensors too
-        found = to_numpy(pe.pairwise(q, g, pe.scores.llr(prior_var=convert(var), prior_mean=convert(mean))))
+        score = pe.scores.llr(prior_var=convert(var), prior_mean=convert(mean))
+        found = to_numpy(pe.pairwise(q, g, score))
         assert (abs(found - value) <= 8 * EPS["float64"] * size).all()
+    narrow = [make("normal_isotropic", n, 12, n, library=library) for n in (3, 4)]  # the prior makes them diagonal
+    broad = [pe.Normal(d.mu, d.var[:, None] * (0 * d.mu + 1)) for d in narrow]
+    np.testing.assert_array_equal(*(to_numpy(pe.pairwise(*items, score)) for items in (narrow, broad)))
+    prepared = pe.prepare(narrow[1], score)
+    np.testing.assert_array_equal(*(to_numpy(pe.pairwise(narrow[0], x, score)) for x in (prepared, narrow[1])))
 
 
 def test_a_string_with_parameters_is_the_score_called_with_them():

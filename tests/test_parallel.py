@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import KINDS, SCORES, make
+from conftest import KINDS, SCORES, make, scored
 
 import peaccel as pe
 from peaccel.ops import OPS, Op
@@ -20,10 +20,6 @@ SUPPORTED = [(s, q, g) for s in SCORES for q in KINDS for g in KINDS if (q, g) i
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 CPU_HAS = set(CPU_INFO.read_text().split()) if CPU_INFO.exists() else set()
 LEVELS = ["baseline", *(["avx2"] * ("avx2" in CPU_HAS)), *(["avx512"] * ("avx512f" in CPU_HAS))]
-
-
-def scored(name, kind):
-    return pe.scores.llr(prior_var=0.7) if name == "llr" and kind != "vmf" else name
 
 
 def everything(queries, gallery, dim):

@@ -1,25 +1,37 @@
-//! The Python module `peaccel._core`: one line per kernel, and the only place that knows Python.
+//! The Python module `peaccel._core`: one line per kernel (those of scores in `scores`), and the only place that knows Python.
 //!
 //! The Python layer allocates outputs and has checked shapes, dtypes and devices with messages of its own; what is checked
 //! here keeps memory safe whatever is passed.
 
 mod array;
 
+/// Runs `$body` with `$t` bound to the element type of `$array`.
+macro_rules! with_type {
+    ($array:expr, |$t:ident| $body:expr) => {
+        match $array.kind()? {
+            $crate::python::array::Kind::F32 => {
+                type $t = f32;
+                $body
+            }
+            $crate::python::array::Kind::F64 => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}
+
+mod scores;
+
 use crate::error::Error;
-use crate::kernels::diag_scores::{self, DiagScore};
-use crate::kernels::dot_scores::{self, DotScore, Packed};
 use crate::kernels::samplers::Items;
 use crate::kernels::{bessel, samplers};
+use crate::parallel;
 use crate::rng::Stream;
-use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
-use crate::simd::{self, Float};
-use crate::special::bessel::Order;
-use crate::view::View;
-use crate::{panels, parallel};
-use array::{Array, Element, Kind};
+use crate::simd;
+use array::{Array, Element};
 use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
-use std::marker::PhantomData;
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
@@ -41,198 +53,6 @@ fn ensure(holds: bool, what: impl Fn() -> String) -> Result<(), Error> {
     } else {
         Err(Error::Value(what()))
     }
-}
-
-/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
-type FiveArrays = [Array; 5];
-
-fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Error> {
-    let [mu1, extra1, mu2, extra2, shared] = arrays;
-    let all = Inputs {
-        mu1: mu1.view()?,
-        extra1: extra1.view()?,
-        mu2: mu2.view()?,
-        extra2: extra2.view()?,
-        shared: shared.view()?,
-    };
-    let dim = all.mu1.stored();
-    let fits = |extra: &View<T>, mu: &View<T>| extra.rows() == mu.rows() && [1, dim].contains(&extra.stored());
-    let shared = all.shared.rows() == 1 && [0, 1, dim].contains(&all.shared.stored());
-    let fit = all.mu2.stored() == dim && fits(&all.extra1, &all.mu1) && fits(&all.extra2, &all.mu2) && shared;
-    ensure(fit, || "the shapes of a score's inputs do not fit together".into())?;
-    Ok(all)
-}
-
-/// Runs `$body` with `$pair` bound to the pair function called `$name`. A line per kernel.
-macro_rules! with_score {
-    ($name:expr, $inputs:expr, $packed:expr, |$pair:ident| $body:expr) => {{
-        let (inputs, packed) = ($inputs, $packed);
-        let dim = inputs.mu1.stored();
-        let shared = if inputs.shared.stored() == 1 { inputs.shared.row(0)[0].to_f64() } else { f64::NAN };
-        macro_rules! dot {
-            ($formula:expr) => {{
-                let $pair = DotScore { inputs, formula: $formula, packed };
-                $body
-            }};
-        }
-        macro_rules! diag {
-            ($formula:ty) => {{
-                let $pair = DiagScore { inputs, formula: PhantomData::<$formula> };
-                $body
-            }};
-        }
-        match $name {
-            "cosine" => dot!(dot_scores::Cosine),
-            "neg_sq_l2" => dot!(dot_scores::NegSqL2),
-            "mls_isotropic" => dot!(dot_scores::MlsIsotropic { dim: dim as f64 }),
-            "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim: dim as f64, prior_var: shared }),
-            "mls_vmf" => {
-                let (normaliser, ratio) = (Order::new(dim as f64 / 2.0 - 1.0), Order::new(dim as f64 / 2.0));
-                dot!(dot_scores::MlsVmf::new(&normaliser, &ratio, shared))
-            }
-            "mls_diagonal" => diag!(diag_scores::Mls),
-            "llr_diagonal" => diag!(diag_scores::Llr),
-            other => Err(Error::Value(format!("no kernel is called {other:?}"))),
-        }
-    }};
-}
-
-/// Runs `$body` with `$t` bound to the element type of `$array`.
-macro_rules! with_type {
-    ($array:expr, |$t:ident| $body:expr) => {
-        match $array.kind()? {
-            Kind::F32 => {
-                type $t = f32;
-                $body
-            }
-            Kind::F64 => {
-                type $t = f64;
-                $body
-            }
-        }
-    };
-}
-
-/// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
-fn pairs<'a>(
-    candidates: Option<&'a Array>,
-    scores: &Array,
-    queries: usize,
-    gallery: usize,
-) -> Result<Pairs<'a>, Error> {
-    let (pairs, shape) = match candidates {
-        Some(candidates) => {
-            let view = candidates.view::<i64>()?;
-            ensure(view.rows() == queries, || "candidates need a row per query".into())?;
-            (Pairs::Candidates(view), vec![queries, view.stored()])
-        }
-        None if scores.shape().len() == 1 => {
-            ensure(queries == gallery, || "paired scores need as many queries as gallery rows".into())?;
-            (Pairs::Paired, vec![queries])
-        }
-        None => (Pairs::Pairwise, vec![queries, gallery]),
-    };
-    ensure(scores.shape() == shape, || format!("scores have shape {:?}, expected {shape:?}", scores.shape()))?;
-    Ok(pairs)
-}
-
-/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
-#[pyfunction]
-fn score(py: Python<'_>, name: &str, arrays: FiveArrays, candidates: Option<Array>, out: Array) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(out, |T| {
-            let inputs = inputs::<T>(&arrays)?;
-            let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
-            let out = out.output::<T>()?;
-            with_score!(name, inputs, None, |pair| match pairs {
-                Pairs::Paired => shapes::paired(&pair, out, &interrupted),
-                Pairs::Pairwise => shapes::pairwise(&pair, out, &interrupted),
-                Pairs::Candidates(ids) => shapes::candidates(&pair, name, ids, out, &interrupted),
-            })
-        })
-    })?;
-    Ok(())
-}
-
-/// Gradients of sum(weights * scores) with respect to the five inputs, into zeroed arrays of their (stored) shapes.
-#[pyfunction]
-fn score_backward(
-    py: Python<'_>,
-    name: &str,
-    arrays: FiveArrays,
-    candidates: Option<Array>,
-    weights: Array,
-    out: FiveArrays,
-) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(weights, |T| {
-            let inputs = inputs::<T>(&arrays)?;
-            let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
-            for (input, out) in [inputs.mu1, inputs.extra1, inputs.mu2, inputs.extra2, inputs.shared].iter().zip(&out) {
-                let expected = input.rows() * input.stored();
-                ensure(out.output::<T>()?.len() == expected, || format!("a gradient needs {expected} elements"))?;
-            }
-            let weights = weights.slice::<T>()?;
-            let [mu1, extra1, mu2, extra2, shared] = &out;
-            let out = Gradients {
-                query: (mu1.output()?, extra1.output()?),
-                gallery: (mu2.output()?, extra2.output()?),
-                shared: shared.output()?,
-            };
-            with_score!(name, inputs, None, |pair| shapes::backward(&pair, name, pairs, weights, out, &interrupted))
-        })
-    })?;
-    Ok(())
-}
-
-/// Exact top-k over the whole gallery into scores and ids [Q, k]. `packed` holds the panels and squared norms of a prepared one.
-#[pyfunction]
-fn search(
-    py: Python<'_>,
-    name: &str,
-    arrays: FiveArrays,
-    packed: Option<[Array; 2]>,
-    scores: Array,
-    ids: Array,
-) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(scores, |T| {
-            let inputs = inputs::<T>(&arrays)?;
-            let packed = match &packed {
-                None => None,
-                Some([panels, norms]) => {
-                    let (panels, norms) = (panels.slice::<T>()?, norms.slice::<T>()?);
-                    let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
-                    let fits = panels.len() == panels::padded::<T>(rows) * dim && norms.len() == rows;
-                    ensure(fits, || "the packed gallery does not fit the gallery".into())?;
-                    Some(Packed { panels, norms })
-                }
-            };
-            let k = scores.shape().last().copied().unwrap_or(0);
-            let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
-            let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
-            ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            with_score!(name, inputs, packed, |pair| pair.search(k, scores, ids, &interrupted))
-        })
-    })?;
-    Ok(())
-}
-
-/// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements) and their squared norms [G].
-#[pyfunction]
-fn pack(py: Python<'_>, rows: Array, panels: Array, norms: Array) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(rows, |T| {
-            let rows = rows.view::<T>()?;
-            let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
-            let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
-            ensure(fits, || "panels and norms do not fit the rows".into())?;
-            panels::pack(&rows, 0..rows.rows(), panels);
-            dot_scores::sq_norms(&rows, norms);
-            Ok::<(), Error>(())
-        })
-    })?;
-    Ok(())
 }
 
 /// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
@@ -354,34 +174,6 @@ fn sample_backward(
     Ok(())
 }
 
-/// How many rows the panels of `rows` rows take, for float64 (`double`) or float32.
-#[pyfunction]
-fn panel_rows(rows: usize, double: bool) -> usize {
-    if double {
-        panels::padded::<f64>(rows)
-    } else {
-        panels::padded::<f32>(rows)
-    }
-}
-
-/// The best k of each row of scores [Q, K] with their ids, -1 = none, into [Q, k].
-#[pyfunction]
-fn select(py: Python<'_>, all: Array, ids: Array, best_scores: Array, best_ids: Array) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(all, |T| {
-            let k = best_scores.shape().last().copied().unwrap_or(0);
-            let (all, ids) = (all.view::<T>()?, ids.view::<i64>()?);
-            let (scores_out, ids_out) = (best_scores.output::<T>()?, best_ids.output::<i64>()?);
-            let same = all.rows() == ids.rows() && all.stored() == ids.stored();
-            let fits = k > 0 && scores_out.len() == all.rows() * k && ids_out.len() == scores_out.len();
-            ensure(same && fits, || "scores and ids need shapes [Q, K] and [Q, k]".into())?;
-            shapes::select(all, ids, k, scores_out, ids_out);
-            Ok::<(), Error>(())
-        })
-    })?;
-    Ok(())
-}
-
 /// The name of the SIMD level in use.
 #[pyfunction]
 fn simd_level() -> PyResult<&'static str> {
@@ -405,15 +197,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     simd::level_name()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for function in [
-        wrap_pyfunction!(score, module)?,
-        wrap_pyfunction!(score_backward, module)?,
-        wrap_pyfunction!(search, module)?,
+        wrap_pyfunction!(scores::score, module)?,
+        wrap_pyfunction!(scores::score_backward, module)?,
+        wrap_pyfunction!(scores::search, module)?,
         wrap_pyfunction!(elementwise, module)?,
         wrap_pyfunction!(sample, module)?,
         wrap_pyfunction!(sample_backward, module)?,
-        wrap_pyfunction!(pack, module)?,
-        wrap_pyfunction!(panel_rows, module)?,
-        wrap_pyfunction!(select, module)?,
+        wrap_pyfunction!(scores::pack, module)?,
+        wrap_pyfunction!(scores::panel_rows, module)?,
+        wrap_pyfunction!(scores::select, module)?,
         wrap_pyfunction!(simd_level, module)?,
         wrap_pyfunction!(num_threads, module)?,
         wrap_pyfunction!(set_num_threads, module)?,

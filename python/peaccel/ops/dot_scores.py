@@ -11,14 +11,31 @@ import math
 
 from peaccel.ops._array import Array
 from peaccel.ops._op import PairOp
-from peaccel.ops.bessel import vmf_log_norm
+from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 
-__all__ = ["OPS", "cosine", "llr_isotropic", "mls_isotropic", "mls_vmf", "neg_sq_l2"]
+__all__ = [
+    "OPS",
+    "cosine",
+    "llr_isotropic",
+    "mls_isotropic",
+    "mls_vmf",
+    "neg_kl_isotropic",
+    "neg_kl_vmf",
+    "neg_sq_l2",
+    "overlap_isotropic",
+    "overlap_vmf",
+    "shifted_cosine",
+]
 
 
 def _cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, none: Array) -> Array:
     norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
     return (weight1 * weight2)[..., 0] * (mu1 * mu2).sum(-1) / norms
+
+
+def _shifted_cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, shift: Array) -> Array:
+    norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
+    return (weight1 * weight2)[..., 0] * ((mu1 * mu2).sum(-1) / norms - shift[0])
 
 
 def _neg_sq_l2(mu1: Array, trace1: Array, mu2: Array, trace2: Array, none: Array) -> Array:
@@ -37,19 +54,56 @@ def _llr_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: 
     return 0.5 * (p * spread / det + mu1.shape[-1] * (a * b / det).log())
 
 
+def _overlap_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
+    v, w, alpha, beta = var1[..., 0], var2[..., 0], powers[0], powers[1]
+    s = v / alpha + w / beta
+    logs = s.log() - (1 - alpha) * v.log() - (1 - beta) * w.log() + (alpha * beta).log()
+    constant = (alpha + beta - 1) * math.log(2 * math.pi)
+    return -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (logs + constant))
+
+
+def _neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
+    v, w, square = var1[..., 0], var2[..., 0], ((mu1 - mu2) ** 2).sum(-1)
+    forth = square / w + mu1.shape[-1] * (v / w - 1 - (v / w).log())
+    back = square / v + mu1.shape[-1] * (w / v - 1 - (w / v).log())
+    return -0.5 * (share[0] * forth + (1 - share[0]) * back)
+
+
 def _mls_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, offset: Array) -> Array:
+    return _overlap_vmf(mu1, kappa1, mu2, kappa2, mu1.new_ones(2)) + offset[0]
+
+
+def _overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
     k1, k2 = kappa1[..., 0], kappa2[..., 0]
-    square = (k1 + k2) ** 2 - k1 * k2 * ((mu1 - mu2) ** 2).sum(-1)
-    resultant = square.clamp(min=1e-30).sqrt()
+    a, b = powers[0] * k1, powers[1] * k2
+    resultant = ((a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1)).clamp(min=1e-30).sqrt()
     dim = mu1.new_tensor(float(mu1.shape[-1])).double()
-    log_norms = vmf_log_norm(dim, k1) + vmf_log_norm(dim, k2) - vmf_log_norm(dim, resultant)
-    return log_norms + offset[0]
+    own = powers[0] * vmf_log_norm(dim, k1) + powers[1] * vmf_log_norm(dim, k2)
+    return own - vmf_log_norm(dim, resultant)
+
+
+def _neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Array) -> Array:
+    k1, k2 = kappa1[..., 0], kappa2[..., 0]
+    cosine, dim = 1 - 0.5 * ((mu1 - mu2) ** 2).sum(-1), mu1.new_tensor(float(mu1.shape[-1])).double()
+    apart = vmf_log_norm(dim, k1) - vmf_log_norm(dim, k2)
+    forth = apart + iv_ratio(dim / 2, k1) * (k1 - k2 * cosine)
+    back = -apart + iv_ratio(dim / 2, k2) * (k2 - k1 * cosine)
+    return -(share[0] * forth + (1 - share[0]) * back)
 
 
 cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels")
+shifted_cosine = PairOp("shifted_cosine", "weight", "shift", _shifted_cosine, layout="panels")
 neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
 mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels")
 llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels")
+overlap_isotropic = PairOp("overlap_isotropic", "var", "powers", _overlap_isotropic, layout="panels")
+neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic, layout="panels")
 mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf)
+overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf)
+neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf)
 
-OPS = (cosine, neg_sq_l2, mls_isotropic, llr_isotropic, mls_vmf)
+OPS = (
+    *(cosine, shifted_cosine, neg_sq_l2),
+    *(mls_isotropic, llr_isotropic, overlap_isotropic, neg_kl_isotropic),
+    *(mls_vmf, overlap_vmf, neg_kl_vmf),
+)

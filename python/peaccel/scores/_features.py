@@ -120,3 +120,34 @@ def like(value: Any, mu: Array) -> Array:
     if is_torch(mu):
         return value.to(mu) if is_torch(value) else mu.new_tensor(value)
     return np.asarray(value, mu.dtype)
+
+
+def spread_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
+    """[mu, sqrt(D) sigma]: squared distances of these are squared 2-Wasserstein distances."""
+    return _beside(d.mu, (d.dim * variance(d))[:, None] ** 0.5), constant(d, 0.0)
+
+
+def spread_diagonal(d: Any, params: Params) -> tuple[Array, Array]:
+    """[mu, sigma per dimension]."""
+    sigma = variance(d)[:, None] ** 0.5 + 0 * d.mu if d.kind != "normal_diagonal" else d.var**0.5
+    return _beside(d.mu, sigma), constant(d, 0.0)
+
+
+def _beside(mu: Array, sigma: Array) -> Array:
+    return namespace(mu).concatenate((mu, sigma), -1)
+
+
+def root_scale(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, d.scale**0.5
+
+
+def scale(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, d.scale
+
+
+def root_norm(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, (d.mu * d.mu).sum(-1) ** 0.25
+
+
+def norm(d: Any, params: Params) -> tuple[Array, Array]:
+    return d.mu, (d.mu * d.mu).sum(-1) ** 0.5

@@ -13,15 +13,32 @@ from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, is_torch
 from peaccel.ops._op import PairOp
 
-__all__ = ["ISOTROPIC", "KINDS", "NORMALS", "Kinds", "Pair", "Params", "Score", "every", "unknown"]
+__all__ = [
+    "ISOTROPIC",
+    "KINDS",
+    "NORMALS",
+    "SCALAR",
+    "Choice",
+    "Features",
+    "Kinds",
+    "Pair",
+    "Params",
+    "Score",
+    "Shared",
+    "every",
+    "unknown",
+]
 
 Kinds: TypeAlias = tuple[str, str]  # of the query, of the gallery
 Params: TypeAlias = Mapping[str, Any]
 Features: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
 
+Shared: TypeAlias = Callable[[Array, Params], Array]
+
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
 NORMALS = ("normal_isotropic", "normal_diagonal", "point")
 ISOTROPIC = ("normal_isotropic", "point")
+SCALAR = ((), (1,))  # shapes of a parameter that is one number
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
@@ -35,7 +52,10 @@ class Pair:
     op: PairOp
     query: Features
     gallery: Features
-    shared: Callable[[Array, Params], Array] = _nothing_shared
+    shared: Shared = _nothing_shared
+
+
+Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or what chooses one by the parameters
 
 
 @dataclass(frozen=True)
@@ -49,21 +69,29 @@ class Score:
     doc
         One sentence.
     pairs
-        (query kind, gallery kind) -> `Pair`.
+        (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
-        Parameters and their values; numbers, arrays or, to be trained, tensors. None = must be given.
+        Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
+        must be given.
+    choices
+        Parameter -> the words it takes.
     """
 
     name: str
     doc: str
-    pairs: Mapping[Kinds, Pair]
+    pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():
             if name not in self.params:
                 raise ValueError(f"{self.name}: {unknown('parameter', name, self.params)}")
-            if not (value is None or is_torch(value) or _numeric(value)):
+            if name in self.choices:
+                if value not in self.choices[name]:
+                    words = ", ".join(map(repr, self.choices[name]))
+                    raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
+            elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
 
@@ -72,7 +100,8 @@ class Score:
         if (query, gallery) not in self.pairs:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
-        return self.pairs[query, gallery]
+        found = self.pairs[query, gallery]
+        return found if isinstance(found, Pair) else found(self.params)
 
 
 def _numeric(value: Any) -> bool:
@@ -88,6 +117,6 @@ def unknown(what: str, name: str, known: Any) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
-def every(kinds: tuple[str, ...], pair: Pair) -> dict[Kinds, Pair]:
+def every(kinds: tuple[str, ...], pair: Choice) -> dict[Kinds, Choice]:
     """The same for all pairs of these kinds."""
     return {(q, g): pair for q in kinds for g in kinds}

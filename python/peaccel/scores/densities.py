@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from peaccel.ops import bessel, diag_scores, dot_scores
-from peaccel.ops._array import Array, is_torch
+from peaccel.ops._array import Array, is_torch, namespace
+from peaccel.ops._op import PairOp
 from peaccel.scores._features import centred, isotropic, like, normal_rows, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, Kinds, Pair, Params, Score, every
+from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
-__all__ = ["llr", "mls"]
+__all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
 
 
 def _prior_var(mu: Array, params: Params) -> Array:
@@ -18,15 +19,8 @@ def _prior_var(mu: Array, params: Params) -> Array:
     if value is None:
         raise ValueError("llr: prior_var must be given; pe.fit_prior(d, labels) estimates it with prior_mean")
     row = like(value, mu).reshape(-1)
-    if tuple(np.shape(value)) not in ((), (1,), (mu.shape[-1],)):
+    if tuple(np.shape(value)) not in (*SCALAR, (mu.shape[-1],)):
         raise ValueError(f"llr: prior_var has shape {tuple(np.shape(value))}, expected () or ({mu.shape[-1]},)")
-    return row
-
-
-def _one_prior_var(mu: Array, params: Params) -> Array:
-    row = _prior_var(mu, params)
-    if len(row) > 1:
-        raise ValueError(f"llr: prior_var has shape {tuple(row.shape)}, expected () for isotropic variances")
     return row
 
 
@@ -46,12 +40,12 @@ def _no_offset(mu: Array, params: Params) -> Array:
     return like(np.zeros(1), mu)
 
 
-def _without_two_points(pairs: dict[Kinds, Pair]) -> dict[Kinds, Pair]:
+def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
     """Two points have no density in common."""
     return {kinds: pair for kinds, pair in pairs.items() if kinds != ("point", "point")}
 
 
-def _normals(isotropic: Pair, diagonal: Pair) -> dict[Kinds, Pair]:
+def _normals(isotropic: Choice, diagonal: Choice) -> dict[Kinds, Choice]:
     return _without_two_points({**every(NORMALS, diagonal), **every(ISOTROPIC, isotropic)})
 
 
@@ -67,15 +61,78 @@ mls = Score(
     },
 )
 
+_llr_isotropic = Pair(dot_scores.llr_isotropic, centred(isotropic), centred(isotropic), _prior_var)
+_llr_diagonal = Pair(diag_scores.llr_diagonal, centred(normal_rows), centred(normal_rows), _prior_var_row)
+
+
+def _llr_by_prior(params: Params) -> Pair:
+    """A prior variance per dimension makes isotropic normals a matter of dimensions."""
+    return _llr_isotropic if tuple(np.shape(params["prior_var"])) in SCALAR else _llr_diagonal
+
+
 llr = Score(
     "llr",
     "Log-likelihood ratio of the same against different identities under a prior on their positions.",
     {
-        **_normals(
-            Pair(dot_scores.llr_isotropic, centred(isotropic), centred(isotropic), _one_prior_var),
-            Pair(diag_scores.llr_diagonal, centred(normal_rows), centred(normal_rows), _prior_var_row),
-        ),
+        **_normals(_llr_by_prior, _llr_diagonal),
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _uniform_prior),
     },
     {"prior_var": None, "prior_mean": 0.0},
+)
+
+
+# -- integrals of powers -----------------------------------------------------------------------------------------------
+
+
+def _rho(mu: Array, params: Params) -> Array:
+    """[rho, rho]."""
+    value = params["rho"]
+    if tuple(np.shape(value)) not in SCALAR or not value > 0:
+        raise ValueError(f"ppk: rho is {value}, expected a number above 0")
+    row = like(value, mu).reshape(-1)
+    return namespace(mu).concatenate((row, row))
+
+
+def _twice_the_query(mu: Array, params: Params) -> Array:
+    return like(np.array([2.0, 1.0]), mu)
+
+
+def _densities(isotropic_op: PairOp, diagonal_op: PairOp, vmf_op: PairOp, shared: Shared) -> dict[Kinds, Choice]:
+    """A score of two densities, neither of which may be a point."""
+    diagonal = Pair(diagonal_op, normal_rows, normal_rows, shared)
+    return {
+        **every(("normal_isotropic", "normal_diagonal"), diagonal),
+        ("normal_isotropic", "normal_isotropic"): Pair(isotropic_op, isotropic, isotropic, shared),
+        ("vmf", "vmf"): Pair(vmf_op, vmf, vmf, shared),
+    }
+
+
+_OVERLAPS = (dot_scores.overlap_isotropic, diag_scores.overlap_diagonal, dot_scores.overlap_vmf)
+
+ppk = Score(
+    "ppk",
+    "Probability product kernel: log of the integral of (p q)^rho; rho = 1 is MLS, rho = 1/2 the Bhattacharyya kernel.",
+    _densities(*_OVERLAPS, _rho),
+    {"rho": 0.5},
+)
+
+inclusion = Score(
+    "inclusion",
+    "Log of the integral of p^2 q, query p, gallery q: high where the query lies inside what the gallery item covers.",
+    _densities(*_OVERLAPS, _twice_the_query),
+)
+
+_SHARES = {"query_to_gallery": 1.0, "gallery_to_query": 0.0, "symmetric": 0.5}
+
+
+def _share(mu: Array, params: Params) -> Array:
+    return like(np.array([_SHARES[params["direction"]]]), mu)
+
+
+neg_kl = Score(
+    "neg_kl",
+    "Minus the Kullback-Leibler divergence, KL(query || gallery), KL(gallery || query) or the mean of both.",
+    _densities(dot_scores.neg_kl_isotropic, diag_scores.neg_kl_diagonal, dot_scores.neg_kl_vmf, _share),
+    {"direction": "query_to_gallery"},
+    {"direction": tuple(_SHARES)},
 )

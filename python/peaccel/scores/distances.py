@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from peaccel.ops import dot_scores
-from peaccel.scores._features import direction, location, moments, resultant
-from peaccel.scores._record import ISOTROPIC, KINDS, NORMALS, Pair, Score, every
+from dataclasses import replace
 
-__all__ = ["cosine", "expected_cosine", "neg_expected_sq_l2", "neg_sq_l2"]
+import numpy as np
+
+from peaccel.ops import dot_scores
+from peaccel.ops._array import Array
+from peaccel.scores._features import (
+    direction,
+    like,
+    location,
+    moments,
+    norm,
+    resultant,
+    root_norm,
+    root_scale,
+    scale,
+    spread_diagonal,
+    spread_isotropic,
+)
+from peaccel.scores._record import ISOTROPIC, KINDS, NORMALS, SCALAR, Choice, Features, Pair, Params, Score, every
+
+__all__ = [
+    "cosine",
+    "expected_cosine",
+    "neg_csd",
+    "neg_expected_sq_l2",
+    "neg_sq_l2",
+    "neg_w2",
+    "norm_cosine",
+    "scale_cosine",
+]
 
 cosine = Score(
     "cosine",
@@ -36,4 +62,53 @@ neg_expected_sq_l2 = Score(
         **every(NORMALS, Pair(dot_scores.neg_sq_l2, moments, moments)),
         **every(("vmf",), Pair(dot_scores.neg_sq_l2, moments, moments)),
     },
+)
+
+neg_csd = replace(
+    neg_expected_sq_l2,
+    name="neg_csd",
+    doc="Minus the closed-form sampled distance of PCME++: another name of neg_expected_sq_l2.",
+)
+
+neg_w2 = Score(
+    "neg_w2",
+    "Minus the squared 2-Wasserstein distance.",
+    {
+        **every(NORMALS, Pair(dot_scores.neg_sq_l2, spread_diagonal, spread_diagonal)),
+        **every(ISOTROPIC, Pair(dot_scores.neg_sq_l2, spread_isotropic, spread_isotropic)),
+    },
+)
+
+
+def _weighted(name: str, both: Features, query: Features) -> Choice:
+    """Roots of both sides' scales as weights, or the query's scale alone."""
+
+    def shift(mu: Array, params: Params) -> Array:
+        if tuple(np.shape(params["mu"])) not in SCALAR:
+            raise ValueError(f"{name}: mu has shape {tuple(np.shape(params['mu']))}, expected a number")
+        return like(params["mu"], mu).reshape(-1)
+
+    pairs = {
+        "both": Pair(dot_scores.shifted_cosine, both, both, shift),
+        "query": Pair(dot_scores.shifted_cosine, query, direction, shift),
+    }
+    return lambda params: pairs[params["sides"]]
+
+
+_SIDES = {"mu": 0.0, "sides": "both"}
+
+scale_cosine = Score(
+    "scale_cosine",
+    "ScaleFace: sqrt(scale1 scale2) (cosine - mu), or scale1 (cosine - mu) with sides=query; pe.fit_shift finds mu.",
+    {("scaled", "scaled"): _weighted("scale_cosine", root_scale, scale)},
+    _SIDES,
+    {"sides": ("both", "query")},
+)
+
+norm_cosine = Score(
+    "norm_cosine",
+    "scale_cosine with the norms of the means as scales: the score of features that were not normalised.",
+    every(NORMALS, _weighted("norm_cosine", root_norm, norm)),
+    _SIDES,
+    {"sides": ("both", "query")},
 )

@@ -82,8 +82,8 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
 /// may lie from the one got by the panels' inner products.
 ///
 /// With unit roundoff u and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products errs by at most D u |a||b|,
-/// twice that is D u n; a norm is summed over D/L + log2 L + 1 roundings of a relative u each; the pair function's sum errs by
-/// at most (D/L + log2 L + 3) u x with x <= 2 n, or (D/L + log2 L + 1) u |a||b|. Together below (D + 3 D/L + 20) u n for
+/// twice that is D u n; a norm is summed over at most D/L + log2 L + 3 roundings of a relative u each (fewer, as four chains
+/// share them); the pair function's sum errs by at most (D/L + log2 L + 5) u x with x <= 2 n, or (D/L + log2 L + 3) u |a||b|. Together below (D + 3 D/L + 20) u n for
 /// L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where products are subnormal,
 /// each of the at most 6 D + 20 roundings errs by up to half the smallest number instead, which [`Filter`] takes off as well.
 fn slack<T: Float>(dim: usize) -> f64 {

@@ -1,0 +1,171 @@
+//! Scores of von Mises-Fisher distributions.
+//!
+//! With x = |mu1 - mu2|^2 nothing large cancels: for R = |k1 mu1 + k2 mu2|, k1 + k2 - R = k1 k2 x / (k1 + k2 + R) and
+//! R^2 = (k1 + k2)^2 - k1 k2 x. With H(k) = log(0F1(; D/2; k^2/4) e^-k), 0 at k = 0, log C(k) = log C(0) - H(k) - k, so all
+//! log C are taken relative to log C(0) = -log |S^(D-1)|.
+//!
+//! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
+
+use super::formulas::{valid, Formula, Pair, Slopes};
+use crate::simd::{Lanes, Simd, V};
+use crate::special::bessel::{self, Order};
+
+/// The orders D/2 - 1, of the normaliser, and D/2, of the mean's length.
+#[derive(Clone, Copy)]
+pub struct Orders<'a> {
+    /// D/2 - 1.
+    pub normaliser: &'a Order,
+    /// D/2.
+    pub ratio: &'a Order,
+}
+
+/// Log of the integral of `p1^alpha p2^beta`, plus an offset:
+/// `alpha log C(k1) + beta log C(k2) - log C(|alpha k1 mu1 + beta k2 mu2|) + offset`.
+///
+/// Alpha = beta = 1 is the mutual likelihood score, alpha = beta = rho the probability product kernel.
+#[derive(Clone, Copy)]
+pub struct OverlapVmf<'a> {
+    /// Of D.
+    pub orders: Orders<'a>,
+    /// alpha and beta.
+    pub powers: (f64, f64),
+    /// Added to the score.
+    pub offset: f64,
+}
+
+/// R and k1 + k2 - R.
+#[inline(always)]
+fn resultant<S: Simd>((k1, k2): (V<S, f64>, V<S, f64>), x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
+    let (sum, product) = (k1 + k2, k1 * k2 * x);
+    // Rounding of the rows can bring the square of a tiny R below 0; a tiny floor also keeps 0 / 0 out.
+    let tiny = V::<S, f64>::splat(f64::MIN_POSITIVE);
+    let r = (sum * sum - product).max(tiny).sqrt();
+    (r, product / (sum + r))
+}
+
+impl OverlapVmf<'_> {
+    #[inline(always)]
+    fn scaled<S: Simd>(&self, (k1, k2): (V<S, f64>, V<S, f64>)) -> (V<S, f64>, V<S, f64>) {
+        (V::<S, f64>::splat(self.powers.0) * k1, V::<S, f64>::splat(self.powers.1) * k2)
+    }
+}
+
+impl Formula for OverlapVmf<'_> {
+    const DIFFERENCE: bool = true;
+    const NORMS: bool = false;
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        let (alpha, beta) = self.powers;
+        let (r, lost) = resultant::<S>(self.scaled::<S>(pair.extras), pair.x);
+        let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
+        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
+        let own = V::<S, f64>::splat(alpha) * h(pair.extras.0) + V::<S, f64>::splat(beta) * h(pair.extras.1);
+        valid::<S>(pair.extras, h(r) - own - lost + V::<S, f64>::splat(constant))
+    }
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+        let half = V::<S, f64>::splat(0.5);
+        let (k1, k2) = self.scaled::<S>(pair.extras);
+        let (r, _) = resultant::<S>((k1, k2), pair.x);
+        let pull = bessel::iv_ratio::<S>(self.orders.ratio, r) / r;
+        let cosine = V::<S, f64>::splat(1.0) - half * pair.x;
+        let along = pull * k2.mul_add(cosine, k1);
+        let extra = along - bessel::iv_ratio::<S>(self.orders.ratio, pair.extras.0);
+        let by_power = |k: V<S, f64>, along: V<S, f64>| {
+            let zero = V::<S, f64>::splat(self.orders.normaliser.log_norm_at_zero());
+            valid::<S>(pair.extras, zero - bessel::log_hyp0f1e::<S>(self.orders.normaliser, k) - k + along * k)
+        };
+        Slopes {
+            x: valid::<S>(pair.extras, -half * k1 * k2 * pull),
+            norm: V::<S, f64>::splat(0.0),
+            extra: valid::<S>(pair.extras, V::<S, f64>::splat(self.powers.0) * extra),
+            shared: [by_power(pair.extras.0, along), by_power(pair.extras.1, pull * k1.mul_add(cosine, k2))],
+        }
+    }
+    fn transposed(self) -> Self {
+        OverlapVmf { powers: (self.powers.1, self.powers.0), ..self }
+    }
+}
+
+/// Mutual likelihood score, plus an offset that is what its shared number means.
+#[derive(Clone, Copy)]
+pub struct MlsVmf<'a>(OverlapVmf<'a>);
+
+impl<'a> MlsVmf<'a> {
+    /// `log C(k1) + log C(k2) - log C(R) + offset`.
+    pub fn new(orders: Orders<'a>, offset: f64) -> Self {
+        MlsVmf(OverlapVmf { orders, powers: (1.0, 1.0), offset })
+    }
+}
+
+impl Formula for MlsVmf<'_> {
+    const DIFFERENCE: bool = true;
+    const NORMS: bool = false;
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        self.0.value::<S>(pair)
+    }
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+        Slopes { shared: [V::<S, f64>::splat(1.0), V::<S, f64>::splat(0.0)], ..self.0.slopes::<S>(pair) }
+    }
+}
+
+/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, with c = cos(mu1, mu2) and
+/// `KL(p1 || p2) = log C(k1) - log C(k2) + A(k1) (k1 - k2 c) = H(k2) - H(k1) + (k2 - k1) (1 - A(k1)) + A(k1) k2 x / 2`.
+#[derive(Clone, Copy)]
+pub struct NegKlVmf<'a> {
+    /// Of D.
+    pub orders: Orders<'a>,
+    /// 1 from the first item to the second, 0 the other way, 1/2 the mean of both.
+    pub share: f64,
+}
+
+impl NegKlVmf<'_> {
+    /// KL(p1 || p2) without H(k2) - H(k1), and A(k1).
+    #[inline(always)]
+    fn moved<S: Simd>(&self, k1: V<S, f64>, k2: V<S, f64>, x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
+        let one = V::<S, f64>::splat(1.0);
+        let ratio = bessel::iv_ratio::<S>(self.orders.ratio, k1);
+        ((k2 - k1) * (one - ratio) + V::<S, f64>::splat(0.5) * ratio * k2 * x, ratio)
+    }
+}
+
+impl Formula for NegKlVmf<'_> {
+    const DIFFERENCE: bool = true;
+    const NORMS: bool = false;
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        let (k1, k2) = pair.extras;
+        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
+        let mut sum = V::<S, f64>::splat(2.0 * self.share - 1.0) * (h(k2) - h(k1));
+        for (share, k1, k2) in [(self.share, k1, k2), (1.0 - self.share, k2, k1)] {
+            if share != 0.0 {
+                sum = V::<S, f64>::splat(share).mul_add(self.moved::<S>(k1, k2, pair.x).0, sum);
+            }
+        }
+        valid::<S>(pair.extras, -sum)
+    }
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+        let (k1, k2) = pair.extras;
+        let (share, rest) = (V::<S, f64>::splat(self.share), V::<S, f64>::splat(1.0 - self.share));
+        let half = V::<S, f64>::splat(0.5);
+        let cosine = V::<S, f64>::splat(1.0) - half * pair.x;
+        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
+        let ((forth, a1), (back, a2)) = (self.moved::<S>(k1, k2, pair.x), self.moved::<S>(k2, k1, pair.x));
+        // KL(p1 || p2) and KL(p2 || p1) by k1.
+        let by_first = bessel::iv_ratio_dx::<S>(self.orders.ratio, k1) * (k1 - k2 * cosine);
+        let by_second = a1 - a2 * cosine;
+        let apart = forth - back + V::<S, f64>::splat(2.0) * (h(k2) - h(k1));
+        Slopes {
+            x: valid::<S>(pair.extras, -half * (share * a1 * k2 + rest * a2 * k1)),
+            norm: V::<S, f64>::splat(0.0),
+            extra: valid::<S>(pair.extras, -(share * by_first + rest * by_second)),
+            shared: [valid::<S>(pair.extras, -apart), V::<S, f64>::splat(0.0)],
+        }
+    }
+    fn transposed(self) -> Self {
+        NegKlVmf { share: 1.0 - self.share, ..self }
+    }
+}
