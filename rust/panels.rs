@@ -2,7 +2,7 @@
 //!
 //! Two panels lie together, element by element: `[d][panel][lane]`. A tile of queries times panels lives in registers while
 //! `d` runs once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
-//! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order.
+//! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order, and a start's share of that many roundings.
 
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::view::View;
@@ -13,16 +13,17 @@ pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
 }
 
-/// Packs the rows `range` of a view as panels, `padded(range.len()) * D` elements, the rest filled up with zeros.
-pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, panels: &mut [T]) {
+/// Packs the rows of a view at the places `range` (`row` says which that is) as panels, `padded(range.len()) * D` elements, the
+/// rest filled up with zeros.
+pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
     let (dim, width) = (view.stored(), 2 * T::LANES);
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
-        let rows = first..range.end.min(first + width);
-        if rows.len() < width {
+        let places = first..range.end.min(first + width);
+        if places.len() < width {
             pair.fill(T::default());
         }
-        for (lane, i) in rows.enumerate() {
-            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(view.row(i)) {
+        for (lane, place) in places.enumerate() {
+            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(view.row(row(place))) {
                 *place = x;
             }
         }
@@ -56,13 +57,18 @@ pub trait Epilogue<S: Simd, T: Float> {
     fn visit(&mut self, query: usize, panel: usize, dots: V<S, T>);
 }
 
-/// Visits the inner products of all packed queries with all panels.
+/// Visits the inner products of all packed queries with all panels, each row's sum beginning with its number in `starts`.
 #[inline(always)]
-pub fn products<S: Simd, T: Float>(queries: &QueryTiles<T>, panels: &[T], epilogue: &mut impl Epilogue<S, T>) {
+pub fn products<S: Simd, T: Float>(
+    queries: &QueryTiles<T>,
+    panels: &[T],
+    starts: &[T],
+    epilogue: &mut impl Epilogue<S, T>,
+) {
     match S::TILE {
-        (2, 12) => tiles::<S, T, 2, 12>(queries, panels, epilogue),
-        (1, 6) => tiles::<S, T, 1, 6>(queries, panels, epilogue),
-        _ => tiles::<S, T, 1, 2>(queries, panels, epilogue),
+        (2, 12) => tiles::<S, T, 2, 12>(queries, panels, starts, epilogue),
+        (1, 6) => tiles::<S, T, 1, 6>(queries, panels, starts, epilogue),
+        _ => tiles::<S, T, 1, 2>(queries, panels, starts, epilogue),
     }
 }
 
@@ -70,13 +76,20 @@ pub fn products<S: Simd, T: Float>(queries: &QueryTiles<T>, panels: &[T], epilog
 fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
     queries: &QueryTiles<T>,
     panels: &[T],
+    starts: &[T],
     epilogue: &mut impl Epilogue<S, T>,
 ) {
     let (dim, width) = (queries.dim, 2 * T::LANES);
     for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
-        for (g, pair) in panels.chunks_exact(dim * width).enumerate() {
+        for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {
             for first in (0..2).step_by(P) {
                 let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+                for p in 0..P {
+                    let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+                    for q in 0..Q {
+                        sums[q][p] = start;
+                    }
+                }
                 for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
                     let mut rows = [V::<S, T>::splat(T::default()); P];
                     for p in 0..P {

@@ -75,7 +75,7 @@ class Prepared:
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
         if self._pack and pair.op.layout == "panels" and id(pair) not in self._panels:
-            self._panels[id(pair)] = pair.op.panels(self.inputs(pair)[0])
+            self._panels[id(pair)] = pair.op.panels(*self.inputs(pair))
         return self._panels.get(id(pair))
 
 

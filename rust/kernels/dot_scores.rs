@@ -32,10 +32,12 @@ pub struct DotScore<'a, T, F> {
 /// A prepared gallery.
 #[derive(Clone, Copy)]
 pub struct Packed<'a, T> {
-    /// All rows as [`panels`].
+    /// All rows as [`crate::panels`], in order.
     pub panels: &'a [T],
     /// The squared norm of each row, as [`sq_norm`] computes it.
     pub norms: &'a [T],
+    /// The row at each place of the panels: by their extras, so that neighbours have much the same.
+    pub order: &'a [i64],
 }
 
 /// Numbers of a block of pairs, as float64 arrays to be loaded eight at a time.
@@ -219,7 +221,7 @@ impl<T: Float, F: Formula> PairScore<T> for DotScore<'_, T, F> {
     }
 
     fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-        F::search(self, k, scores, ids, interrupted)
+        filter::search(self, k, scores, ids, interrupted)
     }
 }
 

@@ -157,13 +157,14 @@ pub fn score_backward(
     Ok(())
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]. `packed` holds the panels and squared norms of a prepared one.
+/// Exact top-k over the whole gallery into scores and ids [Q, k]. `packed` holds the panels, squared norms and
+/// order of a prepared one.
 #[pyfunction]
 pub fn search(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
-    packed: Option<[Array; 2]>,
+    packed: Option<[Array; 3]>,
     scores: Array,
     ids: Array,
 ) -> PyResult<()> {
@@ -172,12 +173,12 @@ pub fn search(
             let inputs = inputs::<T>(&arrays)?;
             let packed = match &packed {
                 None => None,
-                Some([panels, norms]) => {
-                    let (panels, norms) = (panels.slice::<T>()?, norms.slice::<T>()?);
+                Some([panels, norms, order]) => {
+                    let (panels, norms, order) = (panels.slice::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
                     let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
                     let fits = panels.len() == panels::padded::<T>(rows) * dim && norms.len() == rows;
-                    ensure(fits, || "the packed gallery does not fit the gallery".into())?;
-                    Some(Packed { panels, norms })
+                    ensure(fits && order.len() == rows, || "the packed gallery does not fit the gallery".into())?;
+                    Some(Packed { panels, norms, order })
                 }
             };
             let k = scores.shape().last().copied().unwrap_or(0);
@@ -190,16 +191,17 @@ pub fn search(
     Ok(())
 }
 
-/// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements) and their squared norms [G].
+/// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), the row at each place by `order` [G], and the squared
+/// norms [G] of the rows.
 #[pyfunction]
-pub fn pack(py: Python<'_>, rows: Array, panels: Array, norms: Array) -> PyResult<()> {
+pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
     py.detach(|| {
         with_type!(rows, |T| {
-            let rows = rows.view::<T>()?;
+            let (rows, order) = (rows.view::<T>()?, order.slice::<i64>()?);
             let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
-            ensure(fits, || "panels and norms do not fit the rows".into())?;
-            panels::pack(&rows, 0..rows.rows(), panels);
+            ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
+            panels::pack(&rows, 0..rows.rows(), |place| order[place] as usize, panels);
             dot_scores::sq_norms(&rows, norms);
             Ok::<(), Error>(())
         })

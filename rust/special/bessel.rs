@@ -95,6 +95,11 @@ impl Order {
         Order { v, w, pairs, series, inverse: 1.0 / w, constant, limit }
     }
 
+    /// v.
+    pub fn order(&self) -> f64 {
+        self.v
+    }
+
     /// The limit of log C(kappa) at kappa = 0 for v = dim/2 - 1: minus the log surface of the unit sphere.
     pub fn log_norm_at_zero(&self) -> f64 {
         // log(I_v(x) / x^v) at x = 0.

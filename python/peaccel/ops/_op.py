@@ -146,13 +146,14 @@ class PairOp:
         return scores, ids
 
     @staticmethod
-    def panels(mu: Array) -> list[np.ndarray[Any, Any]]:
-        """The gallery's means [G, D] as panels, and their squared norms."""
+    def panels(mu: Array, extra: Array) -> list[np.ndarray[Any, Any]]:
+        """The gallery's means [G, D] as panels, ordered by their extras [G]; their squared norms; the order."""
         mu = np.ascontiguousarray(_buffer(mu))
+        order = np.argsort(as_numpy(extra), kind="stable").astype(np.int64, copy=False)
         panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
         norms = np.empty(len(mu), mu.dtype)
-        _core.pack(mu, panels, norms)
-        return [panels, norms]
+        _core.pack(mu, order, panels, norms)
+        return [panels, norms, order]
 
     @staticmethod
     def rows(mu: Array, extra: Array) -> Array:

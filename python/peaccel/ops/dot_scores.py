@@ -98,9 +98,9 @@ mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="p
 llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels")
 overlap_isotropic = PairOp("overlap_isotropic", "var", "powers", _overlap_isotropic, layout="panels")
 neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic, layout="panels")
-mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf)
-overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf)
-neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf)
+mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf, layout="panels")
+overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf, layout="panels")
+neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf, layout="panels")
 
 OPS = (
     *(cosine, shifted_cosine, neg_sq_l2),

@@ -1,5 +1,6 @@
 //! Exact search that computes few exact scores: inner products of register tiles rule out the rest.
 
+use super::formulas::{Group, Query};
 use super::{sq_norm, DotScore, Formula, Pair};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
@@ -43,37 +44,42 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let inputs = &self.score.inputs;
         let dim = inputs.mu1.stored();
         let tiles = QueryTiles::new::<S>(&inputs.mu1, self.queries.clone());
-        let of_query = |i| (sq_norm::<S, T>(inputs.mu1.row(i)).to_f64(), inputs.extra1.row(i)[0].to_f64());
+        let query = |i| Query {
+            norm: sq_norm::<S, T>(inputs.mu1.row(i)).to_f64(),
+            extra: inputs.extra1.row(i)[0].to_f64(),
+            ..Query::default()
+        };
+        let nothing = T::from_f64(f64::NEG_INFINITY);
         let mut filter = Filter {
             score: self.score,
             first_query: self.queries.start,
-            queries: self.queries.map(of_query).collect(),
+            queries: self.queries.map(query).collect(),
             thresholds: vec![f64::NEG_INFINITY; self.tops.len()],
+            limits: vec![nothing; self.tops.len()],
             tops: self.tops,
             slack: slack::<T>(dim),
             smallest: (6 * dim + 20) as f64 * T::SMALLEST,
-            first_row: 0,
-            rows: 0,
+            group: NO_ROWS,
+            ids: Vec::with_capacity(self.group),
             norms: vec![0.0; self.group],
             extras: vec![0.0; self.group],
         };
-        let mut buffer = Vec::new();
+        let (mut buffer, mut starts) = (Vec::new(), vec![T::default(); self.group]);
         for first in self.rows.clone().step_by(self.group) {
-            let rows = first..(first + self.group).min(self.rows.end);
+            let places = first..(first + self.group).min(self.rows.end);
+            filter.enter::<S>(places.clone());
+            for (start, norm) in starts.iter_mut().zip(&filter.norms) {
+                *start = T::from_f64(if F::DIFFERENCE { -0.5 * filter.group.share * norm } else { 0.0 });
+            }
             let packed = match &self.score.packed {
-                Some(packed) => &packed.panels[first * dim..][..panels::padded::<T>(rows.len()) * dim],
+                Some(packed) => &packed.panels[first * dim..][..panels::padded::<T>(places.len()) * dim],
                 None => {
-                    buffer.resize(panels::padded::<T>(rows.len()) * dim, T::default());
-                    panels::pack(&inputs.mu2, rows.clone(), &mut buffer);
+                    buffer.resize(panels::padded::<T>(places.len()) * dim, T::default());
+                    panels::pack(&inputs.mu2, places, |place| place, &mut buffer);
                     &buffer
                 }
             };
-            (filter.first_row, filter.rows) = (first, rows.len());
-            for (place, j) in rows.enumerate() {
-                filter.norms[place] = self.score.norm_of_gallery::<S>(j);
-                filter.extras[place] = inputs.extra2.row(j)[0].to_f64();
-            }
-            panels::products::<S, T>(&tiles, packed, &mut filter);
+            panels::products::<S, T>(&tiles, packed, &starts, &mut filter);
         }
     }
 }
@@ -81,104 +87,175 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
 /// Bound, relative to |a|^2 + |b|^2, on how far the squared distance (twice the inner product) that the pair function finds
 /// may lie from the one got by the panels' inner products.
 ///
-/// With unit roundoff u and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products errs by at most D u |a||b|,
-/// twice that is D u n; a norm is summed over at most D/L + log2 L + 3 roundings of a relative u each (fewer, as four chains
-/// share them); the pair function's sum errs by at most (D/L + log2 L + 5) u x with x <= 2 n, or (D/L + log2 L + 3) u |a||b|. Together below (D + 3 D/L + 20) u n for
-/// L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where products are subnormal,
-/// each of the at most 6 D + 20 roundings errs by up to half the smallest number instead, which [`Filter`] takes off as well.
+/// With unit roundoff u and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products and a start of at most |b|^2/2
+/// errs by at most (D + 1) u (|a||b| + |b|^2/2) <= (D + 1) u n, twice that is (2 D + 2) u n; a norm is summed over at most D/L +
+/// log2 L + 3 roundings of a relative u each (fewer, as four chains share them); the pair function's sum errs by at most (D/L +
+/// log2 L + 5) u x with x <= 2 n, or (D/L + log2 L + 3) u |a||b|. Together below (2 D + 3 D/L + 26) u n for L = 8 or 16; the
+/// factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where products are subnormal, each of the at
+/// most 6 D + 20 roundings errs by up to half the smallest number instead, which [`Filter`] takes off as well.
 fn slack<T: Float>(dim: usize) -> f64 {
     let (dim, lanes) = (dim as f64, T::LANES as f64);
-    1.01 * (dim + 3.0 * dim / lanes + 20.0) * T::ROUNDOFF
+    1.01 * (2.0 * dim + 3.0 * dim / lanes + 26.0) * T::ROUNDOFF
 }
 
 /// Keeps the rows whose score may reach the query's threshold and scores them by the pair function.
 ///
-/// Proof that no row is lost: let x be what the pair function finds and y what the panels find, moved by the slack to the side
-/// of higher scores, so y <= x (y >= x for inner products). The pair function's score is `T(value(x, ...))`; the filter
-/// compares with `value(y, ...)`, the same float64 operations on the same other numbers. Each of them is monotone in x as
-/// rounded (see [`Formula::search`]) and so is the rounding to T, hence `T(value(y)) >= T(value(x))`, and a row whose `T(value(y))` is
-/// below the threshold cannot be among the best. A NaN is kept.
+/// Two sieves. The first one compares a panel's inner products, less each row's share of its squared norm, with one number per
+/// query and group of rows, got from [`Formula::bound`]: where the rows of a group have much the same extra, hardly any pair
+/// passes that is not among the best. The second one is the formula itself on what is left.
+///
+/// Proof that no row is lost by the second: let x be what the pair function finds and y what the panels find, moved by the
+/// slack to the side of higher scores, so y <= x (y >= x for inner products). The pair function's score is `T(value(x, ...))`; the
+/// filter compares with `value(y, ...)`, the same float64 operations on the same other numbers. It is monotone in x as rounded,
+/// but for [`Formula::tolerance`], and so is the rounding to T, hence `T(value(y)) >= T(value(x))`, and a row whose `T(value(y))`
+/// is below the threshold cannot be among the best. By the first: a row that can reach the threshold has x within the bound, so
+/// y too, and the limit is the inner product at which y is the bound, rounded down. A NaN passes both, but rows whose norm or
+/// extra is NaN do not count in a group: a score that is NaN is not among the best while there is a threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
-    /// Squared norm and extra of each query.
-    queries: Vec<(f64, f64)>,
+    queries: Vec<Query>,
     thresholds: Vec<f64>,
+    /// What an inner product must reach in the group at hand.
+    limits: Vec<T>,
     tops: &'a mut [TopK<T>],
     slack: f64,
     smallest: f64,
-    first_row: usize,
-    rows: usize,
+    /// The rows at hand: what bounds them all, and each.
+    group: Group,
+    ids: Vec<usize>,
     norms: Vec<f64>,
     extras: Vec<f64>,
 }
 
+const NO_ROWS: Group = Group {
+    norms: (f64::INFINITY, f64::NEG_INFINITY),
+    extras: (f64::INFINITY, f64::NEG_INFINITY),
+    share: 1.0,
+    own: [0.0; 2],
+};
+
 impl<S: Simd, T: Float, F: Formula> Epilogue<S, T> for Filter<'_, '_, T, F> {
     #[inline(always)]
     fn visit(&mut self, query: usize, panel: usize, dots: V<S, T>) {
-        let dots = dots.to_array();
-        let (norm, extra) = self.queries[query];
-        let threshold = V::<S, f64>::splat(self.thresholds[query]);
-        let mut bits = 0;
+        if dots.not_less_bits(V::<S, T>::splat(self.limits[query])) != 0 {
+            self.sift::<S>(query, panel, dots);
+        }
+    }
+}
+
+impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
+    /// Takes the rows at these places as the group at hand.
+    #[inline(always)]
+    fn enter<S: Simd>(&mut self, places: Range<usize>) {
+        self.ids.clear();
+        self.ids.extend(places.map(|place| self.score.packed.map_or(place, |packed| packed.order[place] as usize)));
+        self.group = NO_ROWS;
+        for (place, &row) in self.ids.iter().enumerate() {
+            let (norm, extra) = (self.score.norm_of_gallery::<S>(row), self.score.inputs.extra2.row(row)[0].to_f64());
+            (self.norms[place], self.extras[place]) = (norm, extra);
+            // The least and greatest of two numbers, one of which may be NaN.
+            self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
+            self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
+        }
+        // Beyond the last row there is nothing to find.
+        self.norms[self.ids.len()..].fill(f64::INFINITY);
+        self.score.formula.group::<S>(&mut self.group);
+        for query in 0..self.queries.len() {
+            self.set_limit::<S>(query);
+        }
+    }
+
+    #[inline(always)]
+    fn set_limit<S: Simd>(&mut self, query: usize) {
+        let limit = if self.thresholds[query] == f64::NEG_INFINITY {
+            f64::NEG_INFINITY
+        } else {
+            let own = &mut self.queries[query];
+            let bound = self.score.formula.bound::<S>(self.thresholds[query], own, &self.group);
+            let both = own.norm + self.group.norms.1;
+            let limit = if F::DIFFERENCE {
+                0.5 * (own.norm - bound - self.slack * both - self.smallest)
+            } else {
+                bound - 0.5 * self.slack * both - self.smallest
+            };
+            // The roundings up to here and that to T.
+            limit - 2.0 * T::ROUNDOFF * limit.abs() - 1e-15 * (both + bound.abs())
+        };
+        self.limits[query] = T::from_f64(if limit.is_nan() { f64::NEG_INFINITY } else { limit });
+    }
+
+    /// The second sieve.
+    #[inline(never)]
+    fn sift<S: Simd>(&mut self, query: usize, panel: usize, dots: V<S, T>) {
+        struct Sift<'a, 'b, 'c, T, F> {
+            filter: &'a mut Filter<'b, 'c, T, F>,
+            query: usize,
+            panel: usize,
+            dots: [T; 16],
+        }
+        impl<T: Float, F: Formula> Kernel for Sift<'_, '_, '_, T, F> {
+            type Output = ();
+            #[inline(always)]
+            fn run<S: Simd>(self) {
+                self.filter.sifted::<S>(self.query, self.panel, &self.dots);
+            }
+        }
+        // A dispatch of its own: only functions that are inlined inherit the level's instructions.
+        dispatch(Sift { filter: self, query, panel, dots: dots.to_array() });
+    }
+
+    #[inline(always)]
+    fn sifted<S: Simd>(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
+        let Query { norm, extra, .. } = self.queries[query];
+        let (threshold, limit) = (self.thresholds[query], self.limits[query]);
+        let splat = V::<S, f64>::splat;
+        let mut rows = [0; 16];
+        let mut n = 0;
         for half in 0..T::LANES / f64::LANES {
             let mut dot = [0.0; f64::LANES];
             for lane in 0..f64::LANES {
                 dot[lane] = dots[half * f64::LANES + lane].to_f64();
             }
             let at = panel * T::LANES + half * f64::LANES;
-            let norms = (V::<S, f64>::splat(norm), V::<S, f64>::load(&self.norms[at..at + f64::LANES]));
-            let extras = (V::<S, f64>::splat(extra), V::<S, f64>::load(&self.extras[at..at + f64::LANES]));
+            let norms = (splat(norm), V::<S, f64>::load(&self.norms[at..at + f64::LANES]));
+            let extras = (splat(extra), V::<S, f64>::load(&self.extras[at..at + f64::LANES]));
             let dot = V::<S, f64>::load(&dot);
             let both = norms.0 + norms.1;
-            let (slack, smallest) = (V::<S, f64>::splat(self.slack), V::<S, f64>::splat(self.smallest));
+            let (slack, smallest) = (splat(self.slack), splat(self.smallest));
             let x = if F::DIFFERENCE {
                 // A squared distance is never negative, so neither need its lower bound be.
-                (both - slack * both - (dot + dot) - smallest).max(V::<S, f64>::splat(0.0))
+                let own = norms.0 + splat(1.0 - self.group.share) * norms.1;
+                (own - slack * both - (dot + dot) - smallest).max(splat(0.0))
             } else {
-                (V::<S, f64>::splat(0.5) * slack).mul_add(both, dot + smallest)
+                (splat(0.5) * slack).mul_add(both, dot + smallest)
             };
-            let value = self.score.formula.value::<S>(Pair { x, norms, extras });
-            bits |= value.not_less_bits(threshold) << (half * f64::LANES);
-        }
-        if bits != 0 {
-            self.keep(query, panel, bits);
-        }
-    }
-}
-
-impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
-    #[inline(never)]
-    fn keep(&mut self, query: usize, panel: usize, bits: u32) {
-        let mut rows = [0; 16];
-        let mut n = 0;
-        for lane in 0..T::LANES {
-            if bits >> lane & 1 == 1 && panel * T::LANES + lane < self.rows {
-                rows[n] = self.first_row + panel * T::LANES + lane;
-                n += 1;
+            let pair = Pair { x, norms, extras };
+            let value = self.score.formula.value::<S>(pair) + self.score.formula.tolerance::<S>(&pair);
+            let bits = value.not_less_bits(splat(threshold));
+            for lane in 0..f64::LANES {
+                let place = at + lane;
+                let passed = bits >> lane & 1 == 1 && !(dots[half * f64::LANES + lane] < limit);
+                if passed && place < self.ids.len() {
+                    rows[n] = self.ids[place];
+                    n += 1;
+                }
             }
         }
+        if n == 0 {
+            return;
+        }
         let mut scores = [T::default(); 16];
-        dispatch(Exact { score: self.score, query: self.first_query + query, rows: &rows[..n], out: &mut scores[..n] });
+        self.score.score::<S>(Rows::Same(self.first_query + query), Rows::List(&rows[..n]), &mut scores[..n]);
         let top = &mut self.tops[query];
         for (&row, &score) in rows[..n].iter().zip(&scores) {
             top.push(score, row as i64);
         }
         // One rounding below: a score may have been rounded up to the threshold and win a tie there.
-        self.thresholds[query] = top.threshold() - 2.0 * T::ROUNDOFF * top.threshold().abs();
-    }
-}
-
-/// Scores of the rows that a filter kept.
-struct Exact<'a, 'b, T, F> {
-    score: &'a DotScore<'b, T, F>,
-    query: usize,
-    rows: &'a [usize],
-    out: &'a mut [T],
-}
-impl<T: Float, F: Formula> Kernel for Exact<'_, '_, T, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.score.score::<S>(Rows::Same(self.query), Rows::List(self.rows), self.out);
+        let threshold = top.threshold() - 2.0 * T::ROUNDOFF * top.threshold().abs();
+        if threshold != self.thresholds[query] {
+            self.thresholds[query] = threshold;
+            self.set_limit::<S>(query);
+        }
     }
 }

@@ -1,9 +1,6 @@
 //! What the maths of a score looks like, a [`Formula`], and the plainest ones: cosines and distances.
 
-use super::{filter, DotScore};
-use crate::error::Error;
-use crate::shapes;
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Lanes, Simd, V};
 
 /// What a formula sees of eight pairs: the first item is the one that gradients are asked for.
 #[derive(Clone, Copy)]
@@ -51,32 +48,58 @@ pub trait Formula: Copy + Sync {
         self
     }
 
-    /// Exact top-k. [`filter::search`] is the faster way for a `value` that is monotone in `x` *as computed*: one that only
-    /// adds to `x`, and multiplies and divides by what does not depend on it.
-    fn search<T: Float>(
-        score: &DotScore<T, Self>,
-        k: usize,
-        scores: &mut [T],
-        ids: &mut [i64],
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<(), Error> {
-        shapes::search(score, k, scores, ids, interrupted)
+    /// How far the value of an x may lie below that of another x which gives no higher a score: 0 where `value` is monotone
+    /// in `x` *as computed*, as it is where it only adds to x, and multiplies and divides by what does not depend on it.
+    #[inline(always)]
+    fn tolerance<S: Simd>(&self, _pair: &Pair<V<S, f64>>) -> V<S, f64> {
+        V::<S, f64>::splat(0.0)
+    }
+
+    /// What a search knows of a group of rows before it looks at them; sets what [`Formula::bound`] needs.
+    fn group<S: Simd>(&self, _group: &mut Group) {}
+
+    /// The worst x at which a row of the group can reach the threshold (a number): for squared distances the greatest
+    /// `x - (1 - group.share) |b|^2`, for inner products the least x. Rounding to spare is the formula's business.
+    fn bound<S: Simd>(&self, _threshold: f64, _query: &mut Query, _group: &Group) -> f64 {
+        if Self::DIFFERENCE {
+            f64::INFINITY
+        } else {
+            f64::NEG_INFINITY
+        }
     }
 }
 
-/// The search of formulas that are monotone as computed.
-macro_rules! monotone {
-    () => {
-        fn search<T: Float>(
-            score: &DotScore<T, Self>,
-            k: usize,
-            scores: &mut [T],
-            ids: &mut [i64],
-            interrupted: &dyn Fn() -> bool,
-        ) -> Result<(), Error> {
-            filter::search(score, k, scores, ids, interrupted)
-        }
-    };
+/// A query of a search.
+#[derive(Clone, Copy, Default)]
+pub struct Query {
+    /// Squared norm and extra.
+    pub norm: f64,
+    pub extra: f64,
+    /// What the formula keeps for itself from one group to the next; zeros at first.
+    pub own: [f64; 4],
+}
+
+/// A group of gallery rows: from the least to the greatest, NaN left out.
+#[derive(Clone, Copy)]
+pub struct Group {
+    /// Squared norms and extras.
+    pub norms: (f64, f64),
+    pub extras: (f64, f64),
+    /// The share of a row's squared norm that is subtracted in its inner product; 1 unless the formula says less.
+    pub share: f64,
+    /// The formula's own.
+    pub own: [f64; 2],
+}
+
+/// What bounds leave to the roundings of a few float64 operations, relative to their terms.
+pub const SPARE: f64 = 1e-14;
+
+/// The greatest value that a concave function takes between two points, from its (value, slope) at both: the lower of the two
+/// tangents' best.
+pub fn concave_maximum((from, to): (f64, f64), f: impl Fn(f64) -> (f64, f64)) -> f64 {
+    let ((left, rise), (right, fall)) = (f(from), f(to));
+    let width = to - from;
+    (left + rise.max(0.0) * width).min(right - fall.min(0.0) * width)
 }
 
 /// `yes` where both extras are >= 0, else NaN: the answer to variances and concentrations outside their domain.
@@ -97,7 +120,6 @@ pub struct Cosine {
 impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         // Two roots: the product of the squares could leave the range.
@@ -116,6 +138,16 @@ impl Formula for Cosine {
             shared: [-(pair.extras.0 * pair.extras.1), V::<S, f64>::splat(0.0)],
         }
     }
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let ((least, greatest), (shortest, longest)) = (group.extras, group.norms);
+        if !(query.extra > 0.0 && least >= 0.0) {
+            return f64::NEG_INFINITY;
+        }
+        let weight = if threshold < 0.0 { least } else { greatest };
+        let cosine = threshold / (query.extra * weight) + self.shift;
+        let length = query.norm.sqrt() * if cosine < 0.0 { longest } else { shortest }.sqrt();
+        cosine * length - SPARE * (self.shift.abs() + cosine.abs()) * length
+    }
 }
 
 /// `-(|mu1 - mu2|^2 + t1 + t2)`: minus the squared distance, expected where `t` is the trace of the covariance.
@@ -125,7 +157,6 @@ pub struct NegSqL2;
 impl Formula for NegSqL2 {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         valid::<S>(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))
@@ -136,6 +167,8 @@ impl Formula for NegSqL2 {
         let minus = valid::<S>(pair.extras, V::<S, f64>::splat(-1.0));
         Slopes { x: minus, norm: zero, extra: minus, shared: [zero; 2] }
     }
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let traces = query.extra + group.extras.0;
+        SPARE.mul_add(traces + threshold.abs(), -threshold - traces)
+    }
 }
-
-pub(super) use monotone;

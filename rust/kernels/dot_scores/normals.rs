@@ -3,10 +3,8 @@
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::formulas::{monotone, valid, Formula, Pair, Slopes};
-use super::{filter, DotScore};
-use crate::error::Error;
-use crate::simd::{Float, Lanes, Simd, V};
+use super::formulas::{concave_maximum, valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use crate::simd::{Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::PI;
 
@@ -20,7 +18,6 @@ pub struct MlsIsotropic {
 impl Formula for MlsIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let s = pair.extras.0 + pair.extras.1;
@@ -41,6 +38,16 @@ impl Formula for MlsIsotropic {
             shared: [zero; 2],
         }
     }
+
+    /// x <= -s (2 threshold + D log 2 pi s), which is concave in s.
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let reach = |s: f64| {
+            let logs = self.dim * (2.0 * PI * s).ln();
+            let twice = 2.0 * threshold + logs;
+            (SPARE.mul_add(s * (2.0 * threshold.abs() + logs.abs()), -s * twice), -twice - self.dim)
+        };
+        concave_maximum((query.extra + group.extras.0, query.extra + group.extras.1), reach)
+    }
 }
 
 /// Log-likelihood ratio of "same" against "different" for isotropic normals whose means are drawn from N(0, p I).
@@ -59,7 +66,6 @@ pub struct LlrIsotropic {
 impl Formula for LlrIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = true;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let (p, (v, w)) = (V::<S, f64>::splat(self.prior_var), pair.extras);
@@ -86,6 +92,25 @@ impl Formula for LlrIsotropic {
             extra: valid::<S>(domain, half * own * inverse),
             shared: [valid::<S>(domain, half * (prior * inverse + logs)), V::<S, f64>::splat(0.0)],
         }
+    }
+
+    fn group<S: Simd>(&self, group: &mut Group) {
+        group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.extras.1);
+    }
+
+    /// x - |b|^2 w/B <= |a|^2 v/A + det/p (D log(AB/det) - 2 threshold), whose last term is concave in w: with y = det, linear
+    /// in w with slope A, and B, its second derivative is -D/p (A / sqrt(y) - sqrt(y) / B)^2.
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let (p, v) = (self.prior_var, query.extra);
+        let a = p + v;
+        let reach = |w: f64| {
+            let (b, det) = (p + w, p * v + a * w);
+            let logs = self.dim * (a * b / det).ln();
+            let rest = logs - 2.0 * threshold;
+            let spare = SPARE * det * (logs.abs() + 2.0 * threshold.abs() + self.dim);
+            ((det * rest + spare) / p, (a * rest + self.dim * (det / b - a)) / p)
+        };
+        (1.0 + SPARE) * (query.norm * v / a) + concave_maximum(group.extras, reach)
     }
 }
 
@@ -121,7 +146,6 @@ impl OverlapIsotropic {
 impl Formula for OverlapIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let ((alpha, beta), (v, w)) = (self.powers, pair.extras);
@@ -167,7 +191,6 @@ pub struct NegKlIsotropic {
 impl Formula for NegKlIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    monotone!();
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let (v, w) = pair.extras;

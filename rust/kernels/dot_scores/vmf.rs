@@ -6,7 +6,7 @@
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
-use super::formulas::{valid, Formula, Pair, Slopes};
+use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, SPARE};
 use crate::simd::{Lanes, Simd, V};
 use crate::special::bessel::{self, Order};
 
@@ -44,6 +44,11 @@ fn resultant<S: Simd>((k1, k2): (V<S, f64>, V<S, f64>), x: V<S, f64>) -> (V<S, f
 }
 
 impl OverlapVmf<'_> {
+    /// G(k) = H(k) + k, which rises and is convex in k, but concave in k^2.
+    fn g<S: Simd>(&self, k: f64) -> f64 {
+        k + bessel::log_hyp0f1e::<S>(self.orders.normaliser, V::<S, f64>::splat(k)).to_array()[0]
+    }
+
     #[inline(always)]
     fn scaled<S: Simd>(&self, (k1, k2): (V<S, f64>, V<S, f64>)) -> (V<S, f64>, V<S, f64>) {
         (V::<S, f64>::splat(self.powers.0) * k1, V::<S, f64>::splat(self.powers.1) * k2)
@@ -82,6 +87,51 @@ impl Formula for OverlapVmf<'_> {
             shared: [by_power(pair.extras.0, along), by_power(pair.extras.1, pull * k1.mul_add(cosine, k2))],
         }
     }
+    /// Two evaluations of log norms, 2e-15 relative to max(1, order) each, and R^2, four roundings of (k1 + k2)^2 off, times
+    /// G' / 2R <= 1/2D.
+    #[inline(always)]
+    fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
+        let (k1, k2) = self.scaled::<S>(pair.extras);
+        let dim = 2.0 * self.orders.normaliser.order() + 2.0;
+        let logs = V::<S, f64>::splat(12e-15 * dim.max(2.0));
+        let spare = V::<S, f64>::splat(SPARE) * (k1 + k2);
+        V::<S, f64>::splat(4.0 * f64::EPSILON / dim).mul_add((k1 + k2) * (k1 + k2), logs + spare)
+    }
+
+    fn group<S: Simd>(&self, group: &mut Group) {
+        group.own[0] = self.powers.1 * self.g::<S>(group.extras.0);
+    }
+
+    /// The score is G(R) - alpha G(k1) - beta G(k2) + constant, so R^2 must reach a least y. A tangent in R^2, concave, bounds
+    /// it from below at the price of a division: `own` holds its point, value and slope, and alpha G(k1). The point moves to
+    /// where the last bound was, one Newton step, unless it is there already.
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let ((alpha, beta), (least, greatest)) = (self.powers, group.extras);
+        let (k1, own) = (alpha * query.extra, &mut query.own);
+        let dim = 2.0 * self.orders.normaliser.order() + 2.0;
+        let most = k1 + beta * greatest;
+        let spare = 12e-15 * dim.max(2.0) + SPARE * (most + threshold.abs()) + 4.0 * f64::EPSILON / dim * most * most;
+        let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
+        if own[2] == 0.0 {
+            own[3] = alpha * self.g::<S>(query.extra);
+        }
+        let needed = threshold - constant + own[3] + group.own[0] - spare - SPARE * constant.abs();
+        let mut y = own[0] + (needed - own[1]) / own[2];
+        // The first time, and where it has moved by more than a part in 64.
+        for _ in 0..3 {
+            if own[2] != 0.0 && (y - own[0]).abs() <= own[0] / 64.0 {
+                break;
+            }
+            let at = if own[2] == 0.0 { k1 * k1 + beta * least * (beta * least) } else { y.max(own[0] / 16.0) };
+            let r = at.sqrt();
+            let ratio = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(r)).to_array()[0];
+            (own[0], own[1], own[2]) = (at, self.g::<S>(r), if r > 0.0 { 0.5 * ratio / r } else { 0.5 / dim });
+            y = own[0] + (needed - own[1]) / own[2];
+        }
+        let left = (1.0 + SPARE) * most * most - y;
+        left / (k1 * beta * if left > 0.0 { least } else { greatest })
+    }
+
     fn transposed(self) -> Self {
         OverlapVmf { powers: (self.powers.1, self.powers.0), ..self }
     }
@@ -108,6 +158,16 @@ impl Formula for MlsVmf<'_> {
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         Slopes { shared: [V::<S, f64>::splat(1.0), V::<S, f64>::splat(0.0)], ..self.0.slopes::<S>(pair) }
+    }
+    #[inline(always)]
+    fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
+        self.0.tolerance::<S>(pair)
+    }
+    fn group<S: Simd>(&self, group: &mut Group) {
+        self.0.group::<S>(group);
+    }
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        self.0.bound::<S>(threshold, query, group)
     }
 }
 
