@@ -33,37 +33,43 @@ pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, row: impl Fn(usize) -
 /// Queries in tiles as wide as the level takes, element by element: `[tile][d][query]`, filled up with zeros.
 pub struct QueryTiles<T> {
     data: Vec<T>,
-    queries: usize,
     dim: usize,
 }
 
 impl<T: Float> QueryTiles<T> {
+    /// As many as fill the tiles.
+    pub fn padded<S: Simd>(queries: usize) -> usize {
+        queries.div_ceil(S::TILE.1) * S::TILE.1
+    }
+
     /// Packs the rows `range` of a view.
     pub fn new<S: Simd>(view: &View<T>, range: Range<usize>) -> Self {
-        let (width, dim, queries) = (S::TILE.1, view.stored(), range.len());
-        let mut data = vec![T::default(); queries.div_ceil(width) * width * dim];
+        let (width, dim) = (S::TILE.1, view.stored());
+        let mut data = vec![T::default(); Self::padded::<S>(range.len()) * dim];
         for (k, i) in range.enumerate() {
             for (d, &x) in view.row(i).iter().enumerate() {
                 data[(k / width * dim + d) * width + k % width] = x;
             }
         }
-        QueryTiles { data, queries, dim }
+        QueryTiles { data, dim }
     }
 }
 
-/// What becomes of the inner products of one query with the rows of one panel.
-pub trait Epilogue<S: Simd, T: Float> {
-    /// `query` counts from the first packed query, `panel` from the first panel.
-    fn visit(&mut self, query: usize, panel: usize, dots: V<S, T>);
+/// What becomes of the inner products of one query with the rows of one panel. Queries count from the first packed one.
+pub trait Epilogue<T: Float> {
+    /// For each query, and for as many more as fill its tile: what a product must not lie below to be visited.
+    fn limits(&self) -> &[T];
+    /// A panel's products, one of which is not below the limit; panels count from the first one.
+    fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]);
 }
 
-/// Visits the inner products of all packed queries with all panels, each row's sum beginning with its number in `starts`.
+/// Inner products of all packed queries with all panels, each row's sum beginning with its number in `starts`.
 #[inline(always)]
 pub fn products<S: Simd, T: Float>(
     queries: &QueryTiles<T>,
     panels: &[T],
     starts: &[T],
-    epilogue: &mut impl Epilogue<S, T>,
+    epilogue: &mut impl Epilogue<T>,
 ) {
     match S::TILE {
         (2, 12) => tiles::<S, T, 2, 12>(queries, panels, starts, epilogue),
@@ -77,7 +83,7 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
     queries: &QueryTiles<T>,
     panels: &[T],
     starts: &[T],
-    epilogue: &mut impl Epilogue<S, T>,
+    epilogue: &mut impl Epilogue<T>,
 ) {
     let (dim, width) = (queries.dim, 2 * T::LANES);
     for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
@@ -102,9 +108,26 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
                         }
                     }
                 }
-                for q in 0..Q.min(queries.queries - t * Q) {
+                // Only loops of constant length over little code may look at the sums: one found by a variable index, or by a
+                // function that is not inlined, would live in memory and be stored there at each step.
+                let limits = &epilogue.limits()[t * Q..(t + 1) * Q];
+                let mut visits = 0_u32;
+                for q in 0..Q {
                     for p in 0..P {
-                        epilogue.visit(t * Q + q, g * 2 + first + p, sums[q][p]);
+                        let below = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q])) == 0;
+                        visits |= u32::from(!below) << (q * P + p);
+                    }
+                }
+                if visits != 0 {
+                    let mut products = [[[T::default(); 16]; P]; Q];
+                    for q in 0..Q {
+                        for p in 0..P {
+                            products[q][p] = sums[q][p].to_array();
+                        }
+                    }
+                    for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
+                        let (q, p) = (visit / P, visit % P);
+                        epilogue.visit(t * Q + q, g * 2 + first + p, &products[q][p]);
                     }
                 }
             }

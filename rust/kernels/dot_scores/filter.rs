@@ -49,13 +49,13 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             extra: inputs.extra1.row(i)[0].to_f64(),
             ..Query::default()
         };
-        let nothing = T::from_f64(f64::NEG_INFINITY);
         let mut filter = Filter {
             score: self.score,
             first_query: self.queries.start,
             queries: self.queries.map(query).collect(),
             thresholds: vec![f64::NEG_INFINITY; self.tops.len()],
-            limits: vec![nothing; self.tops.len()],
+            // Beyond the last query there is nothing to reach.
+            limits: vec![T::from_f64(f64::INFINITY); QueryTiles::<T>::padded::<S>(self.tops.len())],
             tops: self.tops,
             slack: slack::<T>(dim),
             smallest: (6 * dim + 20) as f64 * T::SMALLEST,
@@ -135,11 +135,17 @@ const NO_ROWS: Group = Group {
     own: [0.0; 2],
 };
 
-impl<S: Simd, T: Float, F: Formula> Epilogue<S, T> for Filter<'_, '_, T, F> {
+impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
     #[inline(always)]
-    fn visit(&mut self, query: usize, panel: usize, dots: V<S, T>) {
-        if dots.not_less_bits(V::<S, T>::splat(self.limits[query])) != 0 {
-            self.sift::<S>(query, panel, dots);
+    fn limits(&self) -> &[T] {
+        &self.limits
+    }
+
+    #[inline(never)]
+    fn visit(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
+        // Beyond the last query stand zeros, whose product with a NaN is not below anything.
+        if query < self.queries.len() {
+            dispatch(Sift { filter: self, query, panel, dots });
         }
     }
 }
@@ -186,25 +192,6 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
     }
 
     /// The second sieve.
-    #[inline(never)]
-    fn sift<S: Simd>(&mut self, query: usize, panel: usize, dots: V<S, T>) {
-        struct Sift<'a, 'b, 'c, T, F> {
-            filter: &'a mut Filter<'b, 'c, T, F>,
-            query: usize,
-            panel: usize,
-            dots: [T; 16],
-        }
-        impl<T: Float, F: Formula> Kernel for Sift<'_, '_, '_, T, F> {
-            type Output = ();
-            #[inline(always)]
-            fn run<S: Simd>(self) {
-                self.filter.sifted::<S>(self.query, self.panel, &self.dots);
-            }
-        }
-        // A dispatch of its own: only functions that are inlined inherit the level's instructions.
-        dispatch(Sift { filter: self, query, panel, dots: dots.to_array() });
-    }
-
     #[inline(always)]
     fn sifted<S: Simd>(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
         let Query { norm, extra, .. } = self.queries[query];
@@ -257,5 +244,20 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
             self.thresholds[query] = threshold;
             self.set_limit::<S>(query);
         }
+    }
+}
+
+/// A dispatch of its own: only what is inlined into one has the level's instructions.
+struct Sift<'a, 'b, 'c, T, F> {
+    filter: &'a mut Filter<'b, 'c, T, F>,
+    query: usize,
+    panel: usize,
+    dots: &'a [T; 16],
+}
+impl<T: Float, F: Formula> Kernel for Sift<'_, '_, '_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.filter.sifted::<S>(self.query, self.panel, self.dots);
     }
 }

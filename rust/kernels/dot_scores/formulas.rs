@@ -56,10 +56,12 @@ pub trait Formula: Copy + Sync {
     }
 
     /// What a search knows of a group of rows before it looks at them; sets what [`Formula::bound`] needs.
+    #[inline(always)]
     fn group<S: Simd>(&self, _group: &mut Group) {}
 
     /// The worst x at which a row of the group can reach the threshold (a number): for squared distances the greatest
     /// `x - (1 - group.share) |b|^2`, for inner products the least x. Rounding to spare is the formula's business.
+    #[inline(always)]
     fn bound<S: Simd>(&self, _threshold: f64, _query: &mut Query, _group: &Group) -> f64 {
         if Self::DIFFERENCE {
             f64::INFINITY
@@ -138,6 +140,7 @@ impl Formula for Cosine {
             shared: [-(pair.extras.0 * pair.extras.1), V::<S, f64>::splat(0.0)],
         }
     }
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let ((least, greatest), (shortest, longest)) = (group.extras, group.norms);
         if !(query.extra > 0.0 && least >= 0.0) {
@@ -167,6 +170,7 @@ impl Formula for NegSqL2 {
         let minus = valid::<S>(pair.extras, V::<S, f64>::splat(-1.0));
         Slopes { x: minus, norm: zero, extra: minus, shared: [zero; 2] }
     }
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let traces = query.extra + group.extras.0;
         SPARE.mul_add(traces + threshold.abs(), -threshold - traces)

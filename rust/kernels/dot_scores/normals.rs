@@ -40,6 +40,7 @@ impl Formula for MlsIsotropic {
     }
 
     /// x <= -s (2 threshold + D log 2 pi s), which is concave in s.
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let reach = |s: f64| {
             let logs = self.dim * (2.0 * PI * s).ln();
@@ -94,12 +95,14 @@ impl Formula for LlrIsotropic {
         }
     }
 
+    #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.extras.1);
     }
 
     /// x - |b|^2 w/B <= |a|^2 v/A + det/p (D log(AB/det) - 2 threshold), whose last term is concave in w: with y = det, linear
     /// in w with slope A, and B, its second derivative is -D/p (A / sqrt(y) - sqrt(y) / B)^2.
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let (p, v) = (self.prior_var, query.extra);
         let a = p + v;

@@ -45,6 +45,7 @@ fn resultant<S: Simd>((k1, k2): (V<S, f64>, V<S, f64>), x: V<S, f64>) -> (V<S, f
 
 impl OverlapVmf<'_> {
     /// G(k) = H(k) + k, which rises and is convex in k, but concave in k^2.
+    #[inline(always)]
     fn g<S: Simd>(&self, k: f64) -> f64 {
         k + bessel::log_hyp0f1e::<S>(self.orders.normaliser, V::<S, f64>::splat(k)).to_array()[0]
     }
@@ -98,6 +99,7 @@ impl Formula for OverlapVmf<'_> {
         V::<S, f64>::splat(4.0 * f64::EPSILON / dim).mul_add((k1 + k2) * (k1 + k2), logs + spare)
     }
 
+    #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         group.own[0] = self.powers.1 * self.g::<S>(group.extras.0);
     }
@@ -105,6 +107,7 @@ impl Formula for OverlapVmf<'_> {
     /// The score is G(R) - alpha G(k1) - beta G(k2) + constant, so R^2 must reach a least y. A tangent in R^2, concave, bounds
     /// it from below at the price of a division: `own` holds its point, value and slope, and alpha G(k1). The point moves to
     /// where the last bound was, one Newton step, unless it is there already.
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let ((alpha, beta), (least, greatest)) = (self.powers, group.extras);
         let (k1, own) = (alpha * query.extra, &mut query.own);
@@ -163,9 +166,11 @@ impl Formula for MlsVmf<'_> {
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
         self.0.tolerance::<S>(pair)
     }
+    #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         self.0.group::<S>(group);
     }
+    #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         self.0.bound::<S>(threshold, query, group)
     }
