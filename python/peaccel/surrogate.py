@@ -67,7 +67,7 @@ class FirstStageReference:
 
 
 class Surrogate(NamedTuple):
-    """Of (means, uncertainties): a query's columns [N, p]; an item's columns [N, p], and the constant [N] beside them."""
+    """Of (means, uncertainties): a query's columns [N, p]; an item's columns, and the constant [N] beside them."""
 
     query: Callable[[Double, Double, Typical], Double]
     gallery: Callable[[Double, Double, Typical], tuple[Double, Double]]
@@ -187,7 +187,9 @@ def first_stage_features(
         raise ValueError(f"first_stage_features: side {side!r}, expected 'gallery' or 'query'")
     if reference is None:
         if side == "query":
-            raise ValueError("first_stage_features: reference must be given for queries: first_stage_reference(gallery)")
+            raise ValueError(
+                "first_stage_features: reference must be given for queries: first_stage_reference(gallery)"
+            )
         reference = first_stage_reference(d, record)
     if not same(record, reference.score):
         got, own = spell(record), spell(reference.score)
@@ -241,6 +243,23 @@ def _typical(
     own = np.median(queries[1], axis=0)
     steps = np.unique(np.r_[np.quantile(_multiple(queries[1], own), QUANTILES), 1.0])
     return Typical(own, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)
+
+
+# -- inner products as distances ---------------------------------------------------------------------------------------
+
+
+def on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
+    """Items with one coordinate more, which makes all as long as the radius; outside it, as long as they are."""
+    on = np.zeros((len(x), width), np.float32)
+    on[:, : x.shape[1]] = x
+    on[:, x.shape[1]] = np.sqrt(np.maximum(radius**2 - (x.astype(np.float64) ** 2).sum(1), 0))
+    return on
+
+
+def scaled(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
+    """Queries as long as the radius: a factor of a query changes no ranking, but these are where the items are."""
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.pad(x * (radius / np.where(norms > 0, norms, 1)), ((0, 0), (0, width - x.shape[1])))
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
