@@ -30,7 +30,7 @@ class FaissReranker:
     """A FAISS index as the first stage, a score of distributions as the second.
 
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
-    lossy), decide the ranking. Items can be added, removed and replaced; not while another thread searches.
+    lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
 
     Parameters
     ----------
@@ -323,8 +323,8 @@ class FaissReranker:
         """Rows of what the index returned; -1 for none and for removed items."""
         if self._by_row:
             if found.size and found.max() >= len(self._items):
-                got, rows = found.max(), len(self._items)
-                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {rows} rows; pass its ids")
+                got, size = found.max(), len(self._items)
+                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {size} rows; pass its ids")
             return np.where(self._items.live[found], found, -1) if self._items.dead else found
         rows = self._items.rows(found)
         if not ((rows >= 0) | (found < 0)).all():

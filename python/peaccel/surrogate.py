@@ -267,7 +267,9 @@ def scaled(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any
 
 def _multiple(extra: Double, own: Double) -> Double:
     """[N]: what multiple of the reference an uncertainty is; 1 beside a reference of 0."""
-    return extra.mean(1) / own.mean() if own.mean() > 0 else np.ones(len(extra))
+    typical = float(own.mean())
+    multiple: Double = extra.mean(1) / typical if typical > 0 else np.ones(len(extra))
+    return multiple
 
 
 def _weights(extra: Double, typical: Typical) -> Double:
