@@ -54,22 +54,16 @@ def test_matched_moments_of_von_mises_fisher_are_those_of_draws(dim):
     matched = score(triplet, match_moments=True)
     assert (np.abs(matched - expected) <= error).all()
     assert np.abs(score(triplet) - expected).sum() > np.abs(matched - expected).sum()
-    # Where concentrations are far above D, the two agree.
-    sure = [pe.VonMisesFisher(d.mu, 1e9 * d.kappa) for d in triplet]
-    one, two = (pe.triplet_probability(*sure, log=True, match_moments=m, margin=0.3) for m in (False, True))
-    np.testing.assert_allclose(one, two, rtol=0.02)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_tail_of_phi_is_scipys(library):
-    z = np.r_[np.linspace(-60, 12, 2001), -1e3, -1e6, -1e100, 30, 1e10]
-    # Positive and negative as sure as each other and at one place: E is the shift that the margin makes.
-    ones = np.ones((1, 1))
-    a, p, n = (pe.Normal(build("point", ones, library=library).mu * m, build("point", ones, library=library).mu[:, 0])
-               for m in (0, 1, 1))  # fmt: skip
-    sd = np.sqrt(2 + 2 + 8 + 4 + 4)
+    z = np.r_[np.linspace(-60, 12, 1001), -1e3, -1e6, -1e100, 30, 1e10]
+    # Of variance 1, the anchor at 0, both others at 1: E = 0, sd^2 = 2 + 2 + 8 + 4 + 4.
+    a, p, n = (build("normal_isotropic", np.array([[m]]), np.ones(1), library=library) for m in (0.0, 1.0, 1.0))
+    sd = np.sqrt(20)
     found = [to_numpy(pe.triplet_probability(a, p, n, margin=-x * sd, log=True))[0] for x in z]
-    np.testing.assert_allclose(found, special.log_ndtr(z * sd / sd), rtol=1e-14, atol=1e-300)
+    np.testing.assert_allclose(found, special.log_ndtr(z * sd / sd), rtol=2e-14)
     plain = [to_numpy(pe.triplet_probability(a, p, n, margin=-x * sd))[0] for x in z]
     np.testing.assert_allclose(plain, special.ndtr(z), rtol=1e-12, atol=1e-300)
 

@@ -66,8 +66,8 @@ def triplet_probability(
 
     Notes
     -----
-    E and sd are exact for normals and for matched moments; that tau is near normal fails below D = 4. Measured error of the log beside scipy's
-    log_ndtr of the same argument, relative to max(1, |log|), in float64: 1e-15.
+    E and sd are exact for normals and for matched moments; that tau is near normal fails below D = 4. Measured error of
+    the log beside scipy's log_ndtr of the same argument, in float64: 2e-14 of its value, from -60 sd to +30.
 
     References
     ----------
@@ -136,7 +136,7 @@ def _log_ndtr(z: Array) -> Array:
     if is_torch(z):
         return namespace(z).special.log_ndtr(z)
     tail = 0.5 * np.vectorize(math.erfc, otypes=[float])(abs(z) / math.sqrt(2))
-    middle = np.where(z > 0, np.log1p(-tail), np.log(np.where(z < FAR, 1.0, tail)))
+    middle = np.where(z > 0, np.log1p(-tail), np.log(np.where((z < FAR) | (z > 0), 1.0, tail)))
     far = np.minimum(z, FAR)
     series = np.ones_like(far)
     for odd in range(31, 0, -2):
