@@ -226,7 +226,7 @@ def _surrogate(score: Score, pair: Pair) -> Surrogate:
 
 def _completed(columns: Double, constant: Double, offset: Double) -> Double:
     """An item's columns and the constant beside query columns from which the offset is subtracted."""
-    return np.c_[columns, constant + columns @ offset]
+    return np.hstack([columns, (constant + columns @ offset)[:, None]])
 
 
 def _inputs(d: Distribution, pair: Pair, score: Score, side: str) -> tuple[Double, Double]:

@@ -67,7 +67,7 @@ def triplet_probability(
     Notes
     -----
     E and sd are exact for normals and for matched moments; that tau is near normal fails below D = 4. Measured error of
-    the log beside scipy's log_ndtr of the same argument, in float64: 2e-14 of its value, from -60 sd to +30.
+    the log at z = (-margin - E) / sd, beside scipy's, in float64: 1e-15 (1 + z^2) of its value, as the rounding of z.
 
     References
     ----------
