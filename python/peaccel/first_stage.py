@@ -186,7 +186,7 @@ class FaissReranker:
         shortlist
             How many the index proposes, >= 1. Where it still holds removed items it is asked for as many more as their
             share among all, then for twice as many until no query has fewer than the shortlist: with an exact index
-            the result is that of an index without them.
+            the result is that of an index without them. (HNSW: with efSearch as large, unless params say otherwise.)
         params
             FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through.
 
@@ -296,13 +296,13 @@ class FaissReranker:
 
     def _proposed(self, vectors: np.ndarray[Any, Any], shortlist: int, params: Any) -> np.ndarray[Any, Any]:
         """Rows of live items, the best by the index first, -1 where it has no more."""
-        given = {} if params is None else {"params": params}
         dead = self._items.dead if self._by_row else 0
         wanted = min(shortlist, len(self._items) - dead)
         fetch = shortlist + min(dead, shortlist * dead // max(wanted, 1))
         while True:
+            chosen = _deep_enough(self.index, fetch) if params is None and dead else params
             try:
-                _, found = self.index.search(vectors, fetch, **given)
+                _, found = self.index.search(vectors, fetch, **({} if chosen is None else {"params": chosen}))
             except (TypeError, AttributeError, RuntimeError) as error:
                 if params is None:
                     raise
@@ -420,6 +420,13 @@ def _read_index(path: str) -> Any:
         return faiss.read_index(path)
     except RuntimeError:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
+
+
+def _deep_enough(index: Any, fetch: int) -> Any:
+    """Search parameters for HNSW, which by default stops early: with few of more than efSearch that it is asked for."""
+    if not hasattr(index, "hnsw"):
+        return None
+    return _faiss().SearchParametersHNSW(efSearch=max(index.hnsw.efSearch, fetch))
 
 
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:
