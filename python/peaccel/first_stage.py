@@ -12,8 +12,8 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.items import Items, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy, device_of
-from peaccel.prepared import Prepared, cast, compute_dtype, plural, require_distribution, same, spell
+from peaccel.ops._array import Array, as_array, as_numpy
+from peaccel.prepared import Prepared, cast, compute_dtype, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k, returned
 from peaccel.scores import Score, get
@@ -232,7 +232,7 @@ class FaissReranker:
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        items = self._checked("add", items)
+        items = self._items.alike("FaissReranker.add", self.score, items)
         if self._numbered:
             if ids is not None:
                 raise ValueError("FaissReranker.add: ids must be None, since items go by the numbers of their rows")
@@ -284,7 +284,7 @@ class FaissReranker:
         TypeError, ValueError
             As `add` and `remove`.
         """
-        items = self._checked("upsert", items)
+        items = self._items.alike("FaissReranker.upsert", self.score, items)
         names = checked_ids("FaissReranker.upsert", ids, len(items))
         rows = self._known("upsert", names) if self._numbered else self._items.rows(names)
         vectors = self._vectors(items, "gallery")
@@ -350,23 +350,6 @@ class FaissReranker:
         return np.ascontiguousarray(vectors, np.float32)
 
     # -- changes: whatever can be wrong is found out before anything is changed ----------------------------------------
-
-    def _checked(self, verb: str, items: Distribution) -> Distribution:
-        """Items as the gallery holds them."""
-        require_distribution(self.score, items, "items")
-        if items.kind != self.gallery.kind:
-            raise TypeError(f"FaissReranker.{verb}: items are {items.kind}, expected {self.gallery.kind} like gallery")
-        device, expected = device_of(items.mu), device_of(self.gallery.mu)
-        if device != expected:
-            raise TypeError(
-                f"FaissReranker.{verb}: items must be {plural(expected)} like gallery, got {plural(device)}"
-            )
-        if items.dim != self.gallery.dim:
-            raise ValueError(f"FaissReranker.{verb}: dim of items is {items.dim}, expected {self.gallery.dim}")
-        if compute_dtype(items) != compute_dtype(self.gallery):
-            got, own = compute_dtype(items), compute_dtype(self.gallery)
-            raise ValueError(f"FaissReranker.{verb}: items have dtype {got}, expected {own} like gallery")
-        return cast(items.detach(), compute_dtype(items))
 
     def _known(self, verb: str, names: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The rows of ids that items have."""

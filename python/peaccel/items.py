@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, is_torch
+from peaccel.ops._array import Array, as_numpy, device_of, is_torch
+from peaccel.prepared import cast, compute_dtype, plural, require_distribution
+from peaccel.scores import Score
 
 __all__ = ["Items", "checked_ids"]
 
@@ -75,6 +77,22 @@ class Items:
             found = map(self._recent.get, ids.ravel().tolist(), rows.ravel().tolist())
             rows = np.fromiter(found, np.int64, ids.size).reshape(ids.shape)
         return np.where(self.live[rows], rows, -1)
+
+    def alike(self, owner: str, score: Score, items: Distribution) -> Distribution:
+        """Items as the gallery holds its own, after checks."""
+        like = self._like
+        require_distribution(score, items, "items")
+        if items.kind != like.kind:
+            raise TypeError(f"{owner}: items are {items.kind}, expected {like.kind} like gallery")
+        device, expected = device_of(items.mu), device_of(like.mu)
+        if device != expected:
+            raise TypeError(f"{owner}: items must be {plural(expected)} like gallery, got {plural(device)}")
+        if items.dim != like.dim:
+            raise ValueError(f"{owner}: dim of items is {items.dim}, expected {like.dim} like gallery")
+        dtype, own = compute_dtype(items), compute_dtype(like)
+        if dtype != own:
+            raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
+        return cast(items.detach(), own)
 
     def add(self, items: Distribution, ids: Ints) -> None:
         """New rows at the end, under ids that no live item has."""

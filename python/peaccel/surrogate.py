@@ -143,9 +143,10 @@ def first_stage_features(
     cosine, expected_cosine, neg_sq_l2 and its           D + 1   exactly
     expectation
     mls, llr of isotropic normals and points             D + 7   exactly for a query of the reference's variance, nearly
-    mls, llr of diagonal normals                         3D + 6  for others
-    mls, llr of von Mises-Fisher                         D + 6   nearly: for one query the score is a concave function
-                                                                 of the cosine, and this is its tangent
+    mls, llr of diagonal normals                         3D + 5  for others
+    mls, llr of von Mises-Fisher                         D + 5   nearly: for one query and item the score is a concave
+                                                                 function of the cosine, and this is its tangent at
+                                                                 A(kappa1) A(kappa2), the mean cosine of a match
     ===================================================  ======  =======================================================
 
     Parameters
