@@ -60,9 +60,10 @@ class FaissReranker:
     Notes
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
-    by doubling, and 9 bytes an item for ids (25 where ids are looked up: given ones, or after a change). What a removed
-    item takes there is not freed, nor is its vector in the index, except where the index was given with ids. Rebuild
-    when removed items outnumber the others.
+    by doubling, and 9 bytes an item for ids (25 to 40 where ids are looked up: given ones, or after a change). What a
+    removed item takes there is not freed, nor is its vector in the index, except where the index was given with ids.
+    Rebuild when removed items outnumber the others. What a score derives from the whole gallery, such as llr's centred
+    means, is derived anew at the first search after a change; mls of normals derives nothing.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class Items:
         """The rows of ids of any shape; -1 where there is no such item."""
         if not self._size:
             return np.full_like(ids, -1)
-        if self._sorted is None or len(self._recent) > len(self._sorted[0]):
+        if self._sorted is None or len(self._recent) > max(1024, len(self._sorted[0]) // 8):
             kept = np.flatnonzero(self.live)
             order = kept[np.argsort(self.ids[kept], kind="stable")]
             self._sorted, self._recent = (self.ids[order], order), {}

@@ -39,7 +39,7 @@ def triplet_probability(
     ----------
     a, p, n
         Anchors, positives, negatives, N items each: Normal, isotropic or diagonal, or VonMisesFisher, all three.
-        Of one dim, kind of array, dtype and device.
+        Of one dim, kind of array, dtype and device; of a triplet one variance at least is above 0, kappa too.
     margin
         By how much the squared distance must be larger.
     match_moments
