@@ -13,6 +13,7 @@ ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotrop
 TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")
 X, IDS = ISO.mu, np.zeros((5, 2), np.int64)
 INDEX = flat_index(ISO)
+REFERENCE = pe.first_stage_reference(ISO)
 META = pe.Normal(torch.empty(5, 4, device="meta"), torch.empty(5, device="meta"))
 
 
@@ -259,7 +260,98 @@ BAD = [
         "FaissReranker.build: first_stage 'l2', expected 'cosine'",
     ),
     (lambda: pe.FaissReranker.build(X, "Flat"), TypeError, "mls: gallery must be a distribution, got ndarray"),
+    # first-stage features
+    (lambda: pe.first_stage_features(X), TypeError, "mls: d must be a distribution, got ndarray"),
+    (
+        lambda: pe.first_stage_features(ISO, side="queries"),
+        ValueError,
+        "first_stage_features: side 'queries', expected 'gallery' or 'query'",
+    ),
+    (
+        lambda: pe.first_stage_features(ISO, side="query"),
+        ValueError,
+        "first_stage_features: reference must be given for queries",
+    ),
+    (
+        lambda: pe.first_stage_features(ISO, "neg_sq_l2", reference=pe.first_stage_reference(ISO)),
+        ValueError,
+        "first_stage_features: reference is for score mls, got neg_sq_l2",
+    ),
+    (
+        lambda: pe.first_stage_features(DIAG, reference=pe.first_stage_reference(ISO)),
+        ValueError,
+        "first_stage_features: reference is for normal_isotropic, got normal_diagonal",
+    ),
+    (
+        lambda: pe.first_stage_features(make("point", 2, 3), "mls", "query", pe.first_stage_reference(ISO)),
+        ValueError,
+        "first_stage_features: dim of d is 3, expected 4 like the reference",
+    ),
+    (
+        lambda: pe.first_stage_features(VMF, "mls", "query", pe.first_stage_reference(ISO)),
+        TypeError,
+        "mls: cannot score vmf x normal_isotropic (query x gallery), only ",
+    ),
+    (
+        lambda: pe.first_stage_features(pe.Normal(X, np.full(5, np.nan, np.float32)), reference=REFERENCE),
+        ValueError,
+        "first_stage_features: row 0 has no finite features",
+    ),
+    (lambda: pe.first_stage_reference(make("point")), TypeError, "mls: cannot score point x point (query x gallery)"),
+    (lambda: pe.first_stage_reference(ISO[:0]), ValueError, "first_stage_reference: queries has no items, expected at"),
+    (lambda: pe.first_stage_reference(ISO, "llr"), ValueError, "llr: prior_var must be given"),
+    (
+        lambda: pe.first_stage_reference(ISO, queries=make("point", 2, 3)),
+        ValueError,
+        "first_stage_reference: dim of queries is 3, expected 4 like gallery",
+    ),
+    (
+        lambda: pe.first_stage_reference(pe.Normal(X, -ISO.var)),
+        ValueError,
+        "first_stage_reference: mu must be finite, var or kappa finite and not negative",
+    ),
+    (
+        lambda: pe.FaissReranker.build(make("nivmf"), "Flat", "surrogate"),
+        TypeError,
+        "mls: cannot score nivmf x nivmf (query x gallery), only ",
+    ),
     # measures, threads
+    (
+        lambda: pe.triplet_probability(ISO, ISO, X),
+        TypeError,
+        "triplet_probability: n must be a distribution, got ndarray",
+    ),
+    (
+        lambda: pe.triplet_probability(ISO, VMF, ISO),
+        TypeError,
+        "triplet_probability: no closed form for normal_isotropic x vmf (a x p), only ",
+    ),
+    (
+        lambda: pe.triplet_probability(ISO, ISO, ISO[:3]),
+        ValueError,
+        "triplet_probability: n has 3 items, expected 5 like a",
+    ),
+    (
+        lambda: pe.triplet_probability(ISO, ISO, ISO, margin="0"),
+        TypeError,
+        "triplet_probability: margin must be a number, got str",
+    ),
+    (
+        lambda: pe.triplet_probability(ISO, ISO, ISO, variant="code"),
+        ValueError,
+        "triplet_probability: variant 'code', expected None or 'published'",
+    ),
+    (
+        lambda: pe.triplet_probability(ISO, ISO, ISO, match_moments=True),
+        ValueError,
+        "triplet_probability: match_moments is of VonMisesFisher only, got normal_isotropic",
+    ),
+    (lambda: pe.fit_shift(X, IDS, [0] * 5), TypeError, "fit_shift: d must be a distribution, got ndarray"),
+    (
+        lambda: pe.fit_shift(ISO, IDS, [0] * 5),
+        ValueError,
+        "fit_shift: labels name no pair of one identity, expected at least one",
+    ),
     (lambda: pe.fit_prior(VMF, np.arange(5)), TypeError, "fit_prior: d must be a Normal or a Point, got vmf"),
     (lambda: pe.fit_prior(ISO, np.arange(4)), ValueError, "fit_prior: labels have shape (4,), expected (5,)"),
     (lambda: pe.fit_prior(ISO, np.zeros(5)), ValueError, "fit_prior: labels name 1 classes of 5 items"),

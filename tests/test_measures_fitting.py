@@ -299,6 +299,22 @@ def test_a_calibration_keeps_dtype_and_gradients(library, dtype):
         assert (d.var.grad == 0.5).all()
 
 
+# -- fit_shift ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("kind", ["scaled", "normal_diagonal", "vmf", "point"])
+def test_fit_shift_is_between_the_mean_cosines_of_same_and_different_pairs(kind, library):
+    d = make(kind, 30, 6)
+    pairs = np.random.default_rng(0).permutation(30).reshape(15, 2)
+    same = np.arange(15) % 3 == 0
+    cosine = pe.paired(pe.Point(d.mu[pairs[:, 0]]), pe.Point(d.mu[pairs[:, 1]]), "cosine")
+    given = (torch.tensor(x) if library == "torch" else x for x in (pairs, same))
+    found = pe.fit_shift(build(kind, *d.arrays, library=library), *given)
+    assert type(found) is float
+    np.testing.assert_allclose(found, (cosine[same].mean() + cosine[~same].mean()) / 2, rtol=1e-12)
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------------
 
 Z = make("vmf", 4, 3).mu
@@ -401,6 +417,18 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
             lambda: pe.calibrate(pe.VonMisesFisher(np.eye(3)[[0, 1, 1, 2]], np.ones(4)), PAIRS, SAME),
             ValueError,
             "calibrate: no factor from 1e-8 to 1e8 is the likeliest: same pairs are all equal or unlike",
+        ),
+        (lambda: pe.fit_shift(Z, PAIRS, SAME), TypeError, "fit_shift: d must be a distribution, got ndarray"),
+        (
+            lambda: pe.fit_shift(VMF, PAIRS, SAME),
+            ValueError,
+            "fit_shift: labels name no pair of different identities, expected at least one",
+        ),
+        (lambda: pe.fit_shift(VMF, PAIRS + 1, SAME), ValueError, "fit_shift: pairs hold 4, expected rows of d, 0 .. 3"),
+        (
+            lambda: pe.fit_shift(VMF, PAIRS[:, :1] + [0, 0], [0, 1]),
+            ValueError,
+            "fit_shift: pairs hold row 2 with itself, expected different rows",
         ),
         (
             lambda: pe.measures.Calibration(2.0, 0.0, "Normal")(VMF),

@@ -29,6 +29,7 @@ from peaccel.first_stage import FaissReranker
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
+from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference
 
 if TYPE_CHECKING:
     from peaccel import io, metrics
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
         confidence,
         entropy,
         fit_prior,
+        fit_shift,
         fit_vmf,
         fuse,
         kl,
         log_prob,
         match_variance,
         sample,
+        triplet_probability,
     )
 
 __version__ = _core.__version__
@@ -50,6 +53,7 @@ __version__ = _core.__version__
 __all__ = [
     "CudaError",
     "FaissReranker",
+    "FirstStageReference",
     "NonIsotropicVonMisesFisher",
     "Normal",
     "Point",
@@ -64,7 +68,10 @@ __all__ = [
     "confidence",
     "enable_torch",
     "entropy",
+    "first_stage_features",
+    "first_stage_reference",
     "fit_prior",
+    "fit_shift",
     "fit_vmf",
     "fuse",
     "io",
@@ -82,6 +89,7 @@ __all__ = [
     "search",
     "set_num_threads",
     "special",
+    "triplet_probability",
 ]
 
 

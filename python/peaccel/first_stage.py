@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_array, as_numpy, is_torch
+from peaccel.items import Items, checked_ids
+from peaccel.ops._array import Array, as_array, as_numpy
 from peaccel.prepared import Prepared, cast, compute_dtype, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k, returned
 from peaccel.scores import Score, get
+from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference, on_sphere, scaled
 
 __all__ = ["FaissReranker"]
 
-Features = Literal["mu", "unit"] | Callable[[Distribution], Array]
+Features = Literal["mu", "unit", "surrogate"] | FirstStageReference | Callable[[Distribution], Array]
+
+HEADROOM = 1.1  # how much longer than the longest at build an added item's features may be, and still be in place
 
 
 class FaissReranker:
     """A FAISS index as the first stage, a score of distributions as the second.
 
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
-    lossy), decide the ranking.
+    lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
 
     Parameters
     ----------
@@ -38,16 +44,26 @@ class FaissReranker:
         Integers [G]: the ids that the index returns for the gallery's rows, all different; None where they are the
         rows.
     features
-        What of the queries is sent to the index: "mu", "unit" (mu scaled to norm 1), or ``queries -> [Q, d]``.
+        What of the queries (and of added items) is sent to the index: "mu", "unit" (mu scaled to norm 1), "surrogate"
+        for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
+        features made with that, or ``items -> [N, d]``.
 
     Raises
     ------
     TypeError
-        index is not a FAISS index; gallery is not a distribution.
+        index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
         index, gallery and ids of different sizes; repeated ids; unknown features; a file that holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
+
+    Notes
+    -----
+    Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
+    by doubling, and 9 bytes an item for ids (25 to 40 where ids are looked up: given ones, or after a change). What a
+    removed item takes there is not freed, nor is its vector in the index, except where the index was given with ids.
+    Rebuild when removed items outnumber the others. What a score derives from the whole gallery, such as llr's centred
+    means, is derived anew at the first search after a change; mls of normals derives nothing.
     """
 
     def __init__(
@@ -73,23 +89,29 @@ class FaissReranker:
             self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score, pack=False)
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        if not (callable(features) or (isinstance(features, str) and features in ("mu", "unit"))):
+        known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
+        if not (known or callable(features) or isinstance(features, FirstStageReference)):
             got = features if isinstance(features, str) else type(features).__name__
-            raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit' or a callable")
+            raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit', 'surrogate' or a callable")
         self.index = index
-        self.features = features
-        self._external = None if ids is None else _external_ids(ids, len(gallery))
-        self._rows = None if self._external is None else np.argsort(self._external)
+        external = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
+        items = self.gallery.distribution
+        self.features = first_stage_reference(items, self.score) if features == "surrogate" else features
+        self._items = Items(items, external)
+        self._numbered = external is None  # whether ids are the numbers of rows
+        self._by_row = external is None  # whether the index returns rows rather than ids
+        self._radius: float | None = None  # of the sphere on which `build` puts surrogate features
 
     @classmethod
     def build(
         cls,
         gallery: Distribution,
         factory: str = "HNSW32",
-        first_stage: Literal["cosine"] = "cosine",
+        first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
         score: str | Score = "mls",
+        ids: Array | None = None,
     ) -> FaissReranker:
-        """An index of the gallery's directions, by inner product, and a reranker over it.
+        """An index of the gallery, and a reranker over it.
 
         Parameters
         ----------
@@ -98,26 +120,48 @@ class FaissReranker:
         factory
             A FAISS factory string, such as "Flat", "HNSW32", "IVF1024,Flat", "IVF1024,PQ32".
         first_stage
-            "cosine": what the index ranks by.
+            What the index ranks by. "cosine": directions, by inner product. "surrogate": `first_stage_features`, which
+            follow the score, by inner product in "Flat". Other indexes rank by L2, where inner products of vectors as
+            uneven as these search badly: one more coordinate puts all items on a sphere, zeros fill up to what PQ
+            divides by, and queries are scaled to the sphere's radius. A `FirstStageReference`: the surrogate around
+            that, where queries are not as uncertain as the gallery.
         score
             As in `paired`.
+        ids
+            Integers [G] >= 0, all different, by which the items go; None for their rows.
 
         Raises
         ------
         ImportError
             FAISS is not installed.
+        TypeError
+            gallery is not a distribution; the score has no surrogate.
         ValueError
-            A factory string that FAISS does not take; an unknown first stage.
+            A factory string that FAISS does not take; an unknown first stage; ids as for the constructor.
         """
-        if first_stage != "cosine":
-            raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine'")
+        surrogate = first_stage == "surrogate" or isinstance(first_stage, FirstStageReference)
+        if not (surrogate or first_stage == "cosine"):
+            raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         require_distribution(get(score), gallery, "gallery")
+        external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
+        features: Features = "unit"
+        radius = None
+        if surrogate:
+            features = (
+                first_stage if isinstance(first_stage, FirstStageReference) else first_stage_reference(gallery, score)
+            )
+            vectors = first_stage_features(gallery, score, reference=features)
+            if factory != "Flat":
+                radius = HEADROOM * float(np.sqrt((vectors**2).sum(1).max()))
+                vectors = on_sphere(vectors, radius, _width(vectors.shape[1] + 1, factory))
+        else:
+            vectors = _unit(gallery)
         faiss = _faiss()
+        metric = faiss.METRIC_INNER_PRODUCT if radius is None else faiss.METRIC_L2
         try:
-            index = faiss.index_factory(gallery.dim, factory, faiss.METRIC_INNER_PRODUCT)
+            index = faiss.index_factory(vectors.shape[1], factory, metric)
         except RuntimeError:
             raise ValueError(f"FaissReranker.build: factory {factory!r} is not a FAISS factory string") from None
-        vectors = _unit(gallery)
         try:
             if not index.is_trained:
                 index.train(vectors)
@@ -125,7 +169,11 @@ class FaissReranker:
         except RuntimeError:
             what = f"factory {factory!r} cannot be trained on {len(gallery)} items"
             raise ValueError(f"FaissReranker.build: {what}") from None
-        return cls(index, gallery, score=score, features="unit")
+        reranker = cls(index, gallery, score=score, features=features)
+        reranker._radius = radius
+        if external is not None:
+            reranker._items, reranker._numbered = Items(reranker.gallery.distribution, external), False
+        return reranker
 
     def search(self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None) -> Ranking:
         """The best k of the shortlist that the index proposes for each query.
@@ -137,7 +185,9 @@ class FaissReranker:
         k
             How many to return, >= 1; more than the shortlist pads.
         shortlist
-            How many the index proposes, >= 1.
+            How many the index proposes, >= 1. Where it still holds removed items it is asked for as many more as their
+            share among all, then for twice as many until no query has fewer than the shortlist: with an exact index
+            the result is that of an index without them. (HNSW: with efSearch as large, unless params say otherwise.)
         params
             FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through.
 
@@ -153,48 +203,188 @@ class FaissReranker:
         """
         plan = checked(queries, self.gallery, self.score, detach=True)
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
-        vectors = self._vectors(queries)
-        given = {} if params is None else {"params": params}
-        try:
-            _, found = self.index.search(vectors, shortlist, **given)
-        except (TypeError, AttributeError, RuntimeError) as error:
-            if params is None:
-                raise
-            own, got = type(self.index).__name__, type(params).__name__
-            raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
-        scores, rows = best(plan, self._to_rows(found), k)
-        if self._external is not None:
-            rows = np.where(rows >= 0, self._external[rows], -1) if len(self._external) else rows
-        return returned((scores, rows), queries)
+        vectors = self._vectors(queries, "query")
+        scores, rows = best(plan, self._proposed(vectors, shortlist, params), k)
+        ids = self._items.ids
+        return returned((scores, np.where(rows >= 0, ids[rows], -1) if len(ids) else rows), queries)
 
-    def _vectors(self, queries: Distribution) -> np.ndarray[Any, Any]:
-        """What is sent to the index: float32 [Q, d]."""
-        if callable(self.features):
-            vectors = as_numpy(as_array(self.features(queries), "FaissReranker", "features of the queries"))
+    def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """New items, in the index and in the gallery.
+
+        Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
+        longest then lie off the sphere that ``build`` made (`first_stage`), and are proposed later than they should be.
+
+        Parameters
+        ----------
+        items
+            N items of the gallery's kind, dimension, dtype and kind of array.
+        ids
+            Integers [N] >= 0 that no item has, where the reranker was given ids; else None: items are numbered on, and
+            no number is used twice.
+
+        Returns
+        -------
+        int64 [N]: the ids.
+
+        Raises
+        ------
+        TypeError
+            items are of another kind; an index that was given with ids but cannot add under ids.
+        ValueError
+            items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
+        """
+        items = self._items.alike("FaissReranker.add", self.score, items)
+        if self._numbered:
+            if ids is not None:
+                raise ValueError("FaissReranker.add: ids must be None, since items go by the numbers of their rows")
+            names = np.arange(len(self._items), len(self._items) + len(items))
         else:
-            vectors = _unit(queries) if self.features == "unit" else as_numpy(queries.mu)
-        if vectors.shape != (len(queries), self.index.d):
-            expected = (len(queries), self.index.d)
+            if ids is None:
+                raise ValueError(f"FaissReranker.add: ids must be given for {len(items)} items, as for the first ones")
+            names = checked_ids("FaissReranker.add", ids, len(items))
+            taken = names[self._items.rows(names) >= 0]
+            if len(taken):
+                raise ValueError(f"FaissReranker.add: ids hold {taken[0]}, which an item has already; see upsert")
+        vectors = self._vectors(items, "gallery")
+        self._changeable("add")
+        self._append(items, names, vectors)
+        return names
+
+    def remove(self, ids: Array) -> None:
+        """Items that are not to be found any more.
+
+        Parameters
+        ----------
+        ids
+            Integers [N] of items that are there, all different.
+
+        Raises
+        ------
+        TypeError
+            An index that was given with ids but cannot remove.
+        ValueError
+            ids that are unknown or repeated, or not integers.
+        """
+        names = checked_ids("FaissReranker.remove", ids)
+        rows = self._known("remove", names)
+        self._changeable("remove")
+        self._drop(names, rows)
+
+    def upsert(self, items: Distribution, ids: Array) -> None:
+        """Items in place of those that have their ids, or as new ones where none has.
+
+        Parameters
+        ----------
+        items
+            As in `add`.
+        ids
+            Integers [N], all different; where items go by the numbers of their rows, numbers of items that are there.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `add` and `remove`.
+        """
+        items = self._items.alike("FaissReranker.upsert", self.score, items)
+        names = checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = self._known("upsert", names) if self._numbered else self._items.rows(names)
+        vectors = self._vectors(items, "gallery")
+        self._changeable("upsert")
+        self._drop(names[rows >= 0], rows[rows >= 0])
+        self._append(items, names, vectors)
+
+    # -- the index -----------------------------------------------------------------------------------------------------
+
+    def _proposed(self, vectors: np.ndarray[Any, Any], shortlist: int, params: Any) -> np.ndarray[Any, Any]:
+        """Rows of live items, the best by the index first, -1 where it has no more."""
+        dead = self._items.dead if self._by_row else 0
+        wanted = min(shortlist, len(self._items) - dead)
+        fetch = shortlist + min(dead, shortlist * dead // max(wanted, 1))
+        while True:
+            chosen = _deep_enough(self.index, fetch) if params is None and dead else params
+            try:
+                _, found = self.index.search(vectors, fetch, **({} if chosen is None else {"params": chosen}))
+            except (TypeError, AttributeError, RuntimeError) as error:
+                if params is None:
+                    raise
+                own, got = type(self.index).__name__, type(params).__name__
+                raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
+            rows = self._to_rows(found)
+            if fetch >= shortlist + dead:
+                break
+            more = found[:, -1] >= 0  # the index has more to give
+            if not (more & ((rows >= 0).sum(1) < wanted)).any():
+                break
+            fetch = min(2 * fetch, shortlist + dead)
+        if dead:
+            rows = np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
+        return rows
+
+    def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Rows of what the index returned; -1 for none and for removed items."""
+        if self._by_row:
+            if found.size and found.max() >= len(self._items):
+                got, size = found.max(), len(self._items)
+                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {size} rows; pass its ids")
+            return np.where(self._items.live[found], found, -1) if self._items.dead else found
+        rows = self._items.rows(found)
+        if not ((rows >= 0) | (found < 0)).all():
+            raise ValueError(f"FaissReranker: index returned id {found[(rows < 0) & (found >= 0)][0]}, which ids lacks")
+        return rows
+
+    def _vectors(self, items: Distribution, side: Literal["query", "gallery"]) -> np.ndarray[Any, Any]:
+        """What the index is asked with, or given: float32 [N, d]."""
+        if isinstance(self.features, FirstStageReference):
+            vectors = first_stage_features(items, self.score, side, self.features)
+            if self._radius is not None:
+                on = on_sphere if side == "gallery" else scaled
+                vectors = on(vectors, self._radius, self.index.d)
+        elif callable(self.features):
+            vectors = as_numpy(as_array(self.features(items), "FaissReranker", "features of the queries"))
+        else:
+            vectors = _unit(items) if self.features == "unit" else as_numpy(items.mu)
+        if vectors.shape != (len(items), self.index.d):
+            expected = (len(items), self.index.d)
             raise ValueError(
                 f"FaissReranker: features of the queries have shape {vectors.shape}, the index takes {expected}"
             )
         return np.ascontiguousarray(vectors, np.float32)
 
-    def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Gallery rows of the index's ids; -1 stays -1."""
-        if self._external is None or self._rows is None:
-            if found.size and found.max() >= len(self.gallery):
-                got, rows = found.max(), len(self.gallery)
-                raise ValueError(f"FaissReranker: index returned id {got}, gallery has {rows} rows; pass its ids")
-            return found
-        if not len(self.gallery):
-            return np.full_like(found, -1)
-        places = np.searchsorted(self._external, found, sorter=self._rows).clip(max=len(self._rows) - 1)
-        rows = self._rows[places]
-        known = self._external[rows] == found
-        if not (known | (found < 0)).all():
-            raise ValueError(f"FaissReranker: index returned id {found[~known & (found >= 0)][0]}, which ids lacks")
-        return np.where(known, rows, -1)
+    # -- changes: whatever can be wrong is found out before anything is changed ----------------------------------------
+
+    def _known(self, verb: str, names: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The rows of ids that items have."""
+        rows = self._items.rows(names)
+        if (rows < 0).any():
+            raise ValueError(f"FaissReranker.{verb}: ids hold {names[rows < 0][0]}, which no item has")
+        return rows
+
+    def _changeable(self, verb: str) -> None:
+        """An index that was given with ids must add and remove by them; asking for nothing tells."""
+        if self._by_row:
+            return
+        try:
+            self.index.add_with_ids(np.empty((0, self.index.d), np.float32), np.empty(0, np.int64))
+            if verb != "add":
+                self.index.remove_ids(np.empty(0, np.int64))
+        except RuntimeError:
+            own = type(self.index).__name__
+            raise TypeError(
+                f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
+            ) from None
+
+    def _drop(self, names: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> None:
+        if not self._by_row:
+            self.index.remove_ids(names)
+        self._items.remove(rows)
+
+    def _append(self, items: Distribution, names: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any]) -> None:
+        if self._by_row:
+            self.index.add(vectors)
+        else:
+            self.index.add_with_ids(vectors, names)
+        self._items.add(items, names)
+        self.gallery = Prepared(self._items.gallery, self.score, pack=False)
 
 
 def _faiss() -> Any:
@@ -216,20 +406,11 @@ def _read_index(path: str) -> Any:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
 
 
-def _external_ids(ids: Array, size: int) -> np.ndarray[Any, Any]:
-    """Checked ids, int64 [G]."""
-    given = as_numpy(ids) if is_torch(ids) else np.asarray(ids)
-    if given.shape != (size,) or given.dtype.kind not in "iu":
-        got = f"shape {given.shape} and dtype {given.dtype}"
-        raise ValueError(f"FaissReranker: ids have {got}, expected integers ({size},)")
-    outside = given[(given < 0) | (given > np.iinfo(np.int64).max)]
-    if len(outside):
-        raise ValueError(f"FaissReranker: ids hold {outside[0]}, expected 0 .. 2^63 - 1")
-    ordered = np.sort(given)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(repeated):
-        raise ValueError(f"FaissReranker: ids hold {repeated[0]} twice")
-    return given.astype(np.int64)
+def _deep_enough(index: Any, fetch: int) -> Any:
+    """Search parameters for HNSW, which by default stops early: with few of more than efSearch that it is asked for."""
+    if not hasattr(index, "hnsw"):
+        return None
+    return _faiss().SearchParametersHNSW(efSearch=max(index.hnsw.efSearch, fetch))
 
 
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:
@@ -237,3 +418,9 @@ def _unit(d: Distribution) -> np.ndarray[Any, Any]:
     mu = as_numpy(d.mu).astype(np.float32)
     norms = np.linalg.norm(mu, axis=1, keepdims=True)
     return mu / np.where(norms > 0, norms, 1)
+
+
+def _width(width: int, factory: str) -> int:
+    """The next width that every PQ of the factory string divides."""
+    parts = math.lcm(*(int(count) for count in re.findall(r"PQ(\d+)", factory) if int(count)))
+    return -(-width // parts) * parts

@@ -48,6 +48,11 @@ class Prepared:
         return f"Prepared({self._gallery!r}, score={self.score.name!r}, {self.nbytes / 2**20:.1f} MB)"
 
     @property
+    def distribution(self) -> Distribution:
+        """The gallery itself, in the compute dtype."""
+        return self._gallery
+
+    @property
     def mu(self) -> Array:
         """[G, D], in the compute dtype."""
         return self._gallery.mu

@@ -1,14 +1,15 @@
 """What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
 
-`density`: log_prob, entropy, kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf, calibrate;
-`fusing`: fuse; `sampling`: sample.
+`density`: log_prob, entropy, kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf, calibrate,
+fit_shift; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
 """
 
 from peaccel.measures.certainty import confidence
 from peaccel.measures.density import entropy, kl, log_prob, match_variance
-from peaccel.measures.fitting import Calibration, calibrate, fit_prior, fit_vmf
+from peaccel.measures.fitting import Calibration, calibrate, fit_prior, fit_shift, fit_vmf
 from peaccel.measures.fusing import fuse
 from peaccel.measures.sampling import sample
+from peaccel.measures.triplets import triplet_probability
 
 __all__ = [
     "Calibration",
@@ -16,10 +17,12 @@ __all__ = [
     "confidence",
     "entropy",
     "fit_prior",
+    "fit_shift",
     "fit_vmf",
     "fuse",
     "kl",
     "log_prob",
     "match_variance",
     "sample",
+    "triplet_probability",
 ]

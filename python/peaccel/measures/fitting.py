@@ -1,4 +1,4 @@
-"""What sets of items say: of the prior of positions, of a von Mises-Fisher, of the scale of their uncertainties."""
+"""What sets of items say: of priors, von Mises-Fisher distributions, the scale of uncertainties, the middle cosine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from peaccel.measures.fusing import group_rows, group_sum, unit
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace, require_same_kind
 
-__all__ = ["Calibration", "calibrate", "fit_prior", "fit_vmf"]
+__all__ = ["Calibration", "calibrate", "fit_prior", "fit_shift", "fit_vmf"]
 
 D = TypeVar("D", bound=Distribution)
 
@@ -258,7 +258,8 @@ def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True)
     Shi & Jain, "Probabilistic Face Embeddings", eq. 3, the likelihood for normals, here a function of the scale.
     """
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
-    first, second = _same_pairs(d, pairs, labels)
+    rows, same = _labelled_pairs("calibrate", d, pairs, labels)
+    first, second = _different_rows("calibrate", rows[same], "one identity")
     mu, spread = (as_numpy(x).astype(np.float64) for x in d.arrays)
     square = (mu[first] - mu[second]) ** 2
     if kind == "vmf":
@@ -268,23 +269,75 @@ def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True)
     return Calibration(*_fit_var(square, spread[first] + spread[second], offset), "Normal")
 
 
-def _same_pairs(d: Distribution, pairs: Array, labels: Array) -> tuple[Array, Array]:
-    """The rows of the pairs labelled as one identity."""
+def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
+    """ScaleFace's mu, a cosine between alike and different: (mean of same pairs + mean of different pairs) / 2.
+
+    Parameters
+    ----------
+    d
+        N items of any kind; cosines are of means or directions. Detached.
+    pairs
+        [P, 2] integers: rows of d. Held-out identities, as the cosines of those trained on are wider apart.
+    labels
+        [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
+
+    Returns
+    -------
+    A number in [-1, 1]; NaN where a pair has a mean of zero length.
+
+    Raises
+    ------
+    TypeError
+        d is not a distribution.
+    ValueError
+        pairs or labels of wrong shape or dtype, rows out of range, a pair of a row with itself; no same or no
+        different pair.
+
+    References
+    ----------
+    "ScaleFace", the threshold of mu-ScaleFace; its code also tries the best F1 and the crossing of two normals, and
+    uses this.
+    """
+    if not isinstance(d, Distribution):
+        raise TypeError(f"fit_shift: d must be a distribution, got {type(d).__name__}")
+    rows, same = _labelled_pairs("fit_shift", d, pairs, labels)
+    means = []
+    for label, what in ((True, "one identity"), (False, "different identities")):
+        first, second = _different_rows("fit_shift", rows[same == label], what)
+        a, b = (as_numpy(d.mu)[x].astype(np.float64) for x in (first, second))
+        with np.errstate(invalid="ignore"):
+            means.append(((a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))).mean())
+    return float(sum(means) / 2)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def _labelled_pairs(owner: str, d: Distribution, pairs: Array, labels: Array) -> tuple[Array, Array]:
+    """Rows of d, [P, 2], and booleans [P]."""
     rows, same = (np.asarray(as_numpy(x) if is_torch(x) else x) for x in (pairs, labels))
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
-        raise ValueError(f"calibrate: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
+        raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
     if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and np.isin(same, (0, 1)).all()):
         found = f"shape {same.shape} and dtype {same.dtype}"
-        raise ValueError(f"calibrate: labels have {found}, expected booleans ({len(rows)},), whether of one identity")
+        raise ValueError(f"{owner}: labels have {found}, expected booleans ({len(rows)},), whether of one identity")
     if rows.size and not (rows.min() >= 0 and rows.max() < len(d)):
         wrong = rows[(rows < 0) | (rows >= len(d))][0]
-        raise ValueError(f"calibrate: pairs hold {wrong}, expected rows of d, 0 .. {len(d) - 1}")
-    first, second = rows[same.astype(bool)].T
+        raise ValueError(f"{owner}: pairs hold {wrong}, expected rows of d, 0 .. {len(d) - 1}")
+    return rows, same.astype(bool)
+
+
+def _different_rows(owner: str, rows: Array, what: str) -> tuple[Array, Array]:
+    """The two sides of pairs of which there must be one, and none of a row with itself."""
+    first, second = rows.T
     if not len(first):
-        raise ValueError("calibrate: labels name no pair of one identity, expected at least one")
+        raise ValueError(f"{owner}: labels name no pair of {what}, expected at least one")
     if (first == second).any():
-        raise ValueError(f"calibrate: pairs hold row {first[first == second][0]} with itself, expected different rows")
+        raise ValueError(f"{owner}: pairs hold row {first[first == second][0]} with itself, expected different rows")
     return first, second
+
+
+# -- the likeliest scale -----------------------------------------------------------------------------------------------
 
 
 def _fit_var(square: Array, var: Array, offset: bool) -> tuple[float, float]:

@@ -1,0 +1,125 @@
+"""What a first stage finds of the true best ten: `python -m benches.recall [--quick]` prints one Markdown table.
+
+The true best ten are those of an exact search by the score. A row is the share of them among the first 10, 50, 100, 500
+of a first stage: cosine, or the surrogate features of the score. All sets but the digits are drawn from the model that
+the score assumes, with variances that really made the noise; nothing here is a trained model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benches.common import faiss, pe, unit
+
+K = 10
+SHORTLISTS = (10, 50, 100, 500)
+MEMBERS = 50  # of a cluster
+QUERIES = 200
+HEADER = ("set", "score", "index", "first stage", "width", *(f"@{n}" for n in SHORTLISTS))
+
+
+# ---- sets: (name, gallery, queries, score) ---------------------------------------------------------------------------
+
+
+def normals(kind: str, rows: int, dim: int, het: float, spread: float = 1.0) -> tuple[Any, Any]:
+    """Clusters whose items were moved by noise of their own, lognormal variances; queries' are `spread` times these."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((rows // MEMBERS, dim), dtype=np.float32)
+
+    def draw(count: int, scale: float) -> Any:
+        shape = (count, dim) if kind == "diagonal" else (count, 1)
+        var = np.float32(scale) * np.exp(np.float32(het) * rng.standard_normal(shape, dtype=np.float32))
+        noise = np.sqrt(var) * rng.standard_normal((count, dim), dtype=np.float32)
+        mu = centres[rng.integers(0, len(centres), count)] + noise
+        return pe.Normal(mu, var if kind == "diagonal" else var[:, 0])
+
+    return draw(rows, 1.0), draw(QUERIES, spread)
+
+
+def directions(rows: int, dim: int, het: float) -> tuple[Any, Any]:
+    """Clusters on the sphere, concentrations lognormal around D."""
+    rng = np.random.default_rng(0)
+    centres = unit(rng.standard_normal((rows // MEMBERS, dim)))
+
+    def draw(count: int, seed: int) -> Any:
+        kappa = dim * np.exp(het * rng.standard_normal(count))
+        around = pe.VonMisesFisher(centres[rng.integers(0, len(centres), count)], kappa)
+        mu = pe.sample(around, 1, seed=seed)[0]
+        return pe.VonMisesFisher(mu.astype(np.float32), kappa.astype(np.float32))
+
+    return draw(rows, 1), draw(QUERIES, 2)
+
+
+def digits(rows: int, dim: int, het: float) -> tuple[Any, Any]:
+    """MNIST scans in their leading principal components, which then are moved by noise of half their spread."""
+    from peaccel.data.digits import load_scans
+
+    scans, _ = load_scans("mnist")
+    flat = scans.reshape(len(scans), -1) - scans.reshape(len(scans), -1).mean(0)
+    axes = np.linalg.svd(flat, full_matrices=False)[2][:dim]
+    found = flat @ axes.T
+    rng = np.random.default_rng(0)
+    var = np.exp(het * rng.standard_normal(found.shape)) * (0.5 * found.std()) ** 2
+    mu = found + np.sqrt(var) * rng.standard_normal(found.shape)
+    order = rng.permutation(len(mu))
+    all_of_them = pe.Normal(mu[order].astype(np.float32), var[order].astype(np.float32))
+    return all_of_them[QUERIES : QUERIES + rows], all_of_them[:QUERIES]
+
+
+def sets(quick: bool) -> Iterator[tuple[str, Any, Any, str]]:
+    rows = 10_000 if quick else 50_000
+    for het in (0.5, 1.0):
+        for kind in ("diagonal", "isotropic"):
+            pair = normals(kind, rows, 128, het)
+            yield f"{kind} D=128 N={rows} het {het}", *pair, "mls"
+        yield f"vMF D=128 N={rows} het {het}", *directions(rows, 128, het), "mls"
+    yield f"diagonal D=128 N={rows} het 1.0", *normals("diagonal", rows, 128, 1.0), "llr:prior_var=1"
+    yield f"diagonal D=128 N={rows} het 0.5, queries 10 x", *normals("diagonal", rows, 128, 0.5, 10.0), "mls"
+    wide = rows // 5
+    yield f"diagonal D=512 N={wide} het 0.7", *normals("diagonal", wide, 512, 0.7), "mls"
+    yield "digits D=64 N=4800 het 0.7", *digits(4800, 64, 0.7), "mls"
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def row(name: str, gallery: Any, queries: Any, score: str, index: str, first_stage: str) -> str:
+    """One line of the table; no reranking: a shortlist of n holds n of the gallery."""
+    reranker = pe.FaissReranker.build(gallery, index, first_stage, score)
+    if hasattr(reranker.index, "hnsw"):
+        reranker.index.hnsw.efSearch = max(SHORTLISTS)
+    true = pe.search(queries, gallery, K, score).ids
+    cells = []
+    for count in SHORTLISTS:
+        found = reranker.search(queries, K, shortlist=count).ids  # an item of the true ten stays in the best ten
+        cells.append(f"{np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)]):.3f}")
+    return line(name, score, index, first_stage, reranker.index.d, *cells)
+
+
+def line(*cells: Any) -> str:
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benches.recall", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="10 000 items in place of 50 000")
+    options = parser.parse_args()
+    if faiss is None:
+        print("benches.recall needs FAISS: pip install peaccel[faiss]")
+        return 1
+    print(line(*HEADER), line(*["---"] * len(HEADER)), sep="\n")
+    for i, (name, gallery, queries, score) in enumerate(sets(options.quick)):
+        for index in ("Flat", "HNSW32") if i == 0 else ("Flat",):
+            for first_stage in ("cosine", "surrogate"):
+                print(row(name, gallery, queries, score, index, first_stage), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

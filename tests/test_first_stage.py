@@ -1,0 +1,364 @@
+"""Surrogate features rank as the score does; an index that grows and shrinks finds what one made anew finds."""
+
+import faiss
+import numpy as np
+import pytest
+from conftest import CLASSES, assert_ranking, build, make, to_numpy
+
+import peaccel as pe
+
+faiss.omp_set_num_threads(1)  # its threads spin for minutes where cores are few and shared
+
+LLR = pe.scores.llr(prior_var=1.5, prior_mean=0.25)
+NORMALS = ("normal_isotropic", "normal_diagonal")
+
+
+def like_one(d, query):
+    """Queries of other positions, all as uncertain as one."""
+    others = make(d.kind, 7, d.dim, 5)
+    arrays = [x for x in (others.mu, *(np.repeat(x[query : query + 1], 7, 0) for x in d.arrays[1:]))]
+    return build(d.kind, *arrays)
+
+
+def products(queries, gallery, score, reference):
+    """Inner products, less each query's mean."""
+    q = pe.first_stage_features(queries, score, "query", reference)
+    g = pe.first_stage_features(gallery, score, reference=reference)
+    assert q.dtype == g.dtype == np.float32 and q.shape[1] == g.shape[1]
+    found = to_numpy(q) @ to_numpy(g).T
+    return found - found.mean(1, keepdims=True)
+
+
+def same_up_to_a_constant_of_the_query(found, scores):
+    scores = scores - scores.mean(1, keepdims=True)
+    np.testing.assert_allclose(found, scores, atol=3e-5 * np.abs(scores).max())
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("score", ["mls", LLR], ids=["mls", "llr"])
+@pytest.mark.parametrize("kinds", [(q, g) for q in (*NORMALS, "point") for g in (*NORMALS, "point")][:-1])
+def test_features_are_exact_for_queries_of_the_references_variance(kinds, score, library):
+    queries, gallery = like_one(make(kinds[0], 40, 6), 3), make(kinds[1], 40, 6, 8)
+    queries, gallery = (build(d.kind, *d.arrays, library=library) for d in (queries, gallery))
+    reference = pe.first_stage_reference(gallery, score, queries=queries)
+    found = products(queries, gallery, score, reference)
+    same_up_to_a_constant_of_the_query(found, to_numpy(pe.pairwise(queries, gallery, score)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "score"),
+    [
+        *((kind, "cosine") for kind in CLASSES),
+        *((kind, "neg_sq_l2") for kind in CLASSES),
+        *((kind, "neg_expected_sq_l2") for kind in (*NORMALS, "vmf", "point")),
+        *((kind, "expected_cosine") for kind in ("normal_isotropic", "vmf", "point")),
+    ],
+)
+def test_distances_and_cosines_are_exact_for_every_query(kind, score):
+    queries, gallery = make(kind, 9, 6, 1), make(kind, 40, 6, 2)
+    found = products(queries, gallery, score, pe.first_stage_reference(gallery, score))
+    scores = pe.pairwise(queries, gallery, score)
+    if score.endswith("cosine"):  # up to a factor of the query, its length
+        spread = np.abs(scores - scores.mean(1, keepdims=True)).sum(1, keepdims=True)
+        found, scores = found / np.abs(found).sum(1, keepdims=True), scores / spread
+    same_up_to_a_constant_of_the_query(found, scores)
+
+
+def test_a_far_centre_costs_no_digits():
+    near = make("normal_isotropic", 40, 6)
+    queries = like_one(near, 0)
+    gallery, far = pe.Normal(near.mu + 1e4, near.var), pe.Normal(queries.mu + 1e4, queries.var)
+    found = products(far, gallery, "mls", pe.first_stage_reference(gallery, "mls", far))
+    same_up_to_a_constant_of_the_query(found, pe.pairwise(far, gallery))
+
+
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
+def test_queries_at_random_find_most_of_the_best_ten(kind):
+    gallery, queries = make(kind, 2000, 12, 1), make(kind, 50, 12, 2)
+    reference = pe.first_stage_reference(gallery)
+    found = np.argsort(-products(queries, gallery, "mls", reference), 1)[:, :50]
+    cosine = pe.search(queries, gallery, 50, "cosine").ids
+    best = pe.search(queries, gallery, 10).ids
+    recall, plain = (np.mean([np.isin(b, f).mean() for b, f in zip(best, x, strict=True)]) for x in (found, cosine))
+    assert recall > 0.9 and recall > plain
+
+
+def test_features_of_a_batch_are_those_of_its_rows_and_the_reference_is_small():
+    gallery = make("normal_diagonal", 20_000, 3)
+    reference = pe.first_stage_reference(gallery)
+    whole = pe.first_stage_features(gallery)
+    np.testing.assert_array_equal(
+        whole[16_000:16_500], pe.first_stage_features(gallery[16_000:16_500], reference=reference)
+    )
+    assert whole.shape == (20_000, 3 * 3 + 5)
+    assert sum(x.size for x in (reference.offset, reference.scale, reference.mean)) < 50
+
+
+# -- indexes -----------------------------------------------------------------------------------------------------------
+
+GALLERY, QUERIES = (make("normal_diagonal", n, 16, n, dtype="float32") for n in (600, 20))
+MORE = make("normal_diagonal", 200, 16, 77, dtype="float32")
+FACTORIES = ["Flat", "IVF4,Flat", "HNSW16", "PQ8x4", "SQ8"]
+
+
+def thorough(reranker):
+    """The index looks at all that it holds."""
+    if hasattr(reranker.index, "nprobe"):
+        reranker.index.nprobe = reranker.index.nlist
+    if hasattr(reranker.index, "hnsw"):
+        reranker.index.hnsw.efSearch = 800
+    return reranker
+
+
+def recall(reranker, score="mls", shortlist=100):
+    best = pe.search(QUERIES, GALLERY, 10, score).ids
+    found = reranker.search(QUERIES, 10, shortlist=shortlist).ids
+    return np.mean([np.isin(b, f).mean() for b, f in zip(best, found, strict=True)])
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_build_with_surrogates_finds_the_best_in_every_index(factory):
+    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, "surrogate"))
+    assert recall(reranker) >= (0.85 if factory.startswith("PQ") else 0.99)  # four bits a number, of few items
+    ranking = reranker.search(QUERIES, 5, shortlist=50)
+    np.testing.assert_array_equal(pe.rescore(QUERIES, GALLERY, ranking.ids), ranking.scores)
+
+
+def test_an_index_by_distance_proposes_what_the_one_by_inner_product_does():
+    flat = pe.FaissReranker.build(GALLERY, "Flat", "surrogate")
+    sphere = pe.FaissReranker.build(GALLERY, "IVF1,Flat", "surrogate")
+    for shortlist in (1, 10, 50):
+        one, two = (r.search(QUERIES, 10, shortlist=shortlist) for r in (flat, sphere))
+        assert_ranking(one, (two.scores, two.ids))
+
+
+def test_surrogates_in_a_given_index_and_around_a_given_reference():
+    index = faiss.IndexFlatIP(3 * 16 + 5)
+    index.add(pe.first_stage_features(GALLERY))
+    own = pe.FaissReranker(index, GALLERY, features="surrogate").search(QUERIES, 10, shortlist=20)
+    built = pe.FaissReranker.build(GALLERY, "Flat", "surrogate").search(QUERIES, 10, shortlist=20)
+    assert_ranking(own, (built.scores, built.ids))
+    unsure = pe.Normal(QUERIES.mu, 4 * QUERIES.var)
+    reference = pe.first_stage_reference(GALLERY, queries=unsure)
+    around = pe.FaissReranker.build(GALLERY, "Flat", reference)
+    assert around.features is reference
+    best = pe.search(unsure, GALLERY, 10).ids
+    found = [r.search(unsure, 10, shortlist=15).ids for r in (around, pe.FaissReranker.build(GALLERY, "Flat"))]
+    assert np.mean(found[0] == best) > np.mean(found[1] == best)
+
+
+# -- items that come and go --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
+@pytest.mark.parametrize("factory", FACTORIES)
+@pytest.mark.parametrize("external", [False, True])
+def test_items_come_and_go_and_search_is_exact_over_those_that_are_there(factory, external, first_stage):
+    names = 1000 + 7 * np.random.default_rng(0).permutation(800)
+    if not external:
+        names = np.arange(800)
+    reranker = thorough(pe.FaissReranker.build(GALLERY, factory, first_stage, ids=names[:600] if external else None))
+    present = dict(zip(names[:600].tolist(), range(600), strict=True))
+    whole = pe.concat([GALLERY, MORE])
+
+    def check():
+        rows = np.array(sorted(present.values()))
+        of_row = {row: name for name, row in present.items()}
+        best = pe.search(QUERIES, whole[rows], 10)
+        ids = np.array([of_row[r] for r in rows])[best.ids]
+        found = reranker.search(QUERIES, 10, shortlist=len(rows))
+        assert set(found.ids.ravel().tolist()) <= set(present)
+        if factory == "HNSW16":  # a graph does not lead to every item
+            assert np.mean([np.isin(b, f).mean() for b, f in zip(ids, found.ids, strict=True)]) > 0.98
+        else:
+            assert_ranking(found, (best.scores, ids))
+
+    for start in range(0, 150, 30):  # in parts, so that arrays grow more than once
+        given = names[600 + start : 630 + start]
+        added = reranker.add(MORE[start : start + 30], given if external else None)
+        np.testing.assert_array_equal(added, given)
+        present |= dict(zip(given.tolist(), range(600 + start, 630 + start), strict=True))
+    check()
+    gone = names[np.r_[5:400, 620:640]]
+    reranker.remove(gone)
+    for name in gone.tolist():
+        del present[name]
+    check()
+    # The shortlist is of items that are there: k results come, though most of the index is of removed ones.
+    assert (reranker.search(QUERIES, 10, shortlist=10).ids >= 0).all()
+    replaced = names[[0, 450, 650]]
+    reranker.upsert(MORE[150:153], replaced)
+    present |= dict(zip(replaced.tolist(), (750, 751, 752), strict=True))
+    check()
+    if external:
+        back = np.r_[gone[:20], 5]
+        reranker.upsert(MORE[160:181], back)
+        present |= dict(zip(back.tolist(), range(760, 781), strict=True))
+        check()
+    assert reranker.search(QUERIES, 900, shortlist=2000).ids.shape == (20, 900)
+
+
+@pytest.mark.parametrize("factory", ["IDMap,Flat", "IVF4,Flat"])
+def test_an_index_that_keeps_ids_forgets_what_is_removed(factory):
+    names = np.random.default_rng(1).permutation(10**12 + np.arange(600))
+    index = faiss.index_factory(16, factory)
+    index.train(GALLERY.mu)
+    index.add_with_ids(GALLERY.mu, names)
+    reranker = thorough(pe.FaissReranker(index, GALLERY, ids=names))
+    reranker.remove(names[:300])
+    assert index.ntotal == 300
+    reranker.upsert(MORE[:10], np.r_[names[300:305], names[:5]])
+    reranker.add(MORE[10:20], names[10:20])
+    assert index.ntotal == 315
+    rows = pe.concat([GALLERY[305:600], MORE[:20]])
+    ids = np.r_[names[305:600], names[300:305], names[:5], names[10:20]]
+    best = pe.search(QUERIES, rows, 10)
+    assert_ranking(reranker.search(QUERIES, 10, shortlist=400), (best.scores, ids[best.ids]))
+
+
+def test_tensors_come_and_go():
+    gallery, more, queries = (make("vmf", n, 8, n, dtype="float16", library="torch") for n in (50, 9, 4))
+    reranker = pe.FaissReranker.build(gallery, "Flat", "surrogate", "llr")
+    reranker.add(more)
+    reranker.remove(range(10, 50))
+    expected = pe.search(queries, pe.concat([gallery[:10], more]), 5, "llr")
+    found = reranker.search(queries, 5)
+    rows = np.r_[0:10, 50:59]
+    assert_ranking(found, (to_numpy(expected.scores), rows[np.asarray(expected.ids)]))
+    assert gallery.mu.shape == (50, 8)  # the caller's own arrays are as they were
+
+
+def test_a_graph_goes_deep_enough_to_pass_removed_items():
+    reranker = pe.FaissReranker.build(GALLERY, "HNSW16")
+    reranker.remove(np.setdiff1d(np.arange(600), np.arange(0, 600, 20)))
+    assert reranker.index.hnsw.efSearch == 16
+    found = reranker.search(QUERIES, 10, shortlist=20)
+    assert (found.ids >= 0).all() and (found.ids % 20 == 0).all()
+    few = reranker.search(QUERIES, 10, shortlist=20, params=faiss.SearchParametersHNSW(efSearch=16))
+    assert (few.ids == -1).any()
+
+
+def test_items_off_the_sphere_are_found_later_but_found():
+    reranker = pe.FaissReranker.build(GALLERY, "IVF1,Flat", "surrogate")
+    far = pe.Normal(GALLERY.mu[:3] * 50, GALLERY.var[:3])
+    ids = reranker.add(far)
+    np.testing.assert_array_equal(reranker.search(far, 1, shortlist=603).ids[:, 0], ids)
+    wide = pe.Normal(GALLERY.mu[:3], GALLERY.var[:3] * 1e4)
+    ids = reranker.add(wide)
+    assert np.isin(ids, reranker.search(QUERIES, 606, shortlist=606).ids).all()
+
+
+def test_all_can_be_removed_and_others_come():
+    reranker = pe.FaissReranker.build(GALLERY[:40], "Flat")
+    reranker.remove(np.arange(40))
+    assert (reranker.search(QUERIES, 3).ids == -1).all()
+    ids = reranker.add(MORE[:5])
+    np.testing.assert_array_equal(ids, np.arange(40, 45))
+    np.testing.assert_array_equal(np.sort(reranker.search(QUERIES, 5).ids), np.tile(ids, (20, 1)))
+    reranker.add(MORE[:0])
+    reranker.remove([])
+
+
+# -- bad input: one line, and nothing has changed ----------------------------------------------------------------------
+
+GIVEN = 5 + np.arange(600)
+
+
+def numbered():
+    return pe.FaissReranker.build(GALLERY, "Flat")
+
+
+def named():
+    return pe.FaissReranker.build(GALLERY, "Flat", ids=GIVEN)
+
+
+def by_ids(factory):
+    index = faiss.index_factory(16, factory)
+    _ = index.add_with_ids(GALLERY.mu, GIVEN) if factory.startswith("IDMap") else index.add(GALLERY.mu)
+    return pe.FaissReranker(index, GALLERY, ids=GIVEN if factory.startswith("IDMap") else np.arange(600)[::-1])
+
+
+FEW = MORE[:2]
+
+
+@pytest.mark.parametrize(
+    ("make_it", "change", "error", "begins"),
+    [
+        (numbered, lambda r: r.add(FEW.mu), TypeError, "mls: items must be a distribution, got ndarray"),
+        (
+            numbered,
+            lambda r: r.add(pe.Normal(FEW.mu, FEW.var[:, 0])),
+            TypeError,
+            "FaissReranker.add: items are normal_is",
+        ),
+        (
+            numbered,
+            lambda r: r.add(make("normal_diagonal", 2, 5, dtype="float32")),
+            ValueError,
+            "FaissReranker.add: dim of",
+        ),
+        (
+            numbered,
+            lambda r: r.add(FEW.to("float64")),
+            ValueError,
+            "FaissReranker.add: items have dtype float64, expected",
+        ),
+        (
+            numbered,
+            lambda r: r.add(build("normal_diagonal", *FEW.arrays, dtype="float32", library="torch")),
+            TypeError,
+            "FaissReranker.add: items must be numpy arrays like gallery, got torch tensors on cpu",
+        ),
+        (numbered, lambda r: r.add(FEW, [700, 701]), ValueError, "FaissReranker.add: ids must be None"),
+        (
+            numbered,
+            lambda r: r.upsert(FEW, [3, 600]),
+            ValueError,
+            "FaissReranker.upsert: ids hold 600, which no item has",
+        ),
+        (numbered, lambda r: r.remove([3, 600]), ValueError, "FaissReranker.remove: ids hold 600, which no item has"),
+        (numbered, lambda r: r.remove([3, 3]), ValueError, "FaissReranker.remove: ids hold 3 twice"),
+        (
+            numbered,
+            lambda r: r.remove([3.0]),
+            ValueError,
+            "FaissReranker.remove: ids have shape (1,) and dtype float64",
+        ),
+        (
+            numbered,
+            lambda r: r.remove(3),
+            ValueError,
+            "FaissReranker.remove: ids have shape () and dtype int64, expected",
+        ),
+        (named, lambda r: r.add(FEW), ValueError, "FaissReranker.add: ids must be given for 2 items"),
+        (named, lambda r: r.add(FEW, [1, 7]), ValueError, "FaissReranker.add: ids hold 7, which an item has already"),
+        (
+            named,
+            lambda r: r.add(FEW, [1]),
+            ValueError,
+            "FaissReranker.add: ids have shape (1,) and dtype int64, expected",
+        ),
+        (named, lambda r: r.add(FEW, [1, -7]), ValueError, "FaissReranker.add: ids hold -7, expected 0 .. 2^63 - 1"),
+        (named, lambda r: r.upsert(FEW, [1, 1]), ValueError, "FaissReranker.upsert: ids hold 1 twice"),
+        (named, lambda r: r.remove([0]), ValueError, "FaissReranker.remove: ids hold 0, which no item has"),
+        (
+            lambda: by_ids("IDMap,HNSW8"),
+            lambda r: r.remove([7]),
+            TypeError,
+            "FaissReranker.remove: this IndexIDMap cannot",
+        ),
+        (lambda: by_ids("Flat"), lambda r: r.add(FEW, [1000, 1001]), TypeError, "FaissReranker.add: this IndexFlat"),
+        (lambda: by_ids("Flat"), lambda r: r.upsert(FEW, [1, 2]), TypeError, "FaissReranker.upsert: this IndexFlat"),
+    ],
+)
+def test_bad_changes_change_nothing(make_it, change, error, begins):
+    reranker = make_it()
+    before = reranker.search(QUERIES, 10)
+    with pytest.raises(error) as caught:
+        change(reranker)
+    assert str(caught.value).startswith(begins) and "\n" not in str(caught.value), str(caught.value)
+    assert_ranking(reranker.search(QUERIES, 10), (before.scores, before.ids))
+    assert reranker.index.ntotal == len(reranker.gallery) == 600
