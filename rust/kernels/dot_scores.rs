@@ -12,12 +12,14 @@ use crate::view::View;
 
 mod filter;
 mod formulas;
+mod match_probability;
 
 pub use formulas::{Cosine, Formula, LlrIsotropic, MlsIsotropic, MlsVmf, NegSqL2, Pair};
+pub use match_probability::MatchProbability;
 
 /// A formula over its inputs: the family's pair function.
 pub struct DotScore<'a, T, F> {
-    /// The arrays; the shared row holds the formula's own shared number, if any.
+    /// The arrays; the shared row holds the formula's own shared numbers, if any.
     pub inputs: Inputs<'a, T>,
     /// The maths.
     pub formula: F,
@@ -70,7 +72,7 @@ impl<F: Formula> Kernel for Values<'_, F> {
     }
 }
 
-/// The slopes of a block: by x, norm, extra and the shared number.
+/// The slopes of a block: by x, norm, extra and the shared numbers.
 struct BlockSlopes<'a, F> {
     formula: &'a F,
     block: &'a Block,
@@ -78,14 +80,15 @@ struct BlockSlopes<'a, F> {
     n: usize,
 }
 impl<F: Formula> Kernel for BlockSlopes<'_, F> {
-    type Output = [[f64; BLOCK]; 4];
+    type Output = [[f64; BLOCK]; 5];
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
-        let mut out = [[0.0; BLOCK]; 4];
+        let mut out = [[0.0; BLOCK]; 5];
         for k in (0..self.n).step_by(f64::LANES) {
             let pair = self.block.pair::<S>(k);
             let slopes = self.formula.slopes::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
-            for (out, slope) in out.iter_mut().zip([slopes.x, slopes.norm, slopes.extra, slopes.shared]) {
+            let [first, second] = slopes.shared;
+            for (out, slope) in out.iter_mut().zip([slopes.x, slopes.norm, slopes.extra, first, second]) {
                 slope.store(&mut out[k..k + f64::LANES]);
             }
         }
@@ -168,7 +171,7 @@ impl<T: Float, F: Formula> PairScore<T> for DotScore<'_, T, F> {
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         let block = self.block::<S>(q, g, weights.len());
-        let [by_x, by_norm, by_extra, by_shared] =
+        let [by_x, by_norm, by_extra, by_first, by_second] =
             dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
         for (k, weight) in weights.iter().enumerate() {
             let weight = weight.to_f64();
@@ -191,8 +194,8 @@ impl<T: Float, F: Formula> PairScore<T> for DotScore<'_, T, F> {
                 }
             }
             out.extra[0] = out.extra[0] + T::from_f64(weight * by_extra[k]);
-            if let [shared] = out.shared {
-                *shared = *shared + T::from_f64(weight * by_shared[k]);
+            for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
+                *shared = *shared + T::from_f64(weight * slope);
             }
         }
     }

@@ -57,7 +57,8 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
     };
     let dim = all.mu1.stored();
     let fits = |extra: &View<T>, mu: &View<T>| extra.rows() == mu.rows() && [1, dim].contains(&extra.stored());
-    let shared = all.shared.rows() == 1 && [0, 1, dim].contains(&all.shared.stored());
+    // Which of these a score takes its `PairOp` says; a missing number is NaN, a row of the wrong length none at all.
+    let shared = all.shared.rows() == 1 && ([0, 1, 2, dim].contains(&all.shared.stored()));
     let fit = all.mu2.stored() == dim && fits(&all.extra1, &all.mu1) && fits(&all.extra2, &all.mu2) && shared;
     ensure(fit, || "the shapes of a score's inputs do not fit together".into())?;
     Ok(all)
@@ -68,7 +69,10 @@ macro_rules! with_score {
     ($name:expr, $inputs:expr, $packed:expr, |$pair:ident| $body:expr) => {{
         let (inputs, packed) = ($inputs, $packed);
         let dim = inputs.mu1.stored();
-        let shared = if inputs.shared.stored() == 1 { inputs.shared.row(0)[0].to_f64() } else { f64::NAN };
+        let numbers = inputs.shared.row(0);
+        let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
+        // Only formulas of von Mises-Fisher distributions use these; half a microsecond each.
+        let orders = || (Order::new(dim as f64 / 2.0 - 1.0), Order::new(dim as f64 / 2.0));
         macro_rules! dot {
             ($formula:expr) => {{
                 let $pair = DotScore { inputs, formula: $formula, packed };
@@ -85,10 +89,14 @@ macro_rules! with_score {
             "cosine" => dot!(dot_scores::Cosine),
             "neg_sq_l2" => dot!(dot_scores::NegSqL2),
             "mls_isotropic" => dot!(dot_scores::MlsIsotropic { dim: dim as f64 }),
-            "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim: dim as f64, prior_var: shared }),
+            "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim: dim as f64, prior_var: shared(0) }),
             "mls_vmf" => {
-                let (normaliser, ratio) = (Order::new(dim as f64 / 2.0 - 1.0), Order::new(dim as f64 / 2.0));
-                dot!(dot_scores::MlsVmf::new(&normaliser, &ratio, shared))
+                let (normaliser, ratio) = &orders();
+                dot!(dot_scores::MlsVmf::new(normaliser, ratio, shared(0)))
+            }
+            "hib_isotropic" => {
+                let ((normaliser, ratio), line) = (&orders(), (shared(0), shared(1)));
+                dot!(dot_scores::MatchProbability::new(dim as f64, normaliser, ratio, line))
             }
             "mls_diagonal" => diag!(diag_scores::Mls),
             "llr_diagonal" => diag!(diag_scores::Llr),

@@ -37,8 +37,8 @@ pub struct Slopes<X> {
     pub norm: X,
     /// By the first item's extra.
     pub extra: X,
-    /// By the shared number.
-    pub shared: X,
+    /// By the shared numbers, of which there are at most two.
+    pub shared: [X; 2],
 }
 
 /// The maths of a score, on eight pairs. All of them are symmetric in the two items.
@@ -82,7 +82,7 @@ macro_rules! monotone {
 
 /// `yes` where both extras are >= 0, else NaN: the answer to variances and concentrations outside their domain.
 #[inline(always)]
-fn valid<S: Simd>(extras: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
+pub(super) fn valid<S: Simd>(extras: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
     let zero = V::<S, f64>::splat(0.0);
     extras.0.min(extras.1).if_less(zero, V::<S, f64>::splat(f64::NAN), yes)
 }
@@ -108,7 +108,7 @@ impl Formula for Cosine {
             x,
             norm: V::<S, f64>::splat(-0.5) * x * pair.x / pair.norms.0,
             extra: pair.extras.1 * inverse * pair.x,
-            shared: V::<S, f64>::splat(0.0),
+            shared: [V::<S, f64>::splat(0.0); 2],
         }
     }
 }
@@ -129,7 +129,7 @@ impl Formula for NegSqL2 {
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let zero = V::<S, f64>::splat(0.0);
         let minus = valid::<S>(pair.extras, V::<S, f64>::splat(-1.0));
-        Slopes { x: minus, norm: zero, extra: minus, shared: zero }
+        Slopes { x: minus, norm: zero, extra: minus, shared: [zero; 2] }
     }
 }
 
@@ -161,7 +161,7 @@ impl Formula for MlsIsotropic {
             x: valid::<S>(pair.extras, -half * inverse),
             norm: zero,
             extra: valid::<S>(pair.extras, extra),
-            shared: zero,
+            shared: [zero; 2],
         }
     }
 }
@@ -207,7 +207,7 @@ impl Formula for LlrIsotropic {
             x: valid::<S>(domain, -half * p * inverse),
             norm: valid::<S>(domain, half * p * v / a * inverse),
             extra: valid::<S>(domain, half * own * inverse),
-            shared: valid::<S>(domain, half * (prior * inverse + logs)),
+            shared: [valid::<S>(domain, half * (prior * inverse + logs)), V::<S, f64>::splat(0.0)],
         }
     }
 }
@@ -264,7 +264,7 @@ impl Formula for MlsVmf<'_> {
             x: valid::<S>(pair.extras, -half * k1 * k2 * pull),
             norm: V::<S, f64>::splat(0.0),
             extra: valid::<S>(pair.extras, extra),
-            shared: V::<S, f64>::splat(1.0),
+            shared: [V::<S, f64>::splat(1.0), V::<S, f64>::splat(0.0)],
         }
     }
 }
