@@ -98,7 +98,7 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
 
 /// Sum over the elements of two rows of `(a - b)^2` or `a b`.
 #[inline(always)]
-fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
+pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
     let zero = V::<S, T>::splat(T::default());
     let mut sum = zero;
     let (a_chunks, b_chunks) = (a.chunks_exact(T::LANES), b.chunks_exact(T::LANES));

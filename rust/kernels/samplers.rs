@@ -23,8 +23,8 @@ mod wood;
 
 pub use normals::Normals;
 
-/// Samples that one lane holds at once.
-const LANES: usize = <f64 as Float>::LANES;
+/// Samples that are made at once.
+pub const LANES: usize = <f64 as Float>::LANES;
 /// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having: the chance of a tangent part below a
 /// hundredth of n is under 1e-15.
 const MANY: usize = 16;
@@ -53,6 +53,8 @@ impl<T> Items<'_, T> {
 
 /// A distribution to draw from.
 pub trait Sampler: Sync {
+    /// Whether draws of an item differ.
+    const RANDOM: bool = true;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds to the gradients of one row, by mu [D] and by the extra [1 or D], for `weights` [D], the gradient of a draw.

@@ -4,13 +4,15 @@
 //! here keeps memory safe whatever is passed.
 
 mod array;
+mod elements;
 
 use crate::error::Error;
 use crate::kernels::diag_scores::{self, DiagScore};
 use crate::kernels::dot_scores::{self, DotScore, Packed};
-use crate::kernels::samplers::Items;
-use crate::kernels::{bessel, samplers};
-use crate::rng::Stream;
+use crate::kernels::sampled_scores::{
+    ByDistances, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore,
+};
+use crate::kernels::samplers::{Normal, VonMisesFisher};
 use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::{self, Float};
 use crate::special::bessel::Order;
@@ -66,7 +68,7 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
 
 /// Runs `$body` with `$pair` bound to the pair function called `$name`. A line per kernel.
 macro_rules! with_score {
-    ($name:expr, $inputs:expr, $packed:expr, |$pair:ident| $body:expr) => {{
+    ($name:expr, $inputs:expr, $packed:expr, $draws:expr, |$pair:ident| $body:expr) => {{
         let (inputs, packed) = ($inputs, $packed);
         let dim = inputs.mu1.stored();
         let numbers = inputs.shared.row(0);
@@ -85,6 +87,21 @@ macro_rules! with_score {
                 $body
             }};
         }
+        // The samplers of queries and gallery; a score that draws nothing is given no seed.
+        macro_rules! sampled {
+            ($query:ident, $gallery:ident, $comparison:expr) => {{
+                let draws = $draws.unwrap_or((0, 1));
+                ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
+                let $pair = SampledScore::<_, _, $query, $gallery>::new(inputs, draws, $comparison);
+                $body
+            }};
+        }
+        macro_rules! density {
+            ($query:ident, $stretched:expr, $exact:expr) => {{
+                let (normaliser, ratio) = &orders();
+                sampled!($query, Itself, Density { normaliser, ratio, stretched: $stretched, exact: $exact })
+            }};
+        }
         match $name {
             "cosine" => dot!(dot_scores::Cosine),
             "neg_sq_l2" => dot!(dot_scores::NegSqL2),
@@ -100,10 +117,27 @@ macro_rules! with_score {
             }
             "mls_diagonal" => diag!(diag_scores::Mls),
             "llr_diagonal" => diag!(diag_scores::Llr),
+            "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
+            "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
+            "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
+            "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
+            "hib_sampled" => {
+                sampled!(Normal, Normal, ByDistances(MatchProbability { line: (shared(0), shared(1)) }))
+            }
+            "el_nivmf" => density!(VonMisesFisher, true, true),
+            "el_nivmf_published" => density!(VonMisesFisher, false, false),
+            "nivmf" => density!(Itself, true, true),
+            "nivmf_published" => density!(Itself, true, false),
             other => Err(Error::Value(format!("no kernel is called {other:?}"))),
         }
     }};
 }
+
+/// Draws of an item that a sampled score can compare: what it holds of a pair grows as their square.
+const DRAWS: usize = 1024;
+
+/// Seed and number of draws, for a score that draws.
+type Draws = Option<(u64, usize)>;
 
 /// Runs `$body` with `$t` bound to the element type of `$array`.
 macro_rules! with_type {
@@ -120,6 +154,7 @@ macro_rules! with_type {
         }
     };
 }
+use with_type;
 
 /// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn pairs<'a>(
@@ -146,13 +181,20 @@ fn pairs<'a>(
 
 /// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
 #[pyfunction]
-fn score(py: Python<'_>, name: &str, arrays: FiveArrays, candidates: Option<Array>, out: Array) -> PyResult<()> {
+fn score(
+    py: Python<'_>,
+    name: &str,
+    arrays: FiveArrays,
+    draws: Draws,
+    candidates: Option<Array>,
+    out: Array,
+) -> PyResult<()> {
     py.detach(|| {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
             let out = out.output::<T>()?;
-            with_score!(name, inputs, None, |pair| match pairs {
+            with_score!(name, inputs, None, draws, |pair| match pairs {
                 Pairs::Paired => shapes::paired(&pair, out, &interrupted),
                 Pairs::Pairwise => shapes::pairwise(&pair, out, &interrupted),
                 Pairs::Candidates(ids) => shapes::candidates(&pair, name, ids, out, &interrupted),
@@ -168,6 +210,7 @@ fn score_backward(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
+    draws: Draws,
     candidates: Option<Array>,
     weights: Array,
     out: FiveArrays,
@@ -187,7 +230,14 @@ fn score_backward(
                 gallery: (mu2.output()?, extra2.output()?),
                 shared: shared.output()?,
             };
-            with_score!(name, inputs, None, |pair| shapes::backward(&pair, name, pairs, weights, out, &interrupted))
+            with_score!(name, inputs, None, draws, |pair| shapes::backward(
+                &pair,
+                name,
+                pairs,
+                weights,
+                out,
+                &interrupted
+            ))
         })
     })?;
     Ok(())
@@ -199,6 +249,7 @@ fn search(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
+    draws: Draws,
     packed: Option<[Array; 2]>,
     scores: Array,
     ids: Array,
@@ -220,7 +271,7 @@ fn search(
             let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
             let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
             ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            with_score!(name, inputs, packed, |pair| pair.search(k, scores, ids, &interrupted))
+            with_score!(name, inputs, packed, draws, |pair| pair.search(k, scores, ids, &interrupted))
         })
     })?;
     Ok(())
@@ -238,125 +289,6 @@ fn pack(py: Python<'_>, rows: Array, panels: Array, norms: Array) -> PyResult<()
             panels::pack(&rows, 0..rows.rows(), panels);
             dot_scores::sq_norms(&rows, norms);
             Ok::<(), Error>(())
-        })
-    })?;
-    Ok(())
-}
-
-/// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
-#[pyfunction]
-fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(x, |T| {
-            let (order, x, out) = (order.slice::<f64>()?, x.slice::<T>()?, out.output::<T>()?);
-            let fits = x.len() == out.len() && [1, x.len()].contains(&order.len());
-            ensure(fits, || "order, x and out need the same number of elements".into())?;
-            let elementwise = match name {
-                "log_ive" => bessel::elementwise::<bessel::LogIve, T>,
-                "log_ive_dx" => bessel::elementwise::<bessel::LogIveDx, T>,
-                "log_ive_dxx" => bessel::elementwise::<bessel::LogIveDxx, T>,
-                "iv_ratio" => bessel::elementwise::<bessel::IvRatio, T>,
-                "iv_ratio_dx" => bessel::elementwise::<bessel::IvRatioDx, T>,
-                "iv_ratio_dxx" => bessel::elementwise::<bessel::IvRatioDxx, T>,
-                "iv_ratio_complement" => bessel::elementwise::<bessel::IvRatioComplement, T>,
-                "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
-                other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
-            };
-            elementwise(order, x, out, &interrupted)
-        })
-    })?;
-    Ok(())
-}
-
-/// The items of a sampler: mu [N, D] and an extra [N] or [N, D], checked against what is drawn, [n, N, D].
-fn items<'a, T: Element>(
-    mu: &'a Array,
-    extra: &'a Array,
-    seed: u64,
-    first_row: u64,
-    stream: u32,
-    drawn: &Array,
-) -> Result<Items<'a, T>, Error> {
-    let stream = match stream {
-        0 => Stream::Query,
-        1 => Stream::Gallery,
-        2 => Stream::User,
-        other => return Err(Error::Value(format!("no stream is numbered {other}"))),
-    };
-    let (mu, extra) = (mu.view()?, extra.view()?);
-    let (rows, dim) = (mu.rows(), mu.stored());
-    let fit = extra.rows() == rows && [1, dim].contains(&extra.stored());
-    let draws = drawn.shape().first().copied().unwrap_or(0);
-    let fit = fit && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
-    ensure(fit, || "the shapes of a sampler's arrays do not fit together".into())?;
-    Ok(Items { mu, extra, seed, first_row, stream })
-}
-
-/// Runs `$body` with `$p` bound to the sampler called `$name`. A line per distribution.
-macro_rules! with_sampler {
-    ($name:expr, $items:expr, |$p:ident| $body:expr) => {
-        match $name {
-            "sample_normal" => {
-                type $p = samplers::Normal;
-                $body
-            }
-            "sample_vmf" => {
-                let dim = $items.mu.stored();
-                ensure(dim > 1 && $items.extra.stored() == 1, || "sample_vmf: needs D >= 2 and kappa [N]".into())?;
-                type $p = samplers::VonMisesFisher;
-                $body
-            }
-            other => Err(Error::Value(format!("no sampler is called {other:?}"))),
-        }
-    };
-}
-
-/// Draws of the items into out [n, N, D].
-#[pyfunction]
-#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
-fn sample(
-    py: Python<'_>,
-    name: &str,
-    mu: Array,
-    extra: Array,
-    seed: u64,
-    first_row: u64,
-    stream: u32,
-    out: Array,
-) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(out, |T| {
-            let items = items::<T>(&mu, &extra, seed, first_row, stream, &out)?;
-            let out = out.output::<T>()?;
-            with_sampler!(name, items, |P| samplers::sample::<P, T>(&items, out, &interrupted))
-        })
-    })?;
-    Ok(())
-}
-
-/// Gradients of sum(weights * samples), weights [n, N, D], into zeroed arrays of the shapes of mu and extra.
-#[pyfunction]
-#[allow(clippy::too_many_arguments)] // as above
-fn sample_backward(
-    py: Python<'_>,
-    name: &str,
-    mu: Array,
-    extra: Array,
-    seed: u64,
-    first_row: u64,
-    stream: u32,
-    weights: Array,
-    out: [Array; 2],
-) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(weights, |T| {
-            let items = items::<T>(&mu, &extra, seed, first_row, stream, &weights)?;
-            let weights = weights.slice::<T>()?;
-            let (by_mu, by_extra) = (out[0].output::<T>()?, out[1].output::<T>()?);
-            let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
-            let fits = by_mu.len() == rows * dim && by_extra.len() == rows * wide;
-            ensure(fits, || "gradients need the shapes of the inputs".into())?;
-            with_sampler!(name, items, |P| samplers::backward::<P, T>(&items, weights, by_mu, by_extra, &interrupted))
         })
     })?;
     Ok(())
@@ -416,9 +348,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(score, module)?,
         wrap_pyfunction!(score_backward, module)?,
         wrap_pyfunction!(search, module)?,
-        wrap_pyfunction!(elementwise, module)?,
-        wrap_pyfunction!(sample, module)?,
-        wrap_pyfunction!(sample_backward, module)?,
+        wrap_pyfunction!(elements::elementwise, module)?,
+        wrap_pyfunction!(elements::sample, module)?,
+        wrap_pyfunction!(elements::sample_backward, module)?,
         wrap_pyfunction!(pack, module)?,
         wrap_pyfunction!(panel_rows, module)?,
         wrap_pyfunction!(select, module)?,

@@ -149,7 +149,8 @@ impl<'a, S: Simd> Integral<'a, S> {
                 let above = at.log(end).1 - at.top + splat::<S>(DEPTH);
                 let next = end - above / at.slopes(end).0;
                 // Never past the peak.
-                let next = (next - peak).if_less(zero, start.if_less(peak, next, peak), start.if_less(peak, peak, next));
+                let next =
+                    (next - peak).if_less(zero, start.if_less(peak, next, peak), start.if_less(peak, peak, next));
                 end = above.if_less(zero, next, end);
             }
             end
