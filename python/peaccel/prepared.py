@@ -114,11 +114,11 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     if dtype is not None and dtype not in FLOATS:
         raise ValueError(f"prepare: dtype {dtype!r}, expected 'float32' or 'float64'")
     prepared = Prepared(cast(gallery.detach(), dtype or compute_dtype(gallery)), record)
-    pairs = [pair for (_, kind), pair in record.pairs.items() if kind == gallery.kind]
-    if not pairs:
+    kinds = [query for query, kind in record.pairs if kind == gallery.kind]
+    if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
     # Most queries are of the gallery's own kind; what others need is computed when they come.
-    pair = record.pairs.get((gallery.kind, gallery.kind), pairs[0])
+    pair = record.pair(gallery.kind if gallery.kind in kinds else kinds[0], gallery.kind)
     prepared.inputs(pair)
     prepared.panels(pair)
     return prepared
@@ -190,10 +190,8 @@ def plan(
     else:
         plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
         second = pair.gallery(cast(plain, dtype), record.params)
-    shared = pair.shared(first[0], record.params)
-    return Plan(
-        record, pair, [*first, *second, shared], lambda: prepared.panels(pair) if prepared is not None else None
-    )
+    rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
+    return Plan(record, pair, [*first, *second, *rest], lambda: prepared.panels(pair) if prepared is not None else None)
 
 
 def plural(device: str) -> str:

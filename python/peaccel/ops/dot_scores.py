@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 
-from peaccel.ops._array import Array
+import numpy as np
+
+from peaccel.ops._array import Array, namespace
 from peaccel.ops._op import PairOp
 from peaccel.ops.bessel import vmf_log_norm
 
-__all__ = ["OPS", "cosine", "llr_isotropic", "mls_isotropic", "mls_vmf", "neg_sq_l2"]
+__all__ = ["OPS", "cosine", "hib_isotropic", "llr_isotropic", "mls_isotropic", "mls_vmf", "neg_sq_l2"]
 
 
 def _cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, none: Array) -> Array:
@@ -46,10 +48,27 @@ def _mls_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, offset: Array
     return log_norms + offset[0]
 
 
+def _hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array) -> Array:
+    s, dim = var1 + var2, mu1.shape[-1]
+    length = (((mu1 - mu2) ** 2).sum(-1, keepdim=True) / s).clamp(min=1e-30).sqrt()
+    nodes, weights = (mu1.new_tensor(x) for x in np.polynomial.legendre.leggauss(256))
+    middle = (length.detach() ** 2 + dim).sqrt()
+    low, high = (middle - 10).clamp(min=0), middle + 10
+    t = low + (high - low) * (nodes + 1) / 2
+    if dim == 1:
+        log_norms = -(length * t).cosh().log()
+    else:
+        log_norms = vmf_log_norm(mu1.new_tensor(float(dim)).double(), length * t)
+    log_f = (dim - 1) * t.log() - log_norms - (t * t + length * length) / 2 + weights.log()
+    log_match = namespace(mu1).nn.functional.logsigmoid(line[1] - line[0] * s.sqrt() * t)
+    return (log_f + log_match).logsumexp(-1) - log_f.logsumexp(-1)
+
+
 cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels")
 neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
 mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels")
 llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels")
 mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf)
+hib_isotropic = PairOp("hib_isotropic", "var", "line", _hib_isotropic)
 
-OPS = (cosine, neg_sq_l2, mls_isotropic, llr_isotropic, mls_vmf)
+OPS = (cosine, neg_sq_l2, mls_isotropic, llr_isotropic, mls_vmf, hib_isotropic)

@@ -6,24 +6,39 @@ parameters, and verbs take the same as a string, ``"llr:prior_var=0.5"``.
 
 from __future__ import annotations
 
-from peaccel.scores._record import Pair, Score, unknown
+from typing import Any
+
+from peaccel.scores._record import INTEGERS, Pair, Score, unknown
 from peaccel.scores.densities import llr, mls
 from peaccel.scores.distances import cosine, expected_cosine, neg_expected_sq_l2, neg_sq_l2
+from peaccel.scores.sampled import el_nivmf, hib, neg_sampled_l2, nivmf, sampled_cosine
 
 __all__ = [
     "SCORES",
     "Pair",
     "Score",
     "cosine",
+    "el_nivmf",
     "expected_cosine",
     "get",
+    "hib",
     "llr",
     "mls",
     "neg_expected_sq_l2",
+    "neg_sampled_l2",
     "neg_sq_l2",
+    "nivmf",
+    "sampled_cosine",
 ]
 
-SCORES: dict[str, Score] = {s.name: s for s in (mls, llr, cosine, neg_sq_l2, expected_cosine, neg_expected_sq_l2)}
+SCORES: dict[str, Score] = {
+    score.name: score
+    for score in (
+        *(mls, llr),
+        *(cosine, neg_sq_l2, expected_cosine, neg_expected_sq_l2),
+        *(hib, sampled_cosine, neg_sampled_l2, el_nivmf, nivmf),
+    )
+}
 
 
 def get(score: str | Score) -> Score:
@@ -35,11 +50,13 @@ def get(score: str | Score) -> Score:
     name, _, text = score.partition(":")
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
-    params = {}
+    params: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
-        key, _, value = item.partition("=")
+        key, _, value = (part.strip() for part in item.partition("="))
+        parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else float
         try:
-            params[key.strip()] = float(value)
+            params[key] = parse(value)
         except ValueError:
-            raise ValueError(f"score {score!r}: {key.strip()} must be a number, got {value!r}") from None
+            wanted = "an integer" if parse is int else "a number"
+            raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
     return SCORES[name](**params)

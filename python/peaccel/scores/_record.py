@@ -12,16 +12,36 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, is_torch
 from peaccel.ops._op import PairOp
+from peaccel.ops._seed import SEEDS, as_integer, as_seed
 
-__all__ = ["ISOTROPIC", "KINDS", "NORMALS", "Kinds", "Pair", "Params", "Score", "every", "unknown"]
+__all__ = [
+    "INTEGERS",
+    "ISOTROPIC",
+    "KINDS",
+    "NORMALS",
+    "SCALAR",
+    "Choice",
+    "Features",
+    "Kinds",
+    "Pair",
+    "Params",
+    "Score",
+    "Shared",
+    "every",
+    "unknown",
+]
 
 Kinds: TypeAlias = tuple[str, str]  # of the query, of the gallery
 Params: TypeAlias = Mapping[str, Any]
 Features: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
 
+Shared: TypeAlias = Callable[[Array, Params], Array]
+
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
 NORMALS = ("normal_isotropic", "normal_diagonal", "point")
 ISOTROPIC = ("normal_isotropic", "point")
+SCALAR = ((), (1,))  # shapes of a parameter that is one number
+INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bounds
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
@@ -35,7 +55,10 @@ class Pair:
     op: PairOp
     query: Features
     gallery: Features
-    shared: Callable[[Array, Params], Array] = _nothing_shared
+    shared: Shared = _nothing_shared
+
+
+Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or what chooses one by the parameters
 
 
 @dataclass(frozen=True)
@@ -49,21 +72,32 @@ class Score:
     doc
         One sentence.
     pairs
-        (query kind, gallery kind) -> `Pair`.
+        (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
-        Parameters and their values; numbers, arrays or, to be trained, tensors. None = must be given.
+        Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
+        must be given, or, of a seed, drawn at every call.
+    choices
+        Parameter -> the words it takes.
     """
 
     name: str
     doc: str
-    pairs: Mapping[Kinds, Pair]
+    pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
+    choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():
             if name not in self.params:
                 raise ValueError(f"{self.name}: {unknown('parameter', name, self.params)}")
-            if not (value is None or is_torch(value) or _numeric(value)):
+            if name in self.choices:
+                if value not in self.choices[name]:
+                    words = ", ".join(map(repr, self.choices[name]))
+                    raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
+            elif name in INTEGERS:
+                if not (name == "seed" and (value is None or is_torch(value))):
+                    as_integer(self.name, name, value, *INTEGERS[name])
+            elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
 
@@ -72,7 +106,12 @@ class Score:
         if (query, gallery) not in self.pairs:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
-        return self.pairs[query, gallery]
+        found = self.pairs[query, gallery]
+        return found if isinstance(found, Pair) else found(self.params)
+
+    def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
+        """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
+        return (as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else ()
 
 
 def _numeric(value: Any) -> bool:
@@ -88,6 +127,6 @@ def unknown(what: str, name: str, known: Any) -> str:
     return f"unknown {what} {name!r}; {hint}"
 
 
-def every(kinds: tuple[str, ...], pair: Pair) -> dict[Kinds, Pair]:
+def every(kinds: tuple[str, ...], pair: Choice) -> dict[Kinds, Choice]:
     """The same for all pairs of these kinds."""
     return {(q, g): pair for q in kinds for g in kinds}
