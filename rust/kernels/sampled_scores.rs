@@ -8,7 +8,7 @@
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
-use crate::kernels::samplers::{Items, Normals, Sampler, Slope, LANES};
+use crate::kernels::samplers::{add_gradient, draw, Items, Normals, Sampler, Slope, LANES};
 use crate::rng::Stream;
 use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side};
 use crate::simd::Simd;
@@ -102,8 +102,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     }
 
     /// Makes the draws those of a row.
-    #[inline(always)]
-    fn set<S: Simd>(&mut self, row: usize) {
+    fn set(&mut self, row: usize) {
         if self.row == Some(row) {
             return;
         }
@@ -111,21 +110,16 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         for part in 0..self.draws.len().div_ceil(width) {
             let (at, count) = self.places(row, part * LANES);
             let end = self.draws.len().min((part + 1) * width);
-            P::forward::<S, T>(&self.items, &at[..count], &mut self.draws[part * width..end]);
+            draw::<P, T>(&self.items, &at[..count], &mut self.draws[part * width..end]);
         }
         self.row = Some(row);
     }
 
     /// Takes the gradient by the draws of a row to its mean and extra.
-    #[inline(always)]
-    fn backward<S: Simd>(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
-        let dim = self.items.mu.stored();
-        for (part, by_draws) in by_draws.chunks(LANES * dim).enumerate() {
+    fn backward(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
+        for (part, by_draws) in by_draws.chunks(LANES * self.items.mu.stored()).enumerate() {
             let (at, count) = self.places(row, part * LANES);
-            let slopes = P::slopes::<S, T>(&self.items, &at[..count]);
-            for ((at, slope), by_draw) in at.iter().zip(&slopes).zip(by_draws.chunks(dim)) {
-                P::backward::<S, T>(&self.items, *at, slope, by_draw, out.mu, out.extra);
-            }
+            add_gradient::<P, T>(&self.items, &at[..count], by_draws, out.mu, out.extra);
         }
     }
 }
@@ -145,8 +139,8 @@ where
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (mut query, mut gallery) = (self.queries(), self.gallery());
         for (k, out) in out.iter_mut().enumerate() {
-            query.set::<S>(q.at(k));
-            gallery.set::<S>(g.at(k));
+            query.set(q.at(k));
+            gallery.set(g.at(k));
             let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
             *out = T::from_f64(self.comparison.value::<S>(&pair));
@@ -160,15 +154,15 @@ where
         // A pair that does not count must not spread the NaN of its draws.
         let counts = |(_, weight): &(usize, f64)| *weight != 0.0;
         for (k, weight) in weights.iter().map(|weight| weight.to_f64()).enumerate().filter(counts) {
-            query.set::<S>(q.at(k));
-            gallery.set::<S>(g.at(k));
+            query.set(q.at(k));
+            gallery.set(g.at(k));
             let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
             self.comparison.backward::<S>(side, &pair, weight, &mut by_draws, out.extra, out.shared);
         }
         match (side, query.row, gallery.row) {
-            (Side::Query, Some(row), _) => query.backward::<S>(row, &by_draws, out),
-            (Side::Gallery, _, Some(row)) => gallery.backward::<S>(row, &by_draws, out),
+            (Side::Query, Some(row), _) => query.backward(row, &by_draws, out),
+            (Side::Gallery, _, Some(row)) => gallery.backward(row, &by_draws, out),
             _ => {}
         }
     }

@@ -21,7 +21,7 @@
 //! 4e-10 against composite quadrature.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel::{self, Order};
 use crate::special::exp::exp;
 use crate::special::log::ln;
@@ -91,6 +91,47 @@ fn sigmoid<S: Simd>(y: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
     let decay = exp::<S>(-y.abs());
     let by = one / (one + decay);
     (y.if_less(zero, by, decay * by), y.min(zero) - ln::<S, f64>(one + decay))
+}
+
+/// Eight numbers of eight pairs.
+type Numbers = [f64; f64::LANES];
+
+#[inline(always)]
+fn lanes<S: Simd>(x: V<S, f64>) -> Numbers {
+    let mut out = [0.0; f64::LANES];
+    x.store(&mut out);
+    out
+}
+
+/// From t, L t and y: sigmoid(-y) and log(t^(D-1) H(L t) sigmoid(y)). A dispatch of its own, as is [`Ratio`], so that it is
+/// not compiled again in each of its many places.
+struct Log<'a> {
+    formula: &'a MatchProbability<'a>,
+    numbers: [Numbers; 3],
+}
+impl Kernel for Log<'_> {
+    type Output = [Numbers; 2];
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Output {
+        let [t, x, y] = self.numbers.map(|x| V::<S, f64>::load(&x));
+        let (q, log_sigmoid) = sigmoid::<S>(y);
+        let powers = splat::<S>(self.formula.dim - 1.0) * ln::<S, f64>(t);
+        [q, powers + self.formula.log_hyp0f1e::<S>(x) + log_sigmoid].map(lanes::<S>)
+    }
+}
+
+/// R(x) and its derivative.
+struct Ratio<'a> {
+    formula: &'a MatchProbability<'a>,
+    x: Numbers,
+}
+impl Kernel for Ratio<'_> {
+    type Output = [Numbers; 2];
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Output {
+        let (ratio, slope) = self.formula.ratio::<S>(V::<S, f64>::load(&self.x));
+        [ratio, slope].map(lanes::<S>)
+    }
 }
 
 /// The integral of eight pairs. Places are tau = t - L.
@@ -171,10 +212,9 @@ impl<'a, S: Simd> Integral<'a, S> {
     #[inline(always)]
     fn log(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         let t = self.t(tau);
-        let powers = splat::<S>(self.formula.dim - 1.0) * ln::<S, f64>(t);
-        let (q, log_sigmoid) = sigmoid::<S>(self.y(tau));
-        let shape = self.formula.log_hyp0f1e::<S>(self.length * t) - splat::<S>(0.5) * tau * tau;
-        (q, powers + shape + log_sigmoid)
+        let numbers = [t, self.length * t, self.y(tau)].map(lanes::<S>);
+        let [q, log] = dispatch(Log { formula: self.formula, numbers });
+        (V::<S, f64>::load(&q), V::<S, f64>::load(&log) - splat::<S>(0.5) * tau * tau)
     }
 
     #[inline(always)]
@@ -186,7 +226,8 @@ impl<'a, S: Simd> Integral<'a, S> {
     #[inline(always)]
     fn pull(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
         let x = (self.length * t).max(splat::<S>(1e-100)); // R(x) / x is constant there
-        let (ratio, slope) = self.formula.ratio::<S>(x);
+        let [ratio, slope] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
+        let (ratio, slope) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&slope));
         let by_x = ratio / x;
         // 1 - R^2 = R' + (D - 1) R / x
         let square = splat::<S>(self.formula.dim - 1.0).mul_add(by_x, slope);
