@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import KINDS, SCORES, make
+from conftest import KINDS, SCORES, make, seeded
 
 import peaccel as pe
 from peaccel.ops import OPS, Op
@@ -23,7 +23,7 @@ LEVELS = ["baseline", *(["avx2"] * ("avx2" in CPU_HAS)), *(["avx512"] * ("avx512
 
 
 def scored(name, kind):
-    return pe.scores.llr(prior_var=0.7) if name == "llr" and kind != "vmf" else name
+    return pe.scores.llr(prior_var=0.7) if name == "llr" and kind != "vmf" else seeded(name)
 
 
 def everything(queries, gallery, dim):

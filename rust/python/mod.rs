@@ -119,8 +119,12 @@ macro_rules! with_score {
             "llr_diagonal" => diag!(diag_scores::Llr),
             "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
             "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
+            "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine),
+            "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine),
             "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
             "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
+            "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
+            "neg_sampled_l2_point_vmf" => sampled!(Itself, VonMisesFisher, ByDistances(MeanDistance)),
             "hib_sampled" => {
                 sampled!(Normal, Normal, ByDistances(MatchProbability { line: (shared(0), shared(1)) }))
             }

@@ -35,8 +35,11 @@ def _drawn(name: str, extra: str, shared: str = "none") -> PairOp:
 
 
 hib_sampled = _drawn("hib_sampled", "var", "line")
-sampled_cosine = {"normal": _drawn("sampled_cosine_normal", "var"), "vmf": _drawn("sampled_cosine_vmf", "kappa")}
-neg_sampled_l2 = {"normal": _drawn("neg_sampled_l2_normal", "var"), "vmf": _drawn("neg_sampled_l2_vmf", "kappa")}
+sampled_cosine, neg_sampled_l2 = (
+    {"normal": _drawn(f"{name}_normal", "var")}
+    | {sides: _drawn(f"{name}_{sides}", "kappa") for sides in ("vmf", "vmf_point", "point_vmf")}
+    for name in ("sampled_cosine", "neg_sampled_l2")
+)
 el_nivmf = {None: _drawn("el_nivmf", "kappa"), "published": _drawn("el_nivmf_published", "kappa")}
 nivmf = {
     None: PairOp("nivmf", "kappa", "none", _nivmf),

@@ -9,13 +9,15 @@ differentiates once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from peaccel.ops import dot_scores, sampled_scores
 from peaccel.ops._array import Array, namespace
-from peaccel.scores._features import constant, isotropic, like, location, normal_rows, vmf
+from peaccel.ops._op import PairOp
+from peaccel.scores._features import isotropic, like, location, normal_rows, vmf
 from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
@@ -33,11 +35,6 @@ def _line(mu: Array, params: Params) -> Array:
     return namespace(mu).concatenate((a, b))
 
 
-def _direction_rows(d: Any, params: Params) -> tuple[Array, Array]:
-    """What draws on the sphere: a point is its own only draw, at an infinite concentration."""
-    return (d.mu, constant(d, np.inf)) if d.kind == "point" else vmf(d, params)
-
-
 def _unit(d: Any, params: Params) -> tuple[Array, Array]:
     """The direction alone."""
     mu, zero = location(d, params)
@@ -47,13 +44,14 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
     return mu, zero
 
 
-def _of_normals(op: Any) -> dict[Kinds, Choice]:
-    return every(NORMALS, Pair(op, normal_rows, normal_rows))
-
-
-def _on_sphere(op: Any) -> dict[Kinds, Choice]:
-    pairs = every(("vmf", "point"), Pair(op, _direction_rows, _direction_rows))
-    return {kinds: pair for kinds, pair in pairs.items() if kinds != ("point", "point")}
+def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
+    """Of normals and points, or on the sphere; a point is its own only draw."""
+    return {
+        **every(NORMALS, Pair(ops["normal"], normal_rows, normal_rows)),
+        ("vmf", "vmf"): Pair(ops["vmf"], vmf, vmf),
+        ("vmf", "point"): Pair(ops["vmf_point"], vmf, location),
+        ("point", "vmf"): Pair(ops["point_vmf"], location, vmf),
+    }
 
 
 _DRAWN_MATCH = Pair(sampled_scores.hib_sampled, normal_rows, normal_rows, _line)
@@ -85,7 +83,7 @@ sampled_cosine = Score(
     "Probabilistic embeddings revisited", eq. 7, "Sampling + Cosine". For von Mises-Fisher distributions and isotropic
     normals `expected_cosine` is its exact expectation.
     """,
-    {**_of_normals(sampled_scores.sampled_cosine["normal"]), **_on_sphere(sampled_scores.sampled_cosine["vmf"])},
+    _of_draws(sampled_scores.sampled_cosine),
     {"n": 10, "seed": None},
 )
 
@@ -96,7 +94,7 @@ neg_sampled_l2 = Score(
     "Probabilistic embeddings revisited", eq. 7, "Sampling + L2". The distance is not squared, as HIB's is not: the mean
     square needs no draws, it is `neg_expected_sq_l2`.
     """,
-    {**_of_normals(sampled_scores.neg_sampled_l2["normal"]), **_on_sphere(sampled_scores.neg_sampled_l2["vmf"])},
+    _of_draws(sampled_scores.neg_sampled_l2),
     {"n": 10, "seed": None},
 )
 

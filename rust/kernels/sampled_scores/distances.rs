@@ -128,7 +128,7 @@ pub struct MeanDistance;
 impl OfDistances for MeanDistance {
     #[inline(always)]
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
-        -distances.iter().sum::<f64>() / distances.len() as f64
+        -sum::<S>(distances) / distances.len() as f64
     }
 
     #[inline(always)]
@@ -159,6 +159,15 @@ impl MatchProbability {
     }
 }
 
+#[inline(always)]
+fn sum<S: Simd>(x: &[f64]) -> f64 {
+    let mut sum = V::<S, f64>::splat(0.0);
+    for part in x.chunks(f64::LANES) {
+        sum = sum + V::<S, f64>::load_partial(part, 0.0);
+    }
+    sum.sum()
+}
+
 /// exp(x - the largest x) in the place of x; returns the largest and the sum.
 #[inline(always)]
 pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
@@ -167,7 +176,7 @@ pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
         let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - V::<S, f64>::splat(top));
         part.copy_from_slice(&powers.to_array()[..part.len()]);
     }
-    (top, x.iter().sum())
+    (top, sum::<S>(x))
 }
 
 /// log of the mean of e^x
