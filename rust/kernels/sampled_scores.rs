@@ -11,7 +11,7 @@
 use crate::kernels::samplers::{add_gradient, draw, Items, Normals, Sampler, Slope, LANES};
 use crate::rng::Stream;
 use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side};
-use crate::simd::Simd;
+use crate::simd::{dispatch, Kernel, Simd};
 use std::marker::PhantomData;
 
 mod densities;
@@ -47,6 +47,37 @@ pub trait Comparison<T>: Sync {
         extra: &mut [T],
         shared: &mut [T],
     );
+}
+
+/// [`Comparison::value`]; a dispatch of its own, as is [`Slopes`], so that it is not compiled again for other samplers.
+struct Value<'a, C, T> {
+    comparison: &'a C,
+    pair: &'a Pair<'a, T>,
+}
+impl<T, C: Comparison<T>> Kernel for Value<'_, C, T> {
+    type Output = f64;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> f64 {
+        self.comparison.value::<S>(self.pair)
+    }
+}
+
+/// [`Comparison::backward`].
+struct Slopes<'a, C, T> {
+    comparison: &'a C,
+    side: Side,
+    pair: &'a Pair<'a, T>,
+    weight: f64,
+    draws: &'a mut [T],
+    extra: &'a mut [T],
+    shared: &'a mut [T],
+}
+impl<T, C: Comparison<T>> Kernel for Slopes<'_, C, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.comparison.backward::<S>(self.side, self.pair, self.weight, self.draws, self.extra, self.shared);
+    }
 }
 
 /// A comparison of draws from the sampler `P` with draws from `R`: the family's pair function.
@@ -143,7 +174,7 @@ where
             gallery.set(g.at(k));
             let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
-            *out = T::from_f64(self.comparison.value::<S>(&pair));
+            *out = T::from_f64(dispatch(Value { comparison: &self.comparison, pair: &pair }));
         }
     }
 
@@ -158,7 +189,8 @@ where
             gallery.set(g.at(k));
             let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
-            self.comparison.backward::<S>(side, &pair, weight, &mut by_draws, out.extra, out.shared);
+            let (draws, extra, shared) = (&mut by_draws[..], &mut *out.extra, &mut *out.shared);
+            dispatch(Slopes { comparison: &self.comparison, side, pair: &pair, weight, draws, extra, shared });
         }
         match (side, query.row, gallery.row) {
             (Side::Query, Some(row), _) => query.backward(row, &by_draws, out),
