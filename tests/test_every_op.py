@@ -374,11 +374,8 @@ def test_forward_mode_raises_rather_than_losing_the_tangent(op):
         f = lambda x: score_of(op, [x, *rest], pairwise=True)  # noqa: E731
     with pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
         torch.func.jvp(f, (x,), (torch.ones_like(x),))
-    forward_ad, raises = (
-        torch.autograd.forward_ad,
-        pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"),
-    )
-    with forward_ad.dual_level(), raises:
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
         f(forward_ad.make_dual(x, torch.ones_like(x)))
 
 

@@ -10,7 +10,11 @@ from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch
 __all__ = ["OPS", "Op", "PairOp", "SampleOp", "enable_torch"]
 
 OPS: tuple[Op | PairOp | SampleOp, ...] = (
-    *(*bessel.OPS, *dot_scores.OPS, *diag_scores.OPS, *sampled_scores.OPS, *samplers.OPS),
+    *bessel.OPS,
+    *dot_scores.OPS,
+    *diag_scores.OPS,
+    *sampled_scores.OPS,
+    *samplers.OPS,
 )
 
 if "torch" in sys.modules:

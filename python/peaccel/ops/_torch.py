@@ -335,6 +335,7 @@ def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairw
 
 def _by_formula(op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
+    assert op.formula is not None  # else nothing asks for them
     mu1, extra1, mu2, extra2, shared = inputs
     extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
     if candidates is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch
 from peaccel.scores._features import centred, isotropic, like, normal_rows, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, Kinds, Pair, Params, Score, every
+from peaccel.scores._record import ISOTROPIC, NORMALS, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["llr", "mls"]
 
@@ -46,12 +46,12 @@ def _no_offset(mu: Array, params: Params) -> Array:
     return like(np.zeros(1), mu)
 
 
-def _without_two_points(pairs: dict[Kinds, Pair]) -> dict[Kinds, Pair]:
+def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
     """Two points have no density in common."""
     return {kinds: pair for kinds, pair in pairs.items() if kinds != ("point", "point")}
 
 
-def _normals(isotropic: Pair, diagonal: Pair) -> dict[Kinds, Pair]:
+def _normals(isotropic: Pair, diagonal: Pair) -> dict[Kinds, Choice]:
     return _without_two_points({**every(NORMALS, diagonal), **every(ISOTROPIC, isotropic)})
 
 

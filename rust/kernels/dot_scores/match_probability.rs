@@ -6,7 +6,7 @@
 //!   f(t) = t^(D-1) exp(-(t - L)^2/2) H(L t) |S^(D-1)| (2 pi)^(-D/2), H(x) = 0F1(; D/2; x^2/4) e^-x,
 //!
 //! so one integral is left, of f(t) sigmoid(y), y = b - a d - A (t - L), A = a sqrt s. The logarithm of what is integrated is
-//! concave (for D > 1): its peak is found by Newton steps within a bracket, and from outside, without overshooting, the two
+//! concave (for D > 1): its peak is found by Newton steps and bisection, and from outside, without overshooting, the two
 //! places where it has fallen by [`DEPTH`]. Between them the sigmoid may turn within a width 1/A far below that of f; at
 //! its turn, y = 0, or else at the peak, the interval is cut, and on each part Gauss-Legendre with 64 nodes runs over
 //! u, t = cut + width u^4, whose nodes crowd where the sigmoid turns. All runs on t - L, since t itself loses digits for
@@ -30,7 +30,7 @@ use std::f64::consts::{LN_2, PI};
 
 /// By so much the logarithm falls to the ends of the interval.
 const DEPTH: f64 = 28.0;
-/// Steps towards the peak, which a step may have to bisect for, and towards the ends.
+/// Steps towards the peak and towards the ends.
 const STEPS: (usize, usize) = (32, 8);
 /// Between L and this, and A, the derivative by s changes form.
 const FAR: f64 = 40.0;
@@ -169,12 +169,14 @@ impl<'a, S: Simd> Integral<'a, S> {
 
         let (mut low, mut high) = (-length, splat::<S>(formula.dim.sqrt()) + zero.max(-steep));
         let mut peak = high;
-        for _ in 0..STEPS.0 {
+        for step in 0..STEPS.0 {
             let (slope, bend) = at.slopes(peak);
             low = zero.if_less(slope, peak, low);
             high = zero.if_less(slope, high, peak);
             let next = peak - slope / bend;
-            let within = low.if_less(next, next.if_less(high, one, zero), zero);
+            // Newton alone can go to and fro between two slopes; half of the first half of the steps bisect.
+            let newton = if step % 2 == 0 || step > STEPS.0 / 2 { one } else { zero };
+            let within = low.if_less(next, next.if_less(high, newton, zero), zero);
             peak = zero.if_less(within, next, half * (low + high));
         }
         at.top = at.log(peak).1;
