@@ -18,7 +18,7 @@
 //!   equation has it and without cancellation where L is large, 1/2 P[a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t)].
 //!
 //! Error relative to max(1, |score|) in float64, D 1 .. 2048, L 0 .. 1e3, A -300 .. 1e4, b that puts the turn anywhere:
-//! below 4e-10 against composite quadrature, at 4655 places.
+//! below 4e-10 (one place at D = 1: 2e-9) against composite quadrature, at 4655 places.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
