@@ -209,8 +209,8 @@ impl OfDistances for MatchProbability {
         for ((distance, share), log) in distances.iter_mut().zip(shares).zip(opposite) {
             // 1 - sigmoid
             let rest = share / sum * -log.exp_m1();
-            by_a = by_a - rest * *distance;
-            by_b = by_b + rest;
+            by_a -= rest * *distance;
+            by_b += rest;
             *distance = -self.line.0 * rest;
         }
         [by_a, by_b]
