@@ -57,9 +57,37 @@ def wide(d, dtype):
     return d.kind, mu, extra if extra.ndim == 2 else extra[:, None]
 
 
+def draws(d, n, seed, side, dtype):
+    """The draws [n, N, D] that a score makes of one side; a point and a non-isotropic direction are themselves."""
+    if d.kind in ("point", "nivmf"):
+        return np.repeat(to_numpy(d.mu).astype(NUMPY[dtype])[None], n, 0)
+    op = pe.ops.samplers.sample_vmf if d.kind == "vmf" else pe.ops.samplers.sample_normal
+    arrays = [to_numpy(x).astype(NUMPY[dtype]) for x in d.arrays]
+    return op(*arrays, np.asarray(seed), n, 0, pe.ops.samplers.STREAMS[side])
+
+
+def is_drawn(score, q, g):
+    """Whether the score of these items draws them."""
+    return pe.scores.get(score).pair(q.kind, g.kind).op.draws
+
+
+def expected_of_draws(score, q, g, dtype):
+    """(value, size) [Q, G] by the reference, from the draws of both sides."""
+    params, (_, mu2, extra2) = score.params, wide(g, dtype)
+    z1, z2 = (draws(d, params["n"], params["seed"], side, dtype) for d, side in ((q, "query"), (g, "gallery")))
+    with np.errstate(all="ignore"):
+        return reference.drawn(score.name, z1[:, :, None], z2[:, None], mu2[None], extra2[None], params)
+
+
 def expected(score, q, g, dtype):
     """(value, size) [Q, G] by the reference, for what the verbs compute in this dtype."""
     score = pe.scores.get(score)
+    if is_drawn(score, q, g):
+        return expected_of_draws(score, q, g, dtype)
+    if score.name == "nivmf":
+        (kind1, z, _), (_, mu2, extra2) = wide(q, dtype), wide(g, dtype)
+        z = z / np.sqrt((z * z).sum(-1, keepdims=True)) if kind1 == "point" else z
+        return reference.drawn(score.name, z[None, :, None], None, mu2[None], extra2[None], score.params)
     (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
     with np.errstate(all="ignore"):
         return reference.score(score.name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), score.params)
@@ -69,8 +97,11 @@ PRIOR_VAR = 0.7
 
 
 def scored(name, *kinds):
-    """The score; llr of normals with the tests' prior."""
-    return pe.scores.llr(prior_var=PRIOR_VAR) if name == "llr" and "vmf" not in kinds else pe.scores.get(name)
+    """The score; llr of normals with the tests' prior, draws with their seed."""
+    score = pe.scores.get(name)
+    if name == "llr" and "vmf" not in kinds:
+        return score(prior_var=PRIOR_VAR)
+    return score(seed=3) if "seed" in score.params else score
 
 
 def by_verb(q, g, score, prepared=None):
@@ -83,7 +114,12 @@ def by_verb(q, g, score, prepared=None):
         "pairwise": pe.pairwise(q, pool, score),
         "rescore": pe.rescore(q, pool, candidates, score),
     }
-    if prepared is None:
+    if is_drawn(score, q, g):
+        # Draws belong to the number of a row: paired sees the diagonal only.
+        n = min(len(q), len(g))
+        found["paired"] = to_numpy(found["pairwise"]).copy()
+        found["paired"][range(n), range(n)] = to_numpy(pe.paired(q[:n], g[:n], score))
+    elif prepared is None:
         found["paired"] = pe.paired(q[i], g[j], score).reshape(len(q), len(g))
     for verb, ranking in (
         ("rerank", pe.rerank(q, pool, candidates, len(g), score)),

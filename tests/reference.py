@@ -171,6 +171,59 @@ def neg_sq_l2(a, trace1, b, trace2):
     return total(-((a - b) ** 2), -trace1 + 0 * b[..., :1], -trace2 + 0 * a[..., :1])
 
 
+# -- scores of draws [n, ..., D] ---------------------------------------------------------------------------------------
+
+
+def every_pair(z1, z2):
+    """Squared distances and cosines of all pairs of draws [n, n, ...]."""
+    z1, z2 = z1[:, None].astype(WIDE), z2[None].astype(WIDE)
+    norms = np.sqrt((z1 * z1).sum(-1) * (z2 * z2).sum(-1))
+    return ((z1 - z2) ** 2).sum(-1), (z1 * z2).sum(-1) / norms
+
+
+def log_sigmoid(y):
+    return np.minimum(y, 0) - np.log1p(np.exp(-abs(y)))
+
+
+def log_mean_exp(x):
+    top = x.max(0)
+    return top + np.log(np.exp(x - top).mean(0))
+
+
+def match_probability(dim, square, s, a, b):
+    """log E sigmoid(b - a sqrt(s) t), t non-central chi with dim degrees: the trapezoidal rule, for dim > 2."""
+    far = np.sqrt(square / np.where(s > 0, s, 1))
+    t = np.linspace(0, np.sqrt(far**2 + dim) + 12, 400)[1:]
+    log_f = (dim - 1) * np.log(t) - scaled_log_norm(dim, far * t) - (t - far) ** 2 / 2
+    log_match = log_sigmoid(b - a * np.sqrt(s) * t)
+    exact = log_sigmoid(b - a * np.sqrt(square))
+    return np.where(s > 0, log_mean_exp(log_f + log_match) - log_mean_exp(log_f), exact)
+
+
+def log_density(z, mu, kappa, published=False, stretched=True):
+    """(value, size) of the log density of a non-isotropic von Mises-Fisher distribution at z."""
+    z, dim = z.astype(WIDE), WIDE(mu.shape[-1])
+    x, y = (kappa * z if stretched else z), kappa * mu
+    length, n = np.sqrt((x * x).sum(-1)), np.sqrt((y * y).sum(-1))
+    apart = ((x / length[..., None] - y / n[..., None]) ** 2).sum(-1)
+    last = -np.log(n) if published else -dim * np.log(length)
+    return total(scaled_log_norm(dim, n)[..., None], (-n * apart / 2)[..., None], np.log(kappa), last[..., None])
+
+
+def drawn(name, z1, z2, mu2, extra2, params):
+    """(value, size) of a score by name from the draws of both sides; nivmf is that of its one direction."""
+    published = params.get("variant") == "published"
+    if name in ("el_nivmf", "nivmf"):
+        value, size = log_density(z1, mu2, extra2, published, name == "nivmf" or not published)
+        return log_mean_exp(value), size.max(0)
+    square, cosine = every_pair(z1, z2)
+    mean = {"sampled_cosine": cosine, "neg_sampled_l2": -np.sqrt(square)}
+    if name in mean:
+        return mean[name].mean((0, 1)), np.maximum(1, np.sqrt(square).max((0, 1)))
+    y = params["b"] - params["a"] * np.sqrt(square)
+    return log_mean_exp(log_sigmoid(y).reshape(-1, *y.shape[2:])), abs(y).max((0, 1)) + 1
+
+
 # -- measures ----------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +272,9 @@ def score(name, kinds, first, second, params):
     vmf = kinds == ("vmf", "vmf")
     if name == "mls":
         return (mls_vmf if vmf else mls)(a, x, b, y)
+    if name == "hib":
+        dim, square = WIDE(a.shape[-1]), ((a - b) ** 2).sum(-1)
+        return match_probability(dim, square, (x + y)[..., 0], 1, 0), 1 + np.sqrt(square + dim * (x + y)[..., 0])
     if name == "llr":
         return llr_vmf(a, x, b, y) if vmf else llr(a, x, b, y, params["prior_var"])
     if name in ("ppk", "inclusion"):

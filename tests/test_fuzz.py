@@ -91,8 +91,22 @@ def distributions(draw, count=None, dim=None):
         return pe.Point(np.ones((count, dim), np.float32))
 
 
+DRAWN = ("hib:n=2,seed=4", "hib:n=2.5", "sampled_cosine:n=0", "nivmf:variant=x", "el_nivmf:variant=published")
 SCORES = st.one_of(
-    st.sampled_from([*pe.scores.SCORES, "llr:prior_var=0.5", "llr:prior_var=0.5,prior_mean=1", "mls:rho=1", "mlz", ""]),
+    st.sampled_from(
+        [
+            *pe.scores.SCORES,
+            "llr:prior_var=0.5",
+            "llr:prior_var=0.5,prior_mean=1",
+            "mls:rho=1",
+            "mlz",
+            "",
+            "hib:n=2,seed=4",
+            "hib:n=2.5",
+            "sampled_cosine:n=0",
+            "nivmf:variant=x",
+        ]
+    ),
     st.builds(lambda v, m: pe.scores.llr(prior_var=v, prior_mean=m), st.floats(0.1, 2), arrays((5,), True)),
     st.text(max_size=8),
     ODD,

@@ -195,10 +195,8 @@ def plan(
     else:
         plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
         second = pair.gallery(cast(plain, dtype), record.params)
-    shared = pair.shared(first[0], record.params)
-    return Plan(
-        record, pair, [*first, *second, shared], lambda: prepared.panels(pair) if prepared is not None else None
-    )
+    rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
+    return Plan(record, pair, [*first, *second, *rest], lambda: prepared.panels(pair) if prepared is not None else None)
 
 
 def plural(device: str) -> str:

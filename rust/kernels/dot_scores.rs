@@ -12,10 +12,12 @@ use crate::view::View;
 
 mod filter;
 mod formulas;
+mod match_probability;
 mod normals;
 mod vmf;
 
 pub use formulas::{Cosine, Formula, NegSqL2, Pair};
+pub use match_probability::MatchProbability;
 pub use normals::{LlrIsotropic, MlsIsotropic, NegKlIsotropic, OverlapIsotropic};
 pub use vmf::{MlsVmf, NegKlVmf, Orders, OverlapVmf};
 
@@ -103,7 +105,7 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
 
 /// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
 #[inline(always)]
-fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
+pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
     let zero = V::<S, T>::splat(T::default());
     let mut sums = [zero; 4];
     let (a_groups, b_groups) = (a.chunks_exact(4 * T::LANES), b.chunks_exact(4 * T::LANES));

@@ -4,4 +4,5 @@
 pub mod bessel;
 pub mod diag_scores;
 pub mod dot_scores;
+pub mod sampled_scores;
 pub mod samplers;

@@ -23,8 +23,8 @@ mod wood;
 
 pub use normals::Normals;
 
-/// Samples that one lane holds at once.
-const LANES: usize = <f64 as Float>::LANES;
+/// Samples that are made at once.
+pub const LANES: usize = <f64 as Float>::LANES;
 /// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having: the chance of a tangent part below a
 /// hundredth of n is under 1e-15.
 const MANY: usize = 16;
@@ -53,6 +53,8 @@ impl<T> Items<'_, T> {
 
 /// A distribution to draw from.
 pub trait Sampler: Sync {
+    /// Whether draws of an item differ.
+    const RANDOM: bool = true;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds to the gradients of one row, by mu [D] and by the extra [1 or D], for `weights` [D], the gradient of a draw.
@@ -97,13 +99,18 @@ pub fn sample<P: Sampler, T: Normals>(
             for (i, place) in places[..count].iter_mut().enumerate() {
                 *place = at(first + i);
             }
-            dispatch(Forward::<P, T> { items, at: &places[..count], out, sampler: std::marker::PhantomData });
+            draw::<P, T>(items, &places[..count], out);
         }
     })
 }
 
 /// Draws of a part: a multiple of the lanes, enough that the part is worth a thread's attention.
 const PART: usize = 8 * LANES;
+
+/// Draws for up to eight pairs of row and draw, into consecutive rows of `out`: [`Sampler::forward`] on the level in use.
+pub fn draw<P: Sampler, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
+    dispatch(Forward::<P, T> { items, at, out, sampler: std::marker::PhantomData });
+}
 
 struct Forward<'a, P, T> {
     items: &'a Items<'a, T>,
@@ -141,10 +148,21 @@ pub fn backward<P: Sampler, T: Normals>(
             for (i, place) in at[..count].iter_mut().enumerate() {
                 place.0 = first + i;
             }
-            let sampler = std::marker::PhantomData::<P>;
-            dispatch(Backward { items, at: &at[..count], weights, mu, extra, sampler });
+            add_gradient::<P, T>(items, &at[..count], weights, mu, extra);
         }
     })
+}
+
+/// Adds to the gradients of rows, `mu` and `extra`, for `weights`, the gradients of up to eight draws: one of each row, or,
+/// where there is one row, all of it.
+pub fn add_gradient<P: Sampler, T: Normals>(
+    items: &Items<T>,
+    at: &[(usize, usize)],
+    weights: &[T],
+    mu: &mut [T],
+    extra: &mut [T],
+) {
+    dispatch(Backward { items, at, weights, mu, extra, sampler: std::marker::PhantomData::<P> });
 }
 
 struct Backward<'a, P, T> {
@@ -161,9 +179,10 @@ impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     fn run<S: Simd>(self) {
         let (dim, wide) = (self.items.mu.stored(), self.items.extra.stored());
         let slopes = P::slopes::<S, T>(self.items, self.at);
-        let rows = self.mu.chunks_mut(dim).zip(self.extra.chunks_mut(wide)).zip(self.weights.chunks(dim));
-        for ((at, slope), ((mu, extra), weights)) in self.at.iter().zip(&slopes).zip(rows) {
-            P::backward::<S, T>(self.items, *at, slope, weights, mu, extra);
+        let rows = self.mu.len() / dim;
+        for (i, (at, weights)) in self.at.iter().zip(self.weights.chunks(dim)).enumerate() {
+            let (mu, extra) = (&mut self.mu[i % rows * dim..][..dim], &mut self.extra[i % rows * wide..][..wide]);
+            P::backward::<S, T>(self.items, *at, &slopes[i], weights, mu, extra);
         }
     }
 }

@@ -5,6 +5,10 @@ use super::{ensure, interrupted};
 use crate::error::Error;
 use crate::kernels::diag_scores::{self, DiagScore};
 use crate::kernels::dot_scores::{self, DotScore, Orders, Packed};
+use crate::kernels::sampled_scores::{
+    ByDistances, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore,
+};
+use crate::kernels::samplers::{Normal, VonMisesFisher};
 use crate::panels;
 use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::Float;
@@ -35,7 +39,7 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
 
 /// Runs `$body` with `$pair` bound to the pair function called `$name`. A line per kernel.
 macro_rules! with_score {
-    ($name:expr, $inputs:expr, $packed:expr, |$pair:ident| $body:expr) => {{
+    ($name:expr, $inputs:expr, $packed:expr, $draws:expr, |$pair:ident| $body:expr) => {{
         let (inputs, packed) = ($inputs, $packed);
         let dim = inputs.mu1.stored();
         let numbers = inputs.shared.row(0);
@@ -52,6 +56,21 @@ macro_rules! with_score {
             ($formula:expr) => {{
                 let $pair = DiagScore { inputs, formula: $formula };
                 $body
+            }};
+        }
+        // The samplers of queries and gallery; a score that draws nothing is given no seed.
+        macro_rules! sampled {
+            ($query:ident, $gallery:ident, $comparison:expr) => {{
+                let draws = $draws.unwrap_or((0, 1));
+                ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
+                let $pair = SampledScore::<_, _, $query, $gallery>::new(inputs, draws, $comparison);
+                $body
+            }};
+        }
+        macro_rules! density {
+            ($query:ident, $stretched:expr, $exact:expr) => {{
+                let (normaliser, ratio) = &orders();
+                sampled!($query, Itself, Density { normaliser, ratio, stretched: $stretched, exact: $exact })
             }};
         }
         match $name {
@@ -76,14 +95,39 @@ macro_rules! with_score {
                 let (normaliser, ratio) = &orders();
                 dot!(dot_scores::NegKlVmf { orders: Orders { normaliser, ratio }, share: shared(0) })
             }
+            "hib_isotropic" => {
+                let ((normaliser, ratio), line) = (&orders(), (shared(0), shared(1)));
+                dot!(dot_scores::MatchProbability::new(dim as f64, normaliser, ratio, line))
+            }
             "mls_diagonal" => diag!(diag_scores::Mls),
             "llr_diagonal" => diag!(diag_scores::Llr),
             "overlap_diagonal" => diag!(diag_scores::Overlap { powers: (shared(0), shared(1)) }),
             "neg_kl_diagonal" => diag!(diag_scores::NegKl { share: shared(0) }),
+            "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
+            "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
+            "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine),
+            "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine),
+            "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
+            "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
+            "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
+            "neg_sampled_l2_point_vmf" => sampled!(Itself, VonMisesFisher, ByDistances(MeanDistance)),
+            "hib_sampled" => {
+                sampled!(Normal, Normal, ByDistances(MatchProbability { line: (shared(0), shared(1)) }))
+            }
+            "el_nivmf" => density!(VonMisesFisher, true, true),
+            "el_nivmf_published" => density!(VonMisesFisher, false, false),
+            "nivmf" => density!(Itself, true, true),
+            "nivmf_published" => density!(Itself, true, false),
             other => Err(Error::Value(format!("no kernel is called {other:?}"))),
         }
     }};
 }
+
+/// Draws of an item that a sampled score can compare: what it holds of a pair grows as their square.
+const DRAWS: usize = 1024;
+
+/// Seed and number of draws, for a score that draws.
+type Draws = Option<(u64, usize)>;
 
 /// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn pairs<'a>(
@@ -110,13 +154,20 @@ fn pairs<'a>(
 
 /// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
 #[pyfunction]
-pub fn score(py: Python<'_>, name: &str, arrays: FiveArrays, candidates: Option<Array>, out: Array) -> PyResult<()> {
+pub fn score(
+    py: Python<'_>,
+    name: &str,
+    arrays: FiveArrays,
+    draws: Draws,
+    candidates: Option<Array>,
+    out: Array,
+) -> PyResult<()> {
     py.detach(|| {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
             let out = out.output::<T>()?;
-            with_score!(name, inputs, None, |pair| match pairs {
+            with_score!(name, inputs, None, draws, |pair| match pairs {
                 Pairs::Paired => shapes::paired(&pair, out, &interrupted),
                 Pairs::Pairwise => shapes::pairwise(&pair, out, &interrupted),
                 Pairs::Candidates(ids) => shapes::candidates(&pair, name, ids, out, &interrupted),
@@ -132,6 +183,7 @@ pub fn score_backward(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
+    draws: Draws,
     candidates: Option<Array>,
     weights: Array,
     out: FiveArrays,
@@ -151,7 +203,14 @@ pub fn score_backward(
                 gallery: (mu2.output()?, extra2.output()?),
                 shared: shared.output()?,
             };
-            with_score!(name, inputs, None, |pair| shapes::backward(&pair, name, pairs, weights, out, &interrupted))
+            with_score!(name, inputs, None, draws, |pair| shapes::backward(
+                &pair,
+                name,
+                pairs,
+                weights,
+                out,
+                &interrupted
+            ))
         })
     })?;
     Ok(())
@@ -164,6 +223,7 @@ pub fn search(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
+    draws: Draws,
     packed: Option<[Array; 3]>,
     scores: Array,
     ids: Array,
@@ -185,7 +245,7 @@ pub fn search(
             let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
             let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
             ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            with_score!(name, inputs, packed, |pair| pair.search(k, scores, ids, &interrupted))
+            with_score!(name, inputs, packed, draws, |pair| pair.search(k, scores, ids, &interrupted))
         })
     })?;
     Ok(())

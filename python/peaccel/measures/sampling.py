@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import operator
-import os
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +10,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops import samplers
 from peaccel.ops._array import HALVES, Array, dtype_name, is_torch
+from peaccel.ops._seed import as_integer, as_seed
 
 __all__ = ["sample"]
 
@@ -75,40 +73,10 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     if gradient not in GRADIENTS:
         near = difflib.get_close_matches(str(gradient), GRADIENTS, n=1, cutoff=0.3) or GRADIENTS
         raise ValueError(f"sample: unknown gradient {gradient!r}; did you mean {near[0]!r}?")
-    n = _integer("n", n, 2**32 - 1)
-    first_row = _integer("first_row", first_row, 2**63 - 1)
+    n = as_integer("sample", "n", n, 0, 2**32 - 1)
+    first_row = as_integer("sample", "first_row", first_row, 0, 2**63 - 1)
     items: Any = d.detach() if gradient == "none" else d
     mu, extra = items.arrays
     if dtype_name(mu) in HALVES:
         mu, extra = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, extra))
-    return OPS[kind](mu, extra, _seed(seed, mu), n, first_row, samplers.STREAMS["user"])
-
-
-def _integer(name: str, value: Any, largest: int) -> int:
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"sample: {name} must be an integer, got {type(value).__name__}") from None
-    if not 0 <= number <= largest:
-        raise ValueError(f"sample: {name} is {number}, expected 0 .. {largest}")
-    return number
-
-
-def _seed(seed: Any, mu: Array) -> Array:
-    """An int64 array [] of mu's kind and device; not looked at where it is a tensor, which may have no value yet."""
-    torch: Any = sys.modules.get("torch")
-    if is_torch(seed):
-        if seed.dtype != torch.int64 or seed.ndim:
-            got = f"{dtype_name(seed)} of shape {tuple(seed.shape)}"
-            raise ValueError(f"sample: seed must be an integer or an int64 tensor of shape (), got {got}")
-        if not is_torch(mu):
-            raise TypeError("sample: seed is a torch tensor, expected an integer beside numpy arrays")
-        return seed
-    if seed is None:
-        if is_torch(mu):
-            return torch.randint(2**63 - 1, (), dtype=torch.int64, device=mu.device)
-        seed = int.from_bytes(os.urandom(8), "little") >> 1
-    seed = _integer("seed", seed, 2**63 - 1)
-    return torch.tensor(seed, dtype=torch.int64, device=mu.device) if is_torch(mu) else np.asarray(seed, np.int64)
+    return OPS[kind](mu, extra, as_seed("sample", seed, mu), n, first_row, samplers.STREAMS["user"])

@@ -17,6 +17,7 @@ import numpy as np
 
 from peaccel import _core
 from peaccel.ops._array import Array, as_numpy, is_torch, namespace
+from peaccel.ops._seed import SEEDS, as_integer
 
 __all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
 
@@ -31,6 +32,10 @@ def _buffer(array: Array) -> np.ndarray[Any, Any]:
     if not (x.flags.aligned and x.dtype.isnative):
         x = np.array(x, dtype=x.dtype.newbyteorder("="))
     return x
+
+
+def _checked_seed(name: str, seed: Any) -> int:
+    return as_integer(name, "seed", int(seed), *SEEDS)
 
 
 @dataclass(frozen=True)
@@ -80,17 +85,20 @@ class PairOp:
         What the extra input and the shared row are called.
     formula
         The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
-        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it.
+        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it; None: there are none.
     layout
         How a gallery that is used often is kept for the kernel: "panels" for tiled products, "rows" with mu and extra
         side by side, one stretch of memory per item; None as it is.
+    draws
+        Whether items are drawn; the inputs then go on with a seed and the number of draws of each.
     """
 
     name: str
     extra: str
     shared: str
-    formula: Callable[..., Array]
+    formula: Callable[..., Array] | None
     layout: Literal["panels", "rows"] | None = None
+    draws: bool = False
 
     def __post_init__(self) -> None:
         _records.append(self)
@@ -101,8 +109,9 @@ class PairOp:
         Parameters
         ----------
         inputs
-            mu1 [Q, D], extra1 [Q], [Q, 1] or [Q, D], mu2 [G, D], extra2 likewise, shared [S] with S in 0, 1, D: one
-            kind, dtype (float32 or float64) and device.
+            mu1 [Q, D], extra1 [Q], [Q, 1] or [Q, D], mu2 [G, D], extra2 likewise, shared [S] with S in 0, 1, 2, D: one
+            kind, dtype (float32 or float64) and device. Of an op that draws, then seed, int64 [] of that kind, >= 0,
+            and n, 1 .. 1024.
         candidates
             int64 [Q, K] rows of the gallery, -1 = none; else all pairs with ``pairwise``, else rows i with i.
 
@@ -122,7 +131,7 @@ class PairOp:
             candidates = _buffer(candidates)
             shape = candidates.shape
         out = np.empty(shape, arrays[0].dtype)
-        _core.score(self.name, arrays, candidates, out)
+        _core.score(self.name, arrays, self._draws(inputs), candidates, out)
         return out
 
     def numpy_backward(
@@ -132,7 +141,8 @@ class PairOp:
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
         out = [np.zeros(x.shape, x.dtype) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))
-        _core.score_backward(self.name, arrays, None if candidates is None else _buffer(candidates), weights, out)
+        candidates = None if candidates is None else _buffer(candidates)
+        _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out)
         return [*out[:4], out[4].reshape(-1)]
 
     def numpy_search(
@@ -142,7 +152,7 @@ class PairOp:
         arrays = self._buffers(inputs)
         scores = np.empty((len(arrays[0]), k), arrays[0].dtype)
         ids = np.empty(scores.shape, np.int64)
-        _core.search(self.name, arrays, packed, scores, ids)
+        _core.search(self.name, arrays, self._draws(inputs), packed, scores, ids)
         return scores, ids
 
     @staticmethod
@@ -160,9 +170,15 @@ class PairOp:
         """mu and extra, both [G, D], as [G, 2 D]: views of the halves are what the kernel reads."""
         return namespace(mu).concatenate((mu, extra), -1)
 
+    def _draws(self, inputs: Sequence[Array]) -> tuple[int, int] | None:
+        if not self.draws:
+            return None
+        seed, n = inputs[5:]
+        return _checked_seed(self.name, seed), n
+
     @staticmethod
     def _buffers(inputs: Sequence[Array]) -> list[np.ndarray[Any, Any]]:
-        mu1, extra1, mu2, extra2, shared = (_buffer(x) for x in inputs)
+        mu1, extra1, mu2, extra2, shared = (_buffer(x) for x in inputs[:5])
         # A row of mu is never constant to the kernels: they take D from it.
         mu1, mu2, shared = (np.ascontiguousarray(x) if 0 in x.strides else x for x in (mu1, mu2, shared))
         return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared).reshape(1, -1)]
@@ -198,8 +214,7 @@ class SampleOp:
 
     def numpy(self, mu: Array, extra: Array, seed: int, n: int, first_row: int, stream: int) -> np.ndarray[Any, Any]:
         """The draws for numpy arrays (torch CPU tensors are read in place)."""
-        if seed < 0:
-            raise ValueError(f"{self.name}: seed is {seed}, expected 0 .. 2^63 - 1")
+        seed = _checked_seed(self.name, seed)
         mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
         out = np.empty((n, *mu.shape), mu.dtype)
         _core.sample(self.name, mu, extra, seed, first_row, stream, out)

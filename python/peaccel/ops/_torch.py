@@ -40,8 +40,9 @@ class Torch:
         return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), order, x)
 
     def scores(self, op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
-        operator = getattr(self.torch.ops.peaccel, op.name)
-        return self._call(self.functions[op.name], operator, *inputs, candidates, pairwise)
+        # Tensors, then numbers: the seed (if any) goes before pairwise, n after it.
+        args = *inputs[:5], candidates, *inputs[5:6], pairwise, *inputs[6:]
+        return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), *args)
 
     def sample(self, op: SampleOp, *args: Any) -> Any:
         return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), *args)
@@ -117,22 +118,26 @@ class Torch:
 
     def _register_pair(self, op: PairOp) -> Any:
         torch = self.torch
-        arguments = (
-            f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}, "
-            "Tensor? candidates, bool pairwise"
+        arguments = f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}, " + (
+            "Tensor? candidates, Tensor seed, bool pairwise, int n" if op.draws else "Tensor? candidates, bool pairwise"
         )
+        numbers = 1 + op.draws
+
+        def parts(args: Any) -> Any:
+            """Inputs, candidates and pairwise, as the record takes them."""
+            return ((*args[:5], args[6], args[8]), args[5], args[7]) if op.draws else (args[:5], args[5], args[6])
 
         def cpu(*args: Any) -> Any:
-            return torch.from_numpy(op.numpy_scores(args[:5], args[5], args[6]))
+            return torch.from_numpy(op.numpy_scores(*parts(args)))
 
         def fake(*args: Any) -> Any:
-            mu1, _, mu2, _, _, candidates, pairwise = args
+            (mu1, _, mu2, *_), candidates, pairwise = parts(args)
             if candidates is not None:
                 return mu1.new_empty(candidates.shape)
             return mu1.new_empty((mu1.shape[0], mu2.shape[0]) if pairwise else (mu1.shape[0],))
 
         def cpu_backward(weights: Any, *args: Any) -> Any:
-            return tuple(map(torch.from_numpy, op.numpy_backward(weights, args[:5], args[5], args[6])))
+            return tuple(map(torch.from_numpy, op.numpy_backward(weights, *parts(args))))
 
         def fake_backward(weights: Any, *args: Any) -> Any:
             return tuple(x.new_empty(x.shape) for x in args[:5])
@@ -169,13 +174,15 @@ class Torch:
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                _save(ctx, inputs)
+                _save(ctx, inputs, numbers)
 
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
+                if op.formula is None:
+                    raise RuntimeError(f"peaccel::{op.name} can be differentiated once, not twice")
                 weights, *inputs, candidates = ctx.saved_tensors
                 given = (weights, *inputs, *grads)
-                values = _second_derivatives(op, [x.detach() for x in given], candidates, ctx.pairwise)
+                values = _second_derivatives(op, [x.detach() for x in given], candidates, *ctx.numbers)
                 return *(Last.apply(value, *given) for value in values), None, None
 
             @staticmethod
@@ -189,14 +196,13 @@ class Torch:
 
             @staticmethod
             def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-                _save(ctx, inputs)
+                _save(ctx, inputs, numbers)
 
             @staticmethod
             def backward(ctx: Any, weights: Any) -> Any:
-                *inputs, candidates = ctx.saved_tensors
                 # As above: compiled, the kernel alone.
                 call = backward_operator if torch.compiler.is_compiling() else Backward.apply
-                return *call(weights, *inputs, candidates, ctx.pairwise), None, None
+                return *call(weights, *ctx.saved_tensors, *ctx.numbers), *(None,) * (2 * numbers)
 
             @staticmethod
             def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -270,9 +276,9 @@ def _by_operator(name: str, order: Any, x: Any) -> Any:
     return getattr(sys.modules["torch"].ops.peaccel, name)(order, x)
 
 
-def _save(ctx: Any, inputs: Sequence[Any]) -> None:
-    *tensors, ctx.pairwise = inputs
-    ctx.save_for_backward(*tensors)
+def _save(ctx: Any, inputs: Sequence[Any], numbers: int) -> None:
+    ctx.save_for_backward(*inputs[:-numbers])
+    ctx.numbers = inputs[-numbers:]
 
 
 def _batch_first(x: Any, dim: int | None, rank: int) -> Any:
@@ -329,6 +335,7 @@ def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairw
 
 def _by_formula(op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
+    assert op.formula is not None  # else nothing asks for them
     mu1, extra1, mu2, extra2, shared = inputs
     extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
     if candidates is not None:

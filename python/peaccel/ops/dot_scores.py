@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 
-from peaccel.ops._array import Array
+import numpy as np
+
+from peaccel.ops._array import Array, namespace
 from peaccel.ops._op import PairOp
 from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 
 __all__ = [
     "OPS",
     "cosine",
+    "hib_isotropic",
     "llr_isotropic",
     "mls_isotropic",
     "mls_vmf",
@@ -91,6 +94,22 @@ def _neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Arr
     return -(share[0] * forth + (1 - share[0]) * back)
 
 
+def _hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array) -> Array:
+    s, dim = var1 + var2, mu1.shape[-1]
+    length = (((mu1 - mu2) ** 2).sum(-1, keepdim=True) / s).clamp(min=1e-30).sqrt()
+    nodes, weights = (mu1.new_tensor(x) for x in np.polynomial.legendre.leggauss(256))
+    middle = (length.detach() ** 2 + dim).sqrt()
+    low, high = (middle - 10).clamp(min=0), middle + 10
+    t = low + (high - low) * (nodes + 1) / 2
+    if dim == 1:
+        log_norms = -(length * t).cosh().log()
+    else:
+        log_norms = vmf_log_norm(mu1.new_tensor(float(dim)).double(), length * t)
+    log_f = (dim - 1) * t.log() - log_norms - (t * t + length * length) / 2 + weights.log()
+    log_match = namespace(mu1).nn.functional.logsigmoid(line[1] - line[0] * s.sqrt() * t)
+    return (log_f + log_match).logsumexp(-1) - log_f.logsumexp(-1)
+
+
 cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels")
 shifted_cosine = PairOp("shifted_cosine", "weight", "shift", _shifted_cosine, layout="panels")
 neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
@@ -101,9 +120,10 @@ neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic,
 mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf, layout="panels")
 overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf, layout="panels")
 neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf, layout="panels")
+hib_isotropic = PairOp("hib_isotropic", "var", "line", _hib_isotropic)
 
 OPS = (
     *(cosine, shifted_cosine, neg_sq_l2),
     *(mls_isotropic, llr_isotropic, overlap_isotropic, neg_kl_isotropic),
-    *(mls_vmf, overlap_vmf, neg_kl_vmf),
+    *(mls_vmf, overlap_vmf, neg_kl_vmf, hib_isotropic),
 )

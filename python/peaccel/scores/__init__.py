@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peaccel.scores._record import Pair, Score, unknown
+from peaccel.scores._record import INTEGERS, Pair, Score, unknown
 from peaccel.scores.densities import inclusion, llr, mls, neg_kl, ppk
 from peaccel.scores.distances import (
     cosine,
@@ -20,24 +20,30 @@ from peaccel.scores.distances import (
     norm_cosine,
     scale_cosine,
 )
+from peaccel.scores.sampled import el_nivmf, hib, neg_sampled_l2, nivmf, sampled_cosine
 
 __all__ = [
     "SCORES",
     "Pair",
     "Score",
     "cosine",
+    "el_nivmf",
     "expected_cosine",
     "get",
+    "hib",
     "inclusion",
     "llr",
     "mls",
     "neg_csd",
     "neg_expected_sq_l2",
     "neg_kl",
+    "neg_sampled_l2",
     "neg_sq_l2",
     "neg_w2",
+    "nivmf",
     "norm_cosine",
     "ppk",
+    "sampled_cosine",
     "scale_cosine",
 ]
 
@@ -46,6 +52,7 @@ SCORES: dict[str, Score] = {
     for score in (
         *(mls, llr, ppk, inclusion, neg_kl),
         *(cosine, neg_sq_l2, expected_cosine, neg_expected_sq_l2, neg_csd, neg_w2, scale_cosine, norm_cosine),
+        *(hib, sampled_cosine, neg_sampled_l2, el_nivmf, nivmf),
     )
 }
 
@@ -61,9 +68,11 @@ def get(score: str | Score) -> Score:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
     for item in filter(None, text.split(",")):
-        key, _, value = item.partition("=")
+        key, _, value = (part.strip() for part in item.partition("="))
+        parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else float
         try:
-            params[key.strip()] = value.strip() if key.strip() in SCORES[name].choices else float(value)
+            params[key] = parse(value)
         except ValueError:
-            raise ValueError(f"score {score!r}: {key.strip()} must be a number, got {value!r}") from None
+            wanted = "an integer" if parse is int else "a number"
+            raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
     return SCORES[name](**params)

@@ -12,8 +12,10 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, is_torch
 from peaccel.ops._op import PairOp
+from peaccel.ops._seed import SEEDS, as_integer, as_seed
 
 __all__ = [
+    "INTEGERS",
     "ISOTROPIC",
     "KINDS",
     "NORMALS",
@@ -39,6 +41,7 @@ KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point
 NORMALS = ("normal_isotropic", "normal_diagonal", "point")
 ISOTROPIC = ("normal_isotropic", "point")
 SCALAR = ((), (1,))  # shapes of a parameter that is one number
+INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bounds
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
@@ -72,7 +75,7 @@ class Score:
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
         Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
-        must be given.
+        must be given, or, of a seed, drawn at every call.
     choices
         Parameter -> the words it takes.
     """
@@ -81,7 +84,7 @@ class Score:
     doc: str
     pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():
@@ -91,6 +94,9 @@ class Score:
                 if value not in self.choices[name]:
                     words = ", ".join(map(repr, self.choices[name]))
                     raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
+            elif name in INTEGERS:
+                if not (name == "seed" and (value is None or is_torch(value))):
+                    as_integer(self.name, name, value, *INTEGERS[name])
             elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
@@ -102,6 +108,10 @@ class Score:
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
         found = self.pairs[query, gallery]
         return found if isinstance(found, Pair) else found(self.params)
+
+    def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
+        """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
+        return (as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else ()
 
 
 def _numeric(value: Any) -> bool:

@@ -19,7 +19,7 @@ pub fn search<T: Float, F: Formula>(
 ) -> Result<(), Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     // Few queries do not pay for packing the rows.
-    if dim == 0 || (queries < 4 && score.packed.is_none()) {
+    if !F::SIEVED || dim == 0 || (queries < 4 && score.packed.is_none()) {
         return shapes::search(score, k, scores, ids, interrupted);
     }
     let group = panels::padded::<T>(shapes::segment(dim));

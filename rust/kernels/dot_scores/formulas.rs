@@ -38,6 +38,8 @@ pub trait Formula: Copy + Sync {
     const DIFFERENCE: bool;
     /// Whether the norms are used.
     const NORMS: bool;
+    /// Whether a search may compare values at moved `x` with a threshold; else it scores every pair.
+    const SIEVED: bool = true;
     /// The score.
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64>;
     /// Its derivatives.

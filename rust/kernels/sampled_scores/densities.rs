@@ -1,0 +1,143 @@
+//! The density of a non-isotropic von Mises-Fisher distribution at draws.
+//!
+//! For z on the sphere, K = diag(kappa), x = K z, y = K mu and n = |y| (Kirchhof et al. 2022, eq. 4):
+//!
+//!   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D.
+//!
+//! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper leaves it to an approximation;
+//! its code takes det K / n, and in the expected likelihood cos(z, y) for cos(K z, y). Nothing cancels in
+//! log C(n) + n cos = log C(0) - log H(n) - n |x/|x| - y/n|^2 / 2, H(n) = 0F1(; D/2; n^2/4) e^-n.
+
+use super::distances::{log_mean_exp, relative};
+use super::{Comparison, Pair};
+use crate::kernels::dot_scores::reduce;
+use crate::kernels::samplers::Normals;
+use crate::shapes::Side;
+use crate::simd::{Lanes, Simd, V};
+use crate::special::bessel::{self, Order};
+use crate::special::log::ln;
+
+/// Log of the mean density of the gallery item at the query's draws.
+pub struct Density<'a> {
+    /// Of the orders D/2 - 1 and D/2.
+    pub normaliser: &'a Order,
+    /// See there.
+    pub ratio: &'a Order,
+    /// Whether x = K z, or z.
+    pub stretched: bool,
+    /// Whether the last factor is det K / |x|^D, or det K / n.
+    pub exact: bool,
+}
+
+/// What all draws share: unit y, n, log det K, and C(n) without e^-n.
+struct Shape<T> {
+    kappa: Vec<T>,
+    unit: Vec<T>,
+    n: f64,
+    logs: f64,
+}
+
+/// A function of one number, by lanes.
+macro_rules! one {
+    ($S:ident, $function:expr, $x:expr) => {
+        $function(V::<$S, f64>::splat($x)).to_array()[0]
+    };
+}
+
+/// A direction and what its length was.
+#[inline(always)]
+fn unit<S: Simd, T: Normals>(mut x: Vec<T>) -> (Vec<T>, T) {
+    let length = T::sqrt(reduce::<S, T, false>(&x, &x));
+    for x in &mut x {
+        *x = *x / length;
+    }
+    (x, length)
+}
+
+impl Density<'_> {
+    #[inline(always)]
+    fn shape<S: Simd, T: Normals>(&self, pair: &Pair<T>) -> Shape<T> {
+        let last = pair.extra.len() - 1;
+        let kappa: Vec<T> = (0..pair.dim).map(|d| pair.extra[d.min(last)]).collect();
+        let (unit, n) = unit::<S, T>(kappa.iter().zip(pair.gallery).map(|(&k, &m)| k * m).collect());
+        let mut sum = V::<S, T>::splat(T::default());
+        for part in kappa.chunks(T::LANES) {
+            sum = sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
+        }
+        let n = n.to_f64();
+        let normaliser =
+            self.normaliser.log_norm_at_zero() - one!(S, |n| bessel::log_hyp0f1e::<S>(self.normaliser, n), n);
+        let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
+        Shape { kappa, unit, n, logs: normaliser + det }
+    }
+
+    /// Unit x and its length.
+    #[inline(always)]
+    fn image<S: Simd, T: Normals>(&self, shape: &Shape<T>, draw: &[T]) -> (Vec<T>, T) {
+        if self.stretched {
+            unit::<S, T>(shape.kappa.iter().zip(draw).map(|(&k, &z)| k * z).collect())
+        } else {
+            unit::<S, T>(draw.to_vec())
+        }
+    }
+
+    /// The log density at each draw.
+    #[inline(always)]
+    fn logs<S: Simd, T: Normals>(&self, shape: &Shape<T>, pair: &Pair<T>) -> Vec<f64> {
+        let at = |draw| {
+            let (x, length) = self.image::<S, T>(shape, draw);
+            let apart = reduce::<S, T, true>(&x, &shape.unit).to_f64();
+            let stretch = if self.exact { pair.dim as f64 * one!(S, ln::<S, f64>, length.to_f64()) } else { 0.0 };
+            shape.logs - 0.5 * shape.n * apart - stretch
+        };
+        pair.query.chunks_exact(pair.dim).map(at).collect()
+    }
+}
+
+impl<T: Normals> Comparison<T> for Density<'_> {
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
+        log_mean_exp::<S>(&mut self.logs::<S, T>(&self.shape::<S, T>(pair), pair))
+    }
+
+    /// With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n):
+    /// by x: (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y: x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
+    #[inline(always)]
+    fn backward<S: Simd>(
+        &self,
+        side: Side,
+        pair: &Pair<T>,
+        weight: f64,
+        draws: &mut [T],
+        extra: &mut [T],
+        _: &mut [T],
+    ) {
+        let shape = self.shape::<S, T>(pair);
+        let mut shares = self.logs::<S, T>(&shape, pair);
+        let (_, sum) = relative::<S>(&mut shares);
+        let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.ratio, n), shape.n);
+        let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / shape.n });
+        let last = extra.len() - 1;
+        for (i, (draw, share)) in pair.query.chunks_exact(pair.dim).zip(shares).enumerate() {
+            let (x, length) = self.image::<S, T>(&shape, draw);
+            let weight = T::from_f64(weight * share / sum);
+            let cosine = 1.0 - 0.5 * reduce::<S, T, true>(&x, &shape.unit).to_f64();
+            let jacobian = if self.exact { pair.dim as f64 } else { 0.0 };
+            let (along, own) = (T::from_f64(shape.n) / length, T::from_f64(shape.n * cosine + jacobian) / length);
+            for d in 0..pair.dim {
+                let by_x = weight * (along * shape.unit[d] - own * x[d]);
+                let kappa = shape.kappa[d];
+                if side == Side::Query {
+                    let out = &mut draws[i * pair.dim + d];
+                    *out = *out + if self.stretched { kappa * by_x } else { by_x };
+                } else {
+                    let by_y = weight * (x[d] - by_unit * shape.unit[d]);
+                    let by_stretch = if self.stretched { draw[d] * by_x } else { T::default() };
+                    draws[d] = draws[d] + kappa * by_y;
+                    let out = &mut extra[d.min(last)];
+                    *out = *out + by_stretch + pair.gallery[d] * by_y + weight / kappa;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Draws compared by their cosines or distances, all of one side with all of the other.
+//!
+//! - Mean cosine: the mean over all pairs is the inner product of the two means of unit draws.
+//! - Mean distance (of length, not squared: the mean square has a closed form) and match probability, the log of the mean
+//!   sigmoid(b - a d): functions of the matrix of distances, [`OfDistances`].
+
+use super::{Comparison, Pair};
+use crate::kernels::dot_scores::reduce;
+use crate::kernels::samplers::Normals;
+use crate::shapes::Side;
+use crate::simd::{Float, Lanes, Simd, V};
+use crate::special::exp::exp;
+use crate::special::log::ln;
+
+impl<T> Pair<'_, T> {
+    /// The draws of one side and those of the other.
+    fn seen_from(&self, side: Side) -> (&[T], &[T]) {
+        if side == Side::Query {
+            (self.query, self.gallery)
+        } else {
+            (self.gallery, self.query)
+        }
+    }
+}
+
+/// Mean cosine of all pairs of draws.
+pub struct MeanCosine;
+
+/// The mean of the directions of draws.
+#[inline(always)]
+fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
+    let mut mean = vec![T::default(); dim];
+    let share = 1.0 / (draws.len() / dim) as f64;
+    for draw in draws.chunks_exact(dim) {
+        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, false>(draw, draw));
+        for (mean, &x) in mean.iter_mut().zip(draw) {
+            *mean = *mean + by_length * x;
+        }
+    }
+    mean
+}
+
+impl<T: Normals> Comparison<T> for MeanCosine {
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
+        let query = mean_direction::<S, T>(pair.query, pair.dim);
+        reduce::<S, T, false>(&query, &mean_direction::<S, T>(pair.gallery, pair.dim)).to_f64()
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd>(&self, side: Side, pair: &Pair<T>, weight: f64, draws: &mut [T], _: &mut [T], _: &mut [T]) {
+        let (own, other) = pair.seen_from(side);
+        let other = mean_direction::<S, T>(other, pair.dim);
+        let weight = T::from_f64(weight / (own.len() / pair.dim) as f64);
+        for (draw, out) in own.chunks_exact(pair.dim).zip(draws.chunks_exact_mut(pair.dim)) {
+            let square = reduce::<S, T, false>(draw, draw);
+            let (scale, along) = (weight / T::sqrt(square), reduce::<S, T, false>(draw, &other) / square);
+            for ((out, &x), &y) in out.iter_mut().zip(draw).zip(&other) {
+                *out = *out + scale * (y - along * x);
+            }
+        }
+    }
+}
+
+/// A function of the distances of all pairs of draws.
+pub trait OfDistances: Sync {
+    /// The value; leaves anything in `distances`.
+    fn value<S: Simd>(&self, distances: &mut [f64]) -> f64;
+    /// Makes derivatives by the distances of them; returns those by the shared numbers.
+    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2];
+}
+
+/// The comparison of draws by their distances.
+pub struct ByDistances<F>(pub F);
+
+/// [number of own draws, number of other draws]
+#[inline(always)]
+fn distances<S: Simd, T: Float>(own: &[T], other: &[T], dim: usize) -> Vec<f64> {
+    let mut out = Vec::with_capacity(own.len() / dim * (other.len() / dim));
+    for a in own.chunks_exact(dim) {
+        for b in other.chunks_exact(dim) {
+            out.push(reduce::<S, T, true>(a, b).to_f64().sqrt());
+        }
+    }
+    out
+}
+
+impl<T: Float, F: OfDistances> Comparison<T> for ByDistances<F> {
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
+        self.0.value::<S>(&mut distances::<S, T>(pair.query, pair.gallery, pair.dim))
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd>(
+        &self,
+        side: Side,
+        pair: &Pair<T>,
+        weight: f64,
+        draws: &mut [T],
+        _: &mut [T],
+        shared: &mut [T],
+    ) {
+        let (own, other) = pair.seen_from(side);
+        let distances = distances::<S, T>(own, other, pair.dim);
+        let mut slopes = distances.clone();
+        let by_shared = self.0.slopes::<S>(&mut slopes);
+        for (shared, slope) in shared.iter_mut().zip(by_shared) {
+            *shared = *shared + T::from_f64(weight * slope);
+        }
+        let pairs = own.chunks_exact(pair.dim).zip(draws.chunks_exact_mut(pair.dim));
+        let matrix = distances.chunks(other.len() / pair.dim).zip(slopes.chunks(other.len() / pair.dim));
+        for ((a, out), (distances, slopes)) in pairs.zip(matrix) {
+            for (b, (&distance, &slope)) in other.chunks_exact(pair.dim).zip(distances.iter().zip(slopes)) {
+                // Draws that coincide have no direction to move in.
+                let scale = T::from_f64(if distance == 0.0 { 0.0 } else { weight * slope / distance });
+                for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
+                    *out = *out + scale * (x - y);
+                }
+            }
+        }
+    }
+}
+
+/// Minus the mean distance.
+pub struct MeanDistance;
+
+impl OfDistances for MeanDistance {
+    #[inline(always)]
+    fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
+        -sum::<S>(distances) / distances.len() as f64
+    }
+
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
+        let slope = -1.0 / distances.len() as f64;
+        distances.fill(slope);
+        [0.0; 2]
+    }
+}
+
+/// Log of the mean of sigmoid(b - a distance).
+pub struct MatchProbability {
+    /// a and b
+    pub line: (f64, f64),
+}
+
+impl MatchProbability {
+    /// log sigmoid(b - a distance), in the place of the distances.
+    #[inline(always)]
+    fn logs<S: Simd>(&self, distances: &mut [f64]) {
+        let (zero, one) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0));
+        let (a, b) = (V::<S, f64>::splat(self.line.0), V::<S, f64>::splat(self.line.1));
+        for part in distances.chunks_mut(f64::LANES) {
+            let y = b - a * V::<S, f64>::load_partial(part, 0.0);
+            let logs = y.min(zero) - ln::<S, f64>(one + exp::<S>(-y.abs()));
+            part.copy_from_slice(&logs.to_array()[..part.len()]);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum<S: Simd>(x: &[f64]) -> f64 {
+    let mut sum = V::<S, f64>::splat(0.0);
+    for part in x.chunks(f64::LANES) {
+        sum = sum + V::<S, f64>::load_partial(part, 0.0);
+    }
+    sum.sum()
+}
+
+/// exp(x - the largest x) in the place of x; returns the largest and the sum.
+#[inline(always)]
+pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
+    let top = x.iter().fold(f64::NEG_INFINITY, |top, &x| if x > top || x.is_nan() { x } else { top });
+    for part in x.chunks_mut(f64::LANES) {
+        let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - V::<S, f64>::splat(top));
+        part.copy_from_slice(&powers.to_array()[..part.len()]);
+    }
+    (top, sum::<S>(x))
+}
+
+/// log of the mean of e^x
+#[inline(always)]
+pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
+    let (top, sum) = relative::<S>(x);
+    let mean = V::<S, f64>::splat(sum / x.len() as f64);
+    // All -inf, or one inf: no differences to take.
+    if top.is_infinite() {
+        top
+    } else {
+        top + ln::<S, f64>(mean).to_array()[0]
+    }
+}
+
+impl OfDistances for MatchProbability {
+    #[inline(always)]
+    fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
+        self.logs::<S>(distances);
+        log_mean_exp::<S>(distances)
+    }
+
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
+        let mut shares = distances.to_vec();
+        self.logs::<S>(&mut shares);
+        let opposite = shares.clone();
+        let (_, sum) = relative::<S>(&mut shares);
+        let (mut by_a, mut by_b) = (0.0, 0.0);
+        for ((distance, share), log) in distances.iter_mut().zip(shares).zip(opposite) {
+            // 1 - sigmoid
+            let rest = share / sum * -log.exp_m1();
+            by_a -= rest * *distance;
+            by_b += rest;
+            *distance = -self.line.0 * rest;
+        }
+        [by_a, by_b]
+    }
+}

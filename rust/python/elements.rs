@@ -1,0 +1,128 @@
+//! Exports of the kernels that take items one by one: functions of the Bessel family, and samplers.
+
+use super::array::{Array, Element};
+use super::{ensure, interrupted};
+use crate::error::Error;
+use crate::kernels::samplers::Items;
+use crate::kernels::{bessel, samplers};
+use crate::rng::Stream;
+use pyo3::prelude::*;
+
+/// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
+#[pyfunction]
+pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(x, |T| {
+            let (order, x, out) = (order.slice::<f64>()?, x.slice::<T>()?, out.output::<T>()?);
+            let fits = x.len() == out.len() && [1, x.len()].contains(&order.len());
+            ensure(fits, || "order, x and out need the same number of elements".into())?;
+            let elementwise = match name {
+                "log_ive" => bessel::elementwise::<bessel::LogIve, T>,
+                "log_ive_dx" => bessel::elementwise::<bessel::LogIveDx, T>,
+                "log_ive_dxx" => bessel::elementwise::<bessel::LogIveDxx, T>,
+                "iv_ratio" => bessel::elementwise::<bessel::IvRatio, T>,
+                "iv_ratio_dx" => bessel::elementwise::<bessel::IvRatioDx, T>,
+                "iv_ratio_dxx" => bessel::elementwise::<bessel::IvRatioDxx, T>,
+                "iv_ratio_complement" => bessel::elementwise::<bessel::IvRatioComplement, T>,
+                "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
+                other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
+            };
+            elementwise(order, x, out, &interrupted)
+        })
+    })?;
+    Ok(())
+}
+
+/// The items of a sampler: mu [N, D] and an extra [N] or [N, D], checked against what is drawn, [n, N, D].
+fn items<'a, T: Element>(
+    mu: &'a Array,
+    extra: &'a Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    drawn: &Array,
+) -> Result<Items<'a, T>, Error> {
+    let stream = match stream {
+        0 => Stream::Query,
+        1 => Stream::Gallery,
+        2 => Stream::User,
+        other => return Err(Error::Value(format!("no stream is numbered {other}"))),
+    };
+    let (mu, extra) = (mu.view()?, extra.view()?);
+    let (rows, dim) = (mu.rows(), mu.stored());
+    let fit = extra.rows() == rows && [1, dim].contains(&extra.stored());
+    let draws = drawn.shape().first().copied().unwrap_or(0);
+    let fit = fit && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
+    ensure(fit, || "the shapes of a sampler's arrays do not fit together".into())?;
+    Ok(Items { mu, extra, seed, first_row, stream })
+}
+
+/// Runs `$body` with `$p` bound to the sampler called `$name`. A line per distribution.
+macro_rules! with_sampler {
+    ($name:expr, $items:expr, |$p:ident| $body:expr) => {
+        match $name {
+            "sample_normal" => {
+                type $p = samplers::Normal;
+                $body
+            }
+            "sample_vmf" => {
+                let dim = $items.mu.stored();
+                ensure(dim > 1 && $items.extra.stored() == 1, || "sample_vmf: needs D >= 2 and kappa [N]".into())?;
+                type $p = samplers::VonMisesFisher;
+                $body
+            }
+            other => Err(Error::Value(format!("no sampler is called {other:?}"))),
+        }
+    };
+}
+
+/// Draws of the items into out [n, N, D].
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+pub fn sample(
+    py: Python<'_>,
+    name: &str,
+    mu: Array,
+    extra: Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    out: Array,
+) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(out, |T| {
+            let items = items::<T>(&mu, &extra, seed, first_row, stream, &out)?;
+            let out = out.output::<T>()?;
+            with_sampler!(name, items, |P| samplers::sample::<P, T>(&items, out, &interrupted))
+        })
+    })?;
+    Ok(())
+}
+
+/// Gradients of sum(weights * samples), weights [n, N, D], into zeroed arrays of the shapes of mu and extra.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // as above
+pub fn sample_backward(
+    py: Python<'_>,
+    name: &str,
+    mu: Array,
+    extra: Array,
+    seed: u64,
+    first_row: u64,
+    stream: u32,
+    weights: Array,
+    out: [Array; 2],
+) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(weights, |T| {
+            let items = items::<T>(&mu, &extra, seed, first_row, stream, &weights)?;
+            let weights = weights.slice::<T>()?;
+            let (by_mu, by_extra) = (out[0].output::<T>()?, out[1].output::<T>()?);
+            let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
+            let fits = by_mu.len() == rows * dim && by_extra.len() == rows * wide;
+            ensure(fits, || "gradients need the shapes of the inputs".into())?;
+            with_sampler!(name, items, |P| samplers::backward::<P, T>(&items, weights, by_mu, by_extra, &interrupted))
+        })
+    })?;
+    Ok(())
+}
