@@ -118,6 +118,11 @@ impl<T: Float, P: PairScore<T>> Kernel for Score<'_, P, T> {
     }
 }
 
+/// Scores of a query with listed gallery rows, at most [`BLOCK`].
+pub fn score_listed<T: Float>(pair: &impl PairScore<T>, q: Rows, rows: &[usize], out: &mut [T]) {
+    dispatch(Score { pair, q, g: Rows::List(rows), out });
+}
+
 /// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.
 pub fn segment(dim: usize) -> usize {
     (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK

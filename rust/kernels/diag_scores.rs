@@ -9,12 +9,14 @@
 //! 2^-26 after the division, where the logarithms alone are above 80. Pairs outside that range, with a negative variance or a
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
+use crate::error::Error;
 use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
 mod formulas;
+mod scan;
 
 use formulas::{Dimension, Loaded, Product, Range, Slopes, Sums, GROUP, LOGS};
 pub use formulas::{Formula, Llr, Mls, NegKl, Overlap};
@@ -216,6 +218,10 @@ impl<T: Float, F: Formula> PairScore<T> for DiagScore<'_, T, F> {
             (false, true) => self.score_as::<S, false, true>(q, g, out),
             (true, true) => self.score_as::<S, true, true>(q, g, out),
         }
+    }
+
+    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+        scan::search(self, k, scores, ids, interrupted)
     }
 
     #[inline(always)]

@@ -78,6 +78,8 @@ pub trait Formula: Copy + Sync {
     const RANGE: Range;
     /// Whether the shared row holds a number per dimension; else it holds the formula's own parameters, if any.
     const ROW: bool;
+    /// Whether `scan` knows its rough score: that of MLS.
+    const SCANNED: bool = false;
     /// The weights of the rational part and of the logarithms.
     fn weights(&self) -> (f64, [f64; LOGS]);
     /// The constant per dimension.
@@ -113,6 +115,7 @@ impl Formula for Mls {
     const LOGS: usize = 1;
     const RANGE: Range = Range::OfSums;
     const ROW: bool = false;
+    const SCANNED: bool = true;
 
     fn weights(&self) -> (f64, [f64; LOGS]) {
         (-0.5, [-0.5, 0.0, 0.0])

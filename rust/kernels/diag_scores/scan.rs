@@ -1,0 +1,225 @@
+//! Exact search that scores few pairs: a rough score of all, lane by lane, rules out the rest.
+//!
+//! Sixteen (or eight) rows of the gallery lie side by side, one per lane, so that nothing is summed over lanes and a pair takes
+//! no logarithm at all; eight dimensions share one division. What the rough score keeps is scored by the pair function.
+//!
+//! Rough score, of -2 MLS - D log 2 pi: the rational part R plus a lower bound of the logarithms' sum, log 2 (e + m - 1) for a
+//! product m 2^e with 1 <= m < 2, as log2 m >= m - 1 (at most 0.06 too low).
+//!
+//! Range. Means and variances of a group of rows, and of the queries, are scaled by exact powers, 2^-k and 4^-k, which moves MLS
+//! by a constant, so that the sums s of two variances lie around 1. While all s are in [2^-15, 2^15], products of eight lie in
+//! [2^-120, 2^120] and that times a significand below 2^121. A numerator overflows only where a squared difference exceeds
+//! 2^19; R is then infinite or NaN, and such pairs are kept, as are all pairs of a query and a group whose s leave the range.
+//! Numerators that underflow err by 2^-149, at most 2^-29 after the division.
+//!
+//! Rounding, with unit roundoff u: a quotient of eight dimensions has a relative error of at most 36 u (a term of the numerator:
+//! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division)
+//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L in each lane. So both R
+//! agree to (D/8 + D/32 + 70) u R. Both products of D sums of variances are off by 2 D u, the multiplication of e (at most 15 D +
+//! 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to
+//! float64 and to T, are 2 u of the score.
+
+use super::formulas::{Formula, GROUP};
+use super::DiagScore;
+use crate::error::Error;
+use crate::shapes::{self, Rows};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::topk::TopK;
+use crate::view::View;
+use std::f64::consts::{LN_2, PI};
+use std::ops::Range;
+
+/// Dimensions that share a division.
+const SHARING: usize = 2 * GROUP;
+/// All s are within this and its reciprocal.
+const RANGE: f64 = 32_768.0; // 2^15
+
+/// The best `k` rows of every query.
+pub fn search<T: Float, F: Formula>(
+    score: &DiagScore<T, F>,
+    k: usize,
+    scores: &mut [T],
+    ids: &mut [i64],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
+    // Few queries do not pay for laying the rows side by side.
+    if !F::SCANNED || queries < 8 {
+        return shapes::search(score, k, scores, ids, interrupted);
+    }
+    let group = shapes::segment(dim);
+    shapes::search_by_shards(queries, gallery, 256, group, k, scores, ids, interrupted, |queries, rows, tops| {
+        dispatch(Scan { score, queries, rows, group, tops });
+    })
+}
+
+/// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
+struct Scan<'a, 'b, T, F> {
+    score: &'a DiagScore<'b, T, F>,
+    queries: Range<usize>,
+    rows: Range<usize>,
+    group: usize,
+    tops: &'a mut [TopK<T>],
+}
+
+/// Least and greatest of the variances of a row; of a NaN it knows nothing.
+fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
+    row.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), x| {
+        (least.min(x.to_f64()), greatest.max(x.to_f64()))
+    })
+}
+
+/// Element `d` of a row, or the only one of a constant row.
+fn at<T: Float>(row: &[T], d: usize) -> f64 {
+    row[d.min(row.len() - 1)].to_f64()
+}
+
+/// Lays a row's means and variances, scaled, into every `step`-th place, and after its end what adds nothing: 0 and 1/2.
+fn lay<T: Float>((mean, var): (&[T], &[T]), k: i32, dim: usize, out: &mut [T], step: usize) {
+    let (by_mean, by_var) = (2f64.powi(-k), 4f64.powi(-k));
+    for (d, places) in out.chunks_mut(2 * step).enumerate() {
+        let (m, v) = if d < dim { (by_mean * mean[d].to_f64(), by_var * at(var, d)) } else { (0.0, 0.5) };
+        (places[0], places[step]) = (T::from_f64(m), T::from_f64(v));
+    }
+}
+
+impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let inputs = &self.score.inputs;
+        let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
+        let spread = |view: &View<T>, rows: Range<usize>| {
+            rows.map(|i| extremes(view.row(i)))
+                .fold((f64::INFINITY, f64::NEG_INFINITY), |a, b| (a.0.min(b.0), a.1.max(b.1)))
+        };
+        let own: Vec<_> = self.queries.clone().map(|i| extremes(inputs.extra1.row(i))).collect();
+        let all = spread(&inputs.extra1, self.queries.clone());
+        let mut laid = vec![T::default(); 2 * padded * own.len()];
+        let mut scaled_by = None;
+        let mut panels = vec![T::default(); 2 * padded * self.group.next_multiple_of(T::LANES)];
+        let mut sieve = Sieve {
+            score: self.score,
+            first_query: self.queries.start,
+            tops: self.tops,
+            thresholds: vec![f64::NEG_INFINITY; own.len()],
+            limits: vec![T::default(); own.len()],
+            constant: 0.0,
+        };
+        for first in self.rows.clone().step_by(self.group) {
+            let rows = first..(first + self.group).min(self.rows.end);
+            let group = spread(&inputs.extra2, rows.clone());
+            let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
+            let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
+            let k = k.clamp(-60, 60);
+            if scaled_by != Some(k) {
+                for (i, place) in self.queries.clone().zip(laid.chunks_mut(2 * padded)) {
+                    lay((inputs.mu1.row(i), inputs.extra1.row(i)), k, dim, place, 1);
+                }
+                scaled_by = Some(k);
+                sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
+            }
+            for (place, j) in rows.clone().enumerate() {
+                let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
+                let row = (inputs.mu2.row(j), inputs.extra2.row(j));
+                lay(row, k, dim, &mut panel[place % T::LANES..], T::LANES);
+            }
+            let scale = 4f64.powi(-k);
+            for query in 0..own.len() {
+                let (least, greatest) = ((own[query].0 + group.0) * scale, (own[query].1 + group.1) * scale);
+                let in_range = own[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
+                sieve.set_limit(query, in_range);
+            }
+            for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(rows.len().div_ceil(T::LANES)) {
+                let from = first + p * T::LANES;
+                let rows = from..(from + T::LANES).min(rows.end);
+                for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
+                    let rough = rough::<S, T>(laid, panel);
+                    // A NaN is not less than anything.
+                    let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
+                    if kept != 0 {
+                        sieve.keep(query, rows.clone(), kept);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The rough scores of a query with the rows of a panel; NaN where the rational part overflows.
+#[inline(always)]
+fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
+    let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
+    let (mut rational, mut exponent, mut significand) = (zero, zero, one);
+    for (query, panel) in query.chunks_exact(2 * SHARING).zip(panel.chunks_exact(2 * SHARING * T::LANES)) {
+        let mut halves = [(zero, one); 2];
+        for h in 0..2 {
+            let (mut square, mut s) = ([zero; GROUP], [one; GROUP]);
+            for i in 0..GROUP {
+                let d = h * GROUP + i;
+                let row = &panel[d * 2 * T::LANES..(d + 1) * 2 * T::LANES];
+                let difference = V::<S, T>::splat(query[2 * d]) - V::<S, T>::load(&row[..T::LANES]);
+                square[i] = difference * difference;
+                s[i] = V::<S, T>::splat(query[2 * d + 1]) + V::<S, T>::load(&row[T::LANES..]);
+            }
+            // As in the pair function: q0/s0 + q1/s1 + q2/s2 + q3/s3 over one denominator.
+            let (p01, p23) = (s[0] * s[1], s[2] * s[3]);
+            let n01 = square[0].mul_add(s[1], square[1] * s[0]);
+            let n23 = square[2].mul_add(s[3], square[3] * s[2]);
+            halves[h] = (n01.mul_add(p23, n23 * p01), p01 * p23);
+        }
+        let [(n0, p0), (n1, p1)] = halves;
+        let product = p0 * p1;
+        rational = rational + n0.mul_add(p1, n1 * p0) / product;
+        let product = significand * product;
+        exponent = exponent + product.exponent();
+        significand = product.significand();
+    }
+    let dim = (query.len() / 2) as f64;
+    let shrunk = V::<S, T>::splat(T::from_f64(1.0 - (dim / 4.0 + 80.0) * T::ROUNDOFF));
+    let logs = V::<S, T>::splat(T::from_f64(LN_2)) * (exponent + (significand - one));
+    // An infinity becomes NaN.
+    rational.mul_add(shrunk, logs) + zero * rational
+}
+
+/// What a rough score must reach, and what becomes of those that do.
+struct Sieve<'a, 'b, T, F> {
+    score: &'a DiagScore<'b, T, F>,
+    first_query: usize,
+    tops: &'a mut [TopK<T>],
+    thresholds: Vec<f64>,
+    /// Minus the greatest rough score with which a row can reach the threshold.
+    limits: Vec<T>,
+    /// What the rough scores of the group at hand leave out.
+    constant: f64,
+}
+
+impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
+    fn set_limit(&mut self, query: usize, in_range: bool) {
+        let threshold = self.thresholds[query];
+        let rough = -2.0 * threshold - self.constant;
+        let dim = self.score.inputs.mu1.stored() as f64;
+        let spare =
+            T::ROUNDOFF * (60.0 * dim + 100.0 + 8.0 * threshold.abs() + 4.0 * (rough.abs() + self.constant.abs()));
+        let limit = if in_range { -(rough + spare) } else { f64::NEG_INFINITY };
+        self.limits[query] = T::from_f64(limit);
+    }
+
+    #[inline(never)]
+    fn keep(&mut self, query: usize, rows: Range<usize>, kept: u32) {
+        let kept: Vec<usize> = rows.clone().filter(|row| kept >> (row - rows.start) & 1 == 1).collect();
+        let mut scores = [T::default(); 16];
+        let scores = &mut scores[..kept.len()];
+        shapes::score_listed(self.score, Rows::Same(self.first_query + query), &kept, scores);
+        let top = &mut self.tops[query];
+        for (&row, &score) in kept.iter().zip(scores.iter()) {
+            top.push(score, row as i64);
+        }
+        let threshold = top.threshold();
+        if threshold != self.thresholds[query] {
+            self.thresholds[query] = threshold;
+            let in_range = self.limits[query].to_f64() != f64::NEG_INFINITY || threshold == f64::NEG_INFINITY;
+            self.set_limit(query, in_range);
+        }
+    }
+}
