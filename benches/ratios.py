@@ -22,23 +22,22 @@ from typing import Any
 
 import numpy as np
 
-from benches import ONE_THREAD
+from benches import ONE_THREAD, search
 from benches.common import (
     CASES,
-    Arrays,
     Goal,
-    Relation,
     Side,
     Work,
     around,
     best,
     bind,
+    compact,
     distribution,
+    doubled,
     faiss,
     fields,
     measure,
     optional,
-    pairwise,
     pe,
     rescored,
     row,
@@ -114,71 +113,6 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
     )
 
 
-# ---- 2. search -----------------------------------------------------------------------------------------------------
-
-# scoring.md 3, Q=256, top-10: torch.compile ISO + topk / FAISS IndexFlatIP with the BLAS threshold at 20.
-SEARCH_RELATION = {128: 11.2 / 4.68, 512: 19.5 / 14.5}
-
-
-def search(rows: int, dim: int, quick: bool) -> Iterator[Work]:
-    """Exact isotropic MLS over the whole gallery, and what preparing that gallery costs, once."""
-    case, queries = CASES["mls isotropic"], 256
-    q, g = fields("isotropic", queries, dim, seed=1), fields("isotropic", rows, dim, seed=2)
-    pq, raw = distribution("isotropic", q), distribution("isotropic", g)
-    prepared = pe.prepare(raw, score="mls")
-    index = faiss.IndexFlatIP(dim)
-    index.add(g[0])
-    function, matrix = best(pairwise(case), K), np.empty((queries, rows), np.float32)
-    few, gallery = tuple(doubled(x[:CHECKED]) for x in q), tuple(map(doubled, g))
-    want, dots = best(pairwise(case), K)(np, few, gallery)[0], few[0] @ gallery[0].T
-    del gallery
-
-    def top(result: Any) -> tuple[Any, Any]:
-        return result[0][:CHECKED], want
-
-    def top_dots(result: Any) -> tuple[Any, Any]:
-        return result[0][:CHECKED], -np.sort(-dots)[:, :K]
-
-    flat, compiled, sgemm = "faiss IndexFlatIP", "torch.compile, top-k", "numpy sgemm alone"
-    operations = 2.0 * dim * queries * rows
-    yield Work(
-        f"search isotropic mls, {queries} into {rows:,} x {dim}",
-        "ns/pair",
-        queries * rows,
-        "GF/s",
-        5 if quick else 11,
-        [
-            Side(
-                "peaccel, prepared",
-                partial(pe.search, pq, prepared, K, score="mls"),
-                top,
-                operations,
-                (Goal("within", flat, 1.5),),
-            ),
-            Side("peaccel, raw", partial(pe.search, pq, raw, K, score="mls"), top, operations, (Goal("within", flat),)),
-            Side(flat, partial(index.search, q[0], K), top_dots, operations),
-            Side(compiled, bind("torch.compile", function, q, g), top, operations),
-            Side(sgemm, partial(np.matmul, q[0], g[0].T, out=matrix), lambda m: (m[:CHECKED], dots), operations),
-        ],
-        (
-            Relation(sgemm, flat, 0.7, math.inf, "faiss at 0.7 of numpy's sgemm rate or better"),
-            around(compiled, flat, SEARCH_RELATION[dim], "scoring.md 3"),
-        ),
-    )
-    add, size = "faiss IndexFlatIP.add", 4.0 * rows * (dim + 1)
-    yield Work(
-        f"prepare isotropic mls, {rows:,} x {dim}",
-        "ms",
-        1,
-        "GB/s",
-        5,
-        [
-            Side("peaccel prepare", partial(pe.prepare, raw, score="mls"), work=size, goals=(Goal("within", add),)),
-            Side(add, lambda: faiss.IndexFlatIP(dim).add(g[0]), work=4.0 * rows * dim),
-        ],
-    )
-
-
 # ---- 3. the main job -----------------------------------------------------------------------------------------------
 
 
@@ -238,8 +172,8 @@ def main_job(rows: int, quick: bool) -> Iterator[Work]:
             ],
         )
 
-    yield work(1, 201 if quick else 1001, Goal("plus", "faiss HNSW alone", 100))
-    yield work(256, 9 if quick else 25, Goal("within", "faiss HNSW alone", 1.3))
+    yield work(1, 201 if quick else 1001, Goal("plus", "faiss HNSW alone", 50))
+    yield work(256, 9 if quick else 25, Goal("within", "faiss HNSW alone", 1.25))
 
 
 # ---- 4. log_ive ----------------------------------------------------------------------------------------------------
@@ -396,16 +330,6 @@ def imports(quick: bool) -> Work:
 # ---- checks and the table ------------------------------------------------------------------------------------------
 
 
-def doubled(x: np.ndarray) -> np.ndarray:
-    """`x` in float64, for the truth."""
-    return x.astype(np.float64)
-
-
-def compact(gallery: Arrays, ids: np.ndarray) -> tuple[Arrays, np.ndarray]:
-    """The named rows in float64, and the same ids into them: no copy of a large gallery."""
-    return tuple(doubled(x[ids.ravel()]) for x in gallery), np.arange(ids.size).reshape(ids.shape)
-
-
 def facts() -> str:
     """The machine and the versions."""
     cpuinfo = Path("/proc/cpuinfo")
@@ -422,10 +346,16 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
         "rerank": [
             partial(rerank, small if quick else 1_000_000, 128, 100 if quick else 1000, (3.0, 2.0), quick),
             partial(rerank, small if quick else 400_000, 512, 100 if quick else 300, (2.5, 2.3), quick),
+            partial(search.rerank_vmf, small if quick else 200_000, 128, 15, quick),
+            partial(search.rerank_vmf, small if quick else 100_000, 512, 40, quick),
+            partial(search.paired, small if quick else 200_000, 128, quick),
+            partial(search.paired, small if quick else 50_000, 512, quick),
         ],
         "search": [
-            partial(search, small if quick else 200_000, 128, quick),
-            partial(search, small if quick else 100_000, 512, quick),
+            partial(search.dense, small if quick else 200_000, 128, quick),
+            partial(search.dense, small if quick else 100_000, 512, quick),
+            partial(search.diagonal, 2048 if quick else 16_384, 128, quick),
+            partial(search.diagonal, 2048 if quick else 8192, 512, quick),
         ],
         "main": [partial(main_job, small if quick else 1_000_000, quick)],
         "log_ive": [

@@ -21,6 +21,8 @@ HALVES = ("float16", "bfloat16")
 
 def is_torch(x: object) -> bool:
     """Whether x is a torch tensor."""
+    if type(x) is np.ndarray:  # what most things are; it is asked dozens of times in a call
+        return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -79,6 +81,8 @@ def as_numpy(x: Array) -> np.ndarray[Any, Any]:
 
     bfloat16 has no numpy dtype, so it comes widened to float32 (a copy).
     """
+    if type(x) is np.ndarray and x.dtype.kind != "V":
+        return x
     if not is_torch(x):
         return x.astype(np.float32) if dtype_name(x) == "bfloat16" else np.asarray(x)
     x = x.detach()
