@@ -1,0 +1,82 @@
+"""Search leaves most pairs unscored, and finds to the last bit what scoring all of them finds, on hostile galleries too."""
+
+import numpy as np
+import pytest
+from conftest import CLASSES, assert_ranking, build
+
+import peaccel as pe
+
+SCORES = {
+    "normal_isotropic": (
+        *("mls", "llr:prior_var=0.01", "llr:prior_var=30", "ppk", "neg_kl", "inclusion", "neg_expected_sq_l2"),
+        *("cosine", "expected_cosine", "norm_cosine:mu=0.2", "neg_w2"),
+    ),
+    "normal_diagonal": ("mls", "mls", "llr:prior_var=0.3", "ppk:rho=0.7", "neg_kl", "neg_w2"),
+    "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
+    "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
+    "scaled": ("scale_cosine:mu=0.1", "scale_cosine:mu=-0.3,sides=query"),
+}
+DIMS = (1, 2, 3, 5, 16, 33, 64, 128, 300)
+
+
+def items(rng, kind, n, dim, shape):
+    """Items around centres or not, unit or long; uncertainties over `powers` powers of ten around `base`."""
+    mu = rng.standard_normal((n, dim))
+    if shape["clustered"]:
+        mu = np.random.default_rng(0).standard_normal((8, dim))[rng.integers(0, 8, n)] + shape["near"] * mu
+    if CLASSES[kind][0]._unit or shape["unit"]:
+        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    else:
+        mu *= shape["length"] * shape["base"] ** 0.5
+    extra = 10.0 ** rng.uniform(-shape["powers"], shape["powers"], (n, dim) if CLASSES[kind][1] == 2 else n)
+    return mu, extra * (dim if kind == "vmf" else shape["base"])
+
+
+def by_sorting(scores, k):
+    """The best k of all scores: numbers, then NaN; ties to the lower row."""
+    rows = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    with np.errstate(invalid="ignore"):
+        order = np.lexsort((rows, -np.nan_to_num(scores, nan=-np.inf, posinf=np.inf, neginf=-np.inf), np.isnan(scores)))
+    order = order[:, :k]
+    return np.take_along_axis(scores, order, 1), order
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", SCORES)
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+def test_search_finds_what_scoring_every_pair_finds(kind, seed):
+    rng = np.random.default_rng([seed, list(SCORES).index(kind)])
+    for score in SCORES[kind]:
+        shape = {
+            "clustered": rng.random() < 0.4,
+            "unit": rng.random() < 0.5,
+            "near": 10.0 ** rng.uniform(-4, 0),
+            "length": rng.choice([0.01, 1, 1, 100, 1e6]),
+            "powers": rng.choice([0, 0.01, 0.3, 1, 4]),
+            "base": 10.0 ** rng.uniform(-6, 6),
+        }
+        dim = int(rng.choice(DIMS if not CLASSES[kind][0]._unit else DIMS[1:]))
+        n, count, k = int(rng.integers(1, 4000)), int(rng.integers(1, 30)), int(rng.choice([1, 3, 10, 100]))
+        dtype = str(rng.choice(["float32", "float64"]))
+        (mu, extra), (q_mu, q_extra) = (items(rng, kind, m, dim, shape) for m in (n, count))
+        if shape["clustered"]:
+            q_mu[: count // 2] = mu[rng.integers(0, n, count // 2)]  # equal rows
+        if rng.random() < 0.3:
+            extra[rng.integers(0, n, 1 + n // 10)] = rng.choice([np.nan, -1, 0, np.inf])
+        if rng.random() < 0.2:
+            mu[rng.integers(0, n)] = rng.choice([np.nan, 0, np.inf, 1e20])
+        q, g = build(kind, q_mu, q_extra, dtype=dtype), build(kind, mu, extra, dtype=dtype)
+        expected = by_sorting(pe.pairwise(q, g, score), k)
+        for pool in (g, pe.prepare(g, score)):
+            ranking = pe.search(q, pool, k, score)
+            kept = pe.Ranking(*(x[:, : expected[1].shape[1]] for x in ranking))
+            assert_ranking(kept, expected, f"{score} {dtype} {n} x {dim}, {count} queries, k={k}, {shape}")
+
+
+def test_a_prepared_gallery_is_searched_in_the_order_of_its_uncertainty_and_answers_by_row():
+    rng = np.random.default_rng(0)
+    g = build("normal_isotropic", rng.standard_normal((3000, 8)), rng.permutation(3000) + 1.0, dtype="float32")
+    prepared = pe.prepare(g, "mls")
+    found = pe.search(g, prepared, 1, "mls")
+    np.testing.assert_array_equal(found.ids, pe.search(g, g, 1).ids)
+    assert prepared.nbytes <= 2 * g.mu.nbytes + 16 * len(g) + 4 * 64 * 8  # one packed copy, 16 bytes an item, padding
