@@ -1,4 +1,4 @@
-"""Search leaves most pairs unscored, and finds to the last bit what scoring all of them finds, on hostile galleries too."""
+"""Search leaves most pairs unscored and finds, to the last bit, what scoring all finds; on hostile galleries too."""
 
 import numpy as np
 import pytest
