@@ -129,9 +129,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let range = T::QUARTER_RANGE;
         let bound = |kind| V::<S, T>::splat(T::from_f64(if F::RANGE == kind { 1.0 / range } else { 0.0 }));
         // A NaN passes here and shows in the sum.
-        let in_range = v.not_less_bits(bound(Range::OfEach))
-            & w.not_less_bits(bound(Range::OfEach))
-            & (v + w).not_less_bits(bound(Range::OfSums))
+        let in_range = v.not_less_bits(bound(Range::Each))
+            & w.not_less_bits(bound(Range::Each))
+            & (v + w).not_less_bits(bound(Range::Sums))
             & V::<S, T>::splat(T::from_f64(range)).not_less_bits(sums.greatest);
         if in_range == (1 << T::LANES) - 1 && parts.rational.is_finite() {
             parts

@@ -50,7 +50,7 @@ pub struct Sums<X> {
 
 impl<X> Product<X> {
     #[inline(always)]
-    fn times<S: Simd, T: Float>(&mut self, x: X)
+    fn times<T: Float>(&mut self, x: X)
     where
         X: Lanes<T>,
     {
@@ -100,11 +100,11 @@ pub trait Formula: Copy + Sync {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Range {
     /// The sums of the two variances.
-    OfSums,
+    Sums,
     /// Each variance.
-    OfEach,
+    Each,
     /// None need be: they are ratios >= 1.
-    OfNone,
+    None,
 }
 
 /// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
@@ -113,7 +113,7 @@ pub struct Mls;
 
 impl Formula for Mls {
     const LOGS: usize = 1;
-    const RANGE: Range = Range::OfSums;
+    const RANGE: Range = Range::Sums;
     const ROW: bool = false;
     const SCANNED: bool = true;
 
@@ -155,7 +155,7 @@ impl Formula for Mls {
         let n23 = square[2].mul_add(s[3], square[3] * s[2]);
         let product = p01 * p23;
         sums.rational = sums.rational + n01.mul_add(p23, n23 * p01) / product;
-        sums.products[0].times::<S, T>(product);
+        sums.products[0].times(product);
     }
 }
 
@@ -167,7 +167,7 @@ pub struct Llr;
 
 impl Formula for Llr {
     const LOGS: usize = 1;
-    const RANGE: Range = Range::OfNone;
+    const RANGE: Range = Range::None;
     const ROW: bool = true;
 
     fn weights(&self) -> (f64, [f64; LOGS]) {
@@ -220,7 +220,7 @@ impl Formula for Llr {
             sums.least.0 = v.min(p.min(sums.least.0));
             sums.least.1 = w.min(sums.least.1);
             sums.greatest = ratio.max(sums.greatest);
-            sums.products[0].times::<S, T>(ratio);
+            sums.products[0].times(ratio);
         }
     }
 }
@@ -237,7 +237,7 @@ pub struct Overlap {
 
 impl Formula for Overlap {
     const LOGS: usize = 3;
-    const RANGE: Range = Range::OfEach;
+    const RANGE: Range = Range::Each;
     const ROW: bool = false;
 
     fn weights(&self) -> (f64, [f64; LOGS]) {
@@ -280,7 +280,7 @@ impl Formula for Overlap {
             sums.least.1 = w.min(sums.least.1);
             sums.greatest = s.max(v.max(w.max(sums.greatest)));
             for (product, x) in sums.products.iter_mut().zip([s, v, w]) {
-                product.times::<S, T>(x);
+                product.times(x);
             }
         }
     }
@@ -299,7 +299,7 @@ pub struct NegKl {
 
 impl Formula for NegKl {
     const LOGS: usize = 2;
-    const RANGE: Range = Range::OfEach;
+    const RANGE: Range = Range::Each;
     const ROW: bool = false;
 
     fn weights(&self) -> (f64, [f64; LOGS]) {
@@ -353,7 +353,7 @@ impl Formula for NegKl {
             sums.least.1 = w.min(sums.least.1);
             sums.greatest = v.max(w.max(sums.greatest));
             for (product, x) in sums.products.iter_mut().zip([v, w]) {
-                product.times::<S, T>(x);
+                product.times(x);
             }
         }
     }
