@@ -8,6 +8,7 @@ use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::topk::TopK;
 use crate::view::View;
+use std::ops::Range;
 use std::sync::Mutex;
 
 mod backward;
@@ -221,8 +222,9 @@ pub fn select<T: Float>(all: View<T>, ids: View<i64>, k: usize, best_scores: &mu
     }
 }
 
-/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards. `scan(queries, rows, tops)`
-/// offers the rows of one shard to the heaps of one block of queries.
+/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards. `scan(queries, rows, floors,
+/// tops)` offers the rows of one shard to the heaps of one block of queries; a row that scores below a query's floor is not
+/// among its best, by what other shards have found.
 pub fn search_by_shards<T: Float>(
     queries: usize,
     gallery: usize,
@@ -232,11 +234,11 @@ pub fn search_by_shards<T: Float>(
     scores: &mut [T],
     ids: &mut [i64],
     interrupted: &dyn Fn() -> bool,
-    scan: impl Fn(std::ops::Range<usize>, std::ops::Range<usize>, &mut [TopK<T>]) + Sync,
+    scan: impl Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) + Sync,
 ) -> Result<(), Error> {
     let blocks = queries.div_ceil(query_block).max(1);
-    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 16k rows, so that merging is cheap.
-    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(16_384).max(1));
+    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
+    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
     let tops: Vec<Mutex<TopK<T>>> = (0..queries).map(|_| Mutex::new(TopK::new(k))).collect();
     let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
@@ -244,7 +246,9 @@ pub fn search_by_shards<T: Float>(
         let range = block * query_block..((block + 1) * query_block).min(queries);
         let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
         let mut local: Vec<_> = range.clone().map(|_| TopK::new(k)).collect();
-        scan(range.clone(), rows, &mut local);
+        let floor = |i: usize| tops[i].lock().map_or(f64::NEG_INFINITY, |top| top.threshold());
+        let floors: Vec<_> = range.clone().map(floor).collect();
+        scan(range.clone(), rows, &floors, &mut local);
         for (i, top) in range.zip(local) {
             // The order of merging does not matter: the best k of a set are the same however it is cut.
             if let Ok(mut all) = tops[i].lock() {
@@ -270,14 +274,14 @@ pub fn search<T: Float>(
 ) -> Result<(), Error> {
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
     let segment = segment(pair.inputs().dim());
-    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, |queries, rows, tops| {
+    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, |queries, rows, floors, tops| {
         let mut scores = [T::default(); BLOCK];
         for first in rows.clone().step_by(segment) {
-            for (i, top) in queries.clone().zip(tops.iter_mut()) {
+            for ((i, top), &floor) in queries.clone().zip(tops.iter_mut()).zip(floors) {
                 for start in (first..(first + segment).min(rows.end)).step_by(BLOCK) {
                     let out = &mut scores[..BLOCK.min(rows.end - start)];
                     dispatch(Score { pair, q: Rows::Same(i), g: Rows::From(start), out: &mut *out });
-                    offer(top, out, start);
+                    offer(top, floor, out, start);
                 }
             }
         }
@@ -285,8 +289,8 @@ pub fn search<T: Float>(
 }
 
 /// Offers the scores of consecutive rows.
-fn offer<T: Float>(top: &mut TopK<T>, scores: &[T], first: usize) {
-    let threshold = top.threshold();
+fn offer<T: Float>(top: &mut TopK<T>, floor: f64, scores: &[T], first: usize) {
+    let threshold = top.threshold().max(floor);
     for (row, &score) in (first as i64..).zip(scores) {
         // Written so that NaN is offered as well: it takes places that nothing better claims.
         if !(score.to_f64() < threshold) {

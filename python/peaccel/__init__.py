@@ -25,14 +25,13 @@ from peaccel.distributions import (
     VonMisesFisher,
     concat,
 )
-from peaccel.first_stage import FaissReranker
 from peaccel.ops import enable_torch
 from peaccel.prepared import CudaError, Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
-from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference
 
 if TYPE_CHECKING:
     from peaccel import io, metrics
+    from peaccel.first_stage import FaissReranker
     from peaccel.measures import (
         calibrate,
         confidence,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         sample,
         triplet_probability,
     )
+    from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference
 
 __version__ = _core.__version__
 
@@ -93,15 +93,20 @@ __all__ = [
 ]
 
 
-# Not needed by the verbs, and imported when first asked for: a third of the time of `import peaccel`.
+# Not needed by the verbs, and imported when first asked for: half of the time of `import peaccel`.
 _MODULES = ("io", "metrics")
+_ROOMS = {
+    "FaissReranker": "first_stage",
+    **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
+}  # everything else is a measure
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"peaccel.{name}")
     if name in __all__:
-        globals()[name] = getattr(importlib.import_module("peaccel.measures"), name)
+        room = importlib.import_module(f"peaccel.{_ROOMS.get(name, 'measures')}")
+        globals()[name] = getattr(room, name)
         return globals()[name]
     raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
 

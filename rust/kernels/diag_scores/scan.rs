@@ -48,9 +48,19 @@ pub fn search<T: Float, F: Formula>(
         return shapes::search(score, k, scores, ids, interrupted);
     }
     let group = shapes::segment(dim);
-    shapes::search_by_shards(queries, gallery, 256, group, k, scores, ids, interrupted, |queries, rows, tops| {
-        dispatch(Scan { score, queries, rows, group, tops });
-    })
+    shapes::search_by_shards(
+        queries,
+        gallery,
+        256,
+        group,
+        k,
+        scores,
+        ids,
+        interrupted,
+        |queries, rows, floors, tops| {
+            dispatch(Scan { score, queries, rows, group, floors, tops });
+        },
+    )
 }
 
 /// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
@@ -59,6 +69,7 @@ struct Scan<'a, 'b, T, F> {
     queries: Range<usize>,
     rows: Range<usize>,
     group: usize,
+    floors: &'a [f64],
     tops: &'a mut [TopK<T>],
 }
 
@@ -102,8 +113,10 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             score: self.score,
             first_query: self.queries.start,
             tops: self.tops,
-            thresholds: vec![f64::NEG_INFINITY; own.len()],
+            floors: self.floors,
+            thresholds: self.floors.to_vec(),
             limits: vec![T::default(); own.len()],
+            in_range: vec![false; own.len()],
             constant: 0.0,
         };
         for first in self.rows.clone().step_by(self.group) {
@@ -128,7 +141,8 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             for query in 0..own.len() {
                 let (least, greatest) = ((own[query].0 + group.0) * scale, (own[query].1 + group.1) * scale);
                 let in_range = own[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
-                sieve.set_limit(query, in_range);
+                sieve.in_range[query] = in_range;
+                sieve.set_limit(query);
             }
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(rows.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
@@ -187,21 +201,24 @@ struct Sieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
     tops: &'a mut [TopK<T>],
+    floors: &'a [f64],
     thresholds: Vec<f64>,
     /// Minus the greatest rough score with which a row can reach the threshold.
     limits: Vec<T>,
+    /// Whether all s of a query and the group at hand are.
+    in_range: Vec<bool>,
     /// What the rough scores of the group at hand leave out.
     constant: f64,
 }
 
 impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
-    fn set_limit(&mut self, query: usize, in_range: bool) {
+    fn set_limit(&mut self, query: usize) {
         let threshold = self.thresholds[query];
         let rough = -2.0 * threshold - self.constant;
         let dim = self.score.inputs.mu1.stored() as f64;
         let spare =
             T::ROUNDOFF * (60.0 * dim + 100.0 + 8.0 * threshold.abs() + 4.0 * (rough.abs() + self.constant.abs()));
-        let limit = if in_range { -(rough + spare) } else { f64::NEG_INFINITY };
+        let limit = if self.in_range[query] { -(rough + spare) } else { f64::NEG_INFINITY };
         self.limits[query] = T::from_f64(limit);
     }
 
@@ -215,11 +232,10 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
         for (&row, &score) in kept.iter().zip(scores.iter()) {
             top.push(score, row as i64);
         }
-        let threshold = top.threshold();
+        let threshold = top.threshold().max(self.floors[query]);
         if threshold != self.thresholds[query] {
             self.thresholds[query] = threshold;
-            let in_range = self.limits[query].to_f64() != f64::NEG_INFINITY || threshold == f64::NEG_INFINITY;
-            self.set_limit(query, in_range);
+            self.set_limit(query);
         }
     }
 }

@@ -23,9 +23,19 @@ pub fn search<T: Float, F: Formula>(
         return shapes::search(score, k, scores, ids, interrupted);
     }
     let group = panels::padded::<T>(shapes::segment(dim));
-    shapes::search_by_shards(queries, gallery, 1024, group, k, scores, ids, interrupted, |queries, rows, tops| {
-        dispatch(Scan { score, queries, rows, group, tops });
-    })
+    shapes::search_by_shards(
+        queries,
+        gallery,
+        1024,
+        group,
+        k,
+        scores,
+        ids,
+        interrupted,
+        |queries, rows, floors, tops| {
+            dispatch(Scan { score, queries, rows, group, floors, tops });
+        },
+    )
 }
 
 /// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
@@ -34,6 +44,7 @@ struct Scan<'a, 'b, T, F> {
     queries: Range<usize>,
     rows: Range<usize>,
     group: usize,
+    floors: &'a [f64],
     tops: &'a mut [TopK<T>],
 }
 
@@ -53,7 +64,8 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             score: self.score,
             first_query: self.queries.start,
             queries: self.queries.map(query).collect(),
-            thresholds: vec![f64::NEG_INFINITY; self.tops.len()],
+            floors: self.floors,
+            thresholds: self.floors.iter().map(|&floor| lowered::<T>(floor)).collect(),
             // Beyond the last query there is nothing to reach.
             limits: vec![T::from_f64(f64::INFINITY); QueryTiles::<T>::padded::<S>(self.tops.len())],
             tops: self.tops,
@@ -115,6 +127,7 @@ struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
     queries: Vec<Query>,
+    floors: &'a [f64],
     thresholds: Vec<f64>,
     /// What an inner product must reach in the group at hand.
     limits: Vec<T>,
@@ -126,6 +139,11 @@ struct Filter<'a, 'b, T, F> {
     ids: Vec<usize>,
     norms: Vec<f64>,
     extras: Vec<f64>,
+}
+
+/// One rounding below: a score may have been rounded up to the threshold and win a tie there.
+fn lowered<T: Float>(threshold: f64) -> f64 {
+    threshold - 2.0 * T::ROUNDOFF * threshold.abs()
 }
 
 const NO_ROWS: Group = Group {
@@ -238,8 +256,7 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         for (&row, &score) in rows[..n].iter().zip(&scores) {
             top.push(score, row as i64);
         }
-        // One rounding below: a score may have been rounded up to the threshold and win a tie there.
-        let threshold = top.threshold() - 2.0 * T::ROUNDOFF * top.threshold().abs();
+        let threshold = lowered::<T>(top.threshold().max(self.floors[query]));
         if threshold != self.thresholds[query] {
             self.thresholds[query] = threshold;
             self.set_limit::<S>(query);
