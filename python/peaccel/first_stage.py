@@ -205,8 +205,7 @@ class FaissReranker:
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
         vectors = self._vectors(queries, "query")
         scores, rows = best(plan, self._proposed(vectors, shortlist, params), k)
-        ids = self._items.ids
-        return returned((scores, np.where(rows >= 0, ids[rows], -1) if len(ids) else rows), queries)
+        return returned((scores, self._items.named(rows)), queries)
 
     def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """New items, in the index and in the gallery.
