@@ -76,12 +76,14 @@ class Items:
         names, places = self._sorted
         rows = np.full_like(ids, -1)
         if len(names):
-            near = np.searchsorted(names, ids).clip(max=len(names) - 1)
-            rows = np.where(names[near] == ids, places[near], -1)
+            near = np.minimum(names.searchsorted(ids), len(names) - 1)
+            rows = places[near]
+            rows[names[near] != ids] = -1
         if self._recent:
             found = map(self._recent.get, ids.ravel().tolist(), rows.ravel().tolist())
             rows = np.fromiter(found, np.int64, ids.size).reshape(ids.shape)
-        return np.where(self.live[rows], rows, -1)
+        rows[~self.live[rows]] = -1
+        return rows
 
     def alike(self, owner: str, score: Score, items: Distribution) -> Distribution:
         """Items as the gallery holds its own, after checks."""
