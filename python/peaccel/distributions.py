@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from peaccel.ops._array import (
-    FLOATS,
+    FLOATING,
     HALVES,
     Array,
     as_array,
@@ -47,8 +47,10 @@ class Distribution:
 
     def __post_init__(self) -> None:
         for name in self._names:
-            x = as_array(getattr(self, name), type(self).__name__, name)
-            object.__setattr__(self, name, x)
+            given = getattr(self, name)
+            x = as_array(given, type(self).__name__, name)
+            if x is not given:
+                object.__setattr__(self, name, x)
             self._check_mu(x) if name == "mu" else self._check_parameter(name, x)
 
     def _check_mu(self, mu: Array) -> None:
@@ -61,11 +63,10 @@ class Distribution:
 
     def _check_parameter(self, name: str, x: Array) -> None:
         owner = type(self).__name__
-        require_same_kind(owner, mu=self.mu, **{name: x})
+        require_same_kind(owner, name, x, "mu", self.mu)
         shape, like = tuple(x.shape), tuple(self.mu.shape)
-        allowed = [like[:rank] for rank in self._kinds]
-        if shape not in allowed:
-            expected = " or ".join(map(str, allowed))
+        if len(shape) not in self._kinds or shape != like[: len(shape)]:
+            expected = " or ".join(str(like[:rank]) for rank in self._kinds)
             hint = f": use {name}[:, 0]" if 1 in self._kinds and shape == (like[0], 1) else ""
             raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
         if x.dtype != self.mu.dtype:
@@ -74,7 +75,7 @@ class Distribution:
     @property
     def kind(self) -> str:
         """The name by which scores and measures choose a formula: "normal_isotropic", "normal_diagonal", "vmf", ..."""
-        return self._kinds[self.arrays[-1].ndim]
+        return self._kinds[getattr(self, self._names[-1]).ndim]
 
     @property
     def dim(self) -> int:
@@ -143,7 +144,7 @@ class Distribution:
             If the dtype is not one of the four, a device is asked of numpy arrays, or torch has no such device.
         """
         if is_torch(self.mu):
-            dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATS + HALVES}
+            dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATING}
             args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
             try:
                 return self._map(lambda x: x.to(*args, **kwargs))
@@ -156,8 +157,9 @@ class Distribution:
         return self._map(lambda x: x.astype(dtype, copy=False))
 
     def detach(self) -> Self:
-        """The same items outside the autograd graph; numpy arrays are in none, so theirs is the distribution itself."""
-        return self._map(lambda x: x.detach()) if is_torch(self.mu) else self
+        """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
+        attached = is_torch(self.mu) and any(x.requires_grad for x in self.arrays)
+        return self._map(lambda x: x.detach()) if attached else self
 
     def validate(self) -> Self:
         """The distribution itself, after a scan of all its values.
@@ -332,7 +334,7 @@ def concat(distributions: Sequence[D]) -> D:
     for i, d in enumerate(distributions):
         if d.kind != first.kind:
             raise TypeError(f"concat: item {i} is {d!r}, expected the kind of item 0, {first!r}")
-        require_same_kind("concat", **{"item 0": first.mu, f"item {i}": d.mu})
+        require_same_kind("concat", f"item {i}", d.mu, "item 0", first.mu)
         if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
             raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
     columns = zip(*(d.arrays for d in distributions), strict=True)

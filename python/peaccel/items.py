@@ -33,7 +33,7 @@ class Items:
         self._size = size
         # Full to the brim, so that the first item that is added moves out of the caller's arrays.
         self._arrays: list[Array] = list(gallery.arrays)
-        self._ids: Array = np.arange(size) if ids is None else ids
+        self._ids: Array = np.append(np.arange(size) if ids is None else ids, -1)
         self._live: Array = np.ones(size, bool)
         self._sorted: tuple[Ints, Ints] | None = None  # ids in order, and their rows; made when first asked for
         self._recent: dict[int, int] = {}  # rows of the ids that came since
@@ -54,6 +54,11 @@ class Items:
         ids: Ints = self._ids[: self._size]
         return ids
 
+    def named(self, rows: Ints) -> Ints:
+        """The ids of rows of any shape; -1 for -1."""
+        ids: Ints = self._ids[: self._size + 1][rows]
+        return ids
+
     @property
     def live(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """[rows]: whether the item is still there."""
@@ -71,12 +76,14 @@ class Items:
         names, places = self._sorted
         rows = np.full_like(ids, -1)
         if len(names):
-            near = np.searchsorted(names, ids).clip(max=len(names) - 1)
-            rows = np.where(names[near] == ids, places[near], -1)
+            near = np.minimum(names.searchsorted(ids), len(names) - 1)
+            rows = places[near]
+            rows[names[near] != ids] = -1
         if self._recent:
             found = map(self._recent.get, ids.ravel().tolist(), rows.ravel().tolist())
             rows = np.fromiter(found, np.int64, ids.size).reshape(ids.shape)
-        return np.where(self.live[rows], rows, -1)
+        rows[~self.live[rows]] = -1
+        return rows
 
     def alike(self, owner: str, score: Score, items: Distribution) -> Distribution:
         """Items as the gallery holds its own, after checks."""
@@ -98,7 +105,7 @@ class Items:
         """New rows at the end, under ids that no live item has."""
         rows = range(self._size, self._size + len(items))
         self._arrays = [self._appended(x, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
-        self._ids = self._appended(self._ids, ids)
+        self._ids = self._appended(self._ids, np.append(ids, -1))
         self._live = self._appended(self._live, np.ones(len(ids), bool))
         self._size = rows.stop
         if self._sorted is not None:

@@ -20,59 +20,47 @@ class CudaError(RuntimeError):
 
 
 class Prepared:
-    """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a
-    gallery."""
+    """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a gallery.
+
+    Attributes
+    ----------
+    score
+        What it is for.
+    distribution
+        The gallery itself, in the compute dtype; and its `kind`, `dim` and `mu` [G, D].
+    """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True) -> None:
         self.score = score
-        self._gallery = gallery
+        self.distribution = gallery
+        self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
         self._pack = pack
         self._inputs: dict[int, tuple[Array, Array]] = {}
         self._panels: dict[int, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
 
-    @property
-    def kind(self) -> str:
-        """The kind of the gallery."""
-        return self._gallery.kind
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        return self._gallery.dim
-
     def __len__(self) -> int:
-        return len(self._gallery)
+        return len(self.distribution)
 
     def __repr__(self) -> str:
-        return f"Prepared({self._gallery!r}, score={self.score.name!r}, {self.nbytes / 2**20:.1f} MB)"
-
-    @property
-    def distribution(self) -> Distribution:
-        """The gallery itself, in the compute dtype."""
-        return self._gallery
-
-    @property
-    def mu(self) -> Array:
-        """[G, D], in the compute dtype."""
-        return self._gallery.mu
+        return f"Prepared({self.distribution!r}, score={self.score.name!r}, {self.nbytes / 2**20:.1f} MB)"
 
     @property
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
         panels = (x for pair in self._panels.values() for x in pair)
-        return sum(int(as_numpy(x).nbytes) for x in (*self._gallery.arrays, *self._copies, *panels))
+        return sum(int(as_numpy(x).nbytes) for x in (*self.distribution.arrays, *self._copies, *panels))
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """What the gallery hands to the pair's op; kept."""
         key = id(pair)
         if key not in self._inputs:
-            mu, extra = (_detached(x) for x in pair.gallery(self._gallery, self.score.params))
+            mu, extra = (_detached(x) for x in pair.gallery(self.distribution, self.score.params))
             if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
                 self._copies.append(rows)
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
-            elif mu is not self._gallery.mu:
+            elif mu is not self.mu:
                 self._copies.append(mu)
             self._inputs[key] = mu, extra
         return self._inputs[key]

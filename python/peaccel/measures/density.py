@@ -67,7 +67,7 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     """
     kind = require_kind("log_prob", "d", d, (*NORMALS, "vmf", "nivmf"), "with a density")
     z = as_array(z, "log_prob", "z")
-    require_same_kind("log_prob", d=d.mu, z=z)
+    require_same_kind("log_prob", "z", z, "d", d.mu)
     shape, like = tuple(z.shape), tuple(d.mu.shape)
     if len(shape) not in (2, 3) or shape[-2:] != like:
         raise ValueError(f"log_prob: z has shape {shape}, expected {like} or (S, {like[0]}, {like[1]}) like mu of d")
@@ -339,7 +339,7 @@ def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str
     if (a.kind, b.kind) not in accepted:
         known = ", ".join(f"{x} x {y}" for x, y in accepted)
         raise TypeError(f"{owner}: no closed form for {a.kind} x {b.kind} ({first} x {second}), only {known}")
-    require_same_kind(owner, **{name: d.mu for name, d in pair.items()})
+    require_same_kind(owner, second, b.mu, first, a.mu)
     if a.dim != b.dim:
         raise ValueError(f"{owner}: dim of {second} is {b.dim}, expected {a.dim} like {first}")
     if len(a) != len(b):

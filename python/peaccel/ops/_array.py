@@ -17,6 +17,7 @@ Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor: neither knows the other
 
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
+FLOATING = FLOATS + HALVES
 
 
 def is_torch(x: object) -> bool:
@@ -34,19 +35,20 @@ def namespace(x: Array) -> ModuleType:
 
 def dtype_name(x: Array) -> str:
     """The name of x's dtype, the same for both kinds: "float32", "bfloat16", "int64", ..."""
-    if is_torch(x):
-        return str(x.dtype).removeprefix("torch.")
-    if x.dtype not in _numpy_names:  # spelling one takes microseconds
-        _numpy_names[x.dtype] = x.dtype.name
-    return _numpy_names[x.dtype]
+    dtype = x.dtype
+    if dtype not in _names:  # spelling one takes microseconds
+        _names[dtype] = dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+    return _names[dtype]
 
 
-_numpy_names: dict[np.dtype[Any], str] = {}
+_names: dict[Any, str] = {}  # of the dtypes seen so far, of either kind
 
 
 def device_of(x: Array) -> str:
     """Where x lives, "numpy", "cpu", "cuda:0" ...; arrays combine only within one of them."""
-    return str(x.device) if is_torch(x) else "numpy"
+    if not is_torch(x):
+        return "numpy"
+    return "cpu" if x.is_cpu else str(x.device)
 
 
 def describe(device: str) -> str:
@@ -60,7 +62,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Arra
     With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError (lists and Python
     numbers give float64).
     """
-    if not (is_torch(x) or isinstance(x, np.ndarray)):
+    if not (isinstance(x, np.ndarray) or is_torch(x)):
         if x is None:
             raise TypeError(f"{owner}: {name} must be a numpy array or a torch tensor, got None")
         try:
@@ -69,7 +71,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Arra
             raise TypeError(
                 f"{owner}: {name} must be a numpy array or a torch tensor, got {type(x).__name__}"
             ) from None
-    if floating and dtype_name(x) not in FLOATS + HALVES:
+    if floating and dtype_name(x) not in FLOATING:
         raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float16, bfloat16, float32 or float64")
     if isinstance(x, np.ndarray) and not x.dtype.isnative:
         return x.astype(x.dtype.newbyteorder("="))
@@ -85,20 +87,14 @@ def as_numpy(x: Array) -> np.ndarray[Any, Any]:
         return x
     if not is_torch(x):
         return x.astype(np.float32) if dtype_name(x) == "bfloat16" else np.asarray(x)
-    x = x.detach()
+    x = x.detach() if x.requires_grad else x
     view: np.ndarray[Any, Any] = (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
     return view
 
 
-def require_same_kind(owner: str, **arrays: Array) -> str:
-    """The one device on which all the arrays live, else an error naming the first that lives elsewhere.
-
-    numpy beside torch is a TypeError, tensors on two devices a ValueError.
-    """
-    first, *rest = arrays.items()
-    device = device_of(first[1])
-    for name, x in rest:
-        if device_of(x) != device:
-            kind = TypeError if "numpy" in (device, device_of(x)) else ValueError
-            raise kind(f"{owner}: {name} is {describe(device_of(x))}, expected {describe(device)} like {first[0]}")
-    return device
+def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:
+    """Refuses x where it lives elsewhere than the array called `like`: of another kind, or on another device."""
+    device, expected = device_of(x), device_of(other)
+    if device != expected:
+        kind = TypeError if "numpy" in (device, expected) else ValueError
+        raise kind(f"{owner}: {name} is {describe(device)}, expected {describe(expected)} like {like}")

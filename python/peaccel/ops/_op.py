@@ -27,11 +27,11 @@ _records: list[Op | PairOp | SampleOp] = []
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
     x = as_numpy(array)
-    if x.ndim == 2 and x.shape[1] > 1 and x.strides[1] not in (0, x.itemsize):
-        x = np.ascontiguousarray(x)
-    if not (x.flags.aligned and x.dtype.isnative):
-        x = np.array(x, dtype=x.dtype.newbyteorder("="))
-    return x
+    flags = x.flags
+    adjacent = flags.c_contiguous or x.ndim < 2 or x.shape[1] < 2 or x.strides[1] in (0, x.itemsize)
+    if adjacent and flags.aligned and x.dtype.isnative:
+        return x
+    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
 
 def _checked_seed(name: str, seed: Any) -> int:
@@ -178,10 +178,10 @@ class PairOp:
 
     @staticmethod
     def _buffers(inputs: Sequence[Array]) -> list[np.ndarray[Any, Any]]:
-        mu1, extra1, mu2, extra2, shared = (_buffer(x) for x in inputs[:5])
+        mu1, extra1, mu2, extra2, shared = map(_buffer, inputs[:5])
         # A row of mu is never constant to the kernels: they take D from it.
-        mu1, mu2, shared = (np.ascontiguousarray(x) if 0 in x.strides else x for x in (mu1, mu2, shared))
-        return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared).reshape(1, -1)]
+        mu1, mu2 = (np.ascontiguousarray(x) if 0 in x.strides else x for x in (mu1, mu2))
+        return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared)[None]]
 
 
 @dataclass(frozen=True)

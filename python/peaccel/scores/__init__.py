@@ -75,4 +75,4 @@ def get(score: str | Score) -> Score:
         except ValueError:
             wanted = "an integer" if parse is int else "a number"
             raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
-    return SCORES[name](**params)
+    return SCORES[name](**params) if params else SCORES[name]
