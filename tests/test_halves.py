@@ -32,8 +32,10 @@ def test_every_verb_gives_the_bits_of_float32(name, dim, dtype, library):
             ranking, want = pe.rerank(q, given, ids, 5, score), pe.rerank(q, single, ids, 5, score)
             np.testing.assert_array_equal(to_numpy(ranking.scores), to_numpy(want.scores))
             np.testing.assert_array_equal(to_numpy(ranking.ids), to_numpy(want.ids))
-            for verb in (lambda g: pe.rescore(q, g, ids, score), lambda g: pe.pairwise(q, g, score)):
-                np.testing.assert_array_equal(to_numpy(verb(given)), to_numpy(verb(single)))
+            by_pair = pe.rescore(q, given, ids, score), pe.pairwise(q, given, score)
+            want = pe.rescore(q, single, ids, score), pe.pairwise(q, single, score)
+            for got, wanted in zip(by_pair, want, strict=True):
+                np.testing.assert_array_equal(to_numpy(got), to_numpy(wanted))
 
 
 @pytest.mark.parametrize("dtype", HALVES)
