@@ -9,6 +9,7 @@ use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::topk::TopK;
 use crate::view::{Matrix, View};
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 mod backward;
@@ -104,13 +105,13 @@ pub trait PairKernel<T: Float>: Sync {
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
 
-    /// Exact top-k of all queries over the whole gallery into rows of `scores` and `ids`; overridden where a family has a
-    /// faster way to the same result.
-    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error>
+    /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
+    /// how many pairs were scored by the pair function: the others cannot be among the best.
+    fn search(&self, best: Best<T>) -> Result<usize, Error>
     where
         Self: Sized,
     {
-        search(self, k, scores, ids, interrupted)
+        search(self, best)
     }
 }
 
@@ -124,7 +125,7 @@ pub trait PairScore<T>: Sync {
     /// As [`PairKernel::backward`].
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
     /// As [`PairKernel::search`].
-    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error>;
+    fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
 
 impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
@@ -137,8 +138,8 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         dispatch(Backward { pair: self, side, q, g, weights, out });
     }
-    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-        PairKernel::search(self, k, scores, ids, interrupted)
+    fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        PairKernel::search(self, best)
     }
 }
 
@@ -266,9 +267,21 @@ pub fn select<T: Float>(all: View<T>, ids: View<i64>, k: usize, best_scores: &mu
     }
 }
 
+/// What a search is to find, and where to.
+pub struct Best<'a, T> {
+    /// How many for each query.
+    pub k: usize,
+    /// Their scores, [Q, k].
+    pub scores: &'a mut [T],
+    /// Their rows, [Q, k].
+    pub ids: &'a mut [i64],
+    /// Asked now and then: whether to give up.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
 /// `scan(queries, rows, floors, tops)` offers the rows of one shard to the heaps of one block of queries; a row that scores
-/// below a query's floor is not among its best, by what other shards have found.
-pub type Scan<'a, T> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) + Sync + 'a;
+/// below a query's floor is not among its best, by what other shards have found. Returns how many pairs it scored.
+pub type Scan<'a, T> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) -> usize + Sync + 'a;
 
 /// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards.
 pub fn search_by_shards<T: Float>(
@@ -276,17 +289,16 @@ pub fn search_by_shards<T: Float>(
     gallery: usize,
     query_block: usize,
     row_multiple: usize,
-    k: usize,
-    scores: &mut [T],
-    ids: &mut [i64],
-    interrupted: &dyn Fn() -> bool,
+    best: Best<T>,
     scan: &Scan<T>,
-) -> Result<(), Error> {
+) -> Result<usize, Error> {
+    let Best { k, scores, ids, interrupted } = best;
     let blocks = queries.div_ceil(query_block).max(1);
     // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
     let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
     let tops: Vec<Mutex<TopK<T>>> = (0..queries).map(|_| Mutex::new(TopK::new(k))).collect();
+    let scored = AtomicUsize::new(0);
     let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
     parallel::for_each(parts, interrupted, |(block, shard): (usize, usize)| {
         let range = block * query_block..((block + 1) * query_block).min(queries);
@@ -294,7 +306,7 @@ pub fn search_by_shards<T: Float>(
         let mut local: Vec<_> = range.clone().map(|_| TopK::new(k)).collect();
         let floor = |i: usize| tops[i].lock().map_or(f64::NEG_INFINITY, |top| top.threshold());
         let floors: Vec<_> = range.clone().map(floor).collect();
-        scan(range.clone(), rows, &floors, &mut local);
+        scored.fetch_add(scan(range.clone(), rows, &floors, &mut local), Ordering::Relaxed);
         for (i, top) in range.zip(local) {
             // The order of merging does not matter: the best k of a set are the same however it is cut.
             if let Ok(mut all) = tops[i].lock() {
@@ -307,20 +319,14 @@ pub fn search_by_shards<T: Float>(
             top.write(&mut scores[i * k..(i + 1) * k], &mut ids[i * k..(i + 1) * k]);
         }
     }
-    Ok(())
+    Ok(scored.into_inner())
 }
 
 /// Exact top-k by scoring every pair.
-pub fn search<T: Float>(
-    pair: &dyn PairScore<T>,
-    k: usize,
-    scores: &mut [T],
-    ids: &mut [i64],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<(), Error> {
+pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
     let segment = segment(pair.inputs().dim());
-    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, &|queries, rows, floors, tops| {
+    search_by_shards(queries, gallery, 16, segment, best, &|queries, rows, floors, tops| {
         let mut scores = [T::default(); BLOCK];
         for first in rows.clone().step_by(segment) {
             for ((i, top), &floor) in queries.clone().zip(tops.iter_mut()).zip(floors) {
@@ -331,6 +337,7 @@ pub fn search<T: Float>(
                 }
             }
         }
+        queries.len() * rows.len()
     })
 }
 

@@ -39,6 +39,11 @@ BAD = [
     (lambda: pe.prepare(pe.prepare(ISO)), TypeError, "prepare: gallery is prepared for 'mls' already"),
     (lambda: pe.prepare(make("scaled")), TypeError, "mls: no query can be scored against scaled"),
     (
+        lambda: pe.search(ISO, ISO, 1, prune="perhaps"),
+        ValueError,
+        "mls: prune is 'perhaps', expected 'auto', 'never' or 'always'",
+    ),
+    (
         lambda: pe.prepare(ISO, dtype="int8"),
         ValueError,
         "prepare: dtype 'int8', expected float16, bfloat16, float32 or float64",

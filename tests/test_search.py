@@ -1,5 +1,7 @@
 """Search leaves most pairs unscored and finds, to the last bit, what scoring all finds; on hostile galleries too."""
 
+import itertools
+
 import numpy as np
 import pytest
 from conftest import CLASSES, assert_ranking, build
@@ -11,7 +13,7 @@ SCORES = {
         *("mls", "llr:prior_var=0.01", "llr:prior_var=30", "ppk", "neg_kl", "inclusion", "neg_expected_sq_l2"),
         *("cosine", "expected_cosine", "norm_cosine:mu=0.2", "neg_w2"),
     ),
-    "normal_diagonal": ("mls", "mls", "llr:prior_var=0.3", "ppk:rho=0.7", "neg_kl", "neg_w2"),
+    "normal_diagonal": (*["mls"] * 5, "llr:prior_var=0.3", "ppk:rho=0.7", "neg_kl", "neg_w2"),
     "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
     "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
     "scaled": ("scale_cosine:mu=0.1", "scale_cosine:mu=-0.3,sides=query"),
@@ -67,10 +69,11 @@ def test_search_finds_what_scoring_every_pair_finds(kind, seed):
             mu[rng.integers(0, n)] = rng.choice([np.nan, 0, np.inf, 1e20])
         q, g = build(kind, q_mu, q_extra, dtype=dtype), build(kind, mu, extra, dtype=dtype)
         expected = by_sorting(pe.pairwise(q, g, score), k)
-        for pool in (g, pe.prepare(g, score)):
-            ranking = pe.search(q, pool, k, score)
+        prunes = ("never", "always") if score == "mls" and kind == "normal_diagonal" else ("auto",)
+        for pool, prune in itertools.product((g, pe.prepare(g, score)), prunes):
+            ranking = pe.search(q, pool, k, score, prune=prune)
             kept = pe.Ranking(*(x[:, : expected[1].shape[1]] for x in ranking))
-            assert_ranking(kept, expected, f"{score} {dtype} {n} x {dim}, {count} queries, k={k}, {shape}")
+            assert_ranking(kept, expected, f"{score} {dtype} {n} x {dim}, {count} queries, k={k}, {prune}, {shape}")
 
 
 def test_a_prepared_gallery_is_searched_in_the_order_of_its_uncertainty_and_answers_by_row():
@@ -80,3 +83,38 @@ def test_a_prepared_gallery_is_searched_in_the_order_of_its_uncertainty_and_answ
     found = pe.search(g, prepared, 1, "mls")
     np.testing.assert_array_equal(found.ids, pe.search(g, g, 1).ids)
     assert prepared.nbytes <= 2 * g.mu.nbytes + 16 * len(g) + 4 * 64 * 8  # one packed copy, 16 bytes an item, padding
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("normal_isotropic", 20), ("vmf", 20), ("normal_diagonal", 20), ("point", 1)]
+)
+def test_search_says_how_much_it_scored(kind, count):
+    rng = np.random.default_rng(1)
+    shape = {"clustered": True, "unit": False, "near": 0.3, "length": 1, "powers": 0.2, "base": 0.05}
+    g, q = (build(kind, *items(rng, kind, n, 32, shape), dtype="float32") for n in (9000, count))
+    scored = pe.search(q, g, 5, "cosine" if kind == "point" else "mls").scored
+    assert scored == 1 if count == 1 else 0 < scored < 0.1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_the_bound_rules_out_most_pairs_of_clustered_rows_and_no_right_one(dtype):
+    rng = np.random.default_rng(2)
+    shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": 0.3, "base": 0.1}
+    g, q = (build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype=dtype) for n in (20_000, 80))
+    want = pe.search(q, g, 10, prune="never")
+    for pool in (g, pe.prepare(g)):
+        for prune in ("auto", "always"):
+            ranking = pe.search(q, pool, 10, prune=prune)
+            assert_ranking(ranking, tuple(want), prune)
+            assert ranking.scored < 0.4
+
+
+def test_auto_gives_up_a_bound_that_rules_out_little():
+    rng = np.random.default_rng(3)
+    shape = {"clustered": False, "unit": False, "near": 1, "length": 1, "powers": 1.5, "base": 1.0}
+    g, q = (
+        build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype="float32") for n in (20_000, 80)
+    )
+    always, auto = (pe.search(q, g, 10, prune=prune) for prune in ("always", "auto"))
+    assert_ranking(auto, tuple(always), "auto")
+    assert auto.scored < always.scored

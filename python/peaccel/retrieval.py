@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,15 @@ __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
 
 K_MAX = 2**31 - 1
+PRUNE = ("auto", "never", "always")
 
 
-class Ranking(NamedTuple):
+class _Ranked(NamedTuple):
+    scores: Array
+    ids: Array
+
+
+class Ranking(_Ranked):
     """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
 
     Attributes
@@ -35,10 +41,12 @@ class Ranking(NamedTuple):
         [Q, k]; -inf where there are fewer than k items.
     ids
         int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
+    scored
+        Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
+        best. None otherwise.
     """
 
-    scores: Array
-    ids: Array
+    scored: float | None = None
 
 
 def _check_candidates(score: Score, queries: Distribution, candidates: Array) -> Array:
@@ -211,7 +219,14 @@ def best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any
     return best
 
 
-def search(queries: Distribution, gallery: Distribution | Prepared, k: int, score: str | Score = "mls") -> Ranking:
+def search(
+    queries: Distribution,
+    gallery: Distribution | Prepared,
+    k: int,
+    score: str | Score = "mls",
+    *,
+    prune: Literal["auto", "never", "always"] = "auto",
+) -> Ranking:
     """The exact best k of the whole gallery for each query, without a Q x G matrix.
 
     Parameters
@@ -220,6 +235,10 @@ def search(queries: Distribution, gallery: Distribution | Prepared, k: int, scor
         As in `pairwise`; `prepare` the gallery where it is searched more than once.
     k
         How many to return, >= 1; more than G pads.
+    prune
+        Whether diagonal normals' mls first bounds all pairs by matrix products and scores what is left; results are the
+        same to the last bit. "auto": where there are many queries, as long as the bound rules out nine pairs of ten.
+        Other scores have one way to search.
 
     Returns
     -------
@@ -229,8 +248,13 @@ def search(queries: Distribution, gallery: Distribution | Prepared, k: int, scor
     Raises
     ------
     TypeError, ValueError
-        As `pairwise`; k below 1 or not an integer.
+        As `pairwise`; k below 1 or not an integer; an unknown ``prune``.
     """
     plan = checked(queries, gallery, score, detach=True)
     k = check_k(plan.score, k)
-    return returned(plan.pair.op.numpy_search(plan.inputs, plan.panels(), k), queries)
+    if prune not in PRUNE:
+        raise ValueError(f"{plan.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
+    *best, scored = plan.pair.op.numpy_search(plan.inputs, plan.panels(), k, prune)
+    ranking = returned((best[0], best[1]), queries)
+    ranking.scored = scored
+    return ranking

@@ -10,16 +10,18 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
-use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
 mod formulas;
+mod prune;
 mod scan;
 
 use formulas::{Dimension, Loaded, Product, Range, Slopes, Sums, GROUP, LOGS};
 pub use formulas::{Formula, Llr, Mls, NegKl, Overlap};
+pub use prune::Prune;
 
 /// A formula over its inputs: the family's pair function.
 pub struct DiagScore<'a, T, F> {
@@ -27,6 +29,8 @@ pub struct DiagScore<'a, T, F> {
     pub inputs: Inputs<'a, T>,
     /// The maths.
     pub formula: F,
+    /// How a search goes about it.
+    pub prune: Prune,
 }
 
 /// What fills a group up where a row ends: for MLS the logarithm of 1.
@@ -40,6 +44,12 @@ fn tail<T: Float>(row: &[T], from: usize, fill: f64) -> [T; WIDEST] {
     let mut group = [T::from_f64(fill); WIDEST];
     group[..row.len() - from].copy_from_slice(&row[from..]);
     group
+}
+
+/// Element `d` of a row, or the only one of a constant row.
+#[inline(always)]
+fn at<T: Float>(row: &[T], d: usize) -> f64 {
+    row[d.min(row.len() - 1)].to_f64()
 }
 
 /// A row of `dim` elements: itself, or, written to `room`, a constant row's one element repeated.
@@ -80,11 +90,10 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     #[inline(always)]
     fn dimension(&self, i: usize, j: usize, d: usize) -> Dimension {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
-        let at = |row: &[T]| row[d.min(row.len() - 1)].to_f64();
         let (mut b, mut w) = (Vec::new(), Vec::new());
         let (b, w) = (mu2.row(j, &mut b), extra2.row(j, &mut w));
-        let shared = if F::ROW { at(shared.row(0)) } else { 0.0 };
-        Dimension { a: at(mu1.row(i)), b: at(b), v: at(extra1.row(i)), w: at(w), shared }
+        let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };
+        Dimension { a: at(mu1.row(i), d), b: at(b, d), v: at(extra1.row(i), d), w: at(w, d), shared }
     }
 
     /// The base-2 logarithms of what stands at the places beyond the end of a row, summed.
@@ -215,8 +224,8 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         }
     }
 
-    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-        scan::search(self, k, scores, ids, interrupted)
+    fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        prune::search(self, best)
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
-use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::Matrix;
 
@@ -219,8 +219,8 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         }
     }
 
-    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-        filter::search(self, k, scores, ids, interrupted)
+    fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        filter::search(self, best)
     }
 }
 

@@ -3,14 +3,14 @@
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
 use crate::error::Error;
-use crate::kernels::diag_scores::{self, DiagScore};
+use crate::kernels::diag_scores::{self, DiagScore, Prune};
 use crate::kernels::dot_scores::{self, DotScore, Orders, Packed};
 use crate::kernels::sampled_scores::{
     ByDistances, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore,
 };
 use crate::kernels::samplers::{Normal, Normals, VonMisesFisher};
 use crate::panels;
-use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
+use crate::shapes::{self, Best, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::Float;
 use crate::special::bessel::Order;
 use crate::view::Matrix;
@@ -64,6 +64,7 @@ fn pair<'a, T: Normals>(
     inputs: Inputs<'a, T>,
     packed: Option<Packed<'a, T>>,
     draws: Draws,
+    prune: Prune,
     orders: &'a BothOrders,
 ) -> Result<Box<dyn PairScore<T> + 'a>, Error> {
     let dim = inputs.mu1.stored() as f64;
@@ -77,7 +78,7 @@ fn pair<'a, T: Normals>(
     }
     macro_rules! diag {
         ($formula:expr) => {
-            Box::new(DiagScore { inputs, formula: $formula })
+            Box::new(DiagScore { inputs, formula: $formula, prune })
         };
     }
     // The samplers of queries and gallery; a score that draws nothing is given no seed.
@@ -174,7 +175,7 @@ pub fn score(
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = &*pair(name, inputs, None, draws, &orders)?;
+            let pair = &*pair(name, inputs, None, draws, Prune::Auto, &orders)?;
             match pairs {
                 Pairs::Paired => shapes::paired(pair, out, &interrupted),
                 Pairs::Pairwise => shapes::pairwise(pair, out, &interrupted),
@@ -215,7 +216,7 @@ pub fn score_backward(
                 shared: shared.output()?,
             };
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, None, draws, &orders)?;
+            let pair = pair(name, inputs, None, draws, Prune::Auto, &orders)?;
             shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
@@ -235,8 +236,8 @@ fn packed<'a, T: Float + Element>(
     Ok(Some(Packed { panels, norms, order }))
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]. `panels` holds the panels, squared norms and order of a
-/// prepared one.
+/// Exact top-k over the whole gallery into scores and ids [Q, k]; the share of pairs that were scored by the pair function.
+/// `panels` holds the panels, squared norms and order of a prepared one.
 #[pyfunction]
 pub fn search(
     py: Python<'_>,
@@ -244,22 +245,31 @@ pub fn search(
     arrays: FiveArrays,
     draws: Draws,
     panels: Option<[Array; 3]>,
+    prune: &str,
     scores: Array,
     ids: Array,
-) -> PyResult<()> {
-    py.detach(|| {
+) -> PyResult<f64> {
+    let prune = match prune {
+        "auto" => Prune::Auto,
+        "never" => Prune::Never,
+        "always" => Prune::Always,
+        other => return Err(Error::Value(format!("prune is {other:?}")).into()),
+    };
+    let share = py.detach(|| {
         with_type!(scores, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, packed(&panels, &inputs)?, draws, &orders)?;
+            let pair = pair(name, inputs, packed(&panels, &inputs)?, draws, prune, &orders)?;
             let k = scores.shape().last().copied().unwrap_or(0);
             let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
             let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
             ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            pair.search(k, scores, ids, &interrupted)
+            let pairs = (inputs.mu1.rows() * inputs.mu2.rows()).max(1);
+            let scored = pair.search(Best { k, scores, ids, interrupted: &interrupted })?;
+            Ok::<f64, Error>(scored as f64 / pairs as f64)
         })
     })?;
-    Ok(())
+    Ok(share)
 }
 
 /// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), the row at each place by `order` [G], and the squared

@@ -149,14 +149,13 @@ class PairOp:
         return [*out[:4], out[4].reshape(-1)]
 
     def numpy_search(
-        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Scores and ids [Q, k] of the exact best k; rows beyond the gallery's get -inf and -1."""
+        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
+        """Scores and ids [Q, k] of the exact best k, -inf and -1 beyond the gallery; the share of pairs scored."""
         arrays = self._buffers(inputs)
         scores = np.empty((len(arrays[0]), k), arrays[0].dtype)
         ids = np.empty(scores.shape, np.int64)
-        _core.search(self.name, arrays, self._draws(inputs), packed, scores, ids)
-        return scores, ids
+        return scores, ids, _core.search(self.name, arrays, self._draws(inputs), packed, prune, scores, ids)
 
     @staticmethod
     def panels(mu: Array, extra: Array) -> list[np.ndarray[Any, Any]]:

@@ -50,7 +50,7 @@ pub struct Sums<X> {
 
 impl<X> Product<X> {
     #[inline(always)]
-    fn times<T: Float>(&mut self, x: X)
+    pub fn times<T: Float>(&mut self, x: X)
     where
         X: Lanes<T>,
     {

@@ -20,10 +20,9 @@
 //! float64 and to T, are 2 u of the score.
 
 use super::formulas::{Formula, GROUP};
-use super::DiagScore;
-use crate::error::Error;
+use super::{at, DiagScore};
 use crate::shapes::{self, PairScore, Rows};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
 use std::ops::Range;
@@ -33,43 +32,15 @@ const SHARING: usize = 2 * GROUP;
 /// All s are within this and its reciprocal.
 const RANGE: f64 = 32_768.0; // 2^15
 
-/// The best `k` rows of every query.
-pub fn search<T: Float, F: Formula>(
-    score: &DiagScore<T, F>,
-    k: usize,
-    scores: &mut [T],
-    ids: &mut [i64],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<(), Error> {
-    let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
-    // Few queries do not pay for laying the rows side by side.
-    if !F::SCANNED || queries < 8 {
-        return shapes::search(score, k, scores, ids, interrupted);
-    }
-    let group = shapes::segment(dim);
-    shapes::search_by_shards(
-        queries,
-        gallery,
-        256,
-        group,
-        k,
-        scores,
-        ids,
-        interrupted,
-        &|queries, rows, floors, tops| {
-            dispatch(Scan { score, queries, rows, group, floors, tops });
-        },
-    )
-}
-
-/// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
-struct Scan<'a, 'b, T, F> {
-    score: &'a DiagScore<'b, T, F>,
-    queries: Range<usize>,
-    rows: Range<usize>,
-    group: usize,
-    floors: &'a [f64],
-    tops: &'a mut [TopK<T>],
+/// A block of queries over places of the gallery, a group of rows at a time.
+pub struct Scan<'a, 'b, T, F> {
+    pub score: &'a DiagScore<'b, T, F>,
+    pub queries: Range<usize>,
+    /// The row at each place.
+    pub order: &'a [u32],
+    pub places: Range<usize>,
+    pub floors: &'a [f64],
+    pub tops: &'a mut [TopK<T>],
 }
 
 /// The least and the greatest of no numbers.
@@ -85,11 +56,6 @@ fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
     row.iter().fold(NOTHING, |all, x| spread(all, &(x.to_f64(), x.to_f64())))
 }
 
-/// Element `d` of a row, or the only one of a constant row.
-fn at<T: Float>(row: &[T], d: usize) -> f64 {
-    row[d.min(row.len() - 1)].to_f64()
-}
-
 /// Lays a row's means and variances, scaled, into every `step`-th place, and after its end what adds nothing: 0 and 1/2.
 fn lay<T: Float>((mean, var): (&[T], &[T]), k: i32, dim: usize, out: &mut [T], step: usize) {
     let (by_mean, by_var) = (2f64.powi(-k), 4f64.powi(-k));
@@ -100,17 +66,19 @@ fn lay<T: Float>((mean, var): (&[T], &[T]), k: i32, dim: usize, out: &mut [T], s
 }
 
 impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
-    type Output = ();
+    /// How many pairs were scored.
+    type Output = usize;
     #[inline(always)]
-    fn run<S: Simd>(self) {
+    fn run<S: Simd>(self) -> usize {
         let inputs = &self.score.inputs;
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
+        let group = shapes::segment(dim);
         let own: Vec<_> = self.queries.clone().map(|i| extremes(inputs.extra1.row(i))).collect();
         let all = own.iter().fold(NOTHING, spread);
         let mut laid = vec![T::default(); 2 * padded * own.len()];
         let mut scaled_by = None;
-        let mut panels = vec![T::default(); 2 * padded * self.group.next_multiple_of(T::LANES)];
+        let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
         let mut sieve = Sieve {
             score: self.score,
             first_query: self.queries.start,
@@ -120,10 +88,12 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             limits: vec![T::default(); own.len()],
             in_range: vec![false; own.len()],
             constant: 0.0,
+            scored: 0,
         };
-        for first in self.rows.clone().step_by(self.group) {
-            let rows = first..(first + self.group).min(self.rows.end);
-            let group = rows.clone().fold(NOTHING, |all, j| spread(all, &extremes(inputs.extra2.row(j, &mut vars))));
+        for first in self.places.clone().step_by(group) {
+            let places = first..(first + group).min(self.places.end);
+            let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
+            let group = rows().fold(NOTHING, |all, j| spread(all, &extremes(inputs.extra2.row(j, &mut vars))));
             let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
             let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
             let k = k.clamp(-60, 60);
@@ -134,7 +104,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 scaled_by = Some(k);
                 sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
             }
-            for (place, j) in rows.clone().enumerate() {
+            for (place, j) in rows().enumerate() {
                 let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
                 let row = (inputs.mu2.row(j, &mut means), inputs.extra2.row(j, &mut vars));
                 lay(row, k, dim, &mut panel[place % T::LANES..], T::LANES);
@@ -146,19 +116,20 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 sieve.in_range[query] = in_range;
                 sieve.set_limit(query);
             }
-            for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(rows.len().div_ceil(T::LANES)) {
+            for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
-                let rows = from..(from + T::LANES).min(rows.end);
+                let rows = &self.order[from..(from + T::LANES).min(places.end)];
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
                     let rough = rough::<S, T>(laid, panel);
                     // A NaN is not less than anything.
                     let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
                     if kept != 0 {
-                        sieve.keep(query, rows.clone(), kept);
+                        sieve.keep(query, rows, kept);
                     }
                 }
             }
         }
+        sieve.scored
     }
 }
 
@@ -211,6 +182,8 @@ struct Sieve<'a, 'b, T, F> {
     in_range: Vec<bool>,
     /// What the rough scores of the group at hand leave out.
     constant: f64,
+    /// Pairs scored so far.
+    scored: usize,
 }
 
 impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
@@ -225,11 +198,16 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
     }
 
     #[inline(never)]
-    fn keep(&mut self, query: usize, rows: Range<usize>, kept: u32) {
-        let kept: Vec<usize> = rows.clone().filter(|row| kept >> (row - rows.start) & 1 == 1).collect();
-        let mut scores = [T::default(); 16];
-        let scores = &mut scores[..kept.len()];
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(&kept), scores);
+    fn keep(&mut self, query: usize, rows: &[u32], kept: u32) {
+        let (mut list, mut scores) = ([0; 16], [T::default(); 16]);
+        let mut n = 0;
+        for (_, &row) in rows.iter().enumerate().filter(|(lane, _)| kept >> lane & 1 == 1) {
+            list[n] = row as usize;
+            n += 1;
+        }
+        let (kept, scores) = (&list[..n], &mut scores[..n]);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(kept), scores);
+        self.scored += n;
         let top = &mut self.tops[query];
         for (&row, &score) in kept.iter().zip(scores.iter()) {
             top.push(score, row as i64);

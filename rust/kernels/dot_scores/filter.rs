@@ -4,39 +4,23 @@ use super::formulas::{Group, Query};
 use super::{sq_norms, DotScore, Formula, Pair};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
-use crate::shapes::{self, PairScore, Rows};
+use crate::shapes::{self, Best, PairScore, Rows};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
 use crate::view::Matrix;
 use std::ops::Range;
 
 /// The best `k` rows of every query, found by inner products of panels and scored by the pair function.
-pub fn search<T: Float, F: Formula>(
-    score: &DotScore<T, F>,
-    k: usize,
-    scores: &mut [T],
-    ids: &mut [i64],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<(), Error> {
+pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     // Few queries do not pay for packing the rows.
     if !F::SIEVED || dim == 0 || (queries < 4 && score.packed.is_none()) {
-        return shapes::search(score, k, scores, ids, interrupted);
+        return shapes::search(score, best);
     }
     let group = panels::padded::<T>(shapes::segment(dim));
-    shapes::search_by_shards(
-        queries,
-        gallery,
-        1024,
-        group,
-        k,
-        scores,
-        ids,
-        interrupted,
-        &|queries, rows, floors, tops| {
-            scan(score, queries, rows, group, floors, tops);
-        },
-    )
+    shapes::search_by_shards(queries, gallery, 1024, group, best, &|queries, rows, floors, tops| {
+        scan(score, queries, rows, group, floors, tops)
+    })
 }
 
 /// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
@@ -47,7 +31,7 @@ fn scan<T: Float, F: Formula>(
     group: usize,
     floors: &[f64],
     tops: &mut [TopK<T>],
-) {
+) -> usize {
     let inputs = &score.inputs;
     let dim = inputs.mu1.stored();
     let tiles = QueryTiles::new(&inputs.mu1, queries.clone());
@@ -69,6 +53,7 @@ fn scan<T: Float, F: Formula>(
         tops,
         slack: slack::<T>(dim),
         smallest: (6 * dim + 20) as f64 * T::SMALLEST,
+        scored: 0,
         group: NO_ROWS,
         ids: Vec::with_capacity(group),
         norms: vec![0.0; group],
@@ -94,6 +79,7 @@ fn scan<T: Float, F: Formula>(
         };
         panels::products(&tiles, packed, &starts, &mut filter);
     }
+    filter.scored
 }
 
 /// Bound, relative to |a|^2 + |b|^2, on how far the squared distance (twice the inner product) that the pair function finds
@@ -134,6 +120,8 @@ struct Filter<'a, 'b, T, F> {
     tops: &'a mut [TopK<T>],
     slack: f64,
     smallest: f64,
+    /// Pairs scored so far.
+    scored: usize,
     /// The rows at hand: what bounds them all, and each.
     group: Group,
     ids: Vec<usize>,
@@ -241,6 +229,7 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         }
         let mut scores = [T::default(); 16];
         PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(&rows[..n]), &mut scores[..n]);
+        self.scored += n;
         let top = &mut self.tops[query];
         for (&row, &score) in rows[..n].iter().zip(&scores) {
             top.push(score, row as i64);
