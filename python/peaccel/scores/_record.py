@@ -45,7 +45,7 @@ INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bou
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
-    return mu[:0, 0]
+    return mu.new_empty(0) if is_torch(mu) else mu[:0, 0]
 
 
 @dataclass(frozen=True)
