@@ -66,33 +66,33 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
 /// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. If `interrupted` says so, no
 /// further part is started and the call returns [`Error::Interrupted`].
 pub fn for_each<P: Send>(parts: Vec<P>, interrupted: &dyn Fn() -> bool, work: impl Fn(P) + Sync) -> Result<(), Error> {
-    let threads = num_threads().min(parts.len());
+    let count = parts.len();
+    let queue = Mutex::new(parts.into_iter());
+    run(count, interrupted, &|| {
+        let part = queue.lock().map_or(None, |mut queue| queue.next());
+        part.map(&work).is_some()
+    })
+}
+
+/// [`for_each`], whatever the parts: `step` does one and says whether there was one left. Compiled once.
+fn run(parts: usize, interrupted: &dyn Fn() -> bool, step: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
+    let threads = num_threads().min(parts);
     if threads <= 1 {
         let mut asked = Instant::now();
-        for part in parts {
+        while step() {
             if asked.elapsed() > SLICE {
                 if interrupted() {
                     return Err(Error::Interrupted);
                 }
                 asked = Instant::now();
             }
-            work(part);
         }
         return Ok(());
     }
     let pool = pool(threads)?;
     let stop = AtomicBool::new(false);
-    let queue = Mutex::new(parts.into_iter());
     let (done, finished) = channel();
-    let worker = || {
-        while !stop.load(Ordering::Relaxed) {
-            let part = queue.lock().map_or(None, |mut q| q.next());
-            match part {
-                Some(part) => work(part),
-                None => break,
-            }
-        }
-    };
+    let worker = || while !stop.load(Ordering::Relaxed) && step() {};
     for _ in 0..threads {
         let done = done.clone();
         let job: Box<dyn FnOnce() + Send> = Box::new(|| {

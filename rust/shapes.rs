@@ -83,8 +83,8 @@ pub struct Gradient<'a, T> {
     pub shared: &'a mut [T],
 }
 
-/// A score of pairs: a family's pair function. Its methods on lanes must be `#[inline(always)]`.
-pub trait PairScore<T: Float>: Sync {
+/// A family's pair function. Its methods on lanes must be `#[inline(always)]`.
+pub trait PairKernel<T: Float>: Sync {
     /// The arrays that it reads.
     fn inputs(&self) -> &Inputs<'_, T>;
 
@@ -105,13 +105,41 @@ pub trait PairScore<T: Float>: Sync {
     }
 }
 
+/// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use. Drivers take it as `dyn`, so that they are
+/// compiled once for all scores.
+pub trait PairScore<T>: Sync {
+    /// As [`PairKernel::inputs`].
+    fn inputs(&self) -> &Inputs<'_, T>;
+    /// As [`PairKernel::score`].
+    fn score(&self, q: Rows, g: Rows, out: &mut [T]);
+    /// As [`PairKernel::backward`].
+    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
+    /// As [`PairKernel::search`].
+    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error>;
+}
+
+impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
+    fn inputs(&self) -> &Inputs<'_, T> {
+        PairKernel::inputs(self)
+    }
+    fn score(&self, q: Rows, g: Rows, out: &mut [T]) {
+        dispatch(Score { pair: self, q, g, out });
+    }
+    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
+        dispatch(Backward { pair: self, side, q, g, weights, out });
+    }
+    fn search(&self, k: usize, scores: &mut [T], ids: &mut [i64], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+        PairKernel::search(self, k, scores, ids, interrupted)
+    }
+}
+
 struct Score<'a, P, T> {
     pair: &'a P,
     q: Rows<'a>,
     g: Rows<'a>,
     out: &'a mut [T],
 }
-impl<T: Float, P: PairScore<T>> Kernel for Score<'_, P, T> {
+impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -119,9 +147,20 @@ impl<T: Float, P: PairScore<T>> Kernel for Score<'_, P, T> {
     }
 }
 
-/// Scores of a query with listed gallery rows, at most [`BLOCK`].
-pub fn score_listed<T: Float>(pair: &impl PairScore<T>, q: Rows, rows: &[usize], out: &mut [T]) {
-    dispatch(Score { pair, q, g: Rows::List(rows), out });
+struct Backward<'a, 'b, P, T> {
+    pair: &'a P,
+    side: Side,
+    q: Rows<'a>,
+    g: Rows<'a>,
+    weights: &'a [T],
+    out: &'a mut Gradient<'b, T>,
+}
+impl<T: Float, P: PairKernel<T>> Kernel for Backward<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
+    }
 }
 
 /// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.
@@ -130,22 +169,18 @@ pub fn segment(dim: usize) -> usize {
 }
 
 /// Scores of equal rows: `out[i]` is that of query `i` with gallery row `i`.
-pub fn paired<T: Float>(pair: &impl PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+pub fn paired<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
     let parts = out.chunks_mut(16 * BLOCK).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
             let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
-            dispatch(Score { pair, q: rows, g: rows, out });
+            pair.score(rows, rows, out);
         }
     })
 }
 
 /// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`.
-pub fn pairwise<T: Float>(
-    pair: &impl PairScore<T>,
-    out: &mut [T],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<(), Error> {
+pub fn pairwise<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
     let gallery = pair.inputs().mu2.rows();
     if gallery == 0 {
         return Ok(());
@@ -159,7 +194,7 @@ pub fn pairwise<T: Float>(
     parts.sort_by_key(|part| (part.0, part.1));
     parallel::for_each(parts, interrupted, |(first, i, out): (usize, usize, &mut [T])| {
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
-            dispatch(Score { pair, q: Rows::Same(i), g: Rows::From(first + block * BLOCK), out });
+            pair.score(Rows::Same(i), Rows::From(first + block * BLOCK), out);
         }
     })
 }
@@ -183,7 +218,7 @@ fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<
 
 /// Scores of listed pairs: `out[i * K + c]` is that of query `i` with gallery row `candidates[i, c]`, -infinity for id -1.
 pub fn candidates<T: Float>(
-    pair: &impl PairScore<T>,
+    pair: &dyn PairScore<T>,
     op: &str,
     candidates: View<i64>,
     out: &mut [T],
@@ -201,7 +236,7 @@ pub fn candidates<T: Float>(
         let mut scores = [T::default(); BLOCK];
         for (ids, places) in ids.chunks(BLOCK).zip(places.chunks(BLOCK)) {
             let scores = &mut scores[..ids.len()];
-            dispatch(Score { pair, q: Rows::Same(i), g: Rows::List(ids), out: &mut *scores });
+            pair.score(Rows::Same(i), Rows::List(ids), scores);
             for (&place, &score) in places.iter().zip(scores.iter()) {
                 out[place] = score;
             }
@@ -222,9 +257,11 @@ pub fn select<T: Float>(all: View<T>, ids: View<i64>, k: usize, best_scores: &mu
     }
 }
 
-/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards. `scan(queries, rows, floors,
-/// tops)` offers the rows of one shard to the heaps of one block of queries; a row that scores below a query's floor is not
-/// among its best, by what other shards have found.
+/// `scan(queries, rows, floors, tops)` offers the rows of one shard to the heaps of one block of queries; a row that scores
+/// below a query's floor is not among its best, by what other shards have found.
+pub type Scan<'a, T> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) + Sync + 'a;
+
+/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards.
 pub fn search_by_shards<T: Float>(
     queries: usize,
     gallery: usize,
@@ -234,7 +271,7 @@ pub fn search_by_shards<T: Float>(
     scores: &mut [T],
     ids: &mut [i64],
     interrupted: &dyn Fn() -> bool,
-    scan: impl Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) + Sync,
+    scan: &Scan<T>,
 ) -> Result<(), Error> {
     let blocks = queries.div_ceil(query_block).max(1);
     // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
@@ -266,7 +303,7 @@ pub fn search_by_shards<T: Float>(
 
 /// Exact top-k by scoring every pair.
 pub fn search<T: Float>(
-    pair: &impl PairScore<T>,
+    pair: &dyn PairScore<T>,
     k: usize,
     scores: &mut [T],
     ids: &mut [i64],
@@ -274,13 +311,13 @@ pub fn search<T: Float>(
 ) -> Result<(), Error> {
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
     let segment = segment(pair.inputs().dim());
-    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, |queries, rows, floors, tops| {
+    search_by_shards(queries, gallery, 16, segment, k, scores, ids, interrupted, &|queries, rows, floors, tops| {
         let mut scores = [T::default(); BLOCK];
         for first in rows.clone().step_by(segment) {
             for ((i, top), &floor) in queries.clone().zip(tops.iter_mut()).zip(floors) {
                 for start in (first..(first + segment).min(rows.end)).step_by(BLOCK) {
                     let out = &mut scores[..BLOCK.min(rows.end - start)];
-                    dispatch(Score { pair, q: Rows::Same(i), g: Rows::From(start), out: &mut *out });
+                    pair.score(Rows::Same(i), Rows::From(start), out);
                     offer(top, floor, out, start);
                 }
             }

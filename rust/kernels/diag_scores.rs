@@ -10,7 +10,7 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
-use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
@@ -34,26 +34,39 @@ const BEYOND: Dimension = Dimension { a: 0.0, b: 0.0, v: 0.5, w: 0.5, shared: 0.
 /// Room for a group of either type.
 const WIDEST: usize = GROUP * 16;
 
-/// Vector `n` of a group of a row; a constant row is one element, whatever the group.
+/// The elements of a row from `from` on, then `fill`.
 #[inline(always)]
-fn load<S: Simd, T: Float, const CONSTANT: bool>(row: &[T], group: &[T], n: usize) -> V<S, T> {
-    if CONSTANT {
-        V::<S, T>::splat(row[0])
-    } else {
-        V::<S, T>::load(&group[n * T::LANES..(n + 1) * T::LANES])
-    }
+fn tail<T: Float>(row: &[T], from: usize, fill: f64) -> [T; WIDEST] {
+    let mut group = [T::from_f64(fill); WIDEST];
+    group[..row.len() - from].copy_from_slice(&row[from..]);
+    group
 }
 
-/// The elements of a row from `from` to `dim`, then `fill`.
+/// A row of `dim` elements: itself, or, written to `room`, a constant row's one element repeated.
 #[inline(always)]
-fn tail<T: Float, const CONSTANT: bool>(row: &[T], from: usize, dim: usize, fill: f64) -> [T; WIDEST] {
-    let mut group = [T::from_f64(fill); WIDEST];
-    if CONSTANT {
-        group[..dim - from].fill(row[0]);
-    } else {
-        group[..dim - from].copy_from_slice(&row[from..]);
+fn whole<'a, T: Float>(row: &'a [T], dim: usize, room: &'a mut Vec<T>) -> &'a [T] {
+    if row.len() == dim {
+        return row;
     }
-    group
+    room.clear();
+    room.resize(dim, row[0]);
+    room
+}
+
+/// The vectors of a group of each row.
+#[inline(always)]
+fn loaded<S: Simd, T: Float>(a: &[T], b: &[T], v: &[T], w: &[T], shared: &[T]) -> [Loaded<V<S, T>>; GROUP] {
+    let zero = V::<S, T>::splat(T::default());
+    let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
+    for n in 0..GROUP {
+        let at = n * T::LANES..(n + 1) * T::LANES;
+        x[n].a = V::<S, T>::load(&a[at.clone()]);
+        x[n].b = V::<S, T>::load(&b[at.clone()]);
+        x[n].v = V::<S, T>::load(&v[at.clone()]);
+        x[n].w = V::<S, T>::load(&w[at.clone()]);
+        x[n].shared = V::<S, T>::load(&shared[at]);
+    }
+    x
 }
 
 /// The rational part of a pair's score, and exponents and significands of what stands under its logarithms.
@@ -80,44 +93,26 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 
     #[inline(always)]
-    fn sums<S: Simd, const C: bool, const K: bool>(&self, i: usize, j: usize, beyond: &[f64; LOGS]) -> Parts {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
-        let (a, b, v, w) = (mu1.row(i), mu2.row(j), extra1.row(i), extra2.row(j));
+    fn sums<S: Simd>(&self, (i, j): (usize, usize), v: &[T], w: &[T], beyond: &[f64; LOGS]) -> Parts {
+        let Inputs { mu1, mu2, shared, .. } = &self.inputs;
+        let (a, b) = (mu1.row(i), mu2.row(j));
         let dim = a.len();
         let shared = if F::ROW { shared.row(0) } else { a };
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
         let products = [Product { significand: one, exponent: zero }; LOGS];
         let mut sums = Sums { rational: zero, products, least: (one, one), greatest: one };
         let width = GROUP * T::LANES;
-        // The groups of a constant row are never looked at: any row of the right length stands in for them.
-        let groups = |row, constant| <[T]>::chunks_exact(if constant { a } else { row }, width);
-        let means = groups(a, false).zip(groups(b, false)).zip(groups(shared, false));
-        for (((a, b), shared), (v_group, w_group)) in means.zip(groups(v, C).zip(groups(w, K))) {
-            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
-            for n in 0..GROUP {
-                x[n].a = load::<S, T, false>(a, a, n);
-                x[n].b = load::<S, T, false>(b, b, n);
-                x[n].v = load::<S, T, C>(v, v_group, n);
-                x[n].w = load::<S, T, K>(w, w_group, n);
-                x[n].shared = load::<S, T, false>(shared, shared, n);
-            }
-            self.formula.add::<S, T>(&mut sums, &x);
+        let groups = <[T]>::chunks_exact;
+        let rows = groups(a, width).zip(groups(b, width)).zip(groups(v, width).zip(groups(w, width)));
+        for (((a, b), (v, w)), shared) in rows.zip(groups(shared, width)) {
+            self.formula.add::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
         }
         let whole = dim / width * width;
         if whole < dim {
             // Places beyond the end add nothing to the rational part; what they add to the logarithms is taken off below.
-            let (a, b) = (tail::<T, false>(a, whole, dim, 0.0), tail::<T, false>(b, whole, dim, 0.0));
-            let (v, w) = (tail::<T, C>(v, whole, dim, BEYOND.v), tail::<T, K>(w, whole, dim, BEYOND.v));
-            let shared = tail::<T, false>(shared, whole, dim, 0.0);
-            let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
-            for n in 0..GROUP {
-                x[n].a = load::<S, T, false>(&a, &a, n);
-                x[n].b = load::<S, T, false>(&b, &b, n);
-                x[n].v = load::<S, T, false>(&v, &v, n);
-                x[n].w = load::<S, T, false>(&w, &w, n);
-                x[n].shared = load::<S, T, false>(&shared, &shared, n);
-            }
-            self.formula.add::<S, T>(&mut sums, &x);
+            let (a, b, shared) = (tail(a, whole, 0.0), tail(b, whole, 0.0), tail(shared, whole, 0.0));
+            let (v, w) = (tail(v, whole, BEYOND.v), tail(w, whole, BEYOND.v));
+            self.formula.add::<S, T>(&mut sums, &loaded::<S, T>(&a, &b, &v, &w, &shared));
         }
         let mut parts =
             Parts { rational: sums.rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };
@@ -160,10 +155,24 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         parts.rational = rationals.iter().sum();
         parts
     }
+}
+
+impl Dimension {
+    /// Variances below 0 have no score.
+    fn valid(&self) -> bool {
+        self.v >= 0.0 && self.w >= 0.0 && self.shared >= 0.0
+    }
+}
+
+impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
+    fn inputs(&self) -> &Inputs<'_, T> {
+        &self.inputs
+    }
 
     #[inline(always)]
-    fn score_as<S: Simd, const C: bool, const K: bool>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        let beyond = self.beyond();
+    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
+        let (beyond, dim) = (self.beyond(), self.inputs.mu1.stored());
+        let (mut own, mut other) = (Vec::new(), Vec::new());
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
@@ -171,7 +180,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 prefetch(self.inputs.mu2.row(g.at(k + AHEAD)));
                 prefetch(self.inputs.extra2.row(g.at(k + AHEAD)));
             }
-            let parts = self.sums::<S, C, K>(q.at(k), g.at(k), &beyond);
+            let v = whole(self.inputs.extra1.row(q.at(k)), dim, &mut own);
+            let w = whole(self.inputs.extra2.row(g.at(k)), dim, &mut other);
+            let parts = self.sums::<S>((q.at(k), g.at(k)), v, w, &beyond);
             rational[k] = parts.rational;
             for n in 0..F::LOGS {
                 (exponents[n][k], significands[n][k]) = (parts.exponents[n], parts.significands[n]);
@@ -192,31 +203,6 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             for (out, value) in out.iter_mut().zip(values) {
                 *out = T::from_f64(value);
             }
-        }
-    }
-}
-
-impl Dimension {
-    /// Variances below 0 have no score.
-    fn valid(&self) -> bool {
-        self.v >= 0.0 && self.w >= 0.0 && self.shared >= 0.0
-    }
-}
-
-impl<T: Float, F: Formula> PairScore<T> for DiagScore<'_, T, F> {
-    fn inputs(&self) -> &Inputs<'_, T> {
-        &self.inputs
-    }
-
-    #[inline(always)]
-    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        let dim = self.inputs.mu1.stored();
-        // A row of one element in more than one dimension is constant.
-        match (self.inputs.extra1.stored() < dim, self.inputs.extra2.stored() < dim) {
-            (false, false) => self.score_as::<S, false, false>(q, g, out),
-            (true, false) => self.score_as::<S, true, false>(q, g, out),
-            (false, true) => self.score_as::<S, false, true>(q, g, out),
-            (true, true) => self.score_as::<S, true, true>(q, g, out),
         }
     }
 

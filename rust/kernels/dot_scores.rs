@@ -6,7 +6,7 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
-use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::view::View;
 
@@ -176,7 +176,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
-impl<T: Float, F: Formula> PairScore<T> for DotScore<'_, T, F> {
+impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
     }

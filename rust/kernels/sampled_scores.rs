@@ -10,7 +10,7 @@
 
 use crate::kernels::samplers::{add_gradient, draw, Items, Normals, Sampler, Slope, LANES};
 use crate::rng::Stream;
-use crate::shapes::{Gradient, Inputs, PairScore, Rows, Side};
+use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side};
 use crate::simd::{dispatch, Kernel, Simd};
 use std::marker::PhantomData;
 
@@ -155,7 +155,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     }
 }
 
-impl<T, C, P, R> PairScore<T> for SampledScore<'_, T, C, P, R>
+impl<T, C, P, R> PairKernel<T> for SampledScore<'_, T, C, P, R>
 where
     T: Normals,
     C: Comparison<T>,

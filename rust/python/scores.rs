@@ -8,13 +8,14 @@ use crate::kernels::dot_scores::{self, DotScore, Orders, Packed};
 use crate::kernels::sampled_scores::{
     ByDistances, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore,
 };
-use crate::kernels::samplers::{Normal, VonMisesFisher};
+use crate::kernels::samplers::{Normal, Normals, VonMisesFisher};
 use crate::panels;
 use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::Float;
 use crate::special::bessel::Order;
 use crate::view::View;
 use pyo3::prelude::*;
+use std::cell::OnceCell;
 
 /// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
 type FiveArrays = [Array; 5];
@@ -37,90 +38,91 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
     Ok(all)
 }
 
-/// Runs `$body` with `$pair` bound to the pair function called `$name`. A line per kernel.
-macro_rules! with_score {
-    ($name:expr, $inputs:expr, $packed:expr, $draws:expr, |$pair:ident| $body:expr) => {{
-        let (inputs, packed) = ($inputs, $packed);
-        let dim = inputs.mu1.stored();
-        let numbers = inputs.shared.row(0);
-        let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
-        // Only formulas of von Mises-Fisher distributions use these; half a microsecond each.
-        let orders = || (Order::new(dim as f64 / 2.0 - 1.0), Order::new(dim as f64 / 2.0));
-        macro_rules! dot {
-            ($formula:expr) => {{
-                let $pair = DotScore { inputs, formula: $formula, packed };
-                $body
-            }};
-        }
-        macro_rules! diag {
-            ($formula:expr) => {{
-                let $pair = DiagScore { inputs, formula: $formula };
-                $body
-            }};
-        }
-        // The samplers of queries and gallery; a score that draws nothing is given no seed.
-        macro_rules! sampled {
-            ($query:ident, $gallery:ident, $comparison:expr) => {{
-                let draws = $draws.unwrap_or((0, 1));
-                ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
-                let $pair = SampledScore::<_, _, $query, $gallery>::new(inputs, draws, $comparison);
-                $body
-            }};
-        }
-        macro_rules! density {
-            ($query:ident, $stretched:expr, $exact:expr) => {{
-                let (normaliser, ratio) = &orders();
-                sampled!($query, Itself, Density { normaliser, ratio, stretched: $stretched, exact: $exact })
-            }};
-        }
-        match $name {
-            "cosine" => dot!(dot_scores::Cosine { shift: 0.0 }),
-            "shifted_cosine" => dot!(dot_scores::Cosine { shift: shared(0) }),
-            "neg_sq_l2" => dot!(dot_scores::NegSqL2),
-            "mls_isotropic" => dot!(dot_scores::MlsIsotropic { dim: dim as f64 }),
-            "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim: dim as f64, prior_var: shared(0) }),
-            "overlap_isotropic" => {
-                dot!(dot_scores::OverlapIsotropic { dim: dim as f64, powers: (shared(0), shared(1)) })
-            }
-            "neg_kl_isotropic" => dot!(dot_scores::NegKlIsotropic { dim: dim as f64, share: shared(0) }),
-            "mls_vmf" => {
-                let (normaliser, ratio) = &orders();
-                dot!(dot_scores::MlsVmf::new(Orders { normaliser, ratio }, shared(0)))
-            }
-            "overlap_vmf" => {
-                let ((normaliser, ratio), powers) = (&orders(), (shared(0), shared(1)));
-                dot!(dot_scores::OverlapVmf { orders: Orders { normaliser, ratio }, powers, offset: 0.0 })
-            }
-            "neg_kl_vmf" => {
-                let (normaliser, ratio) = &orders();
-                dot!(dot_scores::NegKlVmf { orders: Orders { normaliser, ratio }, share: shared(0) })
-            }
-            "hib_isotropic" => {
-                let ((normaliser, ratio), line) = (&orders(), (shared(0), shared(1)));
-                dot!(dot_scores::MatchProbability::new(dim as f64, normaliser, ratio, line))
-            }
-            "mls_diagonal" => diag!(diag_scores::Mls),
-            "llr_diagonal" => diag!(diag_scores::Llr),
-            "overlap_diagonal" => diag!(diag_scores::Overlap { powers: (shared(0), shared(1)) }),
-            "neg_kl_diagonal" => diag!(diag_scores::NegKl { share: shared(0) }),
-            "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
-            "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
-            "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine),
-            "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine),
-            "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
-            "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
-            "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
-            "neg_sampled_l2_point_vmf" => sampled!(Itself, VonMisesFisher, ByDistances(MeanDistance)),
-            "hib_sampled" => {
-                sampled!(Normal, Normal, ByDistances(MatchProbability { line: (shared(0), shared(1)) }))
-            }
-            "el_nivmf" => density!(VonMisesFisher, true, true),
-            "el_nivmf_published" => density!(VonMisesFisher, false, false),
-            "nivmf" => density!(Itself, true, true),
-            "nivmf_published" => density!(Itself, true, false),
-            other => Err(Error::Value(format!("no kernel is called {other:?}"))),
-        }
-    }};
+/// Those of D/2 - 1 and D/2, which formulas of von Mises-Fisher distributions use: made when asked for, as they take a
+/// microsecond.
+struct BothOrders {
+    dim: f64,
+    made: OnceCell<(Order, Order)>,
+}
+
+impl BothOrders {
+    fn of(dim: usize) -> Self {
+        BothOrders { dim: dim as f64, made: OnceCell::new() }
+    }
+
+    fn get(&self) -> Orders<'_> {
+        let (normaliser, ratio) =
+            self.made.get_or_init(|| (Order::new(self.dim / 2.0 - 1.0), Order::new(self.dim / 2.0)));
+        Orders { normaliser, ratio }
+    }
+}
+
+/// The pair function called `name`. A line per kernel.
+fn pair<'a, T: Normals>(
+    name: &str,
+    inputs: Inputs<'a, T>,
+    packed: Option<Packed<'a, T>>,
+    draws: Draws,
+    orders: &'a BothOrders,
+) -> Result<Box<dyn PairScore<T> + 'a>, Error> {
+    let dim = inputs.mu1.stored() as f64;
+    let numbers = inputs.shared.row(0);
+    let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
+    let both = (shared(0), shared(1));
+    macro_rules! dot {
+        ($formula:expr) => {
+            Box::new(DotScore { inputs, formula: $formula, packed })
+        };
+    }
+    macro_rules! diag {
+        ($formula:expr) => {
+            Box::new(DiagScore { inputs, formula: $formula })
+        };
+    }
+    // The samplers of queries and gallery; a score that draws nothing is given no seed.
+    macro_rules! sampled {
+        ($query:ident, $gallery:ident, $comparison:expr) => {{
+            let draws = draws.unwrap_or((0, 1));
+            ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
+            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, draws, $comparison))
+        }};
+    }
+    macro_rules! density {
+        ($query:ident, $stretched:expr, $exact:expr) => {
+            sampled!($query, Itself, Density { orders: orders.get(), stretched: $stretched, exact: $exact })
+        };
+    }
+    Ok(match name {
+        "cosine" => dot!(dot_scores::Cosine { shift: 0.0 }),
+        "shifted_cosine" => dot!(dot_scores::Cosine { shift: shared(0) }),
+        "neg_sq_l2" => dot!(dot_scores::NegSqL2),
+        "mls_isotropic" => dot!(dot_scores::MlsIsotropic { dim }),
+        "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim, prior_var: shared(0) }),
+        "overlap_isotropic" => dot!(dot_scores::OverlapIsotropic { dim, powers: both }),
+        "neg_kl_isotropic" => dot!(dot_scores::NegKlIsotropic { dim, share: shared(0) }),
+        "mls_vmf" => dot!(dot_scores::MlsVmf::new(orders.get(), shared(0))),
+        "overlap_vmf" => dot!(dot_scores::OverlapVmf { orders: orders.get(), powers: both, offset: 0.0 }),
+        "neg_kl_vmf" => dot!(dot_scores::NegKlVmf { orders: orders.get(), share: shared(0) }),
+        "hib_isotropic" => dot!(dot_scores::MatchProbability { dim, orders: orders.get(), line: both }),
+        "mls_diagonal" => diag!(diag_scores::Mls),
+        "llr_diagonal" => diag!(diag_scores::Llr),
+        "overlap_diagonal" => diag!(diag_scores::Overlap { powers: both }),
+        "neg_kl_diagonal" => diag!(diag_scores::NegKl { share: shared(0) }),
+        "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
+        "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
+        "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine),
+        "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine),
+        "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
+        "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
+        "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
+        "neg_sampled_l2_point_vmf" => sampled!(Itself, VonMisesFisher, ByDistances(MeanDistance)),
+        "hib_sampled" => sampled!(Normal, Normal, ByDistances(MatchProbability { line: both })),
+        "el_nivmf" => density!(VonMisesFisher, true, true),
+        "el_nivmf_published" => density!(VonMisesFisher, false, false),
+        "nivmf" => density!(Itself, true, true),
+        "nivmf_published" => density!(Itself, true, false),
+        other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
+    })
 }
 
 /// Draws of an item that a sampled score can compare: what it holds of a pair grows as their square.
@@ -167,11 +169,13 @@ pub fn score(
             let inputs = inputs::<T>(&arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
             let out = out.output::<T>()?;
-            with_score!(name, inputs, None, draws, |pair| match pairs {
-                Pairs::Paired => shapes::paired(&pair, out, &interrupted),
-                Pairs::Pairwise => shapes::pairwise(&pair, out, &interrupted),
-                Pairs::Candidates(ids) => shapes::candidates(&pair, name, ids, out, &interrupted),
-            })
+            let orders = BothOrders::of(inputs.mu1.stored());
+            let pair = &*pair(name, inputs, None, draws, &orders)?;
+            match pairs {
+                Pairs::Paired => shapes::paired(pair, out, &interrupted),
+                Pairs::Pairwise => shapes::pairwise(pair, out, &interrupted),
+                Pairs::Candidates(ids) => shapes::candidates(pair, name, ids, out, &interrupted),
+            }
         })
     })?;
     Ok(())
@@ -203,14 +207,9 @@ pub fn score_backward(
                 gallery: (mu2.output()?, extra2.output()?),
                 shared: shared.output()?,
             };
-            with_score!(name, inputs, None, draws, |pair| shapes::backward(
-                &pair,
-                name,
-                pairs,
-                weights,
-                out,
-                &interrupted
-            ))
+            let orders = BothOrders::of(inputs.mu1.stored());
+            let pair = pair(name, inputs, None, draws, &orders)?;
+            shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
     Ok(())
@@ -245,7 +244,9 @@ pub fn search(
             let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
             let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
             ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            with_score!(name, inputs, packed, draws, |pair| pair.search(k, scores, ids, &interrupted))
+            let orders = BothOrders::of(inputs.mu1.stored());
+            let pair = pair(name, inputs, packed, draws, &orders)?;
+            pair.search(k, scores, ids, &interrupted)
         })
     })?;
     Ok(())

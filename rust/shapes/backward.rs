@@ -3,7 +3,7 @@
 use super::{check_candidates, listed, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
-use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::simd::Float;
 use crate::view::View;
 
 /// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes; zeroed by the caller.
@@ -16,25 +16,9 @@ pub struct Gradients<'a, T> {
     pub shared: &'a mut [T],
 }
 
-struct Backward<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
-    q: Rows<'a>,
-    g: Rows<'a>,
-    weights: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairScore<T>> Kernel for Backward<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
-    }
-}
-
 /// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their weights.
 fn add_gradient<T: Float>(
-    pair: &impl PairScore<T>,
+    pair: &dyn PairScore<T>,
     side: Side,
     row: usize,
     others: Rows,
@@ -48,7 +32,7 @@ fn add_gradient<T: Float>(
             Rows::List(rows) => Rows::List(&rows[block * BLOCK..block * BLOCK + weights.len()]),
         };
         let (q, g) = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
-        dispatch(Backward { pair, side, q, g, weights, out: &mut *out });
+        pair.backward(side, q, g, weights, out);
     }
 }
 
@@ -87,7 +71,7 @@ const SHARED_BLOCK: usize = 64;
 
 /// Gradients of sum(weights * scores) with respect to all inputs. `weights` has the shape of the scores.
 pub fn backward<T: Float>(
-    pair: &impl PairScore<T>,
+    pair: &dyn PairScore<T>,
     op: &str,
     pairs: Pairs,
     weights: &[T],

@@ -22,7 +22,7 @@
 use super::formulas::{Formula, GROUP};
 use super::DiagScore;
 use crate::error::Error;
-use crate::shapes::{self, Rows};
+use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
 use crate::view::View;
@@ -57,7 +57,7 @@ pub fn search<T: Float, F: Formula>(
         scores,
         ids,
         interrupted,
-        |queries, rows, floors, tops| {
+        &|queries, rows, floors, tops| {
             dispatch(Scan { score, queries, rows, group, floors, tops });
         },
     )
@@ -227,7 +227,7 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
         let kept: Vec<usize> = rows.clone().filter(|row| kept >> (row - rows.start) & 1 == 1).collect();
         let mut scores = [T::default(); 16];
         let scores = &mut scores[..kept.len()];
-        shapes::score_listed(self.score, Rows::Same(self.first_query + query), &kept, scores);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(&kept), scores);
         let top = &mut self.tops[query];
         for (&row, &score) in kept.iter().zip(scores.iter()) {
             top.push(score, row as i64);

@@ -32,7 +32,7 @@ pub fn search<T: Float, F: Formula>(
         scores,
         ids,
         interrupted,
-        |queries, rows, floors, tops| {
+        &|queries, rows, floors, tops| {
             dispatch(Scan { score, queries, rows, group, floors, tops });
         },
     )
@@ -251,7 +251,7 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
             return;
         }
         let mut scores = [T::default(); 16];
-        self.score.score::<S>(Rows::Same(self.first_query + query), Rows::List(&rows[..n]), &mut scores[..n]);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(&rows[..n]), &mut scores[..n]);
         let top = &mut self.tops[query];
         for (&row, &score) in rows[..n].iter().zip(&scores) {
             top.push(score, row as i64);

@@ -21,8 +21,9 @@
 //! below 4e-10 (one place at D = 1: 2e-9) against composite quadrature, at 4655 places.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
+use super::Orders;
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
-use crate::special::bessel::{self, Order};
+use crate::special::bessel;
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::GAUSS_64;
@@ -38,22 +39,18 @@ const FAR: f64 = 40.0;
 /// `log E sigmoid(b - a |z1 - z2|)` of isotropic normals.
 #[derive(Clone, Copy)]
 pub struct MatchProbability<'a> {
-    dim: f64,
-    normaliser: &'a Order,
-    ratio: &'a Order,
+    /// D
+    pub dim: f64,
+    /// For the Bessel functions.
+    pub orders: Orders<'a>,
     /// a and b
-    line: (f64, f64),
+    pub line: (f64, f64),
 }
 
-impl<'a> MatchProbability<'a> {
-    /// From the orders D/2 - 1 and D/2, and (a, b).
-    pub fn new(dim: f64, normaliser: &'a Order, ratio: &'a Order, line: (f64, f64)) -> Self {
-        MatchProbability { dim, normaliser, ratio, line }
-    }
-
+impl MatchProbability<'_> {
     /// log |S^(D-1)| (2 pi)^(-D/2)
     fn constant(&self) -> f64 {
-        let surface = if self.dim == 1.0 { LN_2 } else { -self.normaliser.log_norm_at_zero() };
+        let surface = if self.dim == 1.0 { LN_2 } else { -self.orders.normaliser.log_norm_at_zero() };
         surface - 0.5 * self.dim * (2.0 * PI).ln()
     }
 
@@ -64,7 +61,7 @@ impl<'a> MatchProbability<'a> {
             let decay = exp::<S>(splat::<S>(-2.0) * x);
             return ln::<S, f64>(splat::<S>(0.5) * (splat::<S>(1.0) + decay));
         }
-        bessel::log_hyp0f1e::<S>(self.normaliser, x)
+        bessel::log_hyp0f1e::<S>(self.orders.normaliser, x)
     }
 
     /// R(x) and its derivative.
@@ -75,7 +72,7 @@ impl<'a> MatchProbability<'a> {
             let by = splat::<S>(1.0) / (splat::<S>(1.0) + decay);
             return ((splat::<S>(1.0) - decay) * by, splat::<S>(4.0) * decay * by * by);
         }
-        (bessel::iv_ratio::<S>(self.ratio, x), bessel::iv_ratio_dx::<S>(self.ratio, x))
+        (bessel::iv_ratio::<S>(self.orders.ratio, x), bessel::iv_ratio_dx::<S>(self.orders.ratio, x))
     }
 }
 

@@ -10,19 +10,17 @@
 
 use super::distances::{log_mean_exp, relative};
 use super::{Comparison, Pair};
-use crate::kernels::dot_scores::reduce;
+use crate::kernels::dot_scores::{reduce, Orders};
 use crate::kernels::samplers::Normals;
 use crate::shapes::Side;
 use crate::simd::{Lanes, Simd, V};
-use crate::special::bessel::{self, Order};
+use crate::special::bessel;
 use crate::special::log::ln;
 
 /// Log of the mean density of the gallery item at the query's draws.
 pub struct Density<'a> {
-    /// Of the orders D/2 - 1 and D/2.
-    pub normaliser: &'a Order,
-    /// See there.
-    pub ratio: &'a Order,
+    /// For the Bessel functions.
+    pub orders: Orders<'a>,
     /// Whether x = K z, or z.
     pub stretched: bool,
     /// Whether the last factor is det K / |x|^D, or det K / n.
@@ -65,8 +63,8 @@ impl Density<'_> {
             sum = sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
         }
         let n = n.to_f64();
-        let normaliser =
-            self.normaliser.log_norm_at_zero() - one!(S, |n| bessel::log_hyp0f1e::<S>(self.normaliser, n), n);
+        let normaliser = self.orders.normaliser.log_norm_at_zero()
+            - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
         let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
         Shape { kappa, unit, n, logs: normaliser + det }
     }
@@ -115,7 +113,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let shape = self.shape::<S, T>(pair);
         let mut shares = self.logs::<S, T>(&shape, pair);
         let (_, sum) = relative::<S>(&mut shares);
-        let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.ratio, n), shape.n);
+        let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), shape.n);
         let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / shape.n });
         let last = extra.len() - 1;
         for (i, (draw, share)) in pair.query.chunks_exact(pair.dim).zip(shares).enumerate() {
