@@ -313,18 +313,15 @@ class FaissReranker:
             fetch = min(2 * fetch, shortlist + dead)
         return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
 
-    def _found(self, vectors: np.ndarray[Any, Any], fetch: int, params: Any) -> np.ndarray[Any, Any]:
+    def _found(self, vectors: np.ndarray[Any, Any], fetch: int, params: Any) -> Any:
         """What the index returns; not every one takes params."""
-        found: np.ndarray[Any, Any]
         if params is None:
-            _, found = self.index.search(vectors, fetch)
-            return found
+            return self.index.search(vectors, fetch)[1]
         try:
-            _, found = self.index.search(vectors, fetch, params=params)
+            return self.index.search(vectors, fetch, params=params)[1]
         except (TypeError, AttributeError, RuntimeError) as error:
             own, got = type(self.index).__name__, type(params).__name__
             raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
-        return found
 
     def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Rows of what the index returned; -1 for none and for removed items."""
