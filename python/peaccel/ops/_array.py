@@ -46,7 +46,7 @@ _names: dict[Any, str] = {}  # of the dtypes seen so far, of either kind
 
 def device_of(x: Array) -> str:
     """Where x lives, "numpy", "cpu", "cuda:0" ...; arrays combine only within one of them."""
-    if not is_torch(x):
+    if isinstance(x, np.ndarray):
         return "numpy"
     return "cpu" if x.is_cpu else str(x.device)
 

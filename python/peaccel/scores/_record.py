@@ -103,10 +103,10 @@ class Score:
 
     def pair(self, query: str, gallery: str) -> Pair:
         """How these kinds are scored; TypeError listing what the score accepts."""
-        if (query, gallery) not in self.pairs:
+        found = self.pairs.get((query, gallery))
+        if found is None:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
-        found = self.pairs[query, gallery]
         return found if isinstance(found, Pair) else found(self.params)
 
     def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
