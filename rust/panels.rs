@@ -4,8 +4,8 @@
 //! `d` runs once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
 //! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order, and a start's share of that many roundings.
 
-use crate::simd::{Float, Lanes, Simd, V};
-use crate::view::View;
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::view::{Matrix, View};
 use std::ops::Range;
 
 /// Rows that `rows` rows take as panels, which come in pairs.
@@ -15,15 +15,16 @@ pub fn padded<T: Float>(rows: usize) -> usize {
 
 /// Packs the rows of a view at the places `range` (`row` says which that is) as panels, `padded(range.len()) * D` elements, the
 /// rest filled up with zeros.
-pub fn pack<T: Float>(view: &View<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
-    let (dim, width) = (view.stored(), 2 * T::LANES);
+pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
+    let (dim, width) = (rows.stored(), 2 * T::LANES);
+    let mut room = Vec::new();
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
         let places = first..range.end.min(first + width);
         if places.len() < width {
             pair.fill(T::default());
         }
         for (lane, place) in places.enumerate() {
-            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(view.row(row(place))) {
+            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(rows.row(row(place), &mut room)) {
                 *place = x;
             }
         }
@@ -37,15 +38,10 @@ pub struct QueryTiles<T> {
 }
 
 impl<T: Float> QueryTiles<T> {
-    /// As many as fill the tiles.
-    pub fn padded<S: Simd>(queries: usize) -> usize {
-        queries.div_ceil(S::TILE.1) * S::TILE.1
-    }
-
-    /// Packs the rows `range` of a view.
-    pub fn new<S: Simd>(view: &View<T>, range: Range<usize>) -> Self {
-        let (width, dim) = (S::TILE.1, view.stored());
-        let mut data = vec![T::default(); Self::padded::<S>(range.len()) * dim];
+    /// Packs the rows `range` of a view, of at least one dimension.
+    pub fn new(view: &View<T>, range: Range<usize>) -> Self {
+        let (width, dim) = (tile_queries(), view.stored());
+        let mut data = vec![T::default(); range.len().div_ceil(width) * width * dim];
         for (k, i) in range.enumerate() {
             for (d, &x) in view.row(i).iter().enumerate() {
                 data[(k / width * dim + d) * width + k % width] = x;
@@ -53,6 +49,24 @@ impl<T: Float> QueryTiles<T> {
         }
         QueryTiles { data, dim }
     }
+
+    /// How many queries fill the tiles.
+    pub fn padded(&self) -> usize {
+        self.data.len() / self.dim
+    }
+}
+
+/// The queries of a tile on the level in use.
+fn tile_queries() -> usize {
+    struct Width;
+    impl Kernel for Width {
+        type Output = usize;
+        #[inline(always)]
+        fn run<S: Simd>(self) -> usize {
+            S::TILE.1
+        }
+    }
+    dispatch(Width)
 }
 
 /// What becomes of the inner products of one query with the rows of one panel. Queries count from the first packed one.
@@ -64,27 +78,31 @@ pub trait Epilogue<T: Float> {
 }
 
 /// Inner products of all packed queries with all panels, each row's sum beginning with its number in `starts`.
-#[inline(always)]
-pub fn products<S: Simd, T: Float>(
-    queries: &QueryTiles<T>,
-    panels: &[T],
-    starts: &[T],
-    epilogue: &mut impl Epilogue<T>,
-) {
-    match S::TILE {
-        (2, 12) => tiles::<S, T, 2, 12>(queries, panels, starts, epilogue),
-        (1, 6) => tiles::<S, T, 1, 6>(queries, panels, starts, epilogue),
-        _ => tiles::<S, T, 1, 2>(queries, panels, starts, epilogue),
+pub fn products<T: Float>(queries: &QueryTiles<T>, panels: &[T], starts: &[T], epilogue: &mut dyn Epilogue<T>) {
+    dispatch(Products { queries, panels, starts, epilogue });
+}
+
+struct Products<'a, T> {
+    queries: &'a QueryTiles<T>,
+    panels: &'a [T],
+    starts: &'a [T],
+    epilogue: &'a mut dyn Epilogue<T>,
+}
+impl<T: Float> Kernel for Products<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        match S::TILE {
+            (2, 12) => tiles::<S, T, 2, 12>(self),
+            (1, 6) => tiles::<S, T, 1, 6>(self),
+            _ => tiles::<S, T, 1, 2>(self),
+        }
     }
 }
 
 #[inline(always)]
-fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(
-    queries: &QueryTiles<T>,
-    panels: &[T],
-    starts: &[T],
-    epilogue: &mut impl Epilogue<T>,
-) {
+fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Products<T>) {
+    let Products { queries, panels, starts, epilogue } = work;
     let (dim, width) = (queries.dim, 2 * T::LANES);
     for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
         for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {

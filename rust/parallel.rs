@@ -92,7 +92,12 @@ fn run(parts: usize, interrupted: &dyn Fn() -> bool, step: &(dyn Fn() -> bool + 
     let pool = pool(threads)?;
     let stop = AtomicBool::new(false);
     let (done, finished) = channel();
-    let worker = || while !stop.load(Ordering::Relaxed) && step() {};
+    let worker = || {
+        let mut more = true;
+        while more && !stop.load(Ordering::Relaxed) {
+            more = step();
+        }
+    };
     for _ in 0..threads {
         let done = done.clone();
         let job: Box<dyn FnOnce() + Send> = Box::new(|| {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::topk::TopK;
-use crate::view::View;
+use crate::view::{Matrix, View};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -28,9 +28,9 @@ pub struct Inputs<'a, T> {
     /// Queries: variance, concentration, weight ... [Q, 1] or [Q, D].
     pub extra1: View<'a, T>,
     /// Gallery: means or directions [G, D].
-    pub mu2: View<'a, T>,
+    pub mu2: Matrix<'a, T>,
     /// Gallery: variance, concentration, weight ... [G, 1] or [G, D].
-    pub extra2: View<'a, T>,
+    pub extra2: Matrix<'a, T>,
     /// What all pairs share, such as a prior variance: [1, 1] or [1, D]; [1, 0] where a score has none.
     pub shared: View<'a, T>,
 }
@@ -60,6 +60,15 @@ impl Rows<'_> {
             Rows::Same(i) => *i,
             Rows::From(i) => i + k,
             Rows::List(rows) => rows[k],
+        }
+    }
+
+    /// Those of the `n` pairs from `first` on.
+    fn part(&self, first: usize, n: usize) -> Self {
+        match *self {
+            Rows::Same(i) => Rows::Same(i),
+            Rows::From(i) => Rows::From(i + first),
+            Rows::List(rows) => Rows::List(&rows[first..first + n]),
         }
     }
 }

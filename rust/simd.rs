@@ -16,7 +16,7 @@ mod pack;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use pack::{One, Pack};
+use pack::{Pack, Plain};
 
 /// A real number type that kernels compute in.
 pub trait Float:
@@ -49,6 +49,10 @@ pub trait Float:
     fn from_f64(x: f64) -> Self;
     /// Exact.
     fn to_f64(self) -> f64;
+    /// Exact.
+    fn from_f32(x: f32) -> Self;
+    /// Sixteen numbers of IEEE binary16.
+    fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]);
 }
 
 /// Pieces of [`PIECES_FROM`, `PIECES_TO`): 64 to an octave.
@@ -131,6 +135,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type F64: Lanes<f64>;
     /// 16 words.
     type Words: Words;
+    /// Numbers of IEEE binary16.
+    fn widen_f16(halves: &[u16; 16]) -> Self::F32;
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
 }
@@ -145,6 +151,14 @@ impl Float for f32 {
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
         x as f32
+    }
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]) {
+        S::widen_f16(halves).store(out);
     }
     #[inline(always)]
     fn to_f64(self) -> f64 {
@@ -164,9 +178,27 @@ impl Float for f64 {
         x
     }
     #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        f64::from(x)
+    }
+    #[inline(always)]
+    fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]) {
+        *out = S::widen_f16(halves).to_array().map(f64::from);
+    }
+    #[inline(always)]
     fn to_f64(self) -> f64 {
         self
     }
+}
+
+/// A number of IEEE binary16.
+#[inline(always)]
+pub fn widen_f16(half: u16) -> f32 {
+    let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7FFF));
+    // Shifted into place, the exponent lacks 127 - 15; a product makes that up, for subnormals as well.
+    let number = f32::from_bits(rest << 13) * f32::from_bits((127 + 112) << 23);
+    let special = if rest >= 0x7C00 { 0xFF << 23 } else { 0 };
+    f32::from_bits(sign | special | number.to_bits())
 }
 
 /// Registers of the target's own width, as the compiler makes of them.
@@ -174,10 +206,14 @@ impl Float for f64 {
 pub struct Baseline;
 
 impl Simd for Baseline {
-    type F32 = Pack<One<f32>, 16>;
-    type F64 = Pack<One<f64>, 8>;
+    type F32 = Pack<Plain<f32, 16>>;
+    type F64 = Pack<Plain<f64, 8>>;
     type Words = [u64; 16];
     const TILE: (usize, usize) = (1, 2);
+    #[inline(always)]
+    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+        Lanes::load(&halves.map(widen_f16))
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -211,7 +247,7 @@ impl Level {
 
 #[cfg(target_arch = "x86_64")]
 fn best() -> Level {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512bw")
@@ -265,13 +301,13 @@ pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512>()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }

@@ -1,5 +1,7 @@
-//! The only array type: a borrowed matrix whose rows may lie anywhere, but are themselves contiguous or constant.
+//! The only array types: a borrowed matrix whose rows may lie anywhere, but are themselves contiguous or constant, and one that
+//! may be kept in halves.
 
+use crate::simd::{dispatch, prefetch, widen_f16, Float, Kernel, Simd};
 use std::marker::PhantomData;
 
 /// A read-only matrix of `rows` x `cols`. Rows may have any stride (also zero or negative); within a row the elements are
@@ -50,5 +52,108 @@ impl<'a, T> View<'a, T> {
         assert!(i < self.rows, "row {i} of a view with {} rows", self.rows);
         // SAFETY: `i` is a row, and the constructor's caller vouched for its elements.
         unsafe { std::slice::from_raw_parts(self.data.offset(i as isize * self.stride), self.stored) }
+    }
+}
+
+/// What halves are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// IEEE binary16.
+    Float16,
+    /// The first half of binary32.
+    BFloat16,
+}
+
+/// The rows of a gallery as they are kept: numbers of the type that is computed in, or halves, which it holds exactly.
+#[derive(Clone, Copy)]
+pub enum Matrix<'a, T> {
+    /// As they are computed with.
+    Full(View<'a, T>),
+    /// To be widened.
+    Half(View<'a, u16>, Half),
+}
+
+impl<'a, T: Float> Matrix<'a, T> {
+    /// As [`View::rows`].
+    pub fn rows(&self) -> usize {
+        match self {
+            Matrix::Full(view) => view.rows(),
+            Matrix::Half(view, _) => view.rows(),
+        }
+    }
+
+    /// As [`View::stored`].
+    pub fn stored(&self) -> usize {
+        match self {
+            Matrix::Full(view) => view.stored(),
+            Matrix::Half(view, _) => view.stored(),
+        }
+    }
+
+    /// Asks for row `i`, ahead of its use.
+    #[inline(always)]
+    pub fn prefetch(&self, i: usize) {
+        match self {
+            Matrix::Full(view) => prefetch(view.row(i)),
+            Matrix::Half(view, _) => prefetch(view.row(i)),
+        }
+    }
+
+    /// The stored elements of row `i`: where they lie, or widened into `room`.
+    #[inline(always)]
+    pub fn row<'b>(&self, i: usize, room: &'b mut Vec<T>) -> &'b [T]
+    where
+        'a: 'b,
+    {
+        match self {
+            Matrix::Full(view) => view.row(i),
+            Matrix::Half(view, half) => {
+                let row = view.row(i);
+                room.resize(row.len(), T::default());
+                dispatch(Widen { row, half: *half, out: &mut *room });
+                room
+            }
+        }
+    }
+
+    /// The first element of row `i`.
+    #[inline(always)]
+    pub fn first(&self, i: usize) -> f64 {
+        match self {
+            Matrix::Full(view) => view.row(i)[0].to_f64(),
+            Matrix::Half(view, Half::Float16) => f64::from(widen_f16(view.row(i)[0])),
+            Matrix::Half(view, Half::BFloat16) => f64::from(widen_bf16(view.row(i)[0])),
+        }
+    }
+}
+
+#[inline(always)]
+fn widen_bf16(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
+struct Widen<'a, T> {
+    row: &'a [u16],
+    half: Half,
+    out: &'a mut [T],
+}
+impl<T: Float> Kernel for Widen<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        if self.half == Half::BFloat16 {
+            for (out, &half) in self.out.iter_mut().zip(self.row) {
+                *out = T::from_f32(widen_bf16(half));
+            }
+            return;
+        }
+        let (row, rest) = self.row.as_chunks::<16>();
+        let (out, out_rest) = self.out.as_chunks_mut::<16>();
+        for (out, row) in out.iter_mut().zip(row) {
+            T::widen_f16::<S>(row, out);
+        }
+        for (out, &half) in out_rest.iter_mut().zip(rest) {
+            *out = T::from_f32(widen_f16(half));
+        }
     }
 }

@@ -38,7 +38,11 @@ BAD = [
     (lambda: pe.prepare(X), TypeError, "mls: gallery must be a distribution, got ndarray"),
     (lambda: pe.prepare(pe.prepare(ISO)), TypeError, "prepare: gallery is prepared for 'mls' already"),
     (lambda: pe.prepare(make("scaled")), TypeError, "mls: no query can be scored against scaled"),
-    (lambda: pe.prepare(ISO, dtype="float16"), ValueError, "prepare: dtype 'float16', expected 'float32' or 'float64'"),
+    (
+        lambda: pe.prepare(ISO, dtype="int8"),
+        ValueError,
+        "prepare: dtype 'int8', expected float16, bfloat16, float32 or float64",
+    ),
     # scores
     (lambda: pe.search(ISO, ISO, 1, "msl"), ValueError, "unknown score 'msl'; did you mean 'mls'?"),
     (lambda: pe.search(ISO, ISO, 1, "zzz"), ValueError, "unknown score 'zzz'; expected one of mls, llr, ppk,"),

@@ -18,7 +18,7 @@ LAYERS = [
     *({"losses", "heads", "backbones"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
 ]
 RUST_LAYERS = [layer.split() for layer in (
-    "error", "simd parallel view", "topk special rng", "shapes panels", "kernels", "python"
+    "error", "simd parallel", "view topk special rng", "shapes panels", "kernels", "python"
 )]  # fmt: skip
 # Families whose CUDA file does not exist yet.
 WITHOUT_CUDA = {"bessel", "dot_scores", "diag_scores", "sampled_scores", "samplers"}

@@ -13,7 +13,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.items import Items, checked_ids
 from peaccel.ops._array import Array, as_array, as_numpy
-from peaccel.prepared import Prepared, cast, compute_dtype, require_distribution, same, spell
+from peaccel.prepared import Prepared, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k, returned
 from peaccel.scores import Score, get
@@ -86,7 +86,7 @@ class FaissReranker:
             self.gallery = gallery
         else:
             require_distribution(self.score, gallery, "gallery")
-            self.gallery = Prepared(cast(gallery.detach(), compute_dtype(gallery)), self.score, pack=False)
+            self.gallery = Prepared(gallery.detach(), self.score, pack=False)
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         known = isinstance(features, str) and features in ("mu", "unit", "surrogate")

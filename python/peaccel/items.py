@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, device_of, is_torch
+from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
 from peaccel.prepared import cast, compute_dtype, plural, require_distribution
 from peaccel.scores import Score
 
@@ -99,7 +99,7 @@ class Items:
         dtype, own = compute_dtype(items), compute_dtype(like)
         if dtype != own:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
-        return cast(items.detach(), own)
+        return cast(items.detach(), dtype_name(like.mu))
 
     def add(self, items: Distribution, ids: Ints) -> None:
         """New rows at the end, under ids that no live item has."""

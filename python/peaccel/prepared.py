@@ -9,7 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import FLOATS, Array, as_numpy, describe, device_of, dtype_name, is_torch
+from peaccel.ops._array import (
+    FLOATING,
+    FLOATS,
+    HALVES,
+    Array,
+    as_numpy,
+    as_stored,
+    describe,
+    device_of,
+    dtype_name,
+    is_torch,
+    namespace,
+    widened,
+)
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["CudaError", "Prepared", "prepare"]
@@ -27,7 +40,7 @@ class Prepared:
     score
         What it is for.
     distribution
-        The gallery itself, in the compute dtype; and its `kind`, `dim` and `mu` [G, D].
+        The gallery itself, in the dtype it is kept in; and its `kind`, `dim` and `mu` [G, D].
     """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True) -> None:
@@ -49,31 +62,33 @@ class Prepared:
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
         panels = (x for pair in self._panels.values() for x in pair)
-        return sum(int(as_numpy(x).nbytes) for x in (*self.distribution.arrays, *self._copies, *panels))
+        return sum(int(x.nbytes) for x in (*self.distribution.arrays, *self._copies, *panels))
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """What the gallery hands to the pair's op; kept."""
         key = id(pair)
         if key not in self._inputs:
-            mu, extra = (_detached(x) for x in pair.gallery(self.distribution, self.score.params))
+            mu, extra = (_detached(x) for x in handed(pair, self.distribution, self.score))
             if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
                 self._copies.append(rows)
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
-            elif mu is not self.mu:
-                self._copies.append(mu)
+            else:
+                new = [x for x in (mu, extra) if not any(x is own for own in self.distribution.arrays)]
+                self._copies += [x for x in new if 0 not in as_stored(x).strides]
             self._inputs[key] = mu, extra
         return self._inputs[key]
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
-        if self._pack and pair.op.layout == "panels" and id(pair) not in self._panels:
+        wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
+        if wanted and id(pair) not in self._panels:
             self._panels[id(pair)] = pair.op.panels(*self.inputs(pair))
         return self._panels.get(id(pair))
 
 
 def _detached(x: Array) -> Array:
-    return x.detach() if is_torch(x) else x
+    return x.detach() if is_torch(x) and x.requires_grad else x
 
 
 def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:
@@ -86,7 +101,9 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     score
         The score that the result is for; another one with it raises ValueError.
     dtype
-        "float32" or "float64": the compute dtype; by default the gallery's own (float32 for halves).
+        "float32", "float64", "float16" or "bfloat16", which the copy is kept in; by default the gallery's own. Halves
+        take half the memory, and half of what reranking reads of it; they are widened to float32 and scored as that.
+        Searched by many queries, they are as fast as plain arrays, not as float32 panels.
 
     Returns
     -------
@@ -104,9 +121,10 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     if isinstance(gallery, Prepared):
         raise TypeError(f"prepare: gallery is prepared for {gallery.score.name!r} already, expected a distribution")
     require_distribution(record, gallery, "gallery")
-    if dtype is not None and dtype not in FLOATS:
-        raise ValueError(f"prepare: dtype {dtype!r}, expected 'float32' or 'float64'")
-    prepared = Prepared(cast(gallery.detach(), dtype or compute_dtype(gallery)), record)
+    if dtype is not None and dtype not in FLOATING:
+        raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
+    gallery = gallery.detach()
+    prepared = Prepared(gallery if dtype is None else cast(gallery, dtype), record)
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
@@ -135,6 +153,26 @@ def cast(d: Distribution, dtype: str) -> Distribution:
     return (
         d if dtype_name(d.mu) == dtype else d.to(dtype if not is_torch(d.mu) else getattr(sys.modules["torch"], dtype))
     )
+
+
+def handed(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
+    """What a gallery hands to the pair's op: in the compute dtype, but halves that the op takes as they are stay so."""
+    dtype, params = compute_dtype(gallery), score.params
+    if dtype_name(gallery.mu) in FLOATS:
+        return pair.gallery(gallery, params)
+    few = cast(gallery[:1], dtype)
+    mu, extra = pair.gallery(few, params)
+    if not pair.op.halves or mu is not few.mu:
+        return pair.gallery(cast(gallery, dtype), params)
+    if extra is few.arrays[-1]:
+        return gallery.mu, gallery.arrays[-1]
+    # An extra of its own; by blocks, for the sake of memory.
+    starts = range(0, len(gallery), HALVES_AT_ONCE) or [0]
+    parts = [pair.gallery(cast(gallery[i : i + HALVES_AT_ONCE], dtype), params)[1] for i in starts]
+    return gallery.mu, namespace(gallery.mu).concatenate(parts)
+
+
+HALVES_AT_ONCE = 8192  # rows
 
 
 class Plan(NamedTuple):
@@ -182,7 +220,9 @@ def plan(
         second = prepared.inputs(pair)
     else:
         plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
-        second = pair.gallery(cast(plain, dtype), record.params)
+        second = handed(pair, plain, record)
+    if not detach:  # gradients are those of float32
+        second = widened(second[0]), widened(second[1])
     rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
     return Plan(record, pair, [*first, *second, *rest], lambda: prepared.panels(pair) if prepared is not None else None)
 

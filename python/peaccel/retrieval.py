@@ -16,7 +16,7 @@ import numpy as np
 from peaccel import _core
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
-from peaccel.prepared import Plan, Prepared, compute_dtype, plural
+from peaccel.prepared import Plan, Prepared, plural
 from peaccel.prepared import plan as checked
 from peaccel.scores import Score
 
@@ -109,9 +109,7 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
     plan = checked(a, b, score, detach=False, names=("a", "b"))
     if len(a) != len(b):
         raise ValueError(f"{plan.score.name}: b has {len(b)} items, expected {len(a)} like a")
-    # A prepared side has left its halves behind.
-    own = compute_dtype(a) if isinstance(b, Prepared) else dtype_name(a.mu)
-    if own != dtype_name(b.mu):
+    if dtype_name(a.mu) != dtype_name(b.mu):
         raise ValueError(f"{plan.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
     return plan.pair.op.scores(plan.inputs)
 

@@ -11,7 +11,7 @@
 
 use crate::error::Error;
 use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
-use crate::simd::{prefetch, Float, Lanes, Simd, V};
+use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
@@ -81,8 +81,10 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn dimension(&self, i: usize, j: usize, d: usize) -> Dimension {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let at = |row: &[T]| row[d.min(row.len() - 1)].to_f64();
+        let (mut b, mut w) = (Vec::new(), Vec::new());
+        let (b, w) = (mu2.row(j, &mut b), extra2.row(j, &mut w));
         let shared = if F::ROW { at(shared.row(0)) } else { 0.0 };
-        Dimension { a: at(mu1.row(i)), b: at(mu2.row(j)), v: at(extra1.row(i)), w: at(extra2.row(j)), shared }
+        Dimension { a: at(mu1.row(i)), b: at(b), v: at(extra1.row(i)), w: at(w), shared }
     }
 
     /// The base-2 logarithms of what stands at the places beyond the end of a row, summed.
@@ -93,11 +95,15 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 
     #[inline(always)]
-    fn sums<S: Simd>(&self, (i, j): (usize, usize), v: &[T], w: &[T], beyond: &[f64; LOGS]) -> Parts {
-        let Inputs { mu1, mu2, shared, .. } = &self.inputs;
-        let (a, b) = (mu1.row(i), mu2.row(j));
+    fn sums<S: Simd>(
+        &self,
+        (i, j): (usize, usize),
+        (a, v): (&[T], &[T]),
+        (b, w): (&[T], &[T]),
+        beyond: &[f64; LOGS],
+    ) -> Parts {
         let dim = a.len();
-        let shared = if F::ROW { shared.row(0) } else { a };
+        let shared = if F::ROW { self.inputs.shared.row(0) } else { a };
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
         let products = [Product { significand: one, exponent: zero }; LOGS];
         let mut sums = Sums { rational: zero, products, least: (one, one), greatest: one };
@@ -172,17 +178,20 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (beyond, dim) = (self.beyond(), self.inputs.mu1.stored());
-        let (mut own, mut other) = (Vec::new(), Vec::new());
+        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let mut rooms = [const { Vec::new() }; 4];
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
             if k + AHEAD < out.len() && matches!(g, Rows::List(_)) {
-                prefetch(self.inputs.mu2.row(g.at(k + AHEAD)));
-                prefetch(self.inputs.extra2.row(g.at(k + AHEAD)));
+                mu2.prefetch(g.at(k + AHEAD));
+                extra2.prefetch(g.at(k + AHEAD));
             }
-            let v = whole(self.inputs.extra1.row(q.at(k)), dim, &mut own);
-            let w = whole(self.inputs.extra2.row(g.at(k)), dim, &mut other);
-            let parts = self.sums::<S>((q.at(k), g.at(k)), v, w, &beyond);
+            let (i, j) = (q.at(k), g.at(k));
+            let [own, means, vars, other] = &mut rooms;
+            let query = (mu1.row(i), whole(extra1.row(i), dim, own));
+            let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
+            let parts = self.sums::<S>((i, j), query, gallery, &beyond);
             rational[k] = parts.rational;
             for n in 0..F::LOGS {
                 (exponents[n][k], significands[n][k]) = (parts.exponents[n], parts.significands[n]);
@@ -233,7 +242,8 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     #[inline(always)]
     fn add_gradient(&self, side: Side, i: usize, j: usize, weight: f64, out: &mut Gradient<T>) {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
-        let (query, gallery) = ((mu1.row(i), extra1.row(i)), (mu2.row(j), extra2.row(j)));
+        let (mut means, mut vars) = (Vec::new(), Vec::new());
+        let (query, gallery) = ((mu1.row(i), extra1.row(i)), (mu2.row(j, &mut means), extra2.row(j, &mut vars)));
         let ((a, v), (b, w)) = if side == Side::Query { (query, gallery) } else { (gallery, query) };
         let formula = if side == Side::Query { self.formula } else { self.formula.transposed() };
         let dim = a.len();

@@ -7,8 +7,8 @@
 
 use crate::error::Error;
 use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
-use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
-use crate::view::View;
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::view::Matrix;
 
 mod filter;
 mod formulas;
@@ -144,33 +144,29 @@ fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn norm_of_gallery<S: Simd>(&self, j: usize) -> f64 {
-        match &self.packed {
-            Some(packed) => packed.norms[j].to_f64(),
-            None => sq_norm::<S, T>(self.inputs.mu2.row(j)).to_f64(),
-        }
-    }
-
-    #[inline(always)]
     fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize) -> Block {
         let empty = [1.0; BLOCK];
         let mut block = Block { x: empty, norms: (empty, empty), extras: (empty, empty) };
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
+        let mut room = Vec::new();
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
             if k + AHEAD < n && matches!(g, Rows::List(_)) {
-                prefetch(mu2.row(g.at(k + AHEAD)));
-                prefetch(extra2.row(g.at(k + AHEAD)));
+                mu2.prefetch(g.at(k + AHEAD));
+                extra2.prefetch(g.at(k + AHEAD));
             }
-            let (a, b) = (mu1.row(i), mu2.row(j));
+            let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
             block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
             if F::NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
-                block.norms.1[k] = self.norm_of_gallery::<S>(j);
+                block.norms.1[k] = match &self.packed {
+                    Some(packed) => packed.norms[j].to_f64(),
+                    None => sq_norm::<S, T>(b).to_f64(),
+                };
             }
             block.extras.0[k] = extra1.row(i)[0].to_f64();
-            block.extras.1[k] = extra2.row(j)[0].to_f64();
+            block.extras.1[k] = extra2.first(j);
         }
         block
     }
@@ -195,13 +191,14 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         let block = self.block::<S>(q, g, weights.len());
         let [by_x, by_norm, by_extra, by_first, by_second] =
             dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
+        let mut room = Vec::new();
         for (k, weight) in weights.iter().enumerate() {
             let weight = weight.to_f64();
             // A pair that does not count must not spread the NaN or infinity of its slopes.
             if weight == 0.0 {
                 continue;
             }
-            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k)));
+            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), &mut room));
             let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
             let by_own = T::from_f64(2.0 * weight * by_norm[k]);
             if F::DIFFERENCE {
@@ -227,17 +224,18 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     }
 }
 
-/// Squared norms of all rows, as the pair function computes them.
-pub fn sq_norms<T: Float>(view: &View<T>, out: &mut [T]) {
-    struct Norms<'a, 'b, T>(&'a View<'b, T>, &'a mut [T]);
+/// Squared norms of the rows from `first` on, as the pair function computes them.
+pub fn sq_norms<T: Float>(rows: &Matrix<T>, first: usize, out: &mut [T]) {
+    struct Norms<'a, 'b, T>(&'a Matrix<'b, T>, usize, &'a mut [T]);
     impl<T: Float> Kernel for Norms<'_, '_, T> {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {
-            for (i, out) in self.1.iter_mut().enumerate() {
-                *out = sq_norm::<S, T>(self.0.row(i));
+            let mut room = Vec::new();
+            for (i, out) in (self.1..).zip(self.2) {
+                *out = sq_norm::<S, T>(self.0.row(i, &mut room));
             }
         }
     }
-    dispatch(Norms(view, out));
+    dispatch(Norms(rows, first, out));
 }

@@ -12,6 +12,7 @@ use crate::kernels::samplers::{add_gradient, draw, Items, Normals, Sampler, Slop
 use crate::rng::Stream;
 use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side};
 use crate::simd::{dispatch, Kernel, Simd};
+use crate::view::View;
 use std::marker::PhantomData;
 
 mod densities;
@@ -83,6 +84,7 @@ impl<T, C: Comparison<T>> Kernel for Slopes<'_, C, T> {
 /// A comparison of draws from the sampler `P` with draws from `R`: the family's pair function.
 pub struct SampledScore<'a, T, C, P, R> {
     inputs: Inputs<'a, T>,
+    gallery: (View<'a, T>, View<'a, T>),
     seed: u64,
     draws: usize,
     comparison: C,
@@ -90,9 +92,14 @@ pub struct SampledScore<'a, T, C, P, R> {
 }
 
 impl<'a, T: Normals, C, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// From its parts; so many draws of each item.
-    pub fn new(inputs: Inputs<'a, T>, (seed, draws): (u64, usize), comparison: C) -> Self {
-        SampledScore { inputs, seed, draws, comparison, samplers: PhantomData }
+    /// From its parts, of which `gallery` is that of the inputs; so many draws of each item.
+    pub fn new(
+        inputs: Inputs<'a, T>,
+        gallery: (View<'a, T>, View<'a, T>),
+        (seed, draws): (u64, usize),
+        comparison: C,
+    ) -> Self {
+        SampledScore { inputs, gallery, seed, draws, comparison, samplers: PhantomData }
     }
 
     fn queries(&self) -> Drawn<'a, T, P> {
@@ -102,7 +109,7 @@ impl<'a, T: Normals, C, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
     }
 
     fn gallery(&self) -> Drawn<'a, T, R> {
-        let Inputs { mu2: mu, extra2: extra, .. } = self.inputs;
+        let (mu, extra) = self.gallery;
         let items = Items { mu, extra, seed: self.seed, first_row: 0, stream: Stream::Gallery };
         Drawn::new(items, self.draws)
     }
@@ -172,7 +179,7 @@ where
         for (k, out) in out.iter_mut().enumerate() {
             query.set(q.at(k));
             gallery.set(g.at(k));
-            let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
+            let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.1.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
             *out = T::from_f64(dispatch(Value { comparison: &self.comparison, pair: &pair }));
         }
@@ -187,7 +194,7 @@ where
         for (k, weight) in weights.iter().map(|weight| weight.to_f64()).enumerate().filter(counts) {
             query.set(q.at(k));
             gallery.set(g.at(k));
-            let (dim, extra) = (self.inputs.mu1.stored(), self.inputs.extra2.row(g.at(k)));
+            let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.1.row(g.at(k)));
             let pair = Pair { dim, query: &query.draws, gallery: &gallery.draws, extra };
             let (draws, extra, shared) = (&mut by_draws[..], &mut *out.extra, &mut *out.shared);
             dispatch(Slopes { comparison: &self.comparison, side, pair: &pair, weight, draws, extra, shared });

@@ -6,7 +6,7 @@
 //! in numpy.
 
 use crate::error::Error;
-use crate::view::View;
+use crate::view::{Half, Matrix, View};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
 
@@ -50,7 +50,22 @@ impl Element for i64 {
     }
 }
 
+impl Element for u16 {
+    fn is(kind: ElementType) -> bool {
+        matches!(kind, ElementType::Float { bytes: 2 } | ElementType::UnsignedInteger { bytes: 2 })
+    }
+}
+
 impl Array {
+    /// A matrix of `T`, or of halves: binary16, or, as words, the first halves of binary32.
+    pub fn matrix<T: Element>(&self) -> Result<Matrix<'_, T>, Error> {
+        Ok(match self.element() {
+            ElementType::Float { bytes: 2 } => Matrix::Half(self.view()?, Half::Float16),
+            ElementType::UnsignedInteger { bytes: 2 } => Matrix::Half(self.view()?, Half::BFloat16),
+            _ => Matrix::Full(self.view()?),
+        })
+    }
+
     /// The array's own shape.
     pub fn shape(&self) -> &[usize] {
         self.0.shape()

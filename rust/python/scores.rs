@@ -13,7 +13,7 @@ use crate::panels;
 use crate::shapes::{self, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::Float;
 use crate::special::bessel::Order;
-use crate::view::View;
+use crate::view::Matrix;
 use pyo3::prelude::*;
 use std::cell::OnceCell;
 
@@ -25,16 +25,17 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
     let all = Inputs {
         mu1: mu1.view()?,
         extra1: extra1.view()?,
-        mu2: mu2.view()?,
-        extra2: extra2.view()?,
+        mu2: mu2.matrix()?,
+        extra2: extra2.matrix()?,
         shared: shared.view()?,
     };
     let dim = all.mu1.stored();
-    let fits = |extra: &View<T>, mu: &View<T>| extra.rows() == mu.rows() && [1, dim].contains(&extra.stored());
+    let wide = |stored| [1, dim].contains(&stored);
+    let queries = all.extra1.rows() == all.mu1.rows() && wide(all.extra1.stored());
+    let gallery = all.extra2.rows() == all.mu2.rows() && wide(all.extra2.stored()) && all.mu2.stored() == dim;
     // Which of these a score takes its `PairOp` says; a missing number is NaN, a row of the wrong length none at all.
     let shared = all.shared.rows() == 1 && ([0, 1, 2, dim].contains(&all.shared.stored()));
-    let fit = all.mu2.stored() == dim && fits(&all.extra1, &all.mu1) && fits(&all.extra2, &all.mu2) && shared;
-    ensure(fit, || "the shapes of a score's inputs do not fit together".into())?;
+    ensure(queries && gallery && shared, || "the shapes of a score's inputs do not fit together".into())?;
     Ok(all)
 }
 
@@ -82,9 +83,12 @@ fn pair<'a, T: Normals>(
     // The samplers of queries and gallery; a score that draws nothing is given no seed.
     macro_rules! sampled {
         ($query:ident, $gallery:ident, $comparison:expr) => {{
+            let (Matrix::Full(mu), Matrix::Full(extra)) = (inputs.mu2, inputs.extra2) else {
+                return Err(Error::Value(format!("{name}: takes no gallery of halves")));
+            };
             let draws = draws.unwrap_or((0, 1));
             ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
-            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, draws, $comparison))
+            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, (mu, extra), draws, $comparison))
         }};
     }
     macro_rules! density {
@@ -196,8 +200,11 @@ pub fn score_backward(
         with_type!(weights, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
-            for (input, out) in [inputs.mu1, inputs.extra1, inputs.mu2, inputs.extra2, inputs.shared].iter().zip(&out) {
-                let expected = input.rows() * input.stored();
+            let queries = [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.extra1.rows(), inputs.extra1.stored())];
+            let gallery = [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.extra2.rows(), inputs.extra2.stored())];
+            let sizes = queries.into_iter().chain(gallery).chain([(1, inputs.shared.stored())]);
+            for ((rows, stored), out) in sizes.zip(&out) {
+                let expected = rows * stored;
                 ensure(out.output::<T>()?.len() == expected, || format!("a gradient needs {expected} elements"))?;
             }
             let weights = weights.slice::<T>()?;
@@ -215,37 +222,40 @@ pub fn score_backward(
     Ok(())
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]. `packed` holds the panels, squared norms and
-/// order of a prepared one.
+/// The panels, squared norms and order of a prepared gallery.
+fn packed<'a, T: Float + Element>(
+    packed: &'a Option<[Array; 3]>,
+    inputs: &Inputs<'_, T>,
+) -> Result<Option<Packed<'a, T>>, Error> {
+    let Some([panels, norms, order]) = packed else { return Ok(None) };
+    let (panels, norms, order) = (panels.slice::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
+    let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
+    let fits = panels.len() == panels::padded::<T>(rows) * dim && norms.len() == rows;
+    ensure(fits && order.len() == rows, || "the packed gallery does not fit the gallery".into())?;
+    Ok(Some(Packed { panels, norms, order }))
+}
+
+/// Exact top-k over the whole gallery into scores and ids [Q, k]. `panels` holds the panels, squared norms and order of a
+/// prepared one.
 #[pyfunction]
 pub fn search(
     py: Python<'_>,
     name: &str,
     arrays: FiveArrays,
     draws: Draws,
-    packed: Option<[Array; 3]>,
+    panels: Option<[Array; 3]>,
     scores: Array,
     ids: Array,
 ) -> PyResult<()> {
     py.detach(|| {
         with_type!(scores, |T| {
             let inputs = inputs::<T>(&arrays)?;
-            let packed = match &packed {
-                None => None,
-                Some([panels, norms, order]) => {
-                    let (panels, norms, order) = (panels.slice::<T>()?, norms.slice::<T>()?, order.slice::<i64>()?);
-                    let (rows, dim) = (inputs.mu2.rows(), inputs.mu2.stored());
-                    let fits = panels.len() == panels::padded::<T>(rows) * dim && norms.len() == rows;
-                    ensure(fits && order.len() == rows, || "the packed gallery does not fit the gallery".into())?;
-                    Some(Packed { panels, norms, order })
-                }
-            };
+            let orders = BothOrders::of(inputs.mu1.stored());
+            let pair = pair(name, inputs, packed(&panels, &inputs)?, draws, &orders)?;
             let k = scores.shape().last().copied().unwrap_or(0);
             let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
             let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
             ensure(fits, || "scores and ids need shape [Q, k]".into())?;
-            let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, packed, draws, &orders)?;
             pair.search(k, scores, ids, &interrupted)
         })
     })?;
@@ -258,12 +268,12 @@ pub fn search(
 pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
     py.detach(|| {
         with_type!(rows, |T| {
-            let (rows, order) = (rows.view::<T>()?, order.slice::<i64>()?);
+            let (rows, order) = (rows.matrix::<T>()?, order.slice::<i64>()?);
             let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
             ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
             panels::pack(&rows, 0..rows.rows(), |place| order[place] as usize, panels);
-            dot_scores::sq_norms(&rows, norms);
+            dot_scores::sq_norms(&rows, 0, norms);
             Ok::<(), Error>(())
         })
     })?;

@@ -26,11 +26,7 @@ fn add_gradient<T: Float>(
     out: &mut Gradient<T>,
 ) {
     for (block, weights) in weights.chunks(BLOCK).enumerate() {
-        let others = match others {
-            Rows::Same(i) => Rows::Same(i),
-            Rows::From(i) => Rows::From(i + block * BLOCK),
-            Rows::List(rows) => Rows::List(&rows[block * BLOCK..block * BLOCK + weights.len()]),
-        };
+        let others = others.part(block * BLOCK, weights.len());
         let (q, g) = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
         pair.backward(side, q, g, weights, out);
     }

@@ -1,9 +1,10 @@
-//! The logical lanes as a pack of registers, and the register that every machine has: one number.
+//! The logical lanes as one register, made of two of half the width where need be, and the register that every machine has:
+//! an array.
 
 use super::{Float, Lanes, Words, PIECES, PIECES_FROM, PIECES_TO};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// One hardware register: the operations that [`Pack`] spreads over `N` of them.
+/// A register: the operations behind [`Lanes`].
 ///
 /// # Safety
 /// Every method may only run where the level's instructions exist, which [`super::dispatch`] guarantees.
@@ -36,283 +37,253 @@ pub trait Register: Copy {
     unsafe fn product(self) -> Self::Elem;
 }
 
-/// `N` registers that together hold the logical lanes.
+/// Two registers as one. Loops over arrays of registers would say the same, and take the compiler ten times as long.
 #[derive(Clone, Copy)]
-pub struct Pack<R, const N: usize>([R; N]);
+pub struct Two<R>(pub R, pub R);
 
-// Loops over arrays instead of closures: a closure does not inherit the instructions of the function it is written in.
-macro_rules! each {
-    ($a:expr, $($op:ident($($arg:expr),*)),+) => {{
-        let mut r = $a.0;
-        for i in 0..N {
-            // SAFETY: values of this type exist only inside `dispatch` on a level that has the instructions.
-            r[i] = unsafe { $(r[i].$op($($arg.0[i]),*))+ };
-        }
-        Pack(r)
-    }};
+macro_rules! two {
+    ($($op:ident($($arg:ident),*)),+) => {
+        $(
+            #[inline(always)]
+            unsafe fn $op(self, $($arg: Self),*) -> Self {
+                unsafe { Two(self.0.$op($($arg.0),*), self.1.$op($($arg.1),*)) }
+            }
+        )+
+    };
 }
 
-macro_rules! tree {
-    ($a:expr, $op:ident, $within:ident) => {{
-        let mut r = $a.0;
-        let mut n = N;
-        // SAFETY: as in `each!`.
+impl<R: Register> Register for Two<R> {
+    type Elem = R::Elem;
+    const WIDTH: usize = 2 * R::WIDTH;
+    #[inline(always)]
+    unsafe fn splat(x: R::Elem) -> Self {
+        unsafe { Two(R::splat(x), R::splat(x)) }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const R::Elem) -> Self {
+        unsafe { Two(R::load(p), R::load(p.add(R::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut R::Elem) {
         unsafe {
-            while n > 1 {
-                n /= 2;
-                for i in 0..n {
-                    r[i] = r[i].$op(r[i + n]);
-                }
-            }
-            r[0].$within()
+            self.0.store(p);
+            self.1.store(p.add(R::WIDTH));
         }
-    }};
+    }
+    two!(add(b), sub(b), mul(b), div(b), neg(), mul_add(b, c), sqrt(), abs(), min(b), max(b), if_less(b, yes, no));
+    two!(exponent(), significand(), pow2(), place());
+    #[inline(always)]
+    unsafe fn not_less_bits(self, b: Self) -> u32 {
+        unsafe { self.0.not_less_bits(b.0) | self.1.not_less_bits(b.1) << R::WIDTH }
+    }
+    #[inline(always)]
+    unsafe fn lookup(self, table: *const R::Elem) -> Self {
+        unsafe { Two(self.0.lookup(table), self.1.lookup(table)) }
+    }
+    #[inline(always)]
+    unsafe fn sum(self) -> R::Elem {
+        unsafe { self.0.add(self.1).sum() }
+    }
+    #[inline(always)]
+    unsafe fn product(self) -> R::Elem {
+        unsafe { self.0.mul(self.1).product() }
+    }
+}
+
+/// A register that holds all logical lanes.
+#[derive(Clone, Copy)]
+pub struct Pack<R>(pub R);
+
+macro_rules! lanes {
+    ($($op:ident($($arg:ident),*)),+) => {
+        $(
+            #[inline(always)]
+            fn $op(self, $($arg: Self),*) -> Self {
+                // SAFETY: values of this type exist only inside `dispatch` on a level that has the instructions.
+                Pack(unsafe { self.0.$op($($arg.0),*) })
+            }
+        )+
+    };
 }
 
 macro_rules! operator {
-    ($trait:ident, $method:ident) => {
-        impl<R: Register, const N: usize> $trait for Pack<R, N> {
-            type Output = Self;
-            #[inline(always)]
-            fn $method(self, b: Self) -> Self {
-                each!(self, $method(b))
+    ($($trait:ident, $op:ident($($arg:ident)?));+) => {
+        $(
+            impl<R: Register> $trait for Pack<R> {
+                type Output = Self;
+                lanes!($op($($arg)?));
             }
-        }
+        )+
     };
 }
-operator!(Add, add);
-operator!(Sub, sub);
-operator!(Mul, mul);
-operator!(Div, div);
+operator!(Add, add(b); Sub, sub(b); Mul, mul(b); Div, div(b); Neg, neg());
 
-impl<R: Register, const N: usize> Neg for Pack<R, N> {
-    type Output = Self;
-    #[inline(always)]
-    fn neg(self) -> Self {
-        each!(self, neg())
-    }
-}
-
-impl<R: Register, const N: usize> Lanes<R::Elem> for Pack<R, N> {
+impl<R: Register> Lanes<R::Elem> for Pack<R> {
     #[inline(always)]
     fn splat(x: R::Elem) -> Self {
-        // SAFETY: as in `each!`.
-        Pack([unsafe { R::splat(x) }; N])
+        // SAFETY: as in `lanes!`.
+        Pack(unsafe { R::splat(x) })
     }
     #[inline(always)]
     fn load(x: &[R::Elem]) -> Self {
-        assert!(x.len() == N * R::WIDTH);
-        // SAFETY: the slice holds N * WIDTH elements; level as in `each!`.
-        unsafe {
-            let mut r = [R::load(x.as_ptr()); N];
-            for i in 1..N {
-                r[i] = R::load(x.as_ptr().add(i * R::WIDTH));
-            }
-            Pack(r)
-        }
+        assert!(x.len() == R::WIDTH);
+        // SAFETY: the slice holds as many elements as the register; level as in `lanes!`.
+        Pack(unsafe { R::load(x.as_ptr()) })
     }
     #[inline(always)]
     fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
         let mut buffer = [fill; 16];
         buffer[..x.len()].copy_from_slice(x);
-        Self::load(&buffer[..N * R::WIDTH])
+        Self::load(&buffer[..R::WIDTH])
     }
     #[inline(always)]
     fn store(self, out: &mut [R::Elem]) {
-        assert!(out.len() == N * R::WIDTH);
-        for i in 0..N {
-            // SAFETY: the slice holds N * WIDTH elements; level as in `each!`.
-            unsafe { self.0[i].store(out.as_mut_ptr().add(i * R::WIDTH)) }
-        }
+        assert!(out.len() == R::WIDTH);
+        // SAFETY: the slice holds as many elements as the register; level as in `lanes!`.
+        unsafe { self.0.store(out.as_mut_ptr()) }
     }
-    #[inline(always)]
-    fn mul_add(self, b: Self, c: Self) -> Self {
-        each!(self, mul_add(b, c))
-    }
-    #[inline(always)]
-    fn sqrt(self) -> Self {
-        each!(self, sqrt())
-    }
-    #[inline(always)]
-    fn abs(self) -> Self {
-        each!(self, abs())
-    }
-    #[inline(always)]
-    fn min(self, b: Self) -> Self {
-        each!(self, min(b))
-    }
-    #[inline(always)]
-    fn max(self, b: Self) -> Self {
-        each!(self, max(b))
-    }
-    #[inline(always)]
-    fn if_less(self, b: Self, yes: Self, no: Self) -> Self {
-        each!(self, if_less(b, yes, no))
-    }
+    lanes!(mul_add(b, c), sqrt(), abs(), min(b), max(b), if_less(b, yes, no));
+    lanes!(exponent(), significand(), pow2(), place());
     #[inline(always)]
     fn not_less_bits(self, b: Self) -> u32 {
-        let mut bits = 0;
-        for i in 0..N {
-            // SAFETY: as in `each!`.
-            bits |= unsafe { self.0[i].not_less_bits(b.0[i]) } << (i * R::WIDTH);
-        }
-        bits
-    }
-    #[inline(always)]
-    fn exponent(self) -> Self {
-        each!(self, exponent())
-    }
-    #[inline(always)]
-    fn significand(self) -> Self {
-        each!(self, significand())
-    }
-    #[inline(always)]
-    fn pow2(self) -> Self {
-        each!(self, pow2())
+        // SAFETY: as in `lanes!`.
+        unsafe { self.0.not_less_bits(b.0) }
     }
     #[inline(always)]
     fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
         let smallest = Self::splat(R::Elem::from_f64(PIECES_FROM));
         let largest = Self::splat(R::Elem::from_f64(PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF)));
-        let mut r = self.max(smallest).min(largest).0;
-        for i in 0..N {
-            // SAFETY: the bounds, which NaN meets as well, keep every lane within the pieces; level as in `each!`.
-            r[i] = unsafe { r[i].lookup(table.as_ptr()) };
-        }
-        Pack(r)
-    }
-    #[inline(always)]
-    fn place(self) -> Self {
-        each!(self, place())
+        // SAFETY: the bounds, which NaN meets as well, keep every lane within the pieces; level as in `lanes!`.
+        Pack(unsafe { self.max(smallest).min(largest).0.lookup(table.as_ptr()) })
     }
     #[inline(always)]
     fn sum(self) -> R::Elem {
-        tree!(self, add, sum)
+        // SAFETY: as in `lanes!`.
+        unsafe { self.0.sum() }
     }
     #[inline(always)]
     fn product(self) -> R::Elem {
-        tree!(self, mul, product)
+        // SAFETY: as in `lanes!`.
+        unsafe { self.0.product() }
     }
 }
 
-/// One number as a register of width 1. A processor without fused multiply-add emulates it: slow, with the same bits.
+/// Numbers as a register of width `N`. A processor without fused multiply-add emulates it: slow, with the same bits.
+///
+/// On x86-64, where hardly a machine needs it, the operations are calls, which keeps half of the compiler's work away from every
+/// build; elsewhere they are inlined and left to the compiler to vectorise.
 #[derive(Clone, Copy)]
-pub struct One<T>(T);
+pub struct Plain<T, const N: usize>([T; N]);
 
-macro_rules! one {
+macro_rules! each {
+    ($($op:ident($($arg:ident),*) |$x:ident, $i:ident| $value:expr),+ $(,)?) => {
+        $(
+            #[cfg_attr(target_arch = "x86_64", inline(never))]
+            #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+            unsafe fn $op(mut self, $($arg: Self),*) -> Self {
+                for $i in 0..N {
+                    let $x = self.0[$i];
+                    self.0[$i] = $value;
+                }
+                self
+            }
+        )+
+    };
+}
+
+macro_rules! plain {
     ($t:ty, $bits:ty, $shift:expr, $bias:expr) => {
-        impl Register for One<$t> {
+        impl<const N: usize> Register for Plain<$t, N> {
             type Elem = $t;
-            const WIDTH: usize = 1;
+            const WIDTH: usize = N;
             #[inline(always)]
             unsafe fn splat(x: $t) -> Self {
-                One(x)
+                Plain([x; N])
             }
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
-                One(unsafe { *p })
+                Plain(unsafe { p.cast::<[$t; N]>().read_unaligned() })
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut $t) {
-                unsafe { *p = self.0 }
+                unsafe { p.cast::<[$t; N]>().write_unaligned(self.0) }
             }
-            #[inline(always)]
-            unsafe fn add(self, b: Self) -> Self {
-                One(self.0 + b.0)
-            }
-            #[inline(always)]
-            unsafe fn sub(self, b: Self) -> Self {
-                One(self.0 - b.0)
-            }
-            #[inline(always)]
-            unsafe fn mul(self, b: Self) -> Self {
-                One(self.0 * b.0)
-            }
-            #[inline(always)]
-            unsafe fn div(self, b: Self) -> Self {
-                One(self.0 / b.0)
-            }
-            #[inline(always)]
-            unsafe fn neg(self) -> Self {
-                One(-self.0)
-            }
-            #[inline(always)]
-            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-                One(self.0.mul_add(b.0, c.0))
-            }
-            #[inline(always)]
-            unsafe fn sqrt(self) -> Self {
-                One(self.0.sqrt())
-            }
-            #[inline(always)]
-            unsafe fn abs(self) -> Self {
-                One(self.0.abs())
-            }
-            #[inline(always)]
-            unsafe fn min(self, b: Self) -> Self {
-                if self.0 < b.0 {
-                    self
-                } else {
-                    b
-                }
-            }
-            #[inline(always)]
-            unsafe fn max(self, b: Self) -> Self {
-                if self.0 > b.0 {
-                    self
-                } else {
-                    b
-                }
-            }
-            #[inline(always)]
-            unsafe fn if_less(self, b: Self, yes: Self, no: Self) -> Self {
-                if self.0 < b.0 {
-                    yes
-                } else {
-                    no
-                }
-            }
-            #[inline(always)]
+            each!(
+                add(b) | x,
+                i | x + b.0[i],
+                sub(b) | x,
+                i | x - b.0[i],
+                mul(b) | x,
+                i | x * b.0[i],
+                div(b) | x,
+                i | x / b.0[i],
+                neg() | x,
+                i | -x,
+                mul_add(b, c) | x,
+                i | x.mul_add(b.0[i], c.0[i]),
+                sqrt() | x,
+                i | x.sqrt(),
+                abs() | x,
+                i | x.abs(),
+                min(b) | x,
+                i | if x < b.0[i] { x } else { b.0[i] },
+                max(b) | x,
+                i | if x > b.0[i] { x } else { b.0[i] },
+                if_less(b, yes, no) | x,
+                i | if x < b.0[i] { yes.0[i] } else { no.0[i] },
+                exponent() | x,
+                i | {
+                    const MASK: $bits = ((1 as $bits) << (<$bits>::BITS - 1 - $shift)) - 1;
+                    ((x.to_bits() >> $shift) & MASK) as $t - $bias
+                },
+                significand() | x,
+                i | {
+                    const FIELD: $bits = (1 << $shift) - 1;
+                    <$t>::from_bits((x.to_bits() & FIELD) | (1.0 as $t).to_bits())
+                },
+                pow2() | x,
+                i | <$t>::from_bits(((x + $bias) as $bits) << $shift),
+                place() | x,
+                i | {
+                    const FIELD: $bits = (1 << <$t>::PIECE_SHIFT) - 1;
+                    <$t>::from_bits((x.to_bits() & FIELD) | (1.0 as $t).to_bits())
+                },
+            );
             unsafe fn not_less_bits(self, b: Self) -> u32 {
-                u32::from(!(self.0 < b.0))
+                (0..N).fold(0, |bits, i| bits | u32::from(!(self.0[i] < b.0[i])) << i)
             }
-            #[inline(always)]
-            unsafe fn exponent(self) -> Self {
-                const MASK: $bits = ((1 as $bits) << (<$bits>::BITS - 1 - $shift)) - 1;
-                One(((self.0.to_bits() >> $shift) & MASK) as $t - $bias)
-            }
-            #[inline(always)]
-            unsafe fn significand(self) -> Self {
-                const FIELD: $bits = (1 << $shift) - 1;
-                One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
-            }
-            #[inline(always)]
-            unsafe fn pow2(self) -> Self {
-                One(<$t>::from_bits(((self.0 + $bias) as $bits) << $shift))
-            }
-            #[inline(always)]
-            unsafe fn lookup(self, table: *const $t) -> Self {
+            unsafe fn lookup(mut self, table: *const $t) -> Self {
                 let first = (PIECES_FROM as $t).to_bits() >> <$t>::PIECE_SHIFT;
-                One(unsafe { *table.add(((self.0.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) })
+                for x in &mut self.0 {
+                    *x = unsafe { *table.add(((x.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) };
+                }
+                self
             }
-            #[inline(always)]
-            unsafe fn place(self) -> Self {
-                const FIELD: $bits = (1 << <$t>::PIECE_SHIFT) - 1;
-                One(<$t>::from_bits((self.0.to_bits() & FIELD) | (1.0 as $t).to_bits()))
+            unsafe fn sum(mut self) -> $t {
+                let mut n = N;
+                while n > 1 {
+                    n /= 2;
+                    for i in 0..n {
+                        self.0[i] += self.0[i + n];
+                    }
+                }
+                self.0[0]
             }
-            #[inline(always)]
-            unsafe fn sum(self) -> $t {
-                self.0
-            }
-            #[inline(always)]
-            unsafe fn product(self) -> $t {
-                self.0
+            unsafe fn product(mut self) -> $t {
+                let mut n = N;
+                while n > 1 {
+                    n /= 2;
+                    for i in 0..n {
+                        self.0[i] *= self.0[i + n];
+                    }
+                }
+                self.0[0]
             }
         }
     };
 }
-one!(f32, u32, 23, 127.0);
-one!(f64, u64, 52, 1023.0);
+plain!(f32, u32, 23, 127.0);
+plain!(f64, u64, 52, 1023.0);
 
 impl Words for [u64; 16] {
     #[inline(always)]

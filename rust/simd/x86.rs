@@ -1,6 +1,6 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::pack::{Pack, Register};
+use super::pack::{Pack, Register, Two};
 use super::{Simd, Words};
 use std::arch::x86_64::*;
 
@@ -8,20 +8,33 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub struct Avx2;
 impl Simd for Avx2 {
-    type F32 = Pack<__m256, 2>;
-    type F64 = Pack<__m256d, 2>;
+    type F32 = Pack<Two<__m256>>;
+    type F64 = Pack<Two<__m256d>>;
     type Words = Wide<__m256i, 4>;
     const TILE: (usize, usize) = (1, 6);
+    #[inline(always)]
+    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+        // SAFETY: sixteen halves, on a level that has the instructions.
+        unsafe {
+            let [low, high] = halves.as_ptr().cast::<[__m128i; 2]>().read_unaligned();
+            Pack(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)))
+        }
+    }
 }
 
 /// 512-bit registers.
 #[derive(Clone, Copy)]
 pub struct Avx512;
 impl Simd for Avx512 {
-    type F32 = Pack<__m512, 1>;
-    type F64 = Pack<__m512d, 1>;
+    type F32 = Pack<__m512>;
+    type F64 = Pack<__m512d>;
     type Words = Wide<__m512i, 2>;
     const TILE: (usize, usize) = (2, 12);
+    #[inline(always)]
+    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+        // SAFETY: sixteen halves, on a level that has the instructions.
+        unsafe { Pack(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())) }
+    }
 }
 
 macro_rules! register {

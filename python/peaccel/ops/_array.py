@@ -11,7 +11,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Array", "as_array", "as_numpy", "device_of", "dtype_name", "is_torch", "namespace", "require_same_kind"]
+__all__ = [
+    "Array",
+    "as_array",
+    "as_numpy",
+    "as_stored",
+    "device_of",
+    "dtype_name",
+    "is_torch",
+    "namespace",
+    "require_same_kind",
+    "widened",
+]
 
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor: neither knows the other, so the type cannot say more
 
@@ -90,6 +101,21 @@ def as_numpy(x: Array) -> np.ndarray[Any, Any]:
     x = x.detach() if x.requires_grad else x
     view: np.ndarray[Any, Any] = (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
     return view
+
+
+def as_stored(x: Array) -> np.ndarray[Any, Any]:
+    """`as_numpy`, but bfloat16 as it lies in memory: its words, uint16, by which the kernels know it."""
+    if dtype_name(x) != "bfloat16":
+        return as_numpy(x)
+    words: np.ndarray[Any, Any] = x.detach().view(sys.modules["torch"].int16).numpy() if is_torch(x) else x
+    return words.view(np.uint16)
+
+
+def widened(x: Array) -> Array:
+    """Halves as float32, exactly; anything else as it is. Differentiable in torch."""
+    if dtype_name(x) not in HALVES:
+        return x
+    return x.float() if is_torch(x) else x.astype(np.float32)
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from peaccel import _core
-from peaccel.ops._array import Array, as_numpy, is_torch, namespace
+from peaccel.ops._array import Array, as_numpy, as_stored, is_torch, namespace
 from peaccel.ops._seed import SEEDS, as_integer
 
 __all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
@@ -26,7 +26,7 @@ _records: list[Op | PairOp | SampleOp] = []
 
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
-    x = as_numpy(array)
+    x = as_stored(array)
     flags = x.flags
     adjacent = flags.c_contiguous or x.ndim < 2 or x.shape[1] < 2 or x.strides[1] in (0, x.itemsize)
     if adjacent and flags.aligned and x.dtype.isnative:
@@ -91,6 +91,8 @@ class PairOp:
         side by side, one stretch of memory per item; None as it is.
     draws
         Whether items are drawn; the inputs then go on with a seed and the number of draws of each.
+    halves
+        Whether the kernel takes a gallery of halves as it is; else it is widened before.
     """
 
     name: str
@@ -99,6 +101,7 @@ class PairOp:
     formula: Callable[..., Array] | None
     layout: Literal["panels", "rows"] | None = None
     draws: bool = False
+    halves: bool = True
 
     def __post_init__(self) -> None:
         _records.append(self)

@@ -25,7 +25,6 @@ use crate::error::Error;
 use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
-use crate::view::View;
 use std::f64::consts::{LN_2, PI};
 use std::ops::Range;
 
@@ -73,11 +72,17 @@ struct Scan<'a, 'b, T, F> {
     tops: &'a mut [TopK<T>],
 }
 
+/// The least and the greatest of no numbers.
+const NOTHING: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
+
+/// Those of what two such pairs stand for.
+fn spread(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
 /// Least and greatest of the variances of a row; of a NaN it knows nothing.
 fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
-    row.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), x| {
-        (least.min(x.to_f64()), greatest.max(x.to_f64()))
-    })
+    row.iter().fold(NOTHING, |all, x| spread(all, &(x.to_f64(), x.to_f64())))
 }
 
 /// Element `d` of a row, or the only one of a constant row.
@@ -100,12 +105,9 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
     fn run<S: Simd>(self) {
         let inputs = &self.score.inputs;
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
-        let spread = |view: &View<T>, rows: Range<usize>| {
-            rows.map(|i| extremes(view.row(i)))
-                .fold((f64::INFINITY, f64::NEG_INFINITY), |a, b| (a.0.min(b.0), a.1.max(b.1)))
-        };
+        let (mut means, mut vars) = (Vec::new(), Vec::new());
         let own: Vec<_> = self.queries.clone().map(|i| extremes(inputs.extra1.row(i))).collect();
-        let all = spread(&inputs.extra1, self.queries.clone());
+        let all = own.iter().fold(NOTHING, spread);
         let mut laid = vec![T::default(); 2 * padded * own.len()];
         let mut scaled_by = None;
         let mut panels = vec![T::default(); 2 * padded * self.group.next_multiple_of(T::LANES)];
@@ -121,7 +123,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         };
         for first in self.rows.clone().step_by(self.group) {
             let rows = first..(first + self.group).min(self.rows.end);
-            let group = spread(&inputs.extra2, rows.clone());
+            let group = rows.clone().fold(NOTHING, |all, j| spread(all, &extremes(inputs.extra2.row(j, &mut vars))));
             let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
             let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
             let k = k.clamp(-60, 60);
@@ -134,7 +136,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             }
             for (place, j) in rows.clone().enumerate() {
                 let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
-                let row = (inputs.mu2.row(j), inputs.extra2.row(j));
+                let row = (inputs.mu2.row(j, &mut means), inputs.extra2.row(j, &mut vars));
                 lay(row, k, dim, &mut panel[place % T::LANES..], T::LANES);
             }
             let scale = 4f64.powi(-k);

@@ -1,12 +1,13 @@
 //! Exact search that computes few exact scores: inner products of register tiles rule out the rest.
 
 use super::formulas::{Group, Query};
-use super::{sq_norm, DotScore, Formula, Pair};
+use super::{sq_norms, DotScore, Formula, Pair};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
+use crate::view::Matrix;
 use std::ops::Range;
 
 /// The best `k` rows of every query, found by inner products of panels and scored by the pair function.
@@ -33,66 +34,65 @@ pub fn search<T: Float, F: Formula>(
         ids,
         interrupted,
         &|queries, rows, floors, tops| {
-            dispatch(Scan { score, queries, rows, group, floors, tops });
+            scan(score, queries, rows, group, floors, tops);
         },
     )
 }
 
 /// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
-struct Scan<'a, 'b, T, F> {
-    score: &'a DotScore<'b, T, F>,
+fn scan<T: Float, F: Formula>(
+    score: &DotScore<T, F>,
     queries: Range<usize>,
     rows: Range<usize>,
     group: usize,
-    floors: &'a [f64],
-    tops: &'a mut [TopK<T>],
-}
-
-impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let inputs = &self.score.inputs;
-        let dim = inputs.mu1.stored();
-        let tiles = QueryTiles::new::<S>(&inputs.mu1, self.queries.clone());
-        let query = |i| Query {
-            norm: sq_norm::<S, T>(inputs.mu1.row(i)).to_f64(),
-            extra: inputs.extra1.row(i)[0].to_f64(),
-            ..Query::default()
-        };
-        let mut filter = Filter {
-            score: self.score,
-            first_query: self.queries.start,
-            queries: self.queries.map(query).collect(),
-            floors: self.floors,
-            thresholds: self.floors.iter().map(|&floor| lowered::<T>(floor)).collect(),
-            // Beyond the last query there is nothing to reach.
-            limits: vec![T::from_f64(f64::INFINITY); QueryTiles::<T>::padded::<S>(self.tops.len())],
-            tops: self.tops,
-            slack: slack::<T>(dim),
-            smallest: (6 * dim + 20) as f64 * T::SMALLEST,
-            group: NO_ROWS,
-            ids: Vec::with_capacity(self.group),
-            norms: vec![0.0; self.group],
-            extras: vec![0.0; self.group],
-        };
-        let (mut buffer, mut starts) = (Vec::new(), vec![T::default(); self.group]);
-        for first in self.rows.clone().step_by(self.group) {
-            let places = first..(first + self.group).min(self.rows.end);
-            filter.enter::<S>(places.clone());
-            for (start, norm) in starts.iter_mut().zip(&filter.norms) {
-                *start = T::from_f64(if F::DIFFERENCE { -0.5 * filter.group.share * norm } else { 0.0 });
-            }
-            let packed = match &self.score.packed {
-                Some(packed) => &packed.panels[first * dim..][..panels::padded::<T>(places.len()) * dim],
-                None => {
-                    buffer.resize(panels::padded::<T>(places.len()) * dim, T::default());
-                    panels::pack(&inputs.mu2, places, |place| place, &mut buffer);
-                    &buffer
-                }
-            };
-            panels::products::<S, T>(&tiles, packed, &starts, &mut filter);
+    floors: &[f64],
+    tops: &mut [TopK<T>],
+) {
+    let inputs = &score.inputs;
+    let dim = inputs.mu1.stored();
+    let tiles = QueryTiles::new(&inputs.mu1, queries.clone());
+    let mut norms = vec![T::default(); group.max(queries.len())];
+    sq_norms(&Matrix::Full(inputs.mu1), queries.start, &mut norms[..queries.len()]);
+    let query = |(i, norm): (usize, &T)| Query {
+        norm: norm.to_f64(),
+        extra: inputs.extra1.row(i)[0].to_f64(),
+        ..Query::default()
+    };
+    let mut filter = Filter {
+        score,
+        first_query: queries.start,
+        queries: queries.clone().zip(&norms).map(query).collect(),
+        floors,
+        thresholds: floors.iter().map(|&floor| lowered::<T>(floor)).collect(),
+        // Beyond the last query there is nothing to reach.
+        limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
+        tops,
+        slack: slack::<T>(dim),
+        smallest: (6 * dim + 20) as f64 * T::SMALLEST,
+        group: NO_ROWS,
+        ids: Vec::with_capacity(group),
+        norms: vec![0.0; group],
+        extras: vec![0.0; group],
+    };
+    let (mut buffer, mut starts) = (Vec::new(), vec![T::default(); group]);
+    for first in rows.clone().step_by(group) {
+        let places = first..(first + group).min(rows.end);
+        if score.packed.is_none() {
+            sq_norms(&inputs.mu2, first, &mut norms[..places.len()]);
         }
+        filter.enter(places.clone(), &norms);
+        for (start, norm) in starts.iter_mut().zip(&filter.norms) {
+            *start = T::from_f64(if F::DIFFERENCE { -0.5 * filter.group.share * norm } else { 0.0 });
+        }
+        let packed = match &score.packed {
+            Some(packed) => &packed.panels[first * dim..][..panels::padded::<T>(places.len()) * dim],
+            None => {
+                buffer.resize(panels::padded::<T>(places.len()) * dim, T::default());
+                panels::pack(&inputs.mu2, places, |place| place, &mut buffer);
+                &buffer
+            }
+        };
+        panels::products(&tiles, packed, &starts, &mut filter);
     }
 }
 
@@ -159,24 +159,24 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
         &self.limits
     }
 
-    #[inline(never)]
     fn visit(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
         // Beyond the last query stand zeros, whose product with a NaN is not below anything.
         if query < self.queries.len() {
-            dispatch(Sift { filter: self, query, panel, dots });
+            self.sift(query, panel, dots);
         }
     }
 }
 
 impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
-    /// Takes the rows at these places as the group at hand.
-    #[inline(always)]
-    fn enter<S: Simd>(&mut self, places: Range<usize>) {
+    /// Takes the rows at these places as the group at hand; `norms` are theirs, unless they are kept with the panels.
+    fn enter(&mut self, places: Range<usize>, norms: &[T]) {
+        let packed = &self.score.packed;
         self.ids.clear();
-        self.ids.extend(places.map(|place| self.score.packed.map_or(place, |packed| packed.order[place] as usize)));
+        self.ids.extend(places.map(|place| packed.map_or(place, |packed| packed.order[place] as usize)));
         self.group = NO_ROWS;
         for (place, &row) in self.ids.iter().enumerate() {
-            let (norm, extra) = (self.score.norm_of_gallery::<S>(row), self.score.inputs.extra2.row(row)[0].to_f64());
+            let norm = packed.map_or(norms[place], |packed| packed.norms[row]).to_f64();
+            let extra = self.score.inputs.extra2.first(row);
             (self.norms[place], self.extras[place]) = (norm, extra);
             // The least and greatest of two numbers, one of which may be NaN.
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
@@ -184,19 +184,19 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         }
         // Beyond the last row there is nothing to find.
         self.norms[self.ids.len()..].fill(f64::INFINITY);
-        self.score.formula.group::<S>(&mut self.group);
+        dispatch(Enter { formula: &self.score.formula, group: &mut self.group });
         for query in 0..self.queries.len() {
-            self.set_limit::<S>(query);
+            self.set_limit(query);
         }
     }
 
-    #[inline(always)]
-    fn set_limit<S: Simd>(&mut self, query: usize) {
+    fn set_limit(&mut self, query: usize) {
         let limit = if self.thresholds[query] == f64::NEG_INFINITY {
             f64::NEG_INFINITY
         } else {
-            let own = &mut self.queries[query];
-            let bound = self.score.formula.bound::<S>(self.thresholds[query], own, &self.group);
+            let (own, group) = (&mut self.queries[query], &self.group);
+            let threshold = self.thresholds[query];
+            let bound = dispatch(Bound { formula: &self.score.formula, threshold, own: &mut *own, group });
             let both = own.norm + self.group.norms.1;
             let limit = if F::DIFFERENCE {
                 0.5 * (own.norm - bound - self.slack * both - self.smallest)
@@ -210,39 +210,28 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
     }
 
     /// The second sieve.
-    #[inline(always)]
-    fn sifted<S: Simd>(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
-        let Query { norm, extra, .. } = self.queries[query];
-        let (threshold, limit) = (self.thresholds[query], self.limits[query]);
-        let splat = V::<S, f64>::splat;
+    #[inline(never)]
+    fn sift(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
         let mut rows = [0; 16];
         let mut n = 0;
-        for half in 0..T::LANES / f64::LANES {
-            let mut dot = [0.0; f64::LANES];
-            for lane in 0..f64::LANES {
-                dot[lane] = dots[half * f64::LANES + lane].to_f64();
-            }
-            let at = panel * T::LANES + half * f64::LANES;
-            let norms = (splat(norm), V::<S, f64>::load(&self.norms[at..at + f64::LANES]));
-            let extras = (splat(extra), V::<S, f64>::load(&self.extras[at..at + f64::LANES]));
-            let dot = V::<S, f64>::load(&dot);
-            let both = norms.0 + norms.1;
-            let (slack, smallest) = (splat(self.slack), splat(self.smallest));
-            let x = if F::DIFFERENCE {
-                // A squared distance is never negative, so neither need its lower bound be.
-                let own = norms.0 + splat(1.0 - self.group.share) * norms.1;
-                (own - slack * both - (dot + dot) - smallest).max(splat(0.0))
-            } else {
-                (splat(0.5) * slack).mul_add(both, dot + smallest)
+        let first = panel * T::LANES;
+        for at in (first..first + T::LANES).step_by(f64::LANES) {
+            let dots = &dots[at - first..][..f64::LANES];
+            let passing = Passing {
+                formula: &self.score.formula,
+                query: self.queries[query],
+                threshold: self.thresholds[query],
+                dots: std::array::from_fn(|lane| dots[lane].to_f64()),
+                norms: &self.norms[at..at + f64::LANES],
+                extras: &self.extras[at..at + f64::LANES],
+                share: self.group.share,
+                slack: self.slack,
+                smallest: self.smallest,
             };
-            let pair = Pair { x, norms, extras };
-            let value = self.score.formula.value::<S>(pair) + self.score.formula.tolerance::<S>(&pair);
-            let bits = value.not_less_bits(splat(threshold));
-            for lane in 0..f64::LANES {
-                let place = at + lane;
-                let passed = bits >> lane & 1 == 1 && !(dots[half * f64::LANES + lane] < limit);
-                if passed && place < self.ids.len() {
-                    rows[n] = self.ids[place];
+            let bits = dispatch(passing);
+            for lane in (0..f64::LANES).filter(|lane| bits >> lane & 1 == 1) {
+                if !(dots[lane] < self.limits[query]) && at + lane < self.ids.len() {
+                    rows[n] = self.ids[at + lane];
                     n += 1;
                 }
             }
@@ -259,22 +248,71 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         let threshold = lowered::<T>(top.threshold().max(self.floors[query]));
         if threshold != self.thresholds[query] {
             self.thresholds[query] = threshold;
-            self.set_limit::<S>(query);
+            self.set_limit(query);
         }
     }
 }
 
-/// A dispatch of its own: only what is inlined into one has the level's instructions.
-struct Sift<'a, 'b, 'c, T, F> {
-    filter: &'a mut Filter<'b, 'c, T, F>,
-    query: usize,
-    panel: usize,
-    dots: &'a [T; 16],
+/// [`Formula::group`]; a dispatch of its own, as are the next two, so that it is compiled once for all types of rows.
+struct Enter<'a, F> {
+    formula: &'a F,
+    group: &'a mut Group,
 }
-impl<T: Float, F: Formula> Kernel for Sift<'_, '_, '_, T, F> {
+impl<F: Formula> Kernel for Enter<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.filter.sifted::<S>(self.query, self.panel, self.dots);
+        self.formula.group::<S>(self.group);
+    }
+}
+
+/// [`Formula::bound`].
+struct Bound<'a, F> {
+    formula: &'a F,
+    threshold: f64,
+    own: &'a mut Query,
+    group: &'a Group,
+}
+impl<F: Formula> Kernel for Bound<'_, F> {
+    type Output = f64;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> f64 {
+        self.formula.bound::<S>(self.threshold, self.own, self.group)
+    }
+}
+
+/// Which of eight rows may reach the threshold, as bits.
+struct Passing<'a, F> {
+    formula: &'a F,
+    query: Query,
+    threshold: f64,
+    /// The panels' inner products, less the rows' share of their squared norms.
+    dots: [f64; f64::LANES],
+    norms: &'a [f64],
+    extras: &'a [f64],
+    share: f64,
+    slack: f64,
+    smallest: f64,
+}
+impl<F: Formula> Kernel for Passing<'_, F> {
+    type Output = u32;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u32 {
+        let splat = V::<S, f64>::splat;
+        let dot = V::<S, f64>::load(&self.dots);
+        let norms = (splat(self.query.norm), V::<S, f64>::load(self.norms));
+        let extras = (splat(self.query.extra), V::<S, f64>::load(self.extras));
+        let both = norms.0 + norms.1;
+        let (slack, smallest) = (splat(self.slack), splat(self.smallest));
+        let x = if F::DIFFERENCE {
+            // A squared distance is never negative, so neither need its lower bound be.
+            let own = norms.0 + splat(1.0 - self.share) * norms.1;
+            (own - slack * both - (dot + dot) - smallest).max(splat(0.0))
+        } else {
+            (splat(0.5) * slack).mul_add(both, dot + smallest)
+        };
+        let pair = Pair { x, norms, extras };
+        let value = self.formula.value::<S>(pair) + self.formula.tolerance::<S>(&pair);
+        value.not_less_bits(splat(self.threshold))
     }
 }
