@@ -298,17 +298,12 @@ class FaissReranker:
     def _proposed(self, vectors: np.ndarray[Any, Any], shortlist: int, params: Any) -> np.ndarray[Any, Any]:
         """Rows of live items, the best by the index first, -1 where it has no more."""
         dead = self._items.dead if self._by_row else 0
+        if not dead:
+            return self._to_rows(self._found(vectors, shortlist, params))
         wanted = min(shortlist, len(self._items) - dead)
         fetch = shortlist + min(dead, shortlist * dead // max(wanted, 1))
         while True:
-            chosen = _deep_enough(self.index, fetch) if params is None and dead else params
-            try:
-                _, found = self.index.search(vectors, fetch, **({} if chosen is None else {"params": chosen}))
-            except (TypeError, AttributeError, RuntimeError) as error:
-                if params is None:
-                    raise
-                own, got = type(self.index).__name__, type(params).__name__
-                raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
+            found = self._found(vectors, fetch, _deep_enough(self.index, fetch) if params is None else params)
             rows = self._to_rows(found)
             if fetch >= shortlist + dead:
                 break
@@ -316,9 +311,17 @@ class FaissReranker:
             if not (more & ((rows >= 0).sum(1) < wanted)).any():
                 break
             fetch = min(2 * fetch, shortlist + dead)
-        if dead:
-            rows = np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
-        return rows
+        return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
+
+    def _found(self, vectors: np.ndarray[Any, Any], fetch: int, params: Any) -> Any:
+        """What the index returns; not every one takes params."""
+        if params is None:
+            return self.index.search(vectors, fetch)[1]
+        try:
+            return self.index.search(vectors, fetch, params=params)[1]
+        except (TypeError, AttributeError, RuntimeError) as error:
+            own, got = type(self.index).__name__, type(params).__name__
+            raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
 
     def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Rows of what the index returned; -1 for none and for removed items."""

@@ -157,9 +157,10 @@ def cast(d: Distribution, dtype: str) -> Distribution:
 
 def handed(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
     """What a gallery hands to the pair's op: in the compute dtype, but halves that the op takes as they are stay so."""
-    dtype, params = compute_dtype(gallery), score.params
+    params = score.params
     if dtype_name(gallery.mu) in FLOATS:
         return pair.gallery(gallery, params)
+    dtype = compute_dtype(gallery)
     few = cast(gallery[:1], dtype)
     mu, extra = pair.gallery(few, params)
     if not pair.op.halves or mu is not few.mu:

@@ -57,7 +57,7 @@ _names: dict[Any, str] = {}  # of the dtypes seen so far, of either kind
 
 def device_of(x: Array) -> str:
     """Where x lives, "numpy", "cpu", "cuda:0" ...; arrays combine only within one of them."""
-    if not is_torch(x):
+    if isinstance(x, np.ndarray):
         return "numpy"
     return "cpu" if x.is_cpu else str(x.device)
 
@@ -90,25 +90,22 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Arra
 
 
 def as_numpy(x: Array) -> np.ndarray[Any, Any]:
-    """A numpy view (no copy) of a numpy array or of a torch CPU tensor, detached from autograd.
-
-    bfloat16 has no numpy dtype, so it comes widened to float32 (a copy).
-    """
-    if type(x) is np.ndarray and x.dtype.kind != "V":
-        return x
-    if not is_torch(x):
-        return x.astype(np.float32) if dtype_name(x) == "bfloat16" else np.asarray(x)
-    x = x.detach() if x.requires_grad else x
-    view: np.ndarray[Any, Any] = (x.float() if dtype_name(x) == "bfloat16" else x).numpy()
-    return view
+    """`as_stored`, but bfloat16, a dtype that numpy lacks, is widened to float32 (a copy)."""
+    return as_stored(widened(x) if dtype_name(x) == "bfloat16" else x)
 
 
 def as_stored(x: Array) -> np.ndarray[Any, Any]:
-    """`as_numpy`, but bfloat16 as it lies in memory: its words, uint16, by which the kernels know it."""
-    if dtype_name(x) != "bfloat16":
-        return as_numpy(x)
-    words: np.ndarray[Any, Any] = x.detach().view(sys.modules["torch"].int16).numpy() if is_torch(x) else x
-    return words.view(np.uint16)
+    """A numpy view (no copy) of a numpy array or of a torch CPU tensor, detached from autograd.
+
+    Of bfloat16, its words, uint16, by which the kernels know it.
+    """
+    if type(x) is np.ndarray and x.dtype.kind != "V":  # V: what ml_dtypes adds
+        return x
+    brain = dtype_name(x) == "bfloat16"
+    if is_torch(x):
+        x = x.detach() if x.requires_grad else x
+        x = (x.view(sys.modules["torch"].int16) if brain else x).numpy()
+    return x.view(np.uint16) if brain else np.asarray(x)
 
 
 def widened(x: Array) -> Array:

@@ -45,7 +45,7 @@ INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bou
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
-    return mu[:0, 0]
+    return mu.new_empty(0) if is_torch(mu) else mu[:0, 0]
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ class Score:
 
     def pair(self, query: str, gallery: str) -> Pair:
         """How these kinds are scored; TypeError listing what the score accepts."""
-        if (query, gallery) not in self.pairs:
+        found = self.pairs.get((query, gallery))
+        if found is None:
             accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
-        found = self.pairs[query, gallery]
         return found if isinstance(found, Pair) else found(self.params)
 
     def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
