@@ -130,7 +130,7 @@ def main() -> int:
     gallery, queries = normals("diagonal", rows, DIM, 0.7)
     x, q = (np.hstack([d.mu, d.var]).astype(np.float32) for d in (gallery, queries))
     true = pe.search(queries, gallery, K)
-    # PyNNDescent's epsilon is a share of a distance, which must be positive: none scores above the sharpest with itself.
+    # PyNNDescent's epsilon is a share of a distance, so that is positive: none outscores the sharpest with itself.
     offset = float(pe.paired(gallery, gallery).max()) + DIM / 2 * np.log(2 * np.pi)
     ways = [*peaccels(gallery, queries), *usearchs(x, q, offset), *pynndescents(x, q, offset)]
     found = {way: way.search() for way in ways}
