@@ -101,18 +101,19 @@ def usearchs(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
 def pynndescents(x: np.ndarray, q: np.ndarray, offset: float) -> Iterator[Way]:
     distance = metric(offset)
 
-    def build(rows: int) -> Any:
-        index = pynndescent.NNDescent(x[:rows], metric=distance, n_neighbors=30, n_jobs=1, random_state=0)
+    def build(rows: int, neighbours: int) -> Any:
+        index = pynndescent.NNDescent(x[:rows], metric=distance, n_neighbors=neighbours, n_jobs=1, random_state=0)
         index.prepare()
         index.query(q, K)
         return index
 
-    compiled, _ = timed(partial(build, 1000))
-    built, index = timed(partial(build, len(x)))
-    for epsilon in (0.05, 0.1, 0.2, 0.3, 0.5):
-        search = partial(index.query, q, K, epsilon)
-        setting = f"n_neighbors 30, epsilon {epsilon}"
-        yield Way("PyNNDescent", setting, compiled, built, lambda search=search: search()[0])
+    compiled, _ = timed(partial(build, 1000, 30))
+    for neighbours in (30, 50):
+        built, index = timed(partial(build, len(x), neighbours))
+        for epsilon in (0.05, 0.1, 0.2, 0.3, 0.5):
+            search = partial(index.query, q, K, epsilon)
+            setting = f"n_neighbors {neighbours}, epsilon {epsilon}"
+            yield Way("PyNNDescent", setting, compiled, built, lambda search=search: search()[0])
 
 
 def main() -> int:
