@@ -14,7 +14,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benches import ONE_THREAD, search
+from benches import ONE_THREAD, main_job, search
 from benches.common import (
     CASES,
     Goal,
@@ -47,7 +46,6 @@ from benches.common import (
 
 K = 10
 CHECKED = 2  # rows of every result that are held against float64 numpy
-HNSW_BUDGET_S = 600.0
 
 
 # ---- 1. rerank -----------------------------------------------------------------------------------------------------
@@ -113,70 +111,7 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
     )
 
 
-# ---- 3. the main job -----------------------------------------------------------------------------------------------
-
-
-def hnsw(mu: np.ndarray) -> Any:
-    """As much of `mu` as goes into an HNSW graph within the budget, on both cores; back to one thread afterwards."""
-    index, stop = faiss.IndexHNSWFlat(mu.shape[1], 32), time.monotonic() + HNSW_BUDGET_S
-    faiss.omp_set_num_threads(2)
-    block = 10_000
-    while index.ntotal < len(mu) and time.monotonic() < stop:
-        index.add(mu[index.ntotal : index.ntotal + block])
-        print(f"\rhnsw: {index.ntotal:,} of {len(mu):,} rows", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-    faiss.omp_set_num_threads(1)
-    return index
-
-
-def main_job(rows: int, quick: bool) -> Iterator[Work]:
-    """The best ten of an HNSW shortlist of 100 by diagonal MLS, beside the index's own search for the shortlist."""
-    dim, shortlist = 128, 100
-    classes = rows // 200  # more members than the shortlist: smaller clusters tear the graph, fast and wrong
-    data = fields("diagonal", rows, dim, seed=2, classes=classes)
-    index = hnsw(data[0])
-    g = tuple(x[: index.ntotal] for x in data)
-    reranker = pe.FaissReranker(index, distribution("diagonal", g), score="mls")
-    case, q = CASES["mls diagonal"], fields("diagonal", 1024, dim, seed=1, classes=classes)
-
-    def work(batch: int, rounds: int, goal: Goal) -> Work:
-        # The sides go through the same queries half a turn apart: none finds the graph warm from the other's query.
-        batches = [tuple(x[i : i + batch] for x in q) for i in range(0, len(q[0]), batch)]
-        half = batches[len(batches) // 2 :] + batches[: len(batches) // 2]
-        plain, ours = itertools.cycle(batches), itertools.cycle(half)
-
-        def rerank_one() -> Any:
-            return reranker.search(distribution("diagonal", next(ours)), K, shortlist=shortlist)
-
-        def own_truth(result: Any) -> tuple[Any, Any]:
-            d = doubled(batches[0][0][:CHECKED, None]) - doubled(g[0][result[1][:CHECKED]])
-            return result[0][:CHECKED], (d * d).sum(-1)
-
-        def mls_truth(result: Any) -> tuple[Any, Any]:
-            few = tuple(doubled(x[:CHECKED]) for x in half[0])
-            return result.scores[:CHECKED], rescored(case)(np, few, *compact(g, result.ids[:CHECKED]))
-
-        faiss.cvar.hnsw_stats.reset()
-        index.search(q[0], shortlist)
-        touched = 4 * dim * batch * faiss.cvar.hnsw_stats.ndis / len(q[0])  # bytes of the rows that the walk looks at
-        added = 8 * dim * batch * shortlist
-        return Work(
-            f"main job, HNSW over {index.ntotal:,} x {dim}, shortlist {shortlist}, Q={batch}",
-            "us/query",
-            batch,
-            "GB/s",
-            rounds,
-            [
-                Side("faiss HNSW alone", lambda: index.search(next(plain)[0], shortlist), own_truth, touched),
-                Side("peaccel FaissReranker", rerank_one, mls_truth, touched + added, (goal,)),
-            ],
-        )
-
-    yield work(1, 201 if quick else 1001, Goal("plus", "faiss HNSW alone", 50))
-    yield work(256, 9 if quick else 25, Goal("within", "faiss HNSW alone", 1.25))
-
-
-# ---- 4. log_ive ----------------------------------------------------------------------------------------------------
+# ---- 2. log_ive ----------------------------------------------------------------------------------------------------
 
 
 def log_ive(v: int, count: int, goals: tuple[float, float], quick: bool) -> Work:
@@ -241,7 +176,7 @@ def debye_ratio(v: int, x: np.ndarray) -> np.ndarray:
     return ratio
 
 
-# ---- 5. samplers ---------------------------------------------------------------------------------------------------
+# ---- 3. samplers ---------------------------------------------------------------------------------------------------
 
 
 def samplers(dim: int, goal: float, quick: bool) -> Iterator[Work]:
@@ -312,7 +247,7 @@ def tfp_sampler(mu: np.ndarray, kappa: np.ndarray, draws: int) -> Callable[[], A
     return lambda: jax.block_until_ready(draw(jax.random.PRNGKey(next(keys))))
 
 
-# ---- 6. import -----------------------------------------------------------------------------------------------------
+# ---- 4. import -----------------------------------------------------------------------------------------------------
 
 
 def imports(quick: bool) -> Work:
@@ -357,7 +292,7 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
             partial(search.diagonal, 2048 if quick else 16_384, 128, quick),
             partial(search.diagonal, 2048 if quick else 8192, 512, quick),
         ],
-        "main": [partial(main_job, small if quick else 1_000_000, quick)],
+        "main": [partial(main_job.main_job, small if quick else 1_000_000, quick)],
         "log_ive": [
             partial(log_ive, 63, bessel, (60, 300), quick),
             partial(log_ive, 255, bessel, (30, 150), quick),
@@ -382,7 +317,10 @@ def main() -> int:
         for build in builders if options.only in (None, name) else ():
             built = build()
             for work in [built] if isinstance(built, Work) else built:
-                failures += measure(work, judge=not options.quick)
+                if isinstance(work, str):  # a line about what was measured before
+                    print(work, flush=True)
+                else:
+                    failures += measure(work, judge=not options.quick)
             del built, work
     print(*(f"FAILED {message}" for message in failures), sep="\n")
     return 1 if failures else 0
