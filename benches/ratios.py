@@ -43,6 +43,7 @@ from benches.common import (
     special,
     torch,
 )
+from benches.recall import digits
 
 K = 10
 CHECKED = 2  # rows of every result that are held against float64 numpy
@@ -63,7 +64,11 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
     few = ids[:CHECKED]
     want = function(np, tuple(doubled(x[:CHECKED]) for x in q), *compact(g, few))[0]
     pq, raw = distribution("diagonal", q), distribution("diagonal", g)
-    prepared = pe.prepare(raw, score="mls")
+    prepared, half = pe.prepare(raw, score="mls"), pe.prepare(raw, score="mls", dtype="float16")
+    halved = tuple(x[few].astype(np.float16) for x in g)
+    compact_ids = np.arange(few.size).reshape(few.shape)
+    few_q = tuple(doubled(x[:CHECKED]) for x in q)
+    want_half = function(np, few_q, tuple(doubled(x.reshape(-1, dim)) for x in halved), compact_ids)[0]
     tq, tg, tids = tuple(map(torch.from_numpy, q)), tuple(map(torch.from_numpy, g)), torch.from_numpy(ids)
 
     def chunked() -> Any:
@@ -80,6 +85,9 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
 
     def top(result: Any) -> tuple[Any, Any]:
         return result[0][:CHECKED], want
+
+    def rounded(result: Any) -> tuple[Any, Any]:
+        return result[0][:CHECKED], want_half
 
     def dots(result: Any) -> tuple[Any, Any]:
         return result[:CHECKED], np.einsum("qd,qkd->qk", doubled(q[0][:CHECKED]), doubled(g[0][few]))
@@ -102,6 +110,13 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
                 top,
                 row * pairs,
                 (Goal("faster", compiled, plain),),
+            ),
+            Side(
+                "peaccel, prepared in float16",
+                partial(pe.rerank, pq, half, ids, K, score="mls"),
+                rounded,
+                row * pairs / 2,
+                (Goal("faster", compiled, 3.5 if dim == 128 else 4.0),),
             ),
             Side(compiled, bind(compiled, function, q, g, ids), top, row * pairs),
             Side(eager, chunked, top, row * pairs),
@@ -276,7 +291,7 @@ def facts() -> str:
 
 def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
     """Everything to measure, by name; each builder's data is released before the next one is called."""
-    small, bessel = 20_000, 100_000 if quick else 1_000_000
+    small, rows, bessel = 20_000, 10_000 if quick else 100_000, 100_000 if quick else 1_000_000
     return {
         "rerank": [
             partial(rerank, small if quick else 1_000_000, 128, 100 if quick else 1000, (3.0, 2.0), quick),
@@ -291,6 +306,13 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
             partial(search.dense, small if quick else 100_000, 512, quick),
             partial(search.diagonal, 2048 if quick else 16_384, 128, quick),
             partial(search.diagonal, 2048 if quick else 8192, 512, quick),
+        ],
+        "prune": [
+            partial(search.pruned, "clusters, het .5", search.clusters, rows, 128, 0.5, 0.5, quick=quick),
+            partial(search.pruned, "clusters, het 1", search.clusters, rows, 128, 1.0, 0.5, quick=quick),
+            partial(search.pruned, "clusters, het .7", search.clusters, rows // 2, 512, 0.7, 1.0, quick=quick),
+            partial(search.pruned, "clusters, het .3", search.clusters, rows // 2, 512, 0.3, 0.5, quick=quick),
+            partial(search.pruned, "digits and noise", digits, rows, 128, 0.7, quick=quick),
         ],
         "main": [partial(main_job.main_job, small if quick else 1_000_000, quick)],
         "log_ive": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -171,6 +171,40 @@ def diagonal(rows: int, dim: int, quick: bool) -> Work:
             Side("peaccel, raw", partial(pe.search, pq, raw, K, "mls"), top),
             Side("torch.compile, top-k", compiled, top),
             Side("torch eager, PFE's expression", broadcast, top),
+        ],
+    )
+
+
+def clusters(rows: int, dim: int, het: float, noise: float) -> tuple[Any, Any]:
+    """A hundred clusters, whose items were moved by noise of their own, of lognormal variances; 256 queries."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((100, dim), dtype=np.float32)
+
+    def draw(count: int) -> Any:
+        var = np.float32(noise**2) * np.exp(np.float32(het) * rng.standard_normal((count, dim), dtype=np.float32))
+        moved = np.sqrt(var) * rng.standard_normal((count, dim), dtype=np.float32)
+        return pe.Normal(centres[rng.integers(0, len(centres), count)] + moved, var)
+
+    return draw(rows), draw(256)
+
+
+def pruned(name: str, make: Callable[..., tuple[Any, Any]], rows: int, *rest: float, quick: bool) -> Work:
+    """Diagonal MLS with and without the bound that prunes."""
+    raw, queries = make(rows, *rest)
+    gallery = pe.prepare(raw, "mls")
+    want = pe.search(queries, gallery, K, prune="never")
+    share = pe.search(queries, gallery, K).scored
+    search, never = partial(pe.search, queries, gallery, K), "peaccel, prune=never"
+    return Work(
+        f"search diagonal mls, {name}, {len(queries)} into {len(raw):,} x {raw.dim}: {100 * share:.2g} % scored",
+        "ns/pair",
+        len(queries) * len(raw),
+        "GB/s",
+        3 if quick else 5,
+        [
+            Side("peaccel, prune=auto", search, lambda r: (r.ids, want.ids), goals=(Goal("faster", never, 1.5),)),
+            Side("peaccel, prune=always", partial(search, prune="always"), lambda r: (r.ids, want.ids)),
+            Side(never, partial(search, prune="never"), lambda r: (r.ids, want.ids)),
         ],
     )
 
