@@ -15,6 +15,7 @@ use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
+mod bound;
 mod formulas;
 mod prune;
 mod scan;
