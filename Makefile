@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint fuzz bench ratios accuracy clean build
+.PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build
 
 help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,11 +37,20 @@ fuzz: build  ## make a hundred thousand random calls (ten minutes)
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
-ratios: build  ## measure peaccel against its peers, interleaved (ten minutes)
+ratios: build  ## measure peaccel against its peers, interleaved (a quarter of an hour)
 	$(BIN)/python -m benches.ratios
 
 accuracy: build  ## print the largest errors of the special functions against arb
 	$(BIN)/python -m benches.accuracy
+
+recall: build  ## print what first stages find of the true best ten (three minutes)
+	$(BIN)/python -m benches.recall
+
+metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (three minutes)
+	$(BIN)/python -m benches.user_metrics
+
+choosing: build  ## print the tables of docs/choosing-a-score.md
+	$(BIN)/python -m benches.choosing
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so

@@ -51,8 +51,8 @@ def unit(x: np.ndarray) -> np.ndarray:
 def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Arrays:
     """float32 fields of `rows` distributions with unit means, as embedding networks give them.
 
-    `classes` > 0 scatters the means around that many centres, the same for every seed. Variances are lognormal around
-    1 / dim, concentrations between dim and 10 dim, where scipy's Bessel functions do not underflow.
+    `classes` > 0 scatters the means around that many centres, the same for every seed. Variances (and scales) are
+    lognormal around 1 / dim, concentrations between dim and 10 dim, where scipy's Bessel functions do not underflow.
     """
     rng = np.random.default_rng(seed)
     mu = unit(rng.standard_normal((rows, dim), dtype=np.float32))
@@ -61,8 +61,8 @@ def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Array
         mu = unit(mu + centres[rng.integers(0, classes, rows)])
     if kind == "point":
         return (mu,)
-    if kind == "vmf":
-        return mu, rng.uniform(dim, 10 * dim, rows).astype(np.float32)
+    if kind in ("vmf", "nivmf"):
+        return mu, rng.uniform(dim, 10 * dim, rows if kind == "vmf" else (rows, dim)).astype(np.float32)
     var = rng.standard_normal((rows, dim) if kind == "diagonal" else rows, dtype=np.float32)
     var *= np.float32(0.7)
     np.exp(var, out=var)
@@ -74,7 +74,8 @@ def distribution(kind: str, arrays: Arrays) -> Any:
     """The fields as a peaccel distribution."""
     if pe is None:
         raise NotImplementedError("peaccel is not installed")
-    return {"point": pe.Point, "vmf": pe.VonMisesFisher}.get(kind, pe.Normal)(*arrays)
+    classes = {"point": "Point", "vmf": "VonMisesFisher", "nivmf": "NonIsotropicVonMisesFisher", "scaled": "Scaled"}
+    return getattr(pe, classes.get(kind, "Normal"))(*arrays)
 
 
 # ---- peers: each formula is written once, for numpy (float64: the truth) and torch alike ---------------------------
