@@ -13,19 +13,28 @@ pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
 }
 
-/// Packs the rows of a view at the places `range` (`row` says which that is) as panels, `padded(range.len()) * D` elements, the
-/// rest filled up with zeros.
+/// Packs rows at the places `range` (`row` says which that is) as panels, `padded(range.len()) * D` elements, the rest filled up
+/// with zeros.
 pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
+    /// Columns that are turned at once: a square of them stays in the first-level cache, and is written in whole lines.
+    const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);
-    let mut room = Vec::new();
+    let mut rooms = [const { Vec::new() }; 32];
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
-        let places = first..range.end.min(first + width);
-        if places.len() < width {
-            pair.fill(T::default());
+        let mut sources: [&[T]; 32] = [&[]; 32];
+        for ((place, source), room) in (first..range.end).zip(&mut sources[..width]).zip(&mut rooms) {
+            *source = rows.row(row(place), room);
         }
-        for (lane, place) in places.enumerate() {
-            for (place, &x) in pair[lane..].iter_mut().step_by(width).zip(rows.row(row(place), &mut room)) {
-                *place = x;
+        for (block, out) in pair.chunks_mut(COLUMNS * width).enumerate() {
+            let (from, columns) = (block * COLUMNS, out.len() / width);
+            let mut square = [[T::default(); COLUMNS]; 32];
+            for (square, source) in square.iter_mut().zip(&sources).filter(|(_, source)| !source.is_empty()) {
+                square[..columns].copy_from_slice(&source[from..from + columns]);
+            }
+            for (column, out) in out.chunks_exact_mut(width).enumerate() {
+                for (out, square) in out.iter_mut().zip(&square) {
+                    *out = square[column];
+                }
             }
         }
     }

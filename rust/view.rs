@@ -1,7 +1,7 @@
 //! The only array types: a borrowed matrix whose rows may lie anywhere, but are themselves contiguous or constant, and one that
 //! may be kept in halves.
 
-use crate::simd::{dispatch, prefetch, widen_f16, Float, Kernel, Simd};
+use crate::simd::{dispatch, widen_f16, Float, Kernel, Simd};
 use std::marker::PhantomData;
 
 /// A read-only matrix of `rows` x `cols`. Rows may have any stride (also zero or negative); within a row the elements are
@@ -90,12 +90,16 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// Asks for row `i`, ahead of its use.
+    /// Row `i` as it lies in memory.
     #[inline(always)]
-    pub fn prefetch(&self, i: usize) {
+    pub fn bytes(&self, i: usize) -> &'a [u8] {
+        fn bytes<T>(row: &[T]) -> &[u8] {
+            // SAFETY: any number is as many bytes.
+            unsafe { std::slice::from_raw_parts(row.as_ptr().cast(), std::mem::size_of_val(row)) }
+        }
         match self {
-            Matrix::Full(view) => prefetch(view.row(i)),
-            Matrix::Half(view, _) => prefetch(view.row(i)),
+            Matrix::Full(view) => bytes(view.row(i)),
+            Matrix::Half(view, _) => bytes(view.row(i)),
         }
     }
 

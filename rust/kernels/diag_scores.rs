@@ -11,7 +11,7 @@
 
 use crate::error::Error;
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
@@ -110,6 +110,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         (i, j): (usize, usize),
         (a, v): (&[T], &[T]),
         (b, w): (&[T], &[T]),
+        ahead: [&[u8]; 2],
         beyond: &[f64; LOGS],
     ) -> Parts {
         let dim = a.len();
@@ -120,9 +121,17 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let width = GROUP * T::LANES;
         let groups = <[T]>::chunks_exact;
         let rows = groups(a, width).zip(groups(b, width)).zip(groups(v, width).zip(groups(w, width)));
+        // Rows to come are asked for bit by bit: more at once than the processor has buffers for, and it would wait for them.
+        let mut ahead = ahead.map(|row| row.chunks((row.len() * width).div_ceil(dim).max(64)));
         for (((a, b), (v, w)), shared) in rows.zip(groups(shared, width)) {
+            for row in &mut ahead {
+                if let Some(part) = row.next() {
+                    prefetch(part);
+                }
+            }
             self.formula.add::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
         }
+        ahead.into_iter().flatten().for_each(prefetch);
         let whole = dim / width * width;
         if whole < dim {
             // Places beyond the end add nothing to the rational part; what they add to the logarithms is taken off below.
@@ -193,15 +202,17 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
-            if k + AHEAD < out.len() && matches!(g, Rows::List(_)) {
-                mu2.prefetch(g.at(k + AHEAD));
-                extra2.prefetch(g.at(k + AHEAD));
-            }
             let (i, j) = (q.at(k), g.at(k));
             let [own, means, vars, other] = &mut rooms;
             let query = (mu1.row(i), whole(extra1.row(i), dim, own));
             let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
-            let parts = self.sums::<S>((i, j), query, gallery, &beyond);
+            let ahead = match g {
+                Rows::List(rows) if k + AHEAD < rows.len() => {
+                    [mu2.bytes(rows[k + AHEAD]), extra2.bytes(rows[k + AHEAD])]
+                }
+                _ => [&[] as &[u8]; 2],
+            };
+            let parts = self.sums::<S>((i, j), query, gallery, ahead, &beyond);
             rational[k] = parts.rational;
             for n in 0..F::LOGS {
                 (exponents[n][k], significands[n][k]) = (parts.exponents[n], parts.significands[n]);

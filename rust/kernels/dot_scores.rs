@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::view::Matrix;
 
 mod filter;
@@ -153,8 +153,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
             if k + AHEAD < n && matches!(g, Rows::List(_)) {
-                mu2.prefetch(g.at(k + AHEAD));
-                extra2.prefetch(g.at(k + AHEAD));
+                prefetch(mu2.bytes(g.at(k + AHEAD)));
+                prefetch(extra2.bytes(g.at(k + AHEAD)));
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
             block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
