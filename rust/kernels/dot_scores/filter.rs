@@ -205,6 +205,9 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         let first = panel * T::LANES;
         for at in (first..first + T::LANES).step_by(f64::LANES) {
             let dots = &dots[at - first..][..f64::LANES];
+            if dots.iter().all(|&dot| dot < self.limits[query]) {
+                continue;
+            }
             let passing = Passing {
                 formula: &self.score.formula,
                 query: self.queries[query],
