@@ -6,6 +6,7 @@ import torch
 from conftest import KINDS, SCORES, as_library, make, scored, to_numpy
 
 import peaccel as pe
+from peaccel.ops._array import as_numpy
 
 HALVES = ("float16", "bfloat16")
 SINGLE = {"numpy": "float32", "torch": torch.float32}
@@ -21,10 +22,11 @@ def test_every_verb_gives_the_bits_of_float32(name, dim, dtype, library):
         score = scored(name, query)
         q = make(query, 9, dim, 1, dtype="float32", library=library)
         half = make(gallery, 40, dim, 2, dtype=dtype, library=library)
-        single = half.to(SINGLE[library])
+        prepared = pe.prepare(half, score)
         ids = np.random.default_rng(3).integers(-1, 40, (9, 21))
         ids = as_library(ids, library, "int64") if library == "torch" else ids
-        for given in (half, pe.prepare(half, score)):
+        # Prepared directions are rounded anew, so that their rows are of unit length.
+        for given, single in ((half, half.to(SINGLE[library])), (prepared, prepared.distribution.to(SINGLE[library]))):
             for few in (q, q[:1]):
                 ranking, want = pe.search(few, given, 5, score), pe.search(few, single, 5, score)
                 np.testing.assert_array_equal(to_numpy(ranking.scores), to_numpy(want.scores))
@@ -43,9 +45,9 @@ def test_every_verb_gives_the_bits_of_float32(name, dim, dtype, library):
 def test_a_gallery_of_several_blocks(kind, dtype):
     half = make(kind, 140_001, 64, 2, dtype=dtype)
     q = half[::9001].to("float32")
-    want = pe.search(q, half.to("float32"), 7)
-    for given in (half, pe.prepare(half)):
-        ranking = pe.search(q, given, 7)
+    prepared = pe.prepare(half)
+    for given, same in ((half, half), (prepared, prepared.distribution)):
+        ranking, want = pe.search(q, given, 7), pe.search(q, same.to("float32"), 7)
         np.testing.assert_array_equal(ranking.scores, want.scores)
         np.testing.assert_array_equal(ranking.ids, want.ids)
 
@@ -78,6 +80,37 @@ def test_prepare_rounds_to_halves_and_takes_half_the_memory(dtype):
     prepared, single = pe.prepare(g, dtype=dtype), pe.prepare(g)
     assert prepared.nbytes == single.nbytes // 2
     np.testing.assert_array_equal(pe.search(q, prepared, 3).scores, pe.search(q, g.to(dtype), 3).scores)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("dim", [1, 2, 8, 64, 512])
+def test_directions_stay_of_unit_length(dim, dtype, library):
+    exact = make("scaled", 3000, dim, 1, dtype="float32", library=library)
+    given = exact.mu.clone() if library == "torch" else exact.mu.copy()
+    prepared = pe.prepare(exact, "cosine", dtype=dtype)
+    assert prepared.distribution.mu.dtype == exact.to(getattr(torch, dtype) if library == "torch" else dtype).mu.dtype
+    np.testing.assert_array_equal(to_numpy(exact.mu), to_numpy(given))  # which is not ours to change
+    halves = exact.mu, exact.to(prepared.mu.dtype).mu, prepared.mu
+    want, nearest, rounded = (as_numpy(x).astype(np.float64) for x in halves)
+    off, before = (abs(np.linalg.norm(x, axis=1) - 1) for x in (rounded, nearest))
+    assert np.median(off) <= np.median(before) / {1: 1, 2: 1.1, 8: 4, 64: 300, 512: 1e4}[dim]
+    assert off.max() <= 1.01 * before.max() / {1: 1, 2: 1, 8: 1.2, 64: 8, 512: 1e3}[dim]
+    turned, least = (
+        np.linalg.norm(x / np.linalg.norm(x, axis=1, keepdims=True) - want, axis=1) for x in (rounded, nearest)
+    )
+    assert turned.max() <= 2.1 * max(least.max(), 2**-24)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.filterwarnings("ignore:(invalid value|overflow):RuntimeWarning")
+def test_rows_that_are_no_directions_stay_what_they_are(dtype):
+    mu = np.zeros((5, 3), np.float32)
+    mu[1], mu[2, 1], mu[3, 0], mu[4] = np.nan, np.inf, 1.0, [0.6, 0.0, -0.8]
+    prepared = pe.prepare(pe.Scaled(mu, np.ones(5, np.float32)), "cosine", dtype=dtype)
+    np.testing.assert_array_equal(prepared.mu[:4].astype("f4"), mu[:4])
+    scores = pe.pairwise(pe.Point(mu[3:]), prepared, "cosine")
+    np.testing.assert_array_equal(np.isnan(scores), [[True, True, True, False, False]] * 2)
 
 
 def test_gradients_flow_through_halves():

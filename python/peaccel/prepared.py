@@ -103,7 +103,9 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     dtype
         "float32", "float64", "float16" or "bfloat16", which the copy is kept in; by default the gallery's own. Halves
         take half the memory, and half of what reranking reads of it; they are widened to float32 and scored as that.
-        Searched by many queries, they are as fast as plain arrays, not as float32 panels.
+        Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move
+        it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it. Searched by many
+        queries, halves are as fast as plain arrays, not as float32 panels.
 
     Returns
     -------
@@ -124,7 +126,7 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     if dtype is not None and dtype not in FLOATING:
         raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
     gallery = gallery.detach()
-    prepared = Prepared(gallery if dtype is None else cast(gallery, dtype), record)
+    prepared = Prepared(kept(gallery, dtype or dtype_name(gallery.mu)), record)
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
@@ -153,6 +155,48 @@ def cast(d: Distribution, dtype: str) -> Distribution:
     return (
         d if dtype_name(d.mu) == dtype else d.to(dtype if not is_torch(d.mu) else getattr(sys.modules["torch"], dtype))
     )
+
+
+def kept(gallery: Distribution, dtype: str) -> Distribution:
+    """The gallery in a dtype; in halves, with directions of unit length."""
+    if dtype not in HALVES or not gallery._unit:
+        return cast(gallery, dtype)
+    narrow = cast(gallery, dtype)
+    mu = narrow.mu.clone() if is_torch(narrow.mu) else narrow.mu.copy()
+    for i in range(0, len(mu), HALVES_AT_ONCE):
+        exact = as_numpy(gallery.mu[i : i + HALVES_AT_ONCE]).astype(np.float64)
+        norms = np.linalg.norm(exact, axis=1, keepdims=True)
+        exact /= np.where(np.isfinite(norms) & (norms > 0), norms, 1.0)
+        nearest = mu[i : i + HALVES_AT_ONCE]
+        nearest[:] = sys.modules["torch"].from_numpy(exact) if is_torch(mu) else exact
+        round_to_unit_length(exact, as_stored(nearest).view(np.uint16), dtype)
+    return type(gallery)(mu, *narrow.arrays[1:])
+
+
+def round_to_unit_length(exact: np.ndarray[Any, Any], words: np.ndarray[Any, Any], dtype: str) -> None:
+    """Moves halves, given as words next to the `exact` rows of unit length, to the other of the two halves around a
+    number wherever that brings the row's length closer to 1; those first that lie near the middle of the two, which
+    lose least by it. The direction's error grows by a tenth, that of the length falls a hundredfold and more."""
+
+    def numbers(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if dtype == "float16":
+            return words.view(np.float16).astype(np.float64)
+        return (words.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+    # A word is sign and magnitude; beyond 0 and infinity it is NaN, which is closer to nothing.
+    nearest = numbers(words)
+    others = np.where(abs(nearest) < abs(exact), words + 1, words - 1)
+    other = numbers(others)
+    changes = np.ascontiguousarray((other**2 - nearest**2).T)
+    middling = np.ascontiguousarray((abs(exact - nearest) > abs(other - nearest) / 4).T)
+    excess, moved = (nearest**2).sum(1) - 1, np.zeros(changes.shape, bool)
+    for eligible in (middling, ~middling):
+        for d, change in enumerate(changes):
+            closer = abs(excess + change) < abs(excess)
+            closer &= eligible[d]
+            moved[d] |= closer
+            excess += np.where(closer, change, 0)
+    words[:] = np.where(moved.T, others, words)
 
 
 def handed(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:

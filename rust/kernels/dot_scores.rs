@@ -224,18 +224,18 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     }
 }
 
-/// Squared norms of the rows from `first` on, as the pair function computes them.
-pub fn sq_norms<T: Float>(rows: &Matrix<T>, first: usize, out: &mut [T]) {
-    struct Norms<'a, 'b, T>(&'a Matrix<'b, T>, usize, &'a mut [T]);
-    impl<T: Float> Kernel for Norms<'_, '_, T> {
+/// Squared norms of these rows, as the pair function computes them.
+pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>, out: &mut [T]) {
+    struct Norms<'a, 'b, T, I>(&'a Matrix<'b, T>, I, &'a mut [T]);
+    impl<T: Float, I: Iterator<Item = usize>> Kernel for Norms<'_, '_, T, I> {
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {
             let mut room = Vec::new();
-            for (i, out) in (self.1..).zip(self.2) {
+            for (i, out) in self.1.zip(self.2) {
                 *out = sq_norm::<S, T>(self.0.row(i, &mut room));
             }
         }
     }
-    dispatch(Norms(rows, first, out));
+    dispatch(Norms(matrix, rows, out));
 }

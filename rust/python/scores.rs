@@ -283,7 +283,7 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
             ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
             panels::pack(&rows, 0..rows.rows(), |place| order[place] as usize, panels);
-            dot_scores::sq_norms(&rows, 0, norms);
+            dot_scores::sq_norms(&rows, 0..rows.rows(), norms);
             Ok::<(), Error>(())
         })
     })?;
