@@ -49,7 +49,7 @@ pub enum Rows<'a> {
     Same(usize),
     /// Consecutive rows from this one on.
     From(usize),
-    /// The listed rows.
+    /// The listed rows; what is listed beyond the pairs at hand will come next.
     List(&'a [usize]),
 }
 
@@ -211,7 +211,13 @@ pub fn pairwise<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &
 
 /// The gallery rows of a row of candidates and where they stand in it; -1 stands for none.
 fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
-    candidates.iter().enumerate().filter(|(_, &id)| id >= 0).map(|(place, &id)| (id as usize, place)).unzip()
+    // Room for all at once: growing takes a lock of the allocator's, at which threads would queue up.
+    let (mut rows, mut places) = (Vec::with_capacity(candidates.len()), Vec::with_capacity(candidates.len()));
+    for (place, &id) in candidates.iter().enumerate().filter(|(_, &id)| id >= 0) {
+        rows.push(id as usize);
+        places.push(place);
+    }
+    (rows, places)
 }
 
 /// Refuses candidates outside -1 .. G-1.
@@ -235,35 +241,34 @@ pub fn candidates<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
-    let width = candidates.stored();
-    if width == 0 {
-        return Ok(());
-    }
-    let parts = out.chunks_mut(width).enumerate().collect();
+    let parts = out.chunks_mut(candidates.stored().max(1)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(i, out): (usize, &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        let (ids, places) = listed(candidates.row(i));
-        let mut scores = [T::default(); BLOCK];
-        for (ids, places) in ids.chunks(BLOCK).zip(places.chunks(BLOCK)) {
-            let scores = &mut scores[..ids.len()];
-            pair.score(Rows::Same(i), Rows::List(ids), scores);
-            for (&place, &score) in places.iter().zip(scores.iter()) {
-                out[place] = score;
-            }
-        }
+        scores_of(pair, i, candidates.row(i), |place, score| out[place] = score);
     })
 }
 
-/// The best `k` of each row of scores, as positions in the row; rows shorter than `k` are padded.
-pub fn select<T: Float>(all: View<T>, ids: View<i64>, k: usize, best_scores: &mut [T], best_ids: &mut [i64]) {
-    for (i, (scores_out, ids_out)) in best_scores.chunks_mut(k).zip(best_ids.chunks_mut(k)).enumerate() {
-        let mut top = TopK::new(k);
-        for (&score, &id) in all.row(i).iter().zip(ids.row(i)) {
-            if id >= 0 {
-                top.push(score, id);
-            }
+/// The best k of each row of candidates.
+pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
+    check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
+    let parts = best.scores.chunks_mut(best.k).zip(best.ids.chunks_mut(best.k)).enumerate().collect();
+    parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
+        let (mut top, row) = (TopK::new(best.k), candidates.row(i));
+        scores_of(pair, i, row, |place, score| top.push(score, row[place]));
+        top.write(scores, ids);
+    })
+}
+
+/// Calls `take(place, score)` for a query's candidates, those that are none (-1) left out.
+fn scores_of<T: Float>(pair: &dyn PairScore<T>, query: usize, candidates: &[i64], mut take: impl FnMut(usize, T)) {
+    let (rows, places) = listed(candidates);
+    let mut scores = [T::default(); BLOCK];
+    for first in (0..rows.len()).step_by(BLOCK) {
+        let scores = &mut scores[..BLOCK.min(rows.len() - first)];
+        pair.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
+        for (&place, &score) in places[first..].iter().zip(scores.iter()) {
+            take(place, score);
         }
-        top.write(scores_out, ids_out);
     }
 }
 

@@ -39,9 +39,9 @@ pub struct TopK<T> {
 }
 
 impl<T: Float> TopK<T> {
-    /// Keeps at most `k` items, `k >= 1`; room is made as items come, never for `k` at once.
+    /// Keeps at most `k` items, `k >= 1`; for many, room is made as items come.
     pub fn new(k: usize) -> Self {
-        TopK { heap: BinaryHeap::new(), k }
+        TopK { heap: BinaryHeap::with_capacity(k.min(64)), k }
     }
 
     /// Offers an item.

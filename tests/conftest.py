@@ -107,6 +107,7 @@ def scored(name, *kinds):
 def by_verb(q, g, score, prepared=None):
     """The scores [Q, G] of all pairs, by each verb; `prepared` stands in for g where it can."""
     library = "torch" if isinstance(q.mu, torch.Tensor) else "numpy"
+    g = g if prepared is None else prepared.distribution  # directions in halves were rounded anew
     pool, (i, j) = g if prepared is None else prepared, np.divmod(np.arange(len(q) * len(g)), max(len(g), 1))
     every = np.tile(np.arange(len(g)), (len(q), 1))
     candidates = torch.tensor(every) if library == "torch" else every

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from peaccel import _core
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
 from peaccel.prepared import Plan, Prepared, plural
@@ -211,12 +210,9 @@ def _named(plan: Plan, error: ValueError) -> ValueError:
 
 def best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     try:
-        scores = plan.pair.op.numpy_scores(plan.inputs, rows, False)
+        return plan.pair.op.numpy_rerank(plan.inputs, rows, k)
     except ValueError as error:
         raise _named(plan, error) from None
-    best = np.empty((len(rows), k), scores.dtype), np.empty((len(rows), k), np.int64)
-    _core.select(scores, np.ascontiguousarray(rows), *best)
-    return best
 
 
 def search(

@@ -152,9 +152,11 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut room = Vec::new();
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
-            if k + AHEAD < n && matches!(g, Rows::List(_)) {
-                prefetch(mu2.bytes(g.at(k + AHEAD)));
-                prefetch(extra2.bytes(g.at(k + AHEAD)));
+            if let Rows::List(rows) = g {
+                if let Some(&next) = rows.get(k + AHEAD) {
+                    prefetch(mu2.bytes(next));
+                    prefetch(extra2.bytes(next));
+                }
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
             block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();

@@ -223,6 +223,39 @@ pub fn score_backward(
     Ok(())
 }
 
+/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k].
+#[pyfunction]
+pub fn rerank(
+    py: Python<'_>,
+    name: &str,
+    arrays: FiveArrays,
+    draws: Draws,
+    candidates: Array,
+    scores: Array,
+    ids: Array,
+) -> PyResult<()> {
+    py.detach(|| {
+        with_type!(scores, |T| {
+            let inputs = inputs::<T>(&arrays)?;
+            let candidates = candidates.view::<i64>()?;
+            ensure(candidates.rows() == inputs.mu1.rows(), || "candidates need a row per query".into())?;
+            let orders = BothOrders::of(inputs.mu1.stored());
+            let pair = pair(name, inputs, None, draws, Prune::Auto, &orders)?;
+            shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
+        })
+    })?;
+    Ok(())
+}
+
+/// Where the best k of every query go.
+fn best<'a, T: Element>(scores: &'a Array, ids: &'a Array, queries: usize) -> Result<Best<'a, T>, Error> {
+    let k = scores.shape().last().copied().unwrap_or(0);
+    let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
+    let fits = k > 0 && scores.len() == queries * k && ids.len() == scores.len();
+    ensure(fits, || "scores and ids need shape [Q, k]".into())?;
+    Ok(Best { k, scores, ids, interrupted: &interrupted })
+}
+
 /// The panels, squared norms and order of a prepared gallery.
 fn packed<'a, T: Float + Element>(
     packed: &'a Option<[Array; 3]>,
@@ -260,12 +293,8 @@ pub fn search(
             let inputs = inputs::<T>(&arrays)?;
             let orders = BothOrders::of(inputs.mu1.stored());
             let pair = pair(name, inputs, packed(&panels, &inputs)?, draws, prune, &orders)?;
-            let k = scores.shape().last().copied().unwrap_or(0);
-            let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
-            let fits = k > 0 && scores.len() == inputs.mu1.rows() * k && ids.len() == scores.len();
-            ensure(fits, || "scores and ids need shape [Q, k]".into())?;
             let pairs = (inputs.mu1.rows() * inputs.mu2.rows()).max(1);
-            let scored = pair.search(Best { k, scores, ids, interrupted: &interrupted })?;
+            let scored = pair.search(best(&scores, &ids, inputs.mu1.rows())?)?;
             Ok::<f64, Error>(scored as f64 / pairs as f64)
         })
     })?;
@@ -298,22 +327,4 @@ pub fn panel_rows(rows: usize, double: bool) -> usize {
     } else {
         panels::padded::<f32>(rows)
     }
-}
-
-/// The best k of each row of scores [Q, K] with their ids, -1 = none, into [Q, k].
-#[pyfunction]
-pub fn select(py: Python<'_>, all: Array, ids: Array, best_scores: Array, best_ids: Array) -> PyResult<()> {
-    py.detach(|| {
-        with_type!(all, |T| {
-            let k = best_scores.shape().last().copied().unwrap_or(0);
-            let (all, ids) = (all.view::<T>()?, ids.view::<i64>()?);
-            let (scores_out, ids_out) = (best_scores.output::<T>()?, best_ids.output::<i64>()?);
-            let same = all.rows() == ids.rows() && all.stored() == ids.stored();
-            let fits = k > 0 && scores_out.len() == all.rows() * k && ids_out.len() == scores_out.len();
-            ensure(same && fits, || "scores and ids need shapes [Q, K] and [Q, k]".into())?;
-            shapes::select(all, ids, k, scores_out, ids_out);
-            Ok::<(), Error>(())
-        })
-    })?;
-    Ok(())
 }

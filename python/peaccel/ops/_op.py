@@ -148,6 +148,16 @@ class PairOp:
         _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out)
         return [*out[:4], out[4].reshape(-1)]
 
+    def numpy_rerank(
+        self, inputs: Sequence[Array], candidates: np.ndarray[Any, Any], k: int
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them."""
+        arrays = self._buffers(inputs)
+        scores = np.empty((len(candidates), k), arrays[0].dtype)
+        ids = np.empty(scores.shape, np.int64)
+        _core.rerank(self.name, arrays, self._draws(inputs), _buffer(candidates), scores, ids)
+        return scores, ids
+
     def numpy_search(
         self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:

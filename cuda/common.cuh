@@ -1,0 +1,85 @@
+// What every kernel file starts from: how a kernel is declared, memory as it comes from Python, the lanes of a warp.
+//
+// All of cuda/ also compiles with a host compiler after `-include tests/host_cuda.hpp`, which runs the threads of a block as
+// fibers: kernels are tested whole where there is no GPU.
+#pragma once
+
+#include <math.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define HD __host__ __device__ inline
+// A kernel takes one struct by value; its name is its symbol.
+#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args)
+// The launch's dynamic shared memory.
+#define DYNAMIC_SHARED(T, name)                  \
+    extern __shared__ __align__(16) char dynamic_shared[]; \
+    T* const name = reinterpret_cast<T*>(dynamic_shared)
+#endif
+
+constexpr int WARP = 32;
+
+// -- numbers ----------------------------------------------------------------------------------------------------------
+
+// Halves as they are stored: words of a type of their own.
+struct Float16 {
+    uint16_t bits;
+};
+struct BFloat16 {
+    uint16_t bits;
+};
+
+HD float from_bits(uint32_t bits) {
+#ifdef __CUDA_ARCH__
+    return __uint_as_float(bits);
+#else
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+#endif
+}
+
+HD float widened(float x) { return x; }
+HD double widened(double x) { return x; }
+HD float widened(BFloat16 x) { return from_bits(uint32_t(x.bits) << 16); }
+HD float widened(Float16 x) {
+#ifdef __CUDA_ARCH__
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+#else
+    // The exponent moves from bias 15 to bias 127 by a product, which normalises subnormal numbers too.
+    const uint32_t sign = uint32_t(x.bits & 0x8000) << 16, rest = uint32_t(x.bits & 0x7fff) << 13;
+    const float magnitude = rest >= 0x7c00u << 13 ? from_bits(rest | 0x7f800000) : from_bits(rest) * from_bits(0x77800000);
+    uint32_t bits;
+    __builtin_memcpy(&bits, &magnitude, 4);
+    return from_bits(bits | sign);
+#endif
+}
+
+// -- memory -----------------------------------------------------------------------------------------------------------
+
+// A read-only matrix as rust/view.rs has it: rows `stride` elements apart, `stored` elements each; one element of a constant
+// row stands for all.
+struct Matrix {
+    const void* data;
+    int64_t rows;
+    int64_t stored;
+    int64_t stride;
+
+    template <typename T>
+    HD const T* row(int64_t i) const {
+        return static_cast<const T*>(data) + i * stride;
+    }
+};
+
+// -- warps ------------------------------------------------------------------------------------------------------------
+
+#define FULL 0xffffffffu
+
+// Sum over the lanes of a warp, in all of them: by one tree, so that its bits do not depend on who asks.
+template <typename T>
+__device__ inline T warp_sum(T x) {
+    for (int mask = WARP / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(FULL, x, mask);
+    return x;
+}

@@ -1,0 +1,185 @@
+// CUDA on the host, as far as cuda/ uses it: `g++ -x c++ -include tests/host_cuda.hpp cuda/<family>.cu` gives a library whose
+// kernels run whole, index code included. Blocks run one after the other; the threads of a block are fibers that give way
+// where they communicate, so shuffles, votes and barriers do what they do on a GPU. A barrier that not all threads reach is
+// an error, as is memory outside an allocation (with -fsanitize=address).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <ucontext.h>
+
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__ __restrict
+#define __shared__ static
+#define HD inline
+
+struct dim3 {
+    unsigned x, y, z;
+};
+
+namespace host {
+
+constexpr int WARP_SIZE = 32;
+
+struct Fiber {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    enum { READY, IN_WARP, IN_BLOCK, DONE } state;
+    unsigned generation;  // how many times it has communicated within its warp
+};
+
+inline dim3 grid_dim, block_dim, block_index;
+inline std::vector<Fiber> fibers;
+inline std::vector<char> dynamic_shared;
+inline std::vector<uint64_t> slots;  // [generation % 2][thread]: what lanes show each other
+inline size_t running;
+inline ucontext_t scheduler;
+inline const std::function<void()>* body;
+
+inline dim3 thread_index() { return {unsigned(running), 0, 0}; }
+
+inline void give_way(decltype(Fiber::state) state) {
+    Fiber& own = fibers[running];
+    own.state = state;
+    swapcontext(&own.context, &scheduler);
+}
+
+inline void enter() {
+    (*body)();
+    fibers[running].state = Fiber::DONE;
+    swapcontext(&fibers[running].context, &scheduler);
+}
+
+// Wakes those of [first, last) that all wait in the same state; those that are done do not count.
+inline bool release(size_t first, size_t last, decltype(Fiber::state) state) {
+    bool any = false;
+    for (size_t i = first; i < last; ++i) {
+        if (fibers[i].state == Fiber::DONE) continue;
+        if (fibers[i].state != state) return false;
+        any = true;
+    }
+    for (size_t i = first; i < last; ++i)
+        if (fibers[i].state == state) fibers[i].state = Fiber::READY;
+    return any;
+}
+
+inline void run_block() {
+    const size_t n = block_dim.x;
+    for (size_t i = 0; i < n; ++i) {
+        Fiber& fiber = fibers[i];
+        fiber.state = Fiber::READY;
+        fiber.generation = 0;
+        getcontext(&fiber.context);
+        fiber.context.uc_stack.ss_sp = fiber.stack.get();
+        fiber.context.uc_stack.ss_size = 1 << 17;
+        fiber.context.uc_link = nullptr;
+        makecontext(&fiber.context, enter, 0);
+    }
+    for (bool progress = true; progress;) {
+        progress = false;
+        for (running = 0; running < n; ++running) {
+            if (fibers[running].state != Fiber::READY) continue;
+            progress = true;
+            swapcontext(&scheduler, &fibers[running].context);
+        }
+        for (size_t first = 0; first < n; first += WARP_SIZE)
+            progress |= release(first, std::min(first + WARP_SIZE, n), Fiber::IN_WARP);
+        progress |= release(0, n, Fiber::IN_BLOCK);
+    }
+    for (const Fiber& fiber : fibers)
+        if (fiber.state != Fiber::DONE) {
+            std::fprintf(stderr, "host_cuda: threads of a block wait for each other at different places\n");
+            std::abort();
+        }
+}
+
+inline void launch(dim3 grid, dim3 block, size_t shared, const std::function<void()>& kernel) {
+    grid_dim = grid, block_dim = block, body = &kernel;
+    fibers.resize(block.x);
+    for (Fiber& fiber : fibers)
+        if (!fiber.stack) fiber.stack = std::make_unique<char[]>(1 << 17);
+    slots.assign(2 * block.x, 0);
+    for (unsigned z = 0; z < grid.z; ++z)
+        for (unsigned y = 0; y < grid.y; ++y)
+            for (unsigned x = 0; x < grid.x; ++x) {
+                block_index = {x, y, z};
+                dynamic_shared.assign(shared, char(0xcd));  // nobody may count on zeros
+                run_block();
+            }
+}
+
+// What lane `from(lane)` of the warp shows, once all have shown theirs.
+template <typename T>
+T exchange(T value, int from) {
+    static_assert(sizeof(T) <= 8);
+    Fiber& own = fibers[running];
+    const size_t base = own.generation++ % 2 * block_dim.x, me = running;
+    uint64_t word = 0;
+    std::memcpy(&word, &value, sizeof(T));
+    slots[base + me] = word;
+    give_way(Fiber::IN_WARP);
+    const size_t source = me / WARP_SIZE * WARP_SIZE + size_t(from & (WARP_SIZE - 1));
+    std::memcpy(&value, &slots[base + source], sizeof(T));
+    return value;
+}
+
+inline int lane() { return int(running % WARP_SIZE); }
+
+}  // namespace host
+
+#define gridDim host::grid_dim
+#define blockDim host::block_dim
+#define blockIdx host::block_index
+#define threadIdx host::thread_index()
+
+inline void __syncthreads() { host::give_way(host::Fiber::IN_BLOCK); }
+inline void __syncwarp(unsigned = 0) { host::exchange(0, 0); }
+template <typename T>
+T __shfl_sync(unsigned, T value, int from) {
+    return host::exchange(value, from);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+    return host::exchange(value, host::lane() ^ mask);
+}
+inline unsigned __ballot_sync(unsigned, bool yes) {
+    unsigned bits = 0;
+    host::exchange(uint32_t(yes), 0);
+    // All lanes have shown theirs, and none can show the next one before this one has read.
+    const size_t base = (host::fibers[host::running].generation - 1) % 2 * host::block_dim.x;
+    const size_t first = host::running / host::WARP_SIZE * host::WARP_SIZE;
+    for (int i = 0; i < host::WARP_SIZE && first + i < host::block_dim.x; ++i)
+        bits |= unsigned(host::slots[base + first + i] & 1) << i;
+    return bits;
+}
+inline bool __any_sync(unsigned mask, bool yes) { return __ballot_sync(mask, yes) != 0; }
+inline bool __all_sync(unsigned mask, bool yes) { return __ballot_sync(mask, !yes) == 0; }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
+inline uint32_t __umulhi(uint32_t a, uint32_t b) { return uint32_t(uint64_t(a) * b >> 32); }
+template <typename T>
+T __ldg(const T* at) {
+    return *at;
+}
+
+#define DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(host::dynamic_shared.data())
+
+#define KERNEL(name, Args, threads)                                                                               \
+    static void name##_thread(const Args& args);                                                                  \
+    extern "C" void name(const void* args, unsigned gx, unsigned gy, unsigned gz, unsigned block, unsigned shared) { \
+        if (block > (threads)) std::abort();                                                                      \
+        const Args copy = *static_cast<const Args*>(args);                                                        \
+        host::launch({gx, gy, gz}, {block, 1, 1}, shared, [&] { name##_thread(copy); });                          \
+    }                                                                                                             \
+    static void name##_thread(const Args& args)
