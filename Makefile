@@ -2,15 +2,30 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build
+# CUDA's compiler, where it can be had; kernels are compiled for one target, wheels for all.
+ifeq ($(shell uname -sm),Linux x86_64)
+NVCC := target/cuda/nvidia/cu13/bin/nvcc
+export PEACCEL_NVCC := $(abspath $(NVCC))
+export PEACCEL_CUDA ?= require
+export PEACCEL_CUDA_TARGETS ?= 90
+endif
+
+.PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-# The environment is made once, and again when what it must hold changes.
-.venv/done: pyproject.toml
+$(BIN)/python:
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# Beside the environment, where torch keeps other versions of the same packages.
+$(NVCC): | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --no-deps --target target/cuda nvidia-cuda-nvcc==13.0.88 \
+		nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+
+# The environment is made once, and again when what it must hold changes.
+.venv/done: pyproject.toml | $(BIN)/python $(NVCC)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
@@ -51,6 +66,10 @@ metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (thre
 
 choosing: build  ## print the tables of docs/choosing-a-score.md
 	$(BIN)/python -m benches.choosing
+
+wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/
+	PEACCEL_CUDA=require PEACCEL_CUDA_TARGETS=80,86,89,90,100,120 $(BIN)/maturin build --release --quiet \
+		--zig --compatibility manylinux_2_28 --out dist
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so

@@ -258,25 +258,20 @@ def interleave(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
 
 
 class Goal(NamedTuple):
-    """Against a peer: at least `limit` times as fast, at most `limit` times its time, or at most `limit` us more."""
+    """Against a peer: at least `limit` times as fast, or at most `limit` times its time."""
 
-    kind: Literal["faster", "within", "plus"]
+    kind: Literal["faster", "within"]
     peer: str
     limit: float | None = None  # None: the ratio is printed, nothing is asked of it
 
     def texts(self, own: float, other: float) -> tuple[str, str, str]:
         """(ratio, goal, met) as printed."""
-        value = {"faster": other / own, "within": own / other, "plus": 1e6 * (own - other)}[self.kind]
-        ratio = f"{value:.3g} us" if self.kind == "plus" else f"{value:.3g}x"
+        value = other / own if self.kind == "faster" else own / other
         if self.limit is None:
-            return f"{ratio} of {self.peer}", "", ""
-        goal = {
-            "faster": f">= {self.limit:g}x {self.peer}",
-            "within": f"<= {self.limit:g}x {self.peer}",
-            "plus": f"<= {self.peer} + {self.limit:g} us",
-        }[self.kind]
+            return f"{value:.3g}x of {self.peer}", "", ""
+        goal = f"{'>=' if self.kind == 'faster' else '<='} {self.limit:g}x {self.peer}"
         met = value >= self.limit if self.kind == "faster" else value <= self.limit
-        return ratio, goal, "yes" if met else "no"
+        return f"{value:.3g}x", goal, "yes" if met else "no"
 
 
 class Side(NamedTuple):

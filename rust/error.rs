@@ -6,6 +6,9 @@ pub enum Error {
     /// A value, shape or range that is not allowed.
     #[error("{0}")]
     Value(String),
+    /// CUDA cannot be used; why.
+    #[error("{0}")]
+    Cuda(String),
     /// The caller's interrupt (Ctrl-C) arrived while the work ran.
     #[error("interrupted")]
     Interrupted,

@@ -5,8 +5,10 @@
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
 //! - [`kernels`]: the families of quantities
+//! - [`cuda`]: the same families on a GPU
 //! - `python`: the only module that knows Python (feature `python`)
 
+pub mod cuda;
 pub mod error;
 pub mod kernels;
 pub mod panels;

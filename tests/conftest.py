@@ -1,52 +1,18 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
 import faiss
-import ml_dtypes
 import numpy as np
 import pytest
 import reference
 import torch
+from items import CLASSES, KINDS, NUMPY, PRIOR_VAR, as_library, build, make, scored, to_numpy
 
 import peaccel as pe
 
-KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
-CLASSES = {
-    "normal_isotropic": (pe.Normal, 1),
-    "normal_diagonal": (pe.Normal, 2),
-    "vmf": (pe.VonMisesFisher, 1),
-    "nivmf": (pe.NonIsotropicVonMisesFisher, 2),
-    "scaled": (pe.Scaled, 1),
-    "point": (pe.Point, 0),
-}
+__all__ = ["CLASSES", "KINDS", "NUMPY", "PRIOR_VAR", "as_library", "build", "make", "scored", "to_numpy"]
+
 SCORES = tuple(pe.scores.SCORES)
-NUMPY = {"float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
-
-
-def as_library(x, library="numpy", dtype="float64"):
-    """A numpy array in the library and dtype asked for."""
-    return torch.tensor(np.asarray(x), dtype=getattr(torch, dtype)) if library == "torch" else x.astype(NUMPY[dtype])
-
-
-def make(kind, n=4, dim=5, seed=0, *, dtype="float64", library="numpy"):
-    """Items of a kind; directions are unit rows, uncertainties are spread over a decade."""
-    rng = np.random.default_rng([seed, n, dim])
-    mu = rng.standard_normal((n, dim))
-    if CLASSES[kind][0]._unit:
-        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
-    extra = np.exp(rng.uniform(-1, 1.3, (n, dim)))
-    return build(kind, mu, extra[:, 0] if CLASSES[kind][1] == 1 else extra, dtype=dtype, library=library)
-
-
-def build(kind, mu, extra=None, *, dtype="float64", library="numpy"):
-    """A distribution from numpy arrays; a Point takes no extra."""
-    arrays = (mu, extra)[: 1 + (CLASSES[kind][1] > 0)]
-    return CLASSES[kind][0](*(as_library(x, library, dtype) for x in arrays))
-
-
-def to_numpy(x):
-    """float64 values of either library's array (exact: no dtype here is wider)."""
-    return np.asarray(x.detach().double() if isinstance(x, torch.Tensor) else x, np.float64)
 
 
 def wide(d, dtype):
@@ -91,17 +57,6 @@ def expected(score, q, g, dtype):
     (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
     with np.errstate(all="ignore"):
         return reference.score(score.name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), score.params)
-
-
-PRIOR_VAR = 0.7
-
-
-def scored(name, *kinds):
-    """The score; llr of normals with the tests' prior, draws with their seed."""
-    score = pe.scores.get(name)
-    if name == "llr" and "vmf" not in kinds:
-        return score(prior_var=PRIOR_VAR)
-    return score(seed=3) if "seed" in score.params else score
 
 
 def by_verb(q, g, score, prepared=None):

@@ -117,12 +117,14 @@ def __dir__() -> list[str]:
 
 def build_info() -> dict[str, Any]:
     """What this build is and what it uses here: version, SIMD level, threads, CUDA or why not."""
+    targets, driver, why = _core.cuda_info()
+    cuda = f"{targets}; driver of CUDA {driver // 1000}.{driver % 1000 // 10}" if why is None else f"no: {why}"
     return {
         "version": __version__,
         "simd": _core.simd_level(),
         "threads": _core.num_threads(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "cuda": "no: this build holds no CUDA kernels",
+        "cuda": cuda,
     }
 
 

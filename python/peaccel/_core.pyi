@@ -8,7 +8,15 @@ _Array: TypeAlias = np.ndarray[Any, Any]
 _Inputs: TypeAlias = list[_Array]  # mu1, extra1, mu2, extra2, shared
 _Draws: TypeAlias = tuple[int, int] | None  # seed and number, where a score draws
 
+_Memory: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str]  # address, shape, strides, dtype
+_Place: TypeAlias = tuple[int, int]  # device, stream
+
 __version__: str
+
+class CudaError(RuntimeError):
+    """CUDA cannot be used, or a kernel could not be launched; the message says why."""
+
+CUDA_RERANK: int  # candidates of a query that the kernel selects from
 
 def score(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array) -> None: ...
 def score_backward(
@@ -28,3 +36,62 @@ def panel_rows(rows: int, double: bool) -> int: ...
 def simd_level() -> str: ...
 def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
+def cuda_info() -> tuple[str, int, str | None]: ...
+def cuda_table_size(name: str, dtype: str, orders: int, elements: int) -> int: ...
+def cuda_shards(device: int, queries: int, gallery: int) -> int: ...
+def cuda_elementwise(name: str, place: _Place, order: _Memory, x: _Memory, table: _Memory, out: _Memory) -> None: ...
+def cuda_sample(
+    name: str, place: _Place, mu: _Memory, extra: _Memory, seed: _Memory, first_row: int, stream: int, out: _Memory
+) -> None: ...
+def cuda_sample_backward(
+    name: str,
+    place: _Place,
+    mu: _Memory,
+    extra: _Memory,
+    seed: _Memory,
+    weights: _Memory,
+    by_mu: _Memory,
+    by_extra: _Memory,
+    first_row: int,
+    stream: int,
+) -> None: ...
+def cuda_score(
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    draws: tuple[_Memory, int] | None,
+    candidates: _Memory | None,
+    out: _Memory,
+) -> None: ...
+def cuda_score_backward(
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    draws: tuple[_Memory, int] | None,
+    side: int,
+    pairwise: bool,
+    candidates: _Memory | None,
+    lists: tuple[_Memory, _Memory] | None,
+    weights: _Memory,
+    out: list[_Memory],
+) -> None: ...
+def cuda_rerank(
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    draws: tuple[_Memory, int] | None,
+    candidates: _Memory,
+    scores: _Memory,
+    ids: _Memory,
+) -> None: ...
+def cuda_search(
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    draws: tuple[_Memory, int] | None,
+    parts_scores: _Memory,
+    parts_ids: _Memory,
+    scores: _Memory,
+    ids: _Memory,
+) -> None: ...
+def cuda_select(place: _Place, all: _Memory, ids: _Memory, scores: _Memory, best: _Memory) -> None: ...

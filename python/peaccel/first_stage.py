@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -12,10 +13,10 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.items import Items, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy
+from peaccel.ops._array import Array, as_array, as_numpy, is_torch
 from peaccel.prepared import Prepared, require_distribution, same, spell
 from peaccel.prepared import plan as checked
-from peaccel.retrieval import Ranking, best, check_k, returned
+from peaccel.retrieval import Ranking, best, check_k
 from peaccel.scores import Score, get
 from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference, on_sphere, scaled
 
@@ -205,8 +206,17 @@ class FaissReranker:
         plan = checked(queries, self.gallery, self.score, detach=True)
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
         vectors = self._vectors(queries, "query")
-        scores, rows = best(plan, self._proposed(vectors, shortlist, params), k)
-        return returned((scores, self._items.named(rows)), queries)
+        proposed = self._proposed(vectors, shortlist, params)
+        try:
+            scores, rows = best(plan, proposed, k)
+        except ValueError:
+            size = len(self._items)
+            if (proposed >= size).any():
+                what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
+                raise ValueError(f"FaissReranker: {what}") from None
+            raise
+        ids = self._items.named(as_numpy(rows))
+        return Ranking(scores, sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids)
 
     def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """New items, in the index and in the gallery.
@@ -326,10 +336,11 @@ class FaissReranker:
     def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Rows of what the index returned; -1 for none and for removed items."""
         if self._by_row:
-            size = len(self._items)
-            if found.size and (last := found.flat[found.argmax()]) >= size:  # max() takes three times as long
-                raise ValueError(f"FaissReranker: index returned id {last}, gallery has {size} rows; pass its ids")
-            return np.where(self._items.live[found], found, -1) if self._items.dead else found
+            if not self._items.dead:
+                return found
+            # Rows beyond the gallery stay: who reads it finds them.
+            live = self._items.live
+            return np.where((found >= len(live)) | live[np.minimum(found, len(live) - 1)], found, -1)
         rows = self._items.rows(found)
         if not ((rows >= 0) | (found < 0)).all():
             raise ValueError(f"FaissReranker: index returned id {found[(rows < 0) & (found >= 0)][0]}, which ids lacks")

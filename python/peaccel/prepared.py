@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel import _core
+from peaccel._core import CudaError
 from peaccel.distributions import Distribution
 from peaccel.ops._array import (
     FLOATING,
@@ -26,10 +28,6 @@ from peaccel.ops._array import (
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["CudaError", "Prepared", "prepare"]
-
-
-class CudaError(RuntimeError):
-    """CUDA cannot be used; the message says why."""
 
 
 class Prepared:
@@ -253,9 +251,10 @@ def plan(
         kind = TypeError if "numpy" in (device, expected) else ValueError
         raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
     if device not in ("numpy", "cpu"):
-        raise CudaError(
-            f"{record.name}: {names[0]} and {names[1]} are on {device}, and this build has no kernels for it"
-        )
+        if not device.startswith("cuda"):
+            raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
+        if (why := _core.cuda_info()[2]) is not None:
+            raise CudaError(f"{record.name}: {names[0]} and {names[1]} are on {device}, but {why}")
 
     dtype = compute_dtype(gallery)
     if detach:

@@ -8,13 +8,12 @@ pair has the same score, to the last bit, from every verb.
 from __future__ import annotations
 
 import operator
-import sys
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
+from peaccel.ops._array import Array, device_of, dtype_name, is_torch
 from peaccel.prepared import Plan, Prepared, plural
 from peaccel.prepared import plan as checked
 from peaccel.scores import Score
@@ -80,13 +79,6 @@ def check_k(score: Score, k: int, name: str = "k") -> int:
     if not 1 <= k <= K_MAX:
         raise ValueError(f"{score.name}: {name} is {k}, expected 1 .. {K_MAX}")
     return k
-
-
-def returned(arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]], queries: Distribution) -> Ranking:
-    if is_torch(queries.mu):
-        torch = sys.modules["torch"]
-        return Ranking(*map(torch.from_numpy, arrays))
-    return Ranking(*arrays)
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
@@ -199,8 +191,7 @@ def rerank(
     """
     plan = checked(queries, gallery, score, detach=True)
     k = check_k(plan.score, k)
-    rows = as_numpy(_check_candidates(plan.score, queries, candidates))
-    return returned(best(plan, rows, k), queries)
+    return Ranking(*best(plan, _check_candidates(plan.score, queries, candidates), k))
 
 
 def _named(plan: Plan, error: ValueError) -> ValueError:
@@ -208,9 +199,9 @@ def _named(plan: Plan, error: ValueError) -> ValueError:
     return ValueError(str(error).replace(f"{plan.pair.op.name}:", f"{plan.score.name}:", 1))
 
 
-def best(plan: Plan, rows: np.ndarray[Any, Any], k: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def best(plan: Plan, rows: Array, k: int) -> tuple[Array, Array]:
     try:
-        return plan.pair.op.numpy_rerank(plan.inputs, rows, k)
+        return plan.pair.op.rerank(plan.inputs, rows, k)
     except ValueError as error:
         raise _named(plan, error) from None
 
@@ -250,7 +241,7 @@ def search(
     k = check_k(plan.score, k)
     if prune not in PRUNE:
         raise ValueError(f"{plan.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
-    *best, scored = plan.pair.op.numpy_search(plan.inputs, plan.panels(), k, prune)
-    ranking = returned((best[0], best[1]), queries)
+    best, scored = plan.pair.op.search(plan.inputs, plan.panels(), k, prune)
+    ranking = Ranking(*best)
     ranking.scored = scored
     return ranking

@@ -5,6 +5,7 @@
 //! the buffer is held. That nobody writes to an input while a kernel reads it without the GIL is the caller's part, as it is
 //! in numpy.
 
+use crate::cuda;
 use crate::error::Error;
 use crate::view::{Half, Matrix, View};
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
@@ -26,6 +27,51 @@ impl<'py> FromPyObject<'_, 'py> for Array {
     type Error = PyErr;
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         PyUntypedBuffer::get(&object).map(Array)
+    }
+}
+
+/// Memory of a device, which only its kernels read: address, shape, strides in elements, dtype. That it is what it says is the
+/// word of the Python layer, which reads it off a tensor that it keeps alive.
+#[derive(FromPyObject)]
+pub struct DeviceArray(u64, Vec<usize>, Vec<isize>, String);
+
+impl DeviceArray {
+    /// The dtype's name.
+    pub fn dtype(&self) -> &str {
+        &self.3
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> &[usize] {
+        &self.1
+    }
+
+    /// The address of contiguous elements of a dtype.
+    pub fn address(&self, dtype: &str) -> Result<u64, Error> {
+        let contiguous = (self.1.iter().zip(&self.2).rev())
+            .try_fold(1, |step, (&n, &stride)| (n == 1 || stride == step).then_some(step * n as isize));
+        if contiguous.is_none() && self.1.iter().all(|&n| n > 0) || self.3 != dtype {
+            let what =
+                format!("expected contiguous {dtype}, got {} of shape {:?}, strides {:?}", self.3, self.1, self.2);
+            return Err(Error::Value(what));
+        }
+        Ok(self.0)
+    }
+
+    /// A matrix [N, D], or a vector [N] as [N, 1]; rows as in [`Array::view`].
+    pub fn matrix(&self) -> Result<cuda::Matrix, Error> {
+        let (rows, cols, by_row, by_col) = match (&self.1[..], &self.2[..]) {
+            ([n], [s]) => (*n, 1, *s, 1),
+            ([n, d], [s, t]) => (*n, *d, *s, *t),
+            (shape, _) => return Err(Error::Value(format!("expected 1 or 2 dimensions, got shape {shape:?}"))),
+        };
+        let stored = match (cols, by_col) {
+            (0 | 1, _) => cols,
+            (_, 0) => 1,
+            (_, 1) => cols,
+            _ => return Err(Error::Value("expected rows of adjacent elements".into())),
+        };
+        Ok(cuda::Matrix { data: self.0, rows: rows as i64, stored: stored as i64, stride: by_row as i64 })
     }
 }
 

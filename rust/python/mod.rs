@@ -21,19 +21,29 @@ macro_rules! with_type {
     };
 }
 
+mod cuda;
 mod elements;
 mod scores;
 
 use crate::error::Error;
 use crate::parallel;
 use crate::simd;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+
+create_exception!(
+    peaccel,
+    CudaError,
+    PyRuntimeError,
+    "CUDA cannot be used, or a kernel could not be launched; the message says why."
+);
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> PyErr {
         match error {
             Error::Value(message) => PyValueError::new_err(message),
+            Error::Cuda(why) => CudaError::new_err(why),
             Error::Interrupted => PyKeyboardInterrupt::new_err(()),
         }
     }
@@ -73,6 +83,7 @@ fn set_num_threads(n: usize) {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     simd::level_name()?;
+    module.add("CudaError", module.py().get_type::<CudaError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for function in [
         wrap_pyfunction!(scores::score, module)?,
@@ -84,6 +95,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(elements::sample_backward, module)?,
         wrap_pyfunction!(scores::pack, module)?,
         wrap_pyfunction!(scores::panel_rows, module)?,
+        wrap_pyfunction!(cuda::cuda_info, module)?,
+        wrap_pyfunction!(cuda::cuda_table_size, module)?,
+        wrap_pyfunction!(cuda::cuda_elementwise, module)?,
         wrap_pyfunction!(simd_level, module)?,
         wrap_pyfunction!(num_threads, module)?,
         wrap_pyfunction!(set_num_threads, module)?,

@@ -9,6 +9,7 @@ forward mode.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from peaccel import _core
+from peaccel.ops import _cuda
 from peaccel.ops._array import Array, as_numpy, as_stored, is_torch, namespace
 from peaccel.ops._seed import SEEDS, as_integer
 
@@ -32,6 +34,17 @@ def _buffer(array: Array) -> np.ndarray[Any, Any]:
     if adjacent and flags.aligned and x.dtype.isnative:
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def _on_gpu(x: Array) -> bool:
+    return is_torch(x) and x.is_cuda
+
+
+def _as_kind(like: Array, arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]) -> tuple[Array, Array]:
+    if not is_torch(like):
+        return arrays
+    from_numpy = sys.modules["torch"].from_numpy
+    return from_numpy(arrays[0]), from_numpy(arrays[1])
 
 
 def _checked_seed(name: str, seed: Any) -> int:
@@ -147,6 +160,21 @@ class PairOp:
         candidates = None if candidates is None else _buffer(candidates)
         _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out)
         return [*out[:4], out[4].reshape(-1)]
+
+    def rerank(self, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:
+        """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, detached."""
+        if _on_gpu(inputs[0]):
+            return _cuda.rerank(self, inputs, candidates, k)
+        return _as_kind(inputs[0], self.numpy_rerank(inputs, as_numpy(candidates), k))
+
+    def search(
+        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
+    ) -> tuple[tuple[Array, Array], float]:
+        """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored."""
+        if _on_gpu(inputs[0]):
+            return _cuda.search(self, inputs, k), 1.0
+        *best, scored = self.numpy_search(inputs, packed, k, prune)
+        return _as_kind(inputs[0], (best[0], best[1])), scored
 
     def numpy_rerank(
         self, inputs: Sequence[Array], candidates: np.ndarray[Any, Any], k: int

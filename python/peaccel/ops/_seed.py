@@ -47,4 +47,5 @@ def as_seed(owner: str, seed: Any, mu: Array) -> Array:
             return torch.randint(2**63 - 1, (), dtype=torch.int64, device=mu.device)
         seed = int.from_bytes(os.urandom(8), "little") >> 1
     seed = as_integer(owner, "seed", seed, *SEEDS)
-    return torch.tensor(seed, dtype=torch.int64, device=mu.device) if is_torch(mu) else np.asarray(seed, np.int64)
+    # A fill, which on a GPU waits for nothing.
+    return torch.full((), seed, dtype=torch.int64, device=mu.device) if is_torch(mu) else np.asarray(seed, np.int64)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from peaccel.ops import _cuda
 from peaccel.ops._array import as_numpy
 from peaccel.ops._op import Op, PairOp, SampleOp
 
@@ -36,6 +37,8 @@ class Torch:
     def elementwise(self, op: Op, order: Any, x: Any) -> Any:
         if getattr(order, "requires_grad", False):
             raise ValueError(f"{op.name}: the order must not require grad: derivatives exist in x only")
+        if isinstance(order, float):  # a fill, which waits for nothing
+            order = self.torch.full((), order, dtype=self.torch.float64, device=x.device)
         order = self.torch.as_tensor(order, dtype=self.torch.float64, device=x.device)
         return self._call(self.functions[op.name], getattr(self.torch.ops.peaccel, op.name), order, x)
 
@@ -66,10 +69,17 @@ class Torch:
     # -- registration --------------------------------------------------------------------------------------------------
 
     def _define(
-        self, name: str, arguments: str, returns: str, cpu: Callable[..., Any], fake: Callable[..., Any]
+        self,
+        name: str,
+        arguments: str,
+        returns: str,
+        cpu: Callable[..., Any],
+        cuda: Callable[..., Any],
+        fake: Callable[..., Any],
     ) -> None:
         self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
         self.library.impl(name, cpu, "CPU")
+        self.library.impl(name, cuda, "CUDA")
         self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)
 
     def _register_elementwise(self, op: Op) -> Any:
@@ -77,6 +87,9 @@ class Torch:
 
         def cpu(order: Any, x: Any) -> Any:
             return torch.from_numpy(op.numpy(as_numpy(order), as_numpy(x)))
+
+        def cuda(order: Any, x: Any) -> Any:
+            return _cuda.elementwise(op, order, x)
 
         def fake(order: Any, x: Any) -> Any:
             return x.new_empty(torch.broadcast_shapes(order.shape, x.shape))
@@ -87,7 +100,7 @@ class Torch:
             """The op of a name, differentiable."""
             return functions[name].apply(order, x)
 
-        self._define(name, "Tensor order, Tensor x", "Tensor", cpu, fake)
+        self._define(name, "Tensor order, Tensor x", "Tensor", cpu, cuda, fake)
         operator = getattr(torch.ops.peaccel, name)
 
         class Elementwise(torch.autograd.Function):  # type: ignore[name-defined,misc]
@@ -130,6 +143,9 @@ class Torch:
         def cpu(*args: Any) -> Any:
             return torch.from_numpy(op.numpy_scores(*parts(args)))
 
+        def cuda(*args: Any) -> Any:
+            return _cuda.score(op, *parts(args))
+
         def fake(*args: Any) -> Any:
             (mu1, _, mu2, *_), candidates, pairwise = parts(args)
             if candidates is not None:
@@ -139,12 +155,16 @@ class Torch:
         def cpu_backward(weights: Any, *args: Any) -> Any:
             return tuple(map(torch.from_numpy, op.numpy_backward(weights, *parts(args))))
 
+        def cuda_backward(weights: Any, *args: Any) -> Any:
+            return tuple(_cuda.score_backward(op, weights, *parts(args)))
+
         def fake_backward(weights: Any, *args: Any) -> Any:
             return tuple(x.new_empty(x.shape) for x in args[:5])
 
-        self._define(op.name, arguments, "Tensor", cpu, fake)
+        self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
-        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", returns, cpu_backward, fake_backward)
+        backwards = cpu_backward, cuda_backward, fake_backward
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", returns, *backwards)
         forward_operator = getattr(torch.ops.peaccel, op.name)
         backward_operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
 
@@ -217,17 +237,24 @@ class Torch:
         def cpu(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return torch.from_numpy(op.numpy(mu, extra, int(seed), n, first_row, stream))
 
+        def cuda(*args: Any) -> Any:
+            return _cuda.sample(op, *args)
+
         def fake(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return mu.new_empty((n, *mu.shape))
 
         def cpu_backward(weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return tuple(map(torch.from_numpy, op.numpy_backward(weights, mu, extra, int(seed), first_row, stream)))
 
+        def cuda_backward(weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return _cuda.sample_backward(op, weights, mu, extra, seed, first_row, stream)
+
         def fake_backward(weights: Any, mu: Any, extra: Any, *rest: Any) -> Any:
             return mu.new_empty(mu.shape), extra.new_empty(extra.shape)
 
-        self._define(op.name, arguments, "Tensor", cpu, fake)
-        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", cpu_backward, fake_backward)
+        self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
+        backwards = cpu_backward, cuda_backward, fake_backward
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", *backwards)
         forward_operator = getattr(torch.ops.peaccel, op.name)
         backward_operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
 

@@ -1,0 +1,187 @@
+"""Calls of the CUDA kernels on torch tensors: shapes of outputs and workspaces; the core takes addresses.
+
+Everything is allocated by torch and runs on torch's current stream, so calls can be captured in a CUDA graph once each
+has run before. Nothing here waits for the device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from peaccel import _core
+from peaccel.ops._array import Array, dtype_name
+
+if TYPE_CHECKING:
+    from peaccel.ops._op import Op, PairOp, SampleOp
+
+__all__ = ["elementwise", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
+
+Memory = tuple[int, tuple[int, ...], tuple[int, ...], str]
+BEST = 1024  # that the selecting kernels keep
+BLOCKS = 1056  # that keep a large device busy: 8 on each of its multiprocessors
+
+
+def memory(x: Array) -> Memory:
+    """Address, shape, strides in elements and dtype."""
+    return x.data_ptr(), tuple(x.shape), x.stride(), dtype_name(x)
+
+
+def place(x: Array) -> tuple[int, int]:
+    """The number of x's device, and the stream on which torch works there."""
+    index = x.device.index
+    return index, sys.modules["torch"].cuda.current_stream(index).cuda_stream
+
+
+# -- elements and draws ------------------------------------------------------------------------------------------------
+
+
+def elementwise(op: Op, order: Array, x: Array) -> Array:
+    """The op for tensors that broadcast."""
+    torch: Any = sys.modules["torch"]
+    shape = torch.broadcast_shapes(order.shape, x.shape)
+    order = order.reshape(1) if order.numel() == 1 else order.broadcast_to(shape).reshape(-1)
+    x = x.broadcast_to(shape).reshape(-1)
+    out = x.new_empty(x.shape)
+    size = _core.cuda_table_size(op.name, dtype_name(x), order.numel(), x.numel())
+    table = x.new_empty(size, dtype=torch.uint8)
+    _core.cuda_elementwise(op.name, place(x), *map(memory, (order.contiguous(), x.contiguous(), table, out)))
+    return out.reshape(shape)
+
+
+def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+    """Draws [n, N, D]."""
+    mu, extra = _rows(mu), _rows(extra)
+    out = mu.new_empty((n, *mu.shape))
+    given = memory(mu), memory(extra), memory(seed)
+    _core.cuda_sample(op.name, place(mu), *given, first_row, stream, memory(out))
+    return out
+
+
+def sample_backward(
+    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+) -> tuple[Array, Array]:
+    """The gradients of sum(weights * draws) with respect to mu and extra."""
+    mu, extra = _rows(mu), _rows(extra)
+    out = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+    weights = weights.contiguous()
+    given = memory(mu), memory(extra), memory(seed), memory(weights)
+    _core.cuda_sample_backward(op.name, place(mu), *given, memory(out[0]), memory(out[1]), first_row, stream)
+    return out
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(x: Array) -> Array:
+    """x with rows of adjacent elements, or of one that is repeated."""
+    return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) in (0, 1) else x.contiguous()
+
+
+def _inputs(inputs: Sequence[Array]) -> tuple[list[Memory], tuple[Memory, int] | None, list[Array]]:
+    """The five arrays, seed and number of draws; and what must stay alive until the kernel is on its stream."""
+    mu1, extra1, mu2, extra2, shared = map(_rows, inputs[:5])
+    # A row of mu is never constant to the kernels: they take D from it.
+    mu1, mu2 = (x.contiguous() if 0 in x.stride() else x for x in (mu1, mu2))
+    kept = [mu1, extra1, mu2, extra2, shared.contiguous()[None], *inputs[5:6]]
+    return [*map(memory, kept[:5])], (memory(kept[5]), inputs[6]) if len(inputs) > 5 else None, kept
+
+
+def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
+    """As `PairOp.numpy_scores`."""
+    arrays, draws, kept = _inputs(inputs)
+    shape = (len(kept[0]), len(kept[2])) if pairwise else (len(kept[0]),)
+    candidates = None if candidates is None else _rows(candidates)
+    out = kept[0].new_empty(shape if candidates is None else candidates.shape)
+    given = None if candidates is None else memory(candidates)
+    _core.cuda_score(op.name, place(out), arrays, draws, given, memory(out))
+    return out
+
+
+def score_backward(
+    op: PairOp, weights: Array, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
+) -> list[Array]:
+    """As `PairOp.numpy_backward`."""
+    torch: Any = sys.modules["torch"]
+    arrays, draws, kept = _inputs([x.contiguous() for x in inputs[:5]] + list(inputs[5:]))
+    weights, size = weights.contiguous(), kept[4].shape[1]
+    given, lists = None, None
+    if candidates is not None:
+        # For each gallery row the pairs that it is in, in order: what -1 sorts to stands before the first list.
+        candidates = candidates.contiguous()
+        rows, positions = candidates.reshape(-1).sort(stable=True)
+        offsets = torch.searchsorted(rows, torch.arange(len(kept[2]) + 1, device=rows.device))
+        given, lists = memory(candidates), (memory(offsets), memory(positions))
+    out: list[Array] = []
+    for side, (mu, extra) in enumerate((kept[0:2], kept[2:4])):
+        gradients = mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))
+        _core.cuda_score_backward(
+            op.name, place(mu), arrays, draws, side, pairwise, given, lists, memory(weights), [*map(memory, gradients)]
+        )
+        out += gradients
+    # Each pair counts once for the shared row: by its query.
+    return [out[0], out[1], out[3], out[4], out[2].sum(0)]
+
+
+def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:
+    """As `PairOp.numpy_rerank`."""
+    if k > BEST or candidates.shape[1] > _core.CUDA_RERANK:
+        return select(score(op, inputs, candidates, False), candidates, k)
+    arrays, draws, kept = _inputs(inputs)
+    candidates = _rows(candidates)
+    out = _best(kept[0], len(candidates), k)
+    _core.cuda_rerank(op.name, place(candidates), arrays, draws, memory(candidates), *map(memory, out))
+    return out
+
+
+def search(op: PairOp, inputs: Sequence[Array], k: int) -> tuple[Array, Array]:
+    """As `PairOp.numpy_search`, but every pair is scored."""
+    torch: Any = sys.modules["torch"]
+    arrays, draws, kept = _inputs(inputs)
+    queries, gallery = len(kept[0]), len(kept[2])
+    if k > BEST:
+        # More than the kernels keep: blocks of rows, the best of each beside the best so far.
+        scores, ids = _best(kept[0], queries, 0)
+        step = max(k, 2**26 // max(1, queries))
+        for first in range(0, gallery, step):
+            own = slice(first, first + step)
+            part = score(op, [*inputs[:2], inputs[2][own], inputs[3][own], *inputs[4:]], None, True)
+            rows = torch.arange(first, min(first + step, gallery), device=part.device).expand(part.shape)
+            scores, ids = select(torch.cat((scores, part), 1), torch.cat((ids, rows), 1), k)
+        return (scores, ids) if gallery else select(scores, ids, k)
+    shards = _core.cuda_shards(place(kept[0])[0], queries, gallery)
+    parts, out = _best(kept[0], shards * queries, k), _best(kept[0], queries, k)
+    _core.cuda_search(op.name, place(kept[0]), arrays, draws, *map(memory, (*parts, *out)))
+    return out
+
+
+def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
+    """Room for scores and ids."""
+    torch: Any = sys.modules["torch"]
+    return like.new_empty((rows, k)), like.new_empty((rows, k), dtype=torch.int64)
+
+
+def select(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
+    """The best k of each row: higher scores, then NaN, then padding (id -1); ties to the lower id."""
+    torch: Any = sys.modules["torch"]
+    if k <= BEST:
+        out = _best(scores, len(scores), k)
+        _core.cuda_select(place(scores), memory(scores.contiguous()), memory(_rows(ids)), *map(memory, out))
+        return out
+    # Sorts that keep the order of equals, from the least key to the greatest.
+    order = ids.argsort(dim=1, stable=True)
+    for key in (
+        -scores.nan_to_num(-torch.inf, torch.inf, -torch.inf),
+        scores.isnan().to(torch.int8),
+        (ids < 0).to(torch.int8),
+    ):
+        order = order.gather(1, key.gather(1, order).argsort(dim=1, stable=True))
+    order = order[:, :k]
+    scores, ids = scores.gather(1, order), ids.gather(1, order)
+    scores = scores.masked_fill(ids < 0, -torch.inf)
+    short = k - scores.shape[1]
+    if short > 0:
+        scores = torch.nn.functional.pad(scores, (0, short), value=-torch.inf)
+        ids = torch.nn.functional.pad(ids, (0, short), value=-1)
+    return scores, ids

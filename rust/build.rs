@@ -1,0 +1,116 @@
+//! Compiles each cuda/<family>.cu into a fatbin that the library embeds: the only place that knows nvcc.
+//!
+//! `PEACCEL_CUDA`: `auto` (the default) does without CUDA where there is no nvcc, `require` fails there, `off` does without.
+//! nvcc is sought in `PEACCEL_NVCC`, among the installed wheels of the Python that builds, in `CUDA_HOME` or `CUDA_PATH`, in
+//! `PATH`. It must be 13.0: kernels of a later toolkit do not load with the drivers that 13.0 asks for.
+//! `PEACCEL_CUDA_TARGETS` lists compute capabilities, by default all that wheels are made for.
+
+use std::env;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TOOLKIT: &str = "13.0";
+/// Machine code for these; and intermediate code from which the driver compiles for all others from the first one on.
+const TARGETS: &str = "80,86,89,90,100,120";
+
+fn main() {
+    println!("cargo:rerun-if-changed=cuda");
+    for name in ["PEACCEL_CUDA", "PEACCEL_CUDA_TARGETS", "PEACCEL_NVCC", "CUDA_HOME", "CUDA_PATH"] {
+        println!("cargo:rerun-if-env-changed={name}");
+    }
+    let wanted = env::var("PEACCEL_CUDA").unwrap_or_else(|_| "auto".into());
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let outcome = match wanted.as_str() {
+        "off" => Err("this build holds no CUDA kernels: PEACCEL_CUDA was off".into()),
+        "auto" | "require" => nvcc().and_then(|nvcc| compile(&nvcc, &out)),
+        other => panic!("PEACCEL_CUDA is {other:?}, expected auto, require or off"),
+    };
+    let (images, targets, why) = match outcome {
+        Ok((images, targets)) => (images, targets, String::new()),
+        Err(why) if wanted == "require" => panic!("{why}"),
+        Err(why) => (String::new(), String::new(), why),
+    };
+    let text = format!(
+        "/// Family and fatbin.\npub const IMAGES: &[(&str, &[u8])] = &[{images}];\n\
+         /// What they hold code for.\npub const TARGETS: &str = {targets:?};\n\
+         /// Why there are none, if so.\npub const WHY_NONE: &str = {why:?};\n"
+    );
+    std::fs::write(out.join("images.rs"), text).expect("OUT_DIR can be written to");
+}
+
+/// The compiler, of the right version.
+fn nvcc() -> Result<PathBuf, String> {
+    let from = |name: &str| env::var_os(name).map(PathBuf::from);
+    let python = env::var("PYO3_PYTHON").unwrap_or_else(|_| "python3".into());
+    let find =
+        "import importlib.util as u; s = u.find_spec('nvidia'); print(*(s.submodule_search_locations if s else ()))";
+    let wheels = Command::new(python).args(["-c", find]).output().map(|out| out.stdout).unwrap_or_default();
+    let wheels = String::from_utf8_lossy(&wheels).trim().to_owned();
+    let candidates = [
+        from("PEACCEL_NVCC"),
+        (!wheels.is_empty()).then(|| Path::new(&wheels).join("cu13/bin/nvcc")),
+        from("CUDA_HOME").map(|home| home.join("bin/nvcc")),
+        from("CUDA_PATH").map(|home| home.join("bin/nvcc")),
+        Some("nvcc".into()),
+    ];
+    let mut others = String::new();
+    for nvcc in candidates.into_iter().flatten() {
+        let Ok(out) = Command::new(&nvcc).arg("--version").output() else { continue };
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let version = text.split("release ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or("unknown");
+        if version == TOOLKIT {
+            return Ok(nvcc);
+        }
+        let _ = write!(others, "; {} is of version {version}", nvcc.display());
+    }
+    Err(format!("this build holds no CUDA kernels: it found no nvcc {TOOLKIT}{others}"))
+}
+
+/// Entries of `IMAGES`, and the targets.
+fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
+    let targets = env::var("PEACCEL_CUDA_TARGETS").unwrap_or_else(|_| TARGETS.into());
+    let capabilities: Vec<&str> = targets.split(',').map(str::trim).collect();
+    let mut families: Vec<PathBuf> = std::fs::read_dir("cuda")
+        .map_err(|e| format!("cuda/: {e}"))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
+        .collect();
+    families.sort();
+    let compiled = std::thread::scope(|scope| {
+        let runs: Vec<_> = families.iter().map(|path| scope.spawn(|| image(nvcc, path, out, &capabilities))).collect();
+        runs.into_iter().map(|run| run.join().expect("the compiler's output could be read")).collect::<Vec<_>>()
+    });
+    let mut images = String::new();
+    for outcome in compiled {
+        // A kernel that does not compile is an error whatever was wanted.
+        let (family, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
+        let _ = write!(images, "({family:?}, include_bytes!({image:?})), ");
+    }
+    let mut names: Vec<String> = capabilities.iter().map(|target| format!("sm_{target}")).collect();
+    names.extend((capabilities.len() > 1).then(|| format!("compute_{}", capabilities[0])));
+    Ok((images, names.join(" ")))
+}
+
+/// One family's name and image.
+fn image(nvcc: &Path, path: &Path, out: &Path, capabilities: &[&str]) -> Result<(String, String), String> {
+    let family = path.file_stem().expect("a .cu file has a stem").to_string_lossy().into_owned();
+    let image = out.join(&family).with_extension("fatbin");
+    let mut command = Command::new(nvcc);
+    command.args(["-std=c++17", "-O3", "-fatbin", "-Werror", "all-warnings"]);
+    for target in capabilities {
+        command.arg(format!("-gencode=arch=compute_{target},code=sm_{target}"));
+    }
+    // One target is for tests, which look into the image.
+    if let [_] = capabilities {
+        command.arg("-no-compress");
+    } else {
+        command.args(["-compress-mode=size", &format!("-gencode=arch=compute_{0},code=compute_{0}", capabilities[0])]);
+    }
+    let run = command.arg("-o").arg(&image).arg(path).output().map_err(|e| format!("nvcc: {e}"))?;
+    if !run.status.success() {
+        let text = [run.stdout, run.stderr].concat();
+        return Err(format!("{}: {}", path.display(), String::from_utf8_lossy(&text)));
+    }
+    Ok((family, image.to_string_lossy().into_owned()))
+}

@@ -1,0 +1,268 @@
+//! CUDA's driver: loaded when first asked for, and called here only.
+//!
+//! A missing library, a stub of one, an old driver or a machine without a GPU is a reason in words, never a panic. Kernels are
+//! loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
+//! that the caller names. Nothing is allocated on the device and nothing waits.
+
+use super::images::{IMAGES, WHY_NONE};
+use crate::error::Error;
+use libloading::Library;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void, CStr, CString, OsStr, OsString};
+use std::ptr::null_mut;
+use std::sync::{Mutex, PoisonError};
+
+/// The driver of CUDA 13, with whose toolkit the kernels are compiled.
+const LEAST_VERSION: c_int = 13_000;
+/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which is 48 KB until it is raised.
+const MAX_DYNAMIC_SHARED: c_int = 8;
+const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
+/// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+const MULTIPROCESSORS: c_int = 16;
+
+type Status = c_int;
+/// A pointer to something of the driver's, or 0.
+type Handle = *mut c_void;
+
+/// Declares the functions of the driver that are used, and how they are found.
+macro_rules! functions {
+    ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
+        struct Functions {
+            $($name: unsafe extern "C" fn($($argument),*) -> Status,)*
+        }
+        impl Functions {
+            fn of(library: &Library) -> Result<Self, String> {
+                Ok(Functions {
+                    // SAFETY: the signatures are those of cuda.h, which the symbols' versions fix.
+                    $($name: *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }
+                        .map_err(|_| format!("the driver library lacks {}: it is too old", $symbol))?,)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    init: "cuInit" (c_uint);
+    driver_version: "cuDriverGetVersion" (*mut c_int);
+    error_name: "cuGetErrorName" (Status, *mut *const c_char);
+    device_get: "cuDeviceGet" (*mut c_int, c_int);
+    device_attribute: "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    primary_context: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    context_push: "cuCtxPushCurrent_v2" (Handle);
+    context_pop: "cuCtxPopCurrent_v2" (*mut Handle);
+    library_load: "cuLibraryLoadData" (*mut Handle, *const c_void, Handle, Handle, c_uint, Handle, Handle, c_uint);
+    library_kernel: "cuLibraryGetKernel" (*mut Handle, Handle, *const c_char);
+    kernel_attribute: "cuKernelSetAttribute" (c_int, c_int, Handle, c_int);
+    launch: "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, Handle);
+}
+
+/// A device of this machine.
+#[derive(Clone, Copy)]
+struct Device {
+    number: c_int,
+    context: Handle,
+    multiprocessors: u32,
+}
+// SAFETY: a context may be used from any thread that makes it current.
+unsafe impl Send for Device {}
+
+#[derive(Clone, Copy)]
+struct Kernel(Handle);
+// SAFETY: a kernel's handle may be used from any thread.
+unsafe impl Send for Kernel {}
+
+/// The loaded driver.
+pub struct Driver {
+    functions: Functions,
+    version: c_int,
+    /// The family's images, loaded, in the order of [`IMAGES`].
+    libraries: Vec<Kernel>,
+    devices: Mutex<HashMap<i32, Device>>,
+    kernels: Mutex<HashMap<String, Kernel>>,
+}
+// SAFETY: handles of libraries may be used from any thread.
+unsafe impl Sync for Driver {}
+// SAFETY: as above.
+unsafe impl Send for Driver {}
+
+/// Where and how a kernel runs.
+#[derive(Clone, Copy)]
+pub struct Launch {
+    /// The number of the device, as torch counts.
+    pub device: i32,
+    /// The stream, as torch gives it.
+    pub stream: u64,
+    /// Blocks.
+    pub grid: (u32, u32),
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+/// The driver, or why there is none. `PEACCEL_LIBCUDA` names another library than the system's.
+pub fn driver() -> Result<&'static Driver, Error> {
+    static LOADED: Mutex<Vec<(OsString, &Driver)>> = Mutex::new(Vec::new());
+    let path = std::env::var_os("PEACCEL_LIBCUDA")
+        .unwrap_or_else(|| OsString::from(if cfg!(windows) { "nvcuda.dll" } else { "libcuda.so.1" }));
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, driver)) = loaded.iter().find(|(of, _)| *of == path) {
+        return Ok(driver);
+    }
+    let driver = Box::leak(Box::new(Driver::load(&path).map_err(Error::Cuda)?));
+    loaded.push((path, driver));
+    Ok(driver)
+}
+
+impl Driver {
+    fn load(path: &OsStr) -> Result<Self, String> {
+        if IMAGES.is_empty() {
+            return Err(WHY_NONE.into());
+        }
+        // SAFETY: loading the driver's library runs its initialisers, as any program that uses CUDA does.
+        let library = unsafe { Library::new(path) }
+            .map_err(|_| format!("there is no NVIDIA driver here ({} cannot be loaded)", path.to_string_lossy()))?;
+        let functions = Functions::of(&library)?;
+        std::mem::forget(library); // its functions are used as long as the process lives
+        let mut driver = Driver {
+            functions,
+            version: 0,
+            libraries: Vec::new(),
+            devices: Mutex::default(),
+            kernels: Mutex::default(),
+        };
+        let f = &driver.functions;
+        // SAFETY: the arguments are those that cuda.h asks for, and outlive the calls.
+        unsafe {
+            driver.check("cuInit", (f.init)(0))?;
+            let mut version = 0;
+            driver.check("cuDriverGetVersion", (f.driver_version)(&mut version))?;
+            if version < LEAST_VERSION {
+                let number = |v: c_int| format!("{}.{}", v / 1000, v % 1000 / 10);
+                return Err(format!(
+                    "the NVIDIA driver supports CUDA {}, expected {} (driver 580) or later",
+                    number(version),
+                    number(LEAST_VERSION)
+                ));
+            }
+            let mut libraries = Vec::new();
+            for (family, image) in IMAGES {
+                let mut library = null_mut();
+                let nothing = null_mut();
+                let status =
+                    (f.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
+                driver.check(&format!("loading the kernels of {family}"), status)?;
+                libraries.push(Kernel(library));
+            }
+            (driver.version, driver.libraries) = (version, libraries);
+        }
+        Ok(driver)
+    }
+
+    /// The CUDA version that the driver supports: 13000 for 13.0.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    fn check(&self, what: &str, status: Status) -> Result<(), String> {
+        if status == 0 {
+            return Ok(());
+        }
+        let mut name: *const c_char = std::ptr::null();
+        // SAFETY: on success the name is a constant string of the library's.
+        let name = unsafe {
+            if (self.functions.error_name)(status, &mut name) == 0 && !name.is_null() {
+                CStr::from_ptr(name).to_string_lossy().into_owned()
+            } else {
+                format!("error {status}")
+            }
+        };
+        Err(format!("{what}: {name}"))
+    }
+
+    fn device(&self, number: i32) -> Result<Device, String> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&device) = devices.get(&number) {
+            return Ok(device);
+        }
+        let f = &self.functions;
+        let mut device = Device { number: 0, context: null_mut(), multiprocessors: 1 };
+        let mut count = 0;
+        // SAFETY: the arguments are those that cuda.h asks for, and outlive the calls.
+        unsafe {
+            self.check("cuDeviceGet", (f.device_get)(&mut device.number, number))?;
+            self.check("cuDevicePrimaryCtxRetain", (f.primary_context)(&mut device.context, device.number))?;
+            let status = (f.device_attribute)(&mut count, MULTIPROCESSORS, device.number);
+            self.check("cuDeviceGetAttribute", status)?;
+        }
+        device.multiprocessors = count.max(1) as u32;
+        devices.insert(number, device);
+        Ok(device)
+    }
+
+    fn kernel(&self, name: &str) -> Result<Kernel, String> {
+        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&kernel) = kernels.get(name) {
+            return Ok(kernel);
+        }
+        let symbol = CString::new(name).map_err(|_| format!("{name:?} names no kernel"))?;
+        for library in &self.libraries {
+            let mut kernel = null_mut();
+            // SAFETY: the library is loaded, the name ends in 0.
+            if unsafe { (self.functions.library_kernel)(&mut kernel, library.0, symbol.as_ptr()) } == 0 {
+                kernels.insert(name.into(), Kernel(kernel));
+                return Ok(Kernel(kernel));
+            }
+        }
+        Err(format!("there is no CUDA kernel {name}"))
+    }
+
+    /// How many multiprocessors a device has.
+    pub fn multiprocessors(&self, device: i32) -> Result<u32, Error> {
+        Ok(self.device(device).map_err(Error::Cuda)?.multiprocessors)
+    }
+
+    /// Puts a kernel on its stream.
+    ///
+    /// # Safety
+    /// `arguments` must be the kernel's own struct, and what it points to must be memory of the device, of the sizes it says,
+    /// until the stream has run the kernel.
+    pub unsafe fn launch<A: Copy>(&self, name: &str, at: Launch, arguments: &A) -> Result<(), Error> {
+        if at.grid.0 == 0 || at.grid.1 == 0 {
+            return Ok(()); // nothing to do, which the driver calls an error
+        }
+        let f = &self.functions;
+        let run = || {
+            let (device, kernel) = (self.device(at.device)?, self.kernel(name)?);
+            self.check(name, (f.context_push)(device.context))?;
+            let asked = if at.shared > SHARED_WITHOUT_ASKING {
+                (f.kernel_attribute)(MAX_DYNAMIC_SHARED, at.shared as c_int, kernel.0, device.number)
+            } else {
+                0
+            };
+            let status = if asked != 0 {
+                asked
+            } else {
+                let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
+                (f.launch)(
+                    kernel.0,
+                    at.grid.0,
+                    at.grid.1,
+                    1,
+                    at.block,
+                    1,
+                    1,
+                    at.shared,
+                    at.stream as Handle,
+                    parameters.as_mut_ptr(),
+                    null_mut(),
+                )
+            };
+            let mut popped = null_mut();
+            self.check(name, (f.context_pop)(&mut popped))?;
+            self.check(name, status)
+        };
+        run().map_err(Error::Cuda)
+    }
+}

@@ -1,0 +1,231 @@
+"""Every op on a GPU against the CPU: `pytest -m cuda`, with `--noconftest` where only torch, numpy and pytest are.
+
+The CPU's kernels are held against references elsewhere; here both must agree, within the exactness bound.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from items import KINDS, make, scored, to_numpy
+
+import peaccel as pe
+from peaccel.ops import OPS
+from peaccel.ops._op import Op
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here"),
+]
+
+SCORES = tuple(pe.scores.SCORES)
+PAIRS = [
+    (name, *kinds) for name in SCORES for kinds in itertools.product(KINDS, KINDS) if kinds in pe.scores.get(name).pairs
+]
+TOLERANCE = {"float32": {"rtol": 2e-5, "atol": 2e-4}, "float64": {"rtol": 1e-12, "atol": 1e-11}}
+
+
+def on_gpu(d):
+    return d.to("cuda")
+
+
+def close(found, want, dtype="float64"):
+    torch.testing.assert_close(found.cpu().double(), want.double(), equal_nan=True, **TOLERANCE[dtype])
+
+
+# -- elements and draws ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("op", [op for op in OPS if isinstance(op, Op)], ids=lambda op: op.name)
+def test_elements(op, dtype):
+    x = torch.logspace(-6, 9, 100_003, dtype=torch.float64).to(dtype)
+    x[:6] = torch.tensor([0, -1, torch.inf, torch.nan, 0.25, 2.0**24])
+    for order in (torch.tensor([64.0]).double(), torch.linspace(2, 700, len(x)).double()):
+        found, want = op(order.cuda(), x.cuda()).cpu(), op(order, x)
+        scale = want.abs().nan_to_num(0, 0, 0).clamp(min=0 if "_dx" in op.name else 1)
+        scale = scale.maximum(order.to(dtype)) if op.name == "vmf_log_norm" else scale
+        same = (found == want) | (found.isnan() & want.isnan())
+        assert (same | ((found - want).abs() <= (5e-7 if dtype == torch.float32 else 3e-14) * scale)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("kind", "dim"), [("normal_isotropic", 5), ("normal_diagonal", 128), ("vmf", 2), ("vmf", 129)])
+def test_draws_and_their_gradients(kind, dim, dtype):
+    results = []
+    for device in ("cpu", "cuda"):
+        d = make(kind, 300, dim, dtype=dtype, library="torch").to(device)
+        for x in d.arrays:
+            x.requires_grad_()
+        z = pe.sample(d, 5, seed=7, first_row=11)
+        weights = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).reshape(z.shape).to(device)
+        (z * weights).sum().backward()
+        results.append([x.detach().cpu() for x in (z, *(x.grad for x in d.arrays))])
+    for on_cpu, found in zip(*results, strict=True):
+        scale = float(on_cpu.abs().max())
+        assert float((found - on_cpu).abs().max()) <= (2e-5 if dtype == "float32" else 1e-11) * max(1, scale)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), PAIRS)
+def test_every_verb(name, q_kind, g_kind, dtype):
+    score, compute = scored(name, q_kind), dtype if dtype in TOLERANCE else "float32"
+    q = make(q_kind, 9, 37, 1, dtype=compute, library="torch")
+    g = make(g_kind, 70, 37, 2, dtype=dtype, library="torch")
+    candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 70, (9, 40)))
+    a, b = on_gpu(q), on_gpu(g)
+    for given in (b, pe.prepare(b, score)):
+        same = given if given is b else given.distribution
+        pairs = pe.pairwise(a, given, score)
+        close(pairs, pe.pairwise(q, same.to("cpu"), score), compute)
+        listed = pe.rescore(a, given, candidates.cuda(), score)
+        close(listed, pe.rescore(q, same.to("cpu"), candidates, score), compute)
+        for ranking, scores, ids in (
+            (pe.rerank(a, given, candidates.cuda(), 11, score), listed, candidates.cuda()),
+            (pe.search(a, given, 11, score), pe.rescore(a, given, torch.arange(70).expand(9, 70).cuda(), score), None),
+        ):
+            rows = torch.arange(70, device="cuda").expand(9, 70) if ids is None else ids
+            best = scores.sort(dim=1, descending=True).values[:, :11]
+            torch.testing.assert_close(ranking.scores, best, rtol=0, atol=0)
+            found = (rows[:, None] == ranking.ids[..., None]) & (scores[:, None] == ranking.scores[..., None])
+            assert found.any(-1).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), PAIRS)
+def test_gradients(name, q_kind, g_kind, dtype):
+    results = []
+    candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 12, (4, 9)))
+    for device in ("cpu", "cuda"):
+        q = make(q_kind, 4, 37, 1, dtype=dtype, library="torch").to(device)
+        g = make(g_kind, 12, 37, 2, dtype=dtype, library="torch").to(device)
+        for x in (*q.arrays, *g.arrays):
+            x.requires_grad_()
+        score = scored(name, q_kind)
+        scores = pe.rescore(q, g, candidates.to(device), score)
+        total = scores[candidates.to(device) >= 0].sum() + pe.pairwise(q, g, score).sum()
+        total = total + pe.paired(q, g[:4], score).sum()
+        total.backward()
+        results.append([x.grad.cpu() for x in (*q.arrays, *g.arrays)])
+    for on_cpu, found in zip(*results, strict=True):
+        scale = max(1.0, float(on_cpu.abs().max()))
+        assert float((found - on_cpu).abs().max()) <= (1e-4 if dtype == "float32" else 1e-10) * scale
+
+
+def test_order_of_ties_nan_and_padding():
+    g = pe.Normal(torch.zeros(6, 3), torch.tensor([1.0, -1, 1, 0.5, -2, 1])[:, None].expand(6, 3))
+    q = pe.Normal(torch.zeros(1, 3), torch.ones(1, 3))
+    candidates = torch.tensor([[5, -1, 4, 2, 3, 1, 0]])
+    for k in (1, 6, 9):
+        want, found = pe.rerank(q, g, candidates, k), pe.rerank(on_gpu(q), on_gpu(g), candidates.cuda(), k)
+        assert torch.equal(found.ids.cpu(), want.ids)
+        whole, searched = pe.search(q, g, k), pe.search(on_gpu(q), on_gpu(g), k)
+        assert torch.equal(searched.ids.cpu(), whole.ids)
+
+
+def test_ids_out_of_range_are_nan_and_nothing_is_read():
+    q = make("normal_diagonal", 2, 8, dtype="float32", library="torch").to("cuda")
+    scores = pe.rescore(q, q, torch.tensor([[0, 2, 2**40], [-1, -2, 1]], device="cuda"))
+    assert scores.isnan().tolist() == [[False, True, True], [False, True, False]]
+    assert scores[1, 0] == -torch.inf
+
+
+@pytest.mark.parametrize(("k", "width"), [(5, 3000), (1500, 2000), (1024, 5000)])
+def test_long_lists(k, width):
+    q, g = (make("normal_isotropic", n, 16, n, dtype="float32", library="torch") for n in (3, 6000))
+    candidates = torch.stack([torch.randperm(6000)[:width] for _ in range(3)])
+    a, b = on_gpu(q), on_gpu(g)
+    for found, want in (
+        (pe.rerank(a, b, candidates.cuda(), k), pe.rerank(q, g, candidates, k)),
+        (pe.search(a, b, k), pe.search(q, g, k)),
+    ):
+        close(found.scores, want.scores, "float32")
+        assert (found.ids.cpu() == want.ids).double().mean() > 0.99  # nearly equal scores may change places
+
+
+# -- torch -------------------------------------------------------------------------------------------------------------
+
+
+def test_in_a_cuda_graph_draws_follow_the_seed():
+    d = on_gpu(make("vmf", 100, 64, dtype="float32", library="torch"))
+    q = on_gpu(make("vmf", 8, 64, 3, dtype="float32", library="torch"))
+    seed = torch.zeros((), dtype=torch.int64, device="cuda")
+
+    def work():
+        return pe.sample(d, 3, seed=seed), *pe.search(q, d, 5), pe.special.log_ive(31.0, d.kappa)
+
+    work()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = work()
+    for value in (0, 5, 9):
+        seed.fill_(value)
+        graph.replay()
+        for found, want in zip(captured, work(), strict=True):
+            assert torch.equal(found, want)
+
+
+def test_two_streams():
+    d = on_gpu(make("normal_diagonal", 20_000, 128, dtype="float32", library="torch"))
+    want = pe.search(d[:64], d, 5)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    torch.cuda.synchronize()
+    found = []
+    for stream in streams * 3:
+        with torch.cuda.stream(stream):
+            found.append(pe.search(d[:64], d, 5))
+    torch.cuda.synchronize()
+    assert all(torch.equal(x.ids, want.ids) for x in found)
+
+
+def test_compiles():
+    q, g = (on_gpu(make("vmf", n, 32, n, dtype="float32", library="torch")) for n in (5, 9))
+
+    def loss(mu, kappa):
+        return pe.pairwise(pe.VonMisesFisher(mu, kappa), g).logsumexp(1).sum()
+
+    compiled = torch.compile(loss, fullgraph=True)
+    grads = []
+    for function in (loss, compiled):
+        mu, kappa = (x.clone().requires_grad_() for x in q.arrays)
+        function(mu, kappa).backward()
+        grads.append((mu.grad, kappa.grad))
+    for found, want in zip(*grads, strict=True):
+        torch.testing.assert_close(found, want)
+
+
+def test_opcheck():
+    x = torch.linspace(0.5, 5, 7, device="cuda", dtype=torch.float64)
+    torch.library.opcheck(torch.ops.peaccel.log_ive.default, (torch.full((1,), 3.0, device="cuda").double(), x))
+    mu, var = torch.randn(5, 4, device="cuda"), torch.rand(5, 4, device="cuda")
+    args = mu, var, mu.clone(), var.clone(), mu.new_empty(0), None, True
+    torch.library.opcheck(torch.ops.peaccel.mls_diagonal.default, args)
+
+
+def test_every_gpu_has_its_own_context():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one GPU here")
+    d = make("normal_diagonal", 500, 64, dtype="float32", library="torch")
+    results = [pe.search(d.to(f"cuda:{i}"), d.to(f"cuda:{i}"), 3) for i in range(2)]
+    assert torch.equal(results[0].ids.cpu(), results[1].ids.cpu())
+
+
+def test_offsets_beyond_two_billion_elements():
+    if torch.cuda.get_device_properties(0).total_memory < 40e9:
+        pytest.skip("needs 40 GB of GPU memory")
+    rows, dim = 2**31 // 128 + 1000, 128
+    mu = torch.zeros(rows, dim, device="cuda")
+    mu[-3:] = torch.randn(3, dim, device="cuda")
+    g = pe.Normal(mu, torch.ones(rows, device="cuda"))
+    q = pe.Normal(mu[-3:].clone(), torch.ones(3, device="cuda"))
+    assert pe.search(q, g, 1).ids[:, 0].tolist() == [rows - 3, rows - 2, rows - 1]
+    last = torch.arange(rows - 3, rows, device="cuda").expand(3, 3)
+    assert torch.equal(pe.rescore(q, g, last), pe.pairwise(q, g[-3:]))
+    big = torch.full((2**31 + 64,), 3.0, device="cuda")
+    assert float(pe.special.log_ive(3.0, big)[-1]) == pytest.approx(
+        float(to_numpy(pe.special.log_ive(3.0, big[:1].cpu()))[0])
+    )
