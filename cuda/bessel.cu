@@ -1,0 +1,181 @@
+// The Bessel family, elementwise: an order (or dimension) and x for each element. Formulas and error bounds:
+// special.cuh.
+//
+// `<op>_f64`, `<op>_f32`: by the formula in float64, rounded once to the type of x. The order is read on the device;
+// one for all is made once per block.
+//
+// `<op>_table_f32`, then `<op>_tabulated_f32`: float32 of one order, as rust/kernels/bessel.rs: quadratics on 64 pieces
+// an octave of x in [2^-2, 2^24), fitted to the float64 function, in shared memory; elements outside those octaves take
+// the formula. Errs by less than 2e-7 relative to max(1, |value|) (vmf_log_norm: max(1, order, |value|)).
+#include "special.cuh"
+
+struct ElementwiseArgs {
+    const double* order;  // one for all, or as many as x
+    int64_t orders;
+    const void* x;
+    void* out;
+    int64_t n;
+};
+
+constexpr int THREADS = 256;
+
+// -- the quantities ---------------------------------------------------------------------------------------------------
+
+#define QUANTITY(Name, function, order_of)                         \
+    struct Name {                                                  \
+        HD static double order(double first) { return order_of; }  \
+        template <class O>                                         \
+        HD static double value(const O& order, double x) {         \
+            return function(order, x);                             \
+        }                                                          \
+    };
+QUANTITY(LogIve, log_ive, first)
+QUANTITY(LogIveDx, log_ive_dx, first)
+QUANTITY(LogIveDxx, log_ive_dxx, first)
+QUANTITY(IvRatio, iv_ratio, first)
+QUANTITY(IvRatioDx, iv_ratio_dx, first)
+QUANTITY(IvRatioDxx, iv_ratio_dxx, first)
+QUANTITY(IvRatioComplement, iv_ratio_complement, first)
+QUANTITY(VmfLogNorm, vmf_log_norm, 0.5 * first - 1)  // the first argument is the dimension
+
+// -- by the formula ---------------------------------------------------------------------------------------------------
+
+template <class Q, typename T>
+__device__ inline void elementwise(const ElementwiseArgs& args) {
+    __shared__ Order order;
+    const T* const x = static_cast<const T*>(args.x);
+    T* const out = static_cast<T*>(args.out);
+    const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
+    if (args.orders == 1) {
+        make_order(Q::order(args.order[0]), order);
+        for (int64_t i = first; i < args.n; i += step) out[i] = T(Q::value(order, double(x[i])));
+    } else {
+        for (int64_t i = first; i < args.n; i += step)
+            out[i] = T(Q::value(LoneOrder(Q::order(args.order[i])), double(x[i])));
+    }
+}
+
+#define FORMULA(name, Q)                                                                   \
+    KERNEL(name##_f32, ElementwiseArgs, THREADS) { elementwise<Q, float>(args); }          \
+    KERNEL(name##_f64, ElementwiseArgs, THREADS) { elementwise<Q, double>(args); }
+FORMULA(log_ive, LogIve)
+FORMULA(log_ive_dx, LogIveDx)
+FORMULA(log_ive_dxx, LogIveDxx)
+FORMULA(iv_ratio, IvRatio)
+FORMULA(iv_ratio_dx, IvRatioDx)
+FORMULA(iv_ratio_dxx, IvRatioDxx)
+FORMULA(iv_ratio_complement, IvRatioComplement)
+FORMULA(vmf_log_norm, VmfLogNorm)
+
+// -- by a table -------------------------------------------------------------------------------------------------------
+
+constexpr int PIECES = 26 * 64;
+constexpr double PIECES_FROM = 0.25;
+// Bits of a float that number its piece, from the number of the first on.
+constexpr int PIECE_SHIFT = 17;
+constexpr uint32_t FIRST_PIECE = 0x3e800000u >> PIECE_SHIFT;
+// Half of a piece, as a part of its octave.
+constexpr double HALF_PIECE = 1.0 / 128;
+
+// c0 + u (c1 + u c2), u in [-1/128, 1/128] from the middle; 16 bytes, one access to shared memory.
+struct alignas(16) Piece {
+    float c0, c1, c2, unused;
+};
+
+struct Table {
+    Order order;
+    Piece pieces[PIECES];
+};
+
+struct TableArgs {
+    const double* order;  // one
+    Table* table;         // written
+};
+
+struct TabulatedArgs {
+    const Table* table;
+    const float* x;
+    float* out;
+    int64_t n;
+};
+
+// Interpolates at the Chebyshev nodes -b, 0, b of each piece.
+template <class Q>
+__device__ inline void make_table(const TableArgs& args) {
+    __shared__ Order order;
+    make_order(Q::order(args.order[0]), order);
+    if (blockIdx.x == 0 && threadIdx.x == 0) args.table->order = order;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < PIECES; i += gridDim.x * blockDim.x) {
+        const double octave = PIECES_FROM * double(1 << (i / 64)), middle = 1 + HALF_PIECE + (i % 64) / 64.0;
+        const double b = HALF_PIECE * sqrt(0.75);
+        double y[3];
+        for (int k = 0; k < 3; ++k) y[k] = Q::value(order, octave * (middle + (k - 1) * b));
+        const double c1 = (y[2] - y[0]) / (2 * b), c2 = ((y[2] - y[1]) - (y[1] - y[0])) / (2 * b * b);
+        args.table->pieces[i] = {float(y[1]), float(c1), float(c2), 0};
+    }
+}
+
+// Not inlined: what few elements need should not cost all of them registers.
+template <class Q>
+__attribute__((noinline)) __device__ float outside_table(const Order* order, float x) {
+    return float(Q::value(*order, double(x)));
+}
+
+HD uint32_t piece_of(float x) { return (to_bits(x) >> PIECE_SHIFT) - FIRST_PIECE; }  // PIECES or more for x < 0 and NaN
+
+// Values in the place of x. Without a branch for each, as elements outside are few.
+template <class Q, int N>
+__device__ inline void by_table(const Table* table, const Piece* pieces, float (&x)[N]) {
+    float y[N];
+    bool outside = false;
+    for (int k = 0; k < N; ++k) {
+        const uint32_t i = piece_of(x[k]);
+        outside |= i >= uint32_t(PIECES);
+        const Piece piece = pieces[i < uint32_t(PIECES) ? i : 0];
+        const float place = from_bits((to_bits(x[k]) & ((1u << PIECE_SHIFT) - 1)) | 0x3f800000u);
+        const float u = place - float(1 + HALF_PIECE);
+        y[k] = fmaf(u, fmaf(u, piece.c2, piece.c1), piece.c0);
+    }
+    if (outside)
+        for (int k = 0; k < N; ++k)
+            if (piece_of(x[k]) >= uint32_t(PIECES)) y[k] = outside_table<Q>(&table->order, x[k]);
+    for (int k = 0; k < N; ++k) x[k] = y[k];
+}
+
+struct alignas(16) Four {
+    float x[4];
+};
+
+template <class Q>
+__device__ inline void tabulated(const TabulatedArgs& args) {
+    __shared__ Piece pieces[PIECES];
+    for (int i = threadIdx.x; i < PIECES; i += blockDim.x) pieces[i] = args.table->pieces[i];
+    __syncthreads();
+    const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
+    const uintptr_t places = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.out);
+    const int64_t fours = places % sizeof(Four) == 0 ? args.n / 4 : 0;
+    for (int64_t i = first; i < fours; i += 2 * step) {
+        // Two loads are under way at once.
+        const bool second = i + step < fours;
+        const Four* const x = reinterpret_cast<const Four*>(args.x) + i;
+        Four* const out = reinterpret_cast<Four*>(args.out) + i;
+        Four a = x[0], b = second ? x[step] : a;
+        by_table<Q>(args.table, pieces, a.x);
+        out[0] = a;
+        by_table<Q>(args.table, pieces, b.x);
+        if (second) out[step] = b;
+    }
+    for (int64_t i = 4 * fours + first; i < args.n; i += step) {
+        float one[1] = {args.x[i]};
+        by_table<Q>(args.table, pieces, one);
+        args.out[i] = one[0];
+    }
+}
+
+#define TABULATED(name, Q)                                                                  \
+    KERNEL(name##_table_f32, TableArgs, THREADS) { make_table<Q>(args); }                   \
+    KERNEL(name##_tabulated_f32, TabulatedArgs, THREADS) { tabulated<Q>(args); }
+// Those whose relative slope by log x is moderate everywhere, so that quadratics keep their accuracy.
+TABULATED(log_ive, LogIve)
+TABULATED(iv_ratio, IvRatio)
+TABULATED(vmf_log_norm, VmfLogNorm)
