@@ -100,11 +100,13 @@ def test_golden_values(device, name):
     table, (tolerance, floor) = golden(), FLOORS[name]
     v, x, want = table["v"], table["x"], table[name]
     order = 2 * v + 2 if name == "vmf_log_norm" else v
-    op = getattr(bessel, name)
+    op = next(op for op in OPS if op.name == name)
     lone = _cuda.elementwise(op, torch.from_numpy(order), torch.from_numpy(x)).numpy()
     one = np.concatenate(
         [
-            _cuda.elementwise(op, torch.tensor([value]), torch.from_numpy(x[order == value])).numpy()
+            _cuda.elementwise(
+                op, torch.tensor([value], dtype=torch.float64), torch.from_numpy(x[order == value])
+            ).numpy()
             for value in dict.fromkeys(order.tolist())
         ]
     )

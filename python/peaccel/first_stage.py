@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
+from peaccel import indexes
 from peaccel.distributions import Distribution
 from peaccel.items import Items, checked_ids
 from peaccel.ops._array import Array, as_array, as_numpy, is_torch
@@ -77,7 +76,7 @@ class FaissReranker:
     ) -> None:
         self.score = get(score)
         if isinstance(index, (str, os.PathLike)):
-            index = _read_index(os.fspath(index))
+            index = indexes.read(os.fspath(index))
         if not (hasattr(index, "search") and hasattr(index, "ntotal")):
             raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
@@ -155,22 +154,10 @@ class FaissReranker:
             vectors = first_stage_features(gallery, score, reference=features)
             if factory != "Flat":
                 radius = HEADROOM * float(np.sqrt((vectors**2).sum(1).max()))
-                vectors = on_sphere(vectors, radius, _width(vectors.shape[1] + 1, factory))
+                vectors = on_sphere(vectors, radius, indexes.width(vectors.shape[1] + 1, factory))
         else:
             vectors = _unit(gallery)
-        faiss = _faiss()
-        metric = faiss.METRIC_INNER_PRODUCT if radius is None else faiss.METRIC_L2
-        try:
-            index = faiss.index_factory(vectors.shape[1], factory, metric)
-        except RuntimeError:
-            raise ValueError(f"FaissReranker.build: factory {factory!r} is not a FAISS factory string") from None
-        try:
-            if not index.is_trained:
-                index.train(vectors)
-            index.add(vectors)
-        except RuntimeError:
-            what = f"factory {factory!r} cannot be trained on {len(gallery)} items"
-            raise ValueError(f"FaissReranker.build: {what}") from None
+        index = indexes.built(vectors, factory, inner_product=radius is None)
         reranker = cls(index, gallery, score=score, features=features)
         reranker._radius = radius
         if external is not None:
@@ -313,7 +300,7 @@ class FaissReranker:
         wanted = min(shortlist, len(self._items) - dead)
         fetch = shortlist + min(dead, shortlist * dead // max(wanted, 1))
         while True:
-            found = self._found(vectors, fetch, _deep_enough(self.index, fetch) if params is None else params)
+            found = self._found(vectors, fetch, indexes.deep_enough(self.index, fetch) if params is None else params)
             rows = self._to_rows(found)
             if fetch >= shortlist + dead:
                 break
@@ -401,40 +388,8 @@ class FaissReranker:
         self.gallery = Prepared(self._items.gallery, self.score, pack=False)
 
 
-def _faiss() -> Any:
-    try:
-        import faiss
-    except ImportError:
-        raise ImportError("FaissReranker needs FAISS: pip install peaccel[faiss]") from None
-    return faiss
-
-
-def _read_index(path: str) -> Any:
-    """The FAISS index in a file."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such file")
-    faiss = _faiss()
-    try:
-        return faiss.read_index(path)
-    except RuntimeError:
-        raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
-
-
-def _deep_enough(index: Any, fetch: int) -> Any:
-    """Search parameters for HNSW, which by default stops early: with few of more than efSearch that it is asked for."""
-    if not hasattr(index, "hnsw"):
-        return None
-    return _faiss().SearchParametersHNSW(efSearch=max(index.hnsw.efSearch, fetch))
-
-
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:
     """The directions, float32 [N, D]; a zero vector stays zero."""
     mu = as_numpy(d.mu).astype(np.float32)
     norms = np.linalg.norm(mu, axis=1, keepdims=True)
     return mu / np.where(norms > 0, norms, 1)
-
-
-def _width(width: int, factory: str) -> int:
-    """The next width that every PQ of the factory string divides."""
-    parts = math.lcm(*(int(count) for count in re.findall(r"PQ(\d+)", factory) if int(count)))
-    return -(-width // parts) * parts
