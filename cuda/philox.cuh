@@ -1,0 +1,133 @@
+// Random words and standard normals, each a function of its address: Philox4x32-10 (Salmon et al., SC 2011) laid out as
+// rust/rng.rs has it, Box-Muller as rust/kernels/samplers/normals.rs.
+//
+// - key: the seed, low 32 bits first.
+// - counter: row (64 bits, low word first), draw (32 bits), then the stream in the 4 highest bits of the last word and
+//   28 bits of place: below 2^27 block b of the normals of this row and draw; from 2^27 on blocks 2a and 2a + 1 of
+//   proposal a.
+//
+// Words are the CPU's. Normals agree with it to 1 ulp on the host (to 4 ulp by design: the logarithm's quotient and the
+// fusing of products are left to the compiler).
+#pragma once
+
+#include "elementary.cuh"
+
+struct Words {
+    uint32_t a, b, c, d;
+};
+
+HD Words philox(uint64_t seed, Words x) {
+    uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const uint64_t first = uint64_t(x.a) * 0xD2511F53u, second = uint64_t(x.c) * 0xCD9E8D57u;
+        x = {uint32_t(second >> 32) ^ x.b ^ low, uint32_t(second), uint32_t(first >> 32) ^ x.d ^ high, uint32_t(first)};
+        low += 0x9E3779B9u, high += 0xBB67AE85u;
+    }
+    return x;
+}
+
+// The address of all numbers of one row and draw.
+struct Address {
+    uint64_t seed;
+    uint64_t row;
+    uint32_t draw;
+    uint32_t stream;  // 0 queries, 1 gallery, 2 user
+
+    HD Words at(uint32_t place) const {
+        return philox(seed, {uint32_t(row), uint32_t(row >> 32), draw, stream << 28 | place});
+    }
+    HD Words normals(uint32_t block) const { return at(block); }
+    HD Words proposal(uint32_t attempt, uint32_t half) const { return at(1u << 27 | (2 * attempt + half)); }
+};
+
+// -- words to numbers -------------------------------------------------------------------------------------------------
+
+HD uint64_t joined(uint32_t high, uint32_t low) { return uint64_t(high) << 32 | low; }
+
+// A number in (0, 1), all differences exact.
+HD float uniform(uint32_t word) { return from_bits(0x3f800000u | word >> 9) - (1 - 0x1p-24f); }
+HD double uniform(uint64_t word) { return from_bits(uint64_t(0x3ff0000000000000) | word >> 12) - (1 - 0x1p-53); }
+
+// Cosine and sine of an angle: the highest bit of its word chooses the sign of the cosine, the next one whether cosine
+// and sine change places, the rest is the angle within an eighth of a turn.
+template <typename T>
+struct Direction {
+    T first, second;
+
+    template <typename Word>
+    HD explicit Direction(Word word) {
+        constexpr int TOP = 8 * sizeof(Word) - 1;
+        T sine, cosine;
+        sin_cos(uniform(Word(word << 2)) - T(0.5), sine, cosine);
+        cosine = word >> TOP ? -cosine : cosine;
+        const bool swapped = word >> (TOP - 1) & 1;
+        first = swapped ? sine : cosine, second = swapped ? cosine : sine;
+    }
+};
+
+// Two normals from a word for the radius and one for the angle.
+template <typename T, typename Word>
+HD void box_muller(Word radius, Word angle, T& first, T& second) {
+    const T r = sqrt(T(-2) * ln_normal(uniform(radius)));
+    const Direction<T> direction(angle);
+    first = r * direction.first, second = r * direction.second;
+}
+
+// -- the normals of an address ----------------------------------------------------------------------------------------
+
+// A block gives EACH normals; those of RUN blocks are interleaved: number k of block b has index
+// b / RUN * RUN * EACH + k * RUN + b % RUN.
+template <typename T>
+struct Normals;
+
+template <>
+struct Normals<float> {
+    static constexpr int EACH = 4, RUN = 16;
+    float n[EACH];
+
+    HD explicit Normals(const Words& words) {
+        box_muller(words.a, words.b, n[0], n[1]);
+        box_muller(words.c, words.d, n[2], n[3]);
+    }
+};
+
+template <>
+struct Normals<double> {
+    static constexpr int EACH = 2, RUN = 8;
+    double n[EACH];
+
+    HD explicit Normals(const Words& words) {
+        box_muller(joined(words.a, words.b), joined(words.c, words.d), n[0], n[1]);
+    }
+};
+
+// How threads of a warp share the normals of D dimensions: a team of `size` lanes, a power of two, takes the blocks of
+// one draw in turn, `steps` each; lane `me` has block t * size + me in step t. Several teams make a warp.
+template <typename T>
+struct Team {
+    static constexpr int EACH = Normals<T>::EACH, RUN = Normals<T>::RUN;
+    int dim, size, me, number, steps;  // number: of the team in its warp
+
+    __device__ inline explicit Team(int64_t d) : dim(int(d)), size(1) {
+        const int rest = dim % (RUN * EACH), blocks = dim / (RUN * EACH) * RUN + (rest < RUN ? rest : RUN);
+        while (size < WARP && size < blocks) size *= 2;
+        const int lane = threadIdx.x % WARP;
+        me = lane % size, number = lane / size;
+        steps = (blocks + size - 1) / size;
+    }
+    // Draws that a warp makes at once.
+    __device__ inline int together() const { return WARP / size; }
+
+    // The block of a step, and the index of normal k of it, D or more where there is none.
+    __device__ inline uint32_t block(int step) const { return uint32_t(step * size + me); }
+    __device__ inline int index(int step, int k) const {
+        const uint32_t b = block(step);
+        return int(b / RUN * (RUN * EACH) + k * RUN + b % RUN);
+    }
+
+    // Sum over the lanes of a team, in all of them.
+    __device__ inline T sum(T x) const {
+        for (int mask = size / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(FULL, x, mask);
+        return x;
+    }
+};
