@@ -72,8 +72,8 @@ int cuDeviceGet(int* device, int number) {
     *device = number;
     return number < 2 ? 0 : 101;
 }
-int cuDeviceGetAttribute(int* value, int, int) {
-    *value = 3;
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    *value = attribute == 16 ? 3 : 99 * 1024;  // multiprocessors, shared memory of a block
     return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -114,7 +114,7 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
     return NOT_FOUND;
 }
 int cuKernelSetAttribute(int attribute, int value, void* kernel, int) {
-    if (attribute != 8 || value > 227 * 1024) return INVALID_VALUE;
+    if (attribute != 8 || value > 99 * 1024) return INVALID_VALUE;
     static_cast<Kernel*>(kernel)->shared = unsigned(value);
     return 0;
 }

@@ -21,7 +21,7 @@ RUST_LAYERS = [layer.split() for layer in (
     "error", "simd parallel", "view topk special rng", "shapes panels", "kernels cuda", "python"
 )]  # fmt: skip
 # Families whose CUDA file does not exist yet.
-WITHOUT_CUDA = {"dot_scores", "diag_scores", "sampled_scores", "samplers"}
+WITHOUT_CUDA = {"sampled_scores"}
 
 
 def imports(path):

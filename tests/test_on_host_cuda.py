@@ -140,3 +140,67 @@ def test_elements_broadcast(device):
     order, x = torch.arange(2.0, 5.0, dtype=torch.float64)[:, None], torch.linspace(0.5, 9, 7)
     found = _cuda.elementwise(bessel.iv_ratio, order, x)
     torch.testing.assert_close(found, bessel.iv_ratio(order, x), rtol=2e-7, atol=0)
+
+
+# -- draws -------------------------------------------------------------------------------------------------------------
+
+SHAPES = [(1, 1, 1), (3, 2, 1), (5, 3, 2), (40, 5, 3), (9, 16, 7), (7, 64, 33), (6, 127, 5), (4, 128, 2), (3, 300, 4)]
+LONG = (2, 4500, 2)  # more normals than have room
+
+
+def drawn_items(op, n, dim, dtype, wide, spread):
+    rng = np.random.default_rng([n, dim])
+    mu = rng.standard_normal((n, dim))
+    if op.name == "sample_vmf":
+        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    extra = 10 ** rng.uniform(-spread, spread, (n, dim) if wide else n)
+    return torch.from_numpy(mu).to(dtype), torch.from_numpy(extra).to(dtype)
+
+
+def off(found, want, size=None):
+    """The largest difference, relative to the largest number; infinities and NaN must be the same."""
+    found, want = found.double(), want.double()
+    finite = want.isfinite()
+    assert torch.equal(found[~finite].nan_to_num(7), want[~finite].nan_to_num(7))
+    if not finite.any():
+        return 0.0
+    return float((found - want)[finite].abs().max() / want[finite].abs().max().clamp(min=1e-30))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [*SHAPES, LONG], ids=str)
+@pytest.mark.parametrize("case", ["sample_normal one", "sample_normal each", "sample_vmf one"])
+def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dtype):
+    name, wide = case.split()
+    op = next(op for op in OPS if op.name == name)
+    n, dim, draws = shape
+    if name == "sample_vmf" and dim < 2:
+        pytest.skip("no direction has one dimension")
+    eps = torch.finfo(dtype).eps
+    for spread in (0.3, 4):
+        mu, extra = drawn_items(op, n, dim, dtype, wide == "each", spread)
+        seed = torch.tensor(2**62 + 12345)
+        z = _cuda.sample(op, mu, extra, seed, draws, 2**33 + 5, 2)
+        want = torch.from_numpy(op.numpy(mu, extra, int(seed), draws, 2**33 + 5, 2))
+        assert z.shape == (draws, n, dim)
+        # Of directions in few dimensions, one normal may be all that is left beside another.
+        assert off(z, want) <= (40 if dim < 4 else 16) * eps
+        weights = torch.from_numpy(np.random.default_rng(1).standard_normal(z.shape)).to(dtype)
+        found = _cuda.sample_backward(op, weights, mu, extra, seed, 2**33 + 5, 2)
+        exact = op.numpy_backward(weights, mu, extra, int(seed), 2**33 + 5, 2)
+        for got, wanted in zip(found, map(torch.from_numpy, exact), strict=True):
+            assert got.shape == wanted.shape
+            assert off(got, wanted) <= (2e3 if dim < 4 else 200) * eps
+
+
+def test_draws_of_any_rows(device):
+    """Strided rows, one variance for all rows, and items in parts give the draws of the whole."""
+    op = next(op for op in OPS if op.name == "sample_normal")
+    mu, extra = drawn_items(op, 12, 24, torch.float32, True, 1)
+    seed = torch.tensor(5)
+    whole = _cuda.sample(op, mu, extra, seed, 3, 10, 0)
+    assert torch.equal(_cuda.sample(op, mu[::3], extra[::3].t().contiguous().t(), seed, 3, 10, 0)[:, :1], whole[:, :1])
+    assert torch.equal(_cuda.sample(op, mu[4:9], extra[4:9], seed, 3, 14, 0), whole[:, 4:9])
+    one = extra[:1, :1].expand(12, 24)
+    assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
+    assert _cuda.sample(op, mu[:0], extra[:0], seed, 3, 0, 0).shape == (3, 0, 24)

@@ -16,7 +16,7 @@ __version__: str
 class CudaError(RuntimeError):
     """CUDA cannot be used, or a kernel could not be launched; the message says why."""
 
-CUDA_RERANK: int  # candidates of a query that the kernel selects from
+CUDA_BEST: int  # what the kernels keep of each query
 
 def score(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array) -> None: ...
 def score_backward(
@@ -38,7 +38,6 @@ def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
 def cuda_info() -> tuple[str, int, str | None]: ...
 def cuda_table_size(name: str, dtype: str, orders: int, elements: int) -> int: ...
-def cuda_shards(device: int, queries: int, gallery: int) -> int: ...
 def cuda_elementwise(name: str, place: _Place, order: _Memory, x: _Memory, table: _Memory, out: _Memory) -> None: ...
 def cuda_sample(
     name: str, place: _Place, mu: _Memory, extra: _Memory, seed: _Memory, first_row: int, stream: int, out: _Memory
@@ -55,43 +54,28 @@ def cuda_sample_backward(
     first_row: int,
     stream: int,
 ) -> None: ...
-def cuda_score(
-    name: str,
-    place: _Place,
-    arrays: list[_Memory],
-    draws: tuple[_Memory, int] | None,
-    candidates: _Memory | None,
-    out: _Memory,
-) -> None: ...
+def cuda_score(name: str, place: _Place, arrays: list[_Memory], candidates: _Memory | None, out: _Memory) -> None: ...
 def cuda_score_backward(
     name: str,
     place: _Place,
     arrays: list[_Memory],
-    draws: tuple[_Memory, int] | None,
     side: int,
-    pairwise: bool,
     candidates: _Memory | None,
-    lists: tuple[_Memory, _Memory] | None,
+    lists: list[_Memory] | None,
     weights: _Memory,
     out: list[_Memory],
 ) -> None: ...
 def cuda_rerank(
-    name: str,
-    place: _Place,
-    arrays: list[_Memory],
-    draws: tuple[_Memory, int] | None,
-    candidates: _Memory,
-    scores: _Memory,
-    ids: _Memory,
+    name: str, place: _Place, arrays: list[_Memory], candidates: _Memory, scores: _Memory, ids: _Memory
 ) -> None: ...
+def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int) -> tuple[int, int]: ...
 def cuda_search(
     name: str,
     place: _Place,
     arrays: list[_Memory],
-    draws: tuple[_Memory, int] | None,
-    parts_scores: _Memory,
-    parts_ids: _Memory,
+    parts: list[_Memory],
+    lists: list[_Memory],
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...
-def cuda_select(place: _Place, all: _Memory, ids: _Memory, scores: _Memory, best: _Memory) -> None: ...
+def cuda_select(place: _Place, all: _Memory, all_ids: _Memory, scores: _Memory, ids: _Memory) -> None: ...

@@ -19,6 +19,8 @@ const MAX_DYNAMIC_SHARED: c_int = 8;
 const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 /// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 const MULTIPROCESSORS: c_int = 16;
+/// CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+const MAX_SHARED: c_int = 97;
 
 type Status = c_int;
 /// A pointer to something of the driver's, or 0.
@@ -63,6 +65,7 @@ struct Device {
     number: c_int,
     context: Handle,
     multiprocessors: u32,
+    shared: u32,
 }
 // SAFETY: a context may be used from any thread that makes it current.
 unsafe impl Send for Device {}
@@ -187,16 +190,17 @@ impl Driver {
             return Ok(device);
         }
         let f = &self.functions;
-        let mut device = Device { number: 0, context: null_mut(), multiprocessors: 1 };
-        let mut count = 0;
+        let mut device = Device { number: 0, context: null_mut(), multiprocessors: 1, shared: 0 };
+        let (mut count, mut shared) = (0, 0);
         // SAFETY: the arguments are those that cuda.h asks for, and outlive the calls.
         unsafe {
             self.check("cuDeviceGet", (f.device_get)(&mut device.number, number))?;
             self.check("cuDevicePrimaryCtxRetain", (f.primary_context)(&mut device.context, device.number))?;
-            let status = (f.device_attribute)(&mut count, MULTIPROCESSORS, device.number);
-            self.check("cuDeviceGetAttribute", status)?;
+            for (value, attribute) in [(&mut count, MULTIPROCESSORS), (&mut shared, MAX_SHARED)] {
+                self.check("cuDeviceGetAttribute", (f.device_attribute)(value, attribute, device.number))?;
+            }
         }
-        device.multiprocessors = count.max(1) as u32;
+        (device.multiprocessors, device.shared) = (count.max(1) as u32, shared.max(0) as u32);
         devices.insert(number, device);
         Ok(device)
     }
@@ -218,9 +222,10 @@ impl Driver {
         Err(format!("there is no CUDA kernel {name}"))
     }
 
-    /// How many multiprocessors a device has.
-    pub fn multiprocessors(&self, device: i32) -> Result<u32, Error> {
-        Ok(self.device(device).map_err(Error::Cuda)?.multiprocessors)
+    /// How many multiprocessors a device has, and how many bytes of shared memory a block may use.
+    pub fn capacities(&self, device: i32) -> Result<(usize, usize), Error> {
+        let device = self.device(device).map_err(Error::Cuda)?;
+        Ok((device.multiprocessors as usize, device.shared as usize))
     }
 
     /// Puts a kernel on its stream.

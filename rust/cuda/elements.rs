@@ -1,7 +1,9 @@
 //! Elementwise kernels of the Bessel family and samplers: cuda/bessel.cu, cuda/samplers.cu.
 
 use super::driver::{driver, Launch};
+use super::Matrix;
 use crate::error::Error;
+use crate::special::bessel::Order;
 
 const THREADS: u32 = 256;
 
@@ -17,8 +19,8 @@ pub struct Place {
 impl Place {
     /// As many blocks as keep the device busy, `per_multiprocessor` on each, or fewer where `blocks` do all the work.
     pub(super) fn launch(self, blocks: u64, per_multiprocessor: u32, block: u32) -> Result<Launch, Error> {
-        let busy = driver()?.multiprocessors(self.device)? * per_multiprocessor;
-        let blocks = blocks.min(u64::from(busy)) as u32;
+        let busy = driver()?.capacities(self.device)?.0 as u64 * u64::from(per_multiprocessor);
+        let blocks = blocks.min(busy) as u32;
         Ok(Launch { device: self.device, stream: self.stream, grid: (blocks, 1), block, shared: 0 })
     }
 }
@@ -93,4 +95,87 @@ pub unsafe fn elementwise(
     driver.launch(&format!("{name}_table_f32"), at.launch(pieces, 1, THREADS)?, &make)?;
     let args = TabulatedArgs { table, x: args.x, out: args.out, n: args.n };
     driver.launch(&format!("{name}_tabulated_f32"), at.launch(blocks, 8, THREADS)?, &args)
+}
+
+/// What a sampler is given.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Samples {
+    /// [N, D]
+    pub mu: Matrix,
+    /// Variances [N] or [N, D], or concentrations [N].
+    pub extra: Matrix,
+    /// The address of the seed, int64.
+    pub seed: u64,
+    /// Number of row 0 in its distribution.
+    pub first_row: u64,
+    /// As in rust/rng.rs.
+    pub stream: i64,
+    /// Of each row.
+    pub draws: i64,
+    tile: i64,
+    kept: i64,
+    out: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct BackwardArgs {
+    items: Samples,
+    weights: u64,
+    by_mu: u64,
+    by_extra: u64,
+    order: Order,
+}
+
+const SAMPLER_THREADS: u32 = 128;
+const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
+/// Steps of a team whose normals stay in shared memory, of a warp's 512 bytes each: 32 KB a block.
+const KEPT: i64 = 16;
+
+impl Samples {
+    /// Items, where their noise is, and how many draws.
+    pub fn new(mu: Matrix, extra: Matrix, seed: u64, first_row: u64, stream: i64, draws: i64) -> Self {
+        Samples { mu, extra, seed, first_row, stream, draws, tile: 1, kept: 1, out: 0 }
+    }
+
+    /// Shares `parts` among the warps, up to `most` at a time for each, and says how to launch them.
+    fn shared_out(&mut self, at: Place, single: bool, parts: u64, most: u64) -> Result<Launch, Error> {
+        let mut launch = at.launch(parts.div_ceil(WARPS), 16, SAMPLER_THREADS)?;
+        let warps = u64::from(launch.grid.0.max(1)) * WARPS;
+        self.tile = parts.div_ceil(warps).clamp(1, most) as i64;
+        let normals = 32 * if single { 4 } else { 2 };
+        self.kept = ((self.mu.stored + normals - 1) / normals).clamp(1, KEPT);
+        launch.shared = (self.kept as u64 * WARPS * 512) as u32;
+        Ok(launch)
+    }
+}
+
+/// Draws [draws, N, D] to `out`.
+///
+/// # Safety
+/// As [`elementwise`].
+pub unsafe fn sample(name: &str, at: Place, single: bool, mut args: Samples, out: u64) -> Result<(), Error> {
+    let parts = (args.mu.rows * args.draws) as u64;
+    let launch = args.shared_out(at, single, parts, 32)?;
+    args.out = out;
+    driver()?.launch(&format!("{name}_{}", if single { "f32" } else { "f64" }), launch, &args)
+}
+
+/// Gradients of sum(weights * draws), by mu and by the extra.
+///
+/// # Safety
+/// As [`elementwise`].
+pub unsafe fn sample_backward(
+    name: &str,
+    at: Place,
+    single: bool,
+    mut items: Samples,
+    weights: u64,
+    (by_mu, by_extra): (u64, u64),
+) -> Result<(), Error> {
+    let launch = items.shared_out(at, single, items.mu.rows as u64, 32)?;
+    let order = Order::new(0.5 * items.mu.stored as f64);
+    let args = BackwardArgs { items, weights, by_mu, by_extra, order };
+    driver()?.launch(&format!("{name}_backward_{}", if single { "f32" } else { "f64" }), launch, &args)
 }

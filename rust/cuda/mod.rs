@@ -5,6 +5,7 @@
 mod driver;
 pub mod elements;
 mod images;
+pub mod pairs;
 
 pub use driver::driver;
 pub use elements::Place;
@@ -23,4 +24,9 @@ pub struct Matrix {
     pub stored: i64,
     /// Elements from one row to the next.
     pub stride: i64,
+}
+
+impl Matrix {
+    /// Of no rows.
+    pub const NONE: Matrix = Matrix { data: 0, rows: 0, stored: 0, stride: 0 };
 }

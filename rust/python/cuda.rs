@@ -2,7 +2,8 @@
 
 use super::array::DeviceArray;
 use super::ensure;
-use crate::cuda::{self, elements, Place};
+use crate::cuda::pairs::{self, Call, Inputs, Ranked, Types, Which};
+use crate::cuda::{self, elements, Matrix, Place};
 use crate::error::Error;
 use pyo3::prelude::*;
 
@@ -68,5 +69,275 @@ pub fn cuda_elementwise(
     // SAFETY: sizes were checked; the Python layer reads addresses off tensors that it keeps alive, and torch keeps memory
     // that is freed in a stream's order.
     py.detach(|| unsafe { elements::elementwise(name, place(at), single, args, table) })?;
+    Ok(())
+}
+
+/// Items and where their noise is, checked against what is drawn, [n, N, D].
+fn samples(
+    arrays: [&DeviceArray; 3],
+    first_row: u64,
+    stream: u32,
+    drawn: &DeviceArray,
+) -> Result<elements::Samples, Error> {
+    let [mu, extra, seed] = arrays;
+    let (items, spread) = (mu.matrix()?, extra.matrix()?);
+    let draws = drawn.shape().first().copied().unwrap_or(0);
+    let fit = spread.rows == items.rows && [1, items.stored].contains(&spread.stored) && stream < 3;
+    let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
+    ensure(fit && extra.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
+    Ok(elements::Samples::new(items, spread, seed.address("int64")?, first_row, i64::from(stream), draws as i64))
+}
+
+/// Draws of the items into out [n, N, D]; the seed is read on the device.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+pub fn cuda_sample(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    mu: DeviceArray,
+    extra: DeviceArray,
+    seed: DeviceArray,
+    first_row: u64,
+    stream: u32,
+    out: DeviceArray,
+) -> PyResult<()> {
+    let single = single(&mu)?;
+    let args = samples([&mu, &extra, &seed], first_row, stream, &out)?;
+    let out = out.address(mu.dtype())?;
+    // SAFETY: as in `cuda_elementwise`.
+    py.detach(|| unsafe { elements::sample(name, place(at), single, args, out) })?;
+    Ok(())
+}
+
+/// Gradients of sum(weights * draws), weights [n, N, D], into arrays of the shapes of mu and extra.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // as above
+pub fn cuda_sample_backward(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    mu: DeviceArray,
+    extra: DeviceArray,
+    seed: DeviceArray,
+    weights: DeviceArray,
+    by_mu: DeviceArray,
+    by_extra: DeviceArray,
+    first_row: u64,
+    stream: u32,
+) -> PyResult<()> {
+    let single = single(&mu)?;
+    let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
+    ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
+        "gradients need the shapes of the inputs".into()
+    })?;
+    let weights = weights.address(mu.dtype())?;
+    let out = (by_mu.address(mu.dtype())?, by_extra.address(mu.dtype())?);
+    // SAFETY: as in `cuda_elementwise`.
+    py.detach(|| unsafe { elements::sample_backward(name, place(at), single, args, weights, out) })?;
+    Ok(())
+}
+
+/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
+type FiveArrays = [DeviceArray; 5];
+
+/// The checked call of a score.
+fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error> {
+    let [mu1, extra1, mu2, extra2, shared] = arrays;
+    let double = !single(mu1)?;
+    let own = mu1.dtype();
+    let types = match (double, mu2.dtype()) {
+        (true, "float64") => Types::F64,
+        (false, "float32") => Types::F32,
+        (false, "float16") => Types::F32F16,
+        (false, "bfloat16") => Types::F32BF16,
+        (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {own}"))),
+    };
+    let dtypes = extra1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&extra2.dtype());
+    ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
+    let inputs = Inputs {
+        mu1: mu1.matrix()?,
+        extra1: extra1.matrix()?,
+        mu2: mu2.matrix()?,
+        extra2: extra2.matrix()?,
+        shared: shared.matrix()?,
+    };
+    let dim = inputs.mu1.stored;
+    let wide = |stored| [1, dim].contains(&stored);
+    let queries = inputs.extra1.rows == inputs.mu1.rows && wide(inputs.extra1.stored);
+    let gallery = inputs.extra2.rows == inputs.mu2.rows && wide(inputs.extra2.stored) && inputs.mu2.stored == dim;
+    let shared = inputs.shared.rows == 1 && [0, 1, 2, dim].contains(&inputs.shared.stored);
+    ensure(queries && gallery && shared, || format!("{op}: the shapes of a score's inputs do not fit together"))?;
+    let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
+    Ok(Call { op, at: place(at), types, inputs, wide_extra2 })
+}
+
+fn listed(candidates: &DeviceArray, queries: i64) -> Result<Matrix, Error> {
+    let matrix = candidates.matrix()?;
+    // A constant row has one element stored, but stands for as many candidates as its shape says.
+    let width = candidates.shape().last().copied().unwrap_or(0) as i64;
+    let fits = candidates.dtype() == "int64" && matrix.rows == queries && matrix.stored == width;
+    ensure(fits, || "candidates need int64 [Q, K]".into())?;
+    Ok(matrix)
+}
+
+/// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
+fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) -> Result<Which, Error> {
+    let (queries, gallery) = (call.inputs.mu1.rows, call.inputs.mu2.rows);
+    let (which, shape) = match candidates {
+        Some(candidates) => {
+            let candidates = listed(candidates, queries)?;
+            (Which::Listed(candidates), vec![queries as usize, candidates.stored as usize])
+        }
+        None if scores.shape().len() == 1 => {
+            ensure(queries == gallery, || "paired scores need as many queries as gallery rows".into())?;
+            (Which::Paired, vec![queries as usize])
+        }
+        None => (Which::Pairwise, vec![queries as usize, gallery as usize]),
+    };
+    ensure(scores.shape() == shape, || format!("scores have shape {:?}, expected {shape:?}", scores.shape()))?;
+    Ok(which)
+}
+
+/// Scores and ids of `rows` x k.
+fn ranked(dtype: &str, rows: usize, scores: &DeviceArray, ids: &DeviceArray) -> Result<(usize, Ranked), Error> {
+    let k = scores.shape().last().copied().unwrap_or(0);
+    let shape = [rows, k];
+    let fits = scores.shape() == shape && ids.shape() == shape && (1..=pairs::BEST).contains(&k);
+    ensure(fits, || format!("scores and ids need shape [{rows}, k], k in 1 .. {}", pairs::BEST))?;
+    Ok((k, Ranked { scores: scores.address(dtype)?, ids: ids.address("int64")? }))
+}
+
+/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
+#[pyfunction]
+pub fn cuda_score(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    candidates: Option<DeviceArray>,
+    out: DeviceArray,
+) -> PyResult<()> {
+    let call = call(name, at, &arrays)?;
+    let which = which(&call, candidates.as_ref(), &out)?;
+    let out = out.address(arrays[0].dtype())?;
+    // SAFETY: as in `cuda_elementwise`; ids that are no row of the gallery are found by the kernel.
+    py.detach(|| unsafe { call.scores(which, out) })?;
+    Ok(())
+}
+
+/// Gradients of sum(weights * scores) by one side's mu and extra, and by the shared row for each item [rows, S]. `lists`:
+/// for candidates seen from the gallery, where each row's begin [G + 1] and their places [Q K].
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_score_backward(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    side: usize,
+    candidates: Option<DeviceArray>,
+    lists: Option<[DeviceArray; 2]>,
+    weights: DeviceArray,
+    out: [DeviceArray; 3],
+) -> PyResult<()> {
+    let call = call(name, at, &arrays)?;
+    let which = which(&call, candidates.as_ref(), &weights)?;
+    ensure(side < 2 && call.types != Types::F32F16 && call.types != Types::F32BF16, || "a side, in full".into())?;
+    let dtype = arrays[0].dtype();
+    let rows = arrays[2 * side].shape()[0];
+    let shapes = out[0].shape() == arrays[2 * side].shape()
+        && out[1].shape() == arrays[2 * side + 1].shape()
+        && out[2].shape() == [rows, arrays[4].shape()[1]];
+    ensure(shapes, || "gradients need the shapes of the inputs".into())?;
+    let lists = match (&lists, &candidates, side) {
+        (Some([offsets, places]), Some(candidates), 1) => {
+            let fits = count(offsets) == rows + 1 && count(places) == count(candidates);
+            ensure(fits, || "the lists do not fit the candidates".into())?;
+            (offsets.address("int64")?, places.address("int64")?)
+        }
+        (_, Some(_), 1) => return Err(Error::Value("candidates seen from the gallery need lists".into()).into()),
+        _ => (0, 0),
+    };
+    let weights = weights.address(dtype)?;
+    let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.backward(which, side, lists, weights, out) })?;
+    Ok(())
+}
+
+/// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k].
+#[pyfunction]
+pub fn cuda_rerank(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    candidates: DeviceArray,
+    scores: DeviceArray,
+    ids: DeviceArray,
+) -> PyResult<()> {
+    let call = call(name, at, &arrays)?;
+    let candidates = listed(&candidates, call.inputs.mu1.rows)?;
+    let (k, out) = ranked(arrays[0].dtype(), call.inputs.mu1.rows as usize, &scores, &ids)?;
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.rerank(candidates, k, out) })?;
+    Ok(())
+}
+
+/// How many shards a search for the best k makes, and how many items its lists hold outside of the kernel's own memory.
+#[pyfunction]
+pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize) -> PyResult<(usize, usize)> {
+    let cut = call(name, at, &arrays)?.cut(k)?;
+    Ok((cut.shards, cut.listed))
+}
+
+/// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` have room for [Q, shards k], `lists` for as many
+/// items as `cuda_cut` says.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
+pub fn cuda_search(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    parts: [DeviceArray; 2],
+    lists: [DeviceArray; 2],
+    scores: DeviceArray,
+    ids: DeviceArray,
+) -> PyResult<()> {
+    let call = call(name, at, &arrays)?;
+    let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
+    let (k, out) = ranked(dtype, queries, &scores, &ids)?;
+    let cut = call.cut(k)?;
+    let room = |arrays: &[DeviceArray; 2], items: usize| {
+        let fits = arrays.iter().all(|array| count(array) >= items);
+        ensure(fits, || format!("a search needs room for {items} items"))?;
+        Ok::<_, Error>(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
+    };
+    let (parts, lists) = (room(&parts, queries * cut.shards * k)?, room(&lists, cut.listed)?);
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { call.search(k, &cut, parts, lists, out) })?;
+    Ok(())
+}
+
+/// The best k of each row of scores [Q, N] with their ids, -1 = none, into scores and ids [Q, k].
+#[pyfunction]
+pub fn cuda_select(
+    py: Python<'_>,
+    at: At,
+    all: DeviceArray,
+    all_ids: DeviceArray,
+    scores: DeviceArray,
+    ids: DeviceArray,
+) -> PyResult<()> {
+    let double = !single(&all)?;
+    let matrix = all.matrix()?;
+    let width = all.shape().last().copied().unwrap_or(0) as i64;
+    let all_ids = listed(&all_ids, matrix.rows)?;
+    ensure(matrix.stored == width && all_ids.stored == width, || "scores and ids need one shape".into())?;
+    let (k, out) = ranked(all.dtype(), matrix.rows as usize, &scores, &ids)?;
+    // SAFETY: as in `cuda_score`.
+    py.detach(|| unsafe { pairs::select(place(at), double, (matrix, all_ids), k, out) })?;
     Ok(())
 }

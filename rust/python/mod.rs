@@ -83,6 +83,7 @@ fn set_num_threads(n: usize) {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     simd::level_name()?;
+    module.add("CUDA_BEST", crate::cuda::pairs::BEST)?;
     module.add("CudaError", module.py().get_type::<CudaError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for function in [
@@ -98,6 +99,14 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(cuda::cuda_info, module)?,
         wrap_pyfunction!(cuda::cuda_table_size, module)?,
         wrap_pyfunction!(cuda::cuda_elementwise, module)?,
+        wrap_pyfunction!(cuda::cuda_cut, module)?,
+        wrap_pyfunction!(cuda::cuda_rerank, module)?,
+        wrap_pyfunction!(cuda::cuda_sample, module)?,
+        wrap_pyfunction!(cuda::cuda_score, module)?,
+        wrap_pyfunction!(cuda::cuda_score_backward, module)?,
+        wrap_pyfunction!(cuda::cuda_search, module)?,
+        wrap_pyfunction!(cuda::cuda_select, module)?,
+        wrap_pyfunction!(cuda::cuda_sample_backward, module)?,
         wrap_pyfunction!(simd_level, module)?,
         wrap_pyfunction!(num_threads, module)?,
         wrap_pyfunction!(set_num_threads, module)?,

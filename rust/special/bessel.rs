@@ -39,8 +39,9 @@ const NEAR: f64 = 3.0;
 const PAIRS: usize = REMAINDER[2].len().div_ceil(2);
 type Series = [[f64; 2]; PAIRS];
 
-/// Everything that depends on the order alone; takes about half a microsecond to make.
-#[derive(Clone, Debug)]
+/// Everything that depends on the order alone; takes about half a microsecond to make. cuda/special.cuh has the same struct.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct Order {
     v: f64,
     w: f64,

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["elementwise", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
 
 Memory = tuple[int, tuple[int, ...], tuple[int, ...], str]
-BEST = 1024  # that the selecting kernels keep
-BLOCKS = 1056  # that keep a large device busy: 8 on each of its multiprocessors
 
 
 def memory(x: Array) -> Memory:
@@ -46,7 +44,8 @@ def elementwise(op: Op, order: Array, x: Array) -> Array:
     out = x.new_empty(x.shape)
     size = _core.cuda_table_size(op.name, dtype_name(x), order.numel(), x.numel())
     table = x.new_empty(size, dtype=torch.uint8)
-    _core.cuda_elementwise(op.name, place(x), *map(memory, (order.contiguous(), x.contiguous(), table, out)))
+    order, x = order.contiguous(), x.contiguous()
+    _core.cuda_elementwise(op.name, place(x), *map(memory, (order, x, table, out)))
     return out.reshape(shape)
 
 
@@ -79,23 +78,26 @@ def _rows(x: Array) -> Array:
     return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) in (0, 1) else x.contiguous()
 
 
-def _inputs(inputs: Sequence[Array]) -> tuple[list[Memory], tuple[Memory, int] | None, list[Array]]:
-    """The five arrays, seed and number of draws; and what must stay alive until the kernel is on its stream."""
+def _inputs(inputs: Sequence[Array]) -> list[Array]:
+    """The five arrays as the kernels read them: to be kept until the kernel is on its stream."""
     mu1, extra1, mu2, extra2, shared = map(_rows, inputs[:5])
     # A row of mu is never constant to the kernels: they take D from it.
     mu1, mu2 = (x.contiguous() if 0 in x.stride() else x for x in (mu1, mu2))
-    kept = [mu1, extra1, mu2, extra2, shared.contiguous()[None], *inputs[5:6]]
-    return [*map(memory, kept[:5])], (memory(kept[5]), inputs[6]) if len(inputs) > 5 else None, kept
+    return [mu1, extra1, mu2, extra2, shared.contiguous()[None]]
+
+
+def _memories(arrays: Sequence[Array]) -> list[Memory]:
+    return [memory(x) for x in arrays]
 
 
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
     """As `PairOp.numpy_scores`."""
-    arrays, draws, kept = _inputs(inputs)
-    shape = (len(kept[0]), len(kept[2])) if pairwise else (len(kept[0]),)
-    candidates = None if candidates is None else _rows(candidates)
-    out = kept[0].new_empty(shape if candidates is None else candidates.shape)
+    arrays = _inputs(inputs)
+    shape = (len(arrays[0]), len(arrays[2])) if pairwise else (len(arrays[0]),)
+    candidates = None if candidates is None else candidates.contiguous()
+    out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
-    _core.cuda_score(op.name, place(out), arrays, draws, given, memory(out))
+    _core.cuda_score(op.name, place(out), _memories(arrays), given, memory(out))
     return out
 
 
@@ -104,20 +106,20 @@ def score_backward(
 ) -> list[Array]:
     """As `PairOp.numpy_backward`."""
     torch: Any = sys.modules["torch"]
-    arrays, draws, kept = _inputs([x.contiguous() for x in inputs[:5]] + list(inputs[5:]))
-    weights, size = weights.contiguous(), kept[4].shape[1]
+    arrays = _inputs([x.contiguous() for x in inputs[:5]])
+    weights, size = weights.contiguous(), arrays[4].shape[1]
     given, lists = None, None
     if candidates is not None:
         # For each gallery row the pairs that it is in, in order: what -1 sorts to stands before the first list.
         candidates = candidates.contiguous()
-        rows, positions = candidates.reshape(-1).sort(stable=True)
-        offsets = torch.searchsorted(rows, torch.arange(len(kept[2]) + 1, device=rows.device))
-        given, lists = memory(candidates), (memory(offsets), memory(positions))
+        rows, places = candidates.reshape(-1).sort(stable=True)
+        offsets = torch.searchsorted(rows, torch.arange(len(arrays[2]) + 1, device=rows.device))
+        given, lists = memory(candidates), [memory(offsets), memory(places)]
     out: list[Array] = []
-    for side, (mu, extra) in enumerate((kept[0:2], kept[2:4])):
-        gradients = mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))
+    for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
+        gradients = [mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))]
         _core.cuda_score_backward(
-            op.name, place(mu), arrays, draws, side, pairwise, given, lists, memory(weights), [*map(memory, gradients)]
+            op.name, place(mu), _memories(arrays), side, given, lists, memory(weights), _memories(gradients)
         )
         out += gradients
     # Each pair counts once for the shared row: by its query.
@@ -126,33 +128,34 @@ def score_backward(
 
 def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:
     """As `PairOp.numpy_rerank`."""
-    if k > BEST or candidates.shape[1] > _core.CUDA_RERANK:
+    if k > _core.CUDA_BEST:
         return select(score(op, inputs, candidates, False), candidates, k)
-    arrays, draws, kept = _inputs(inputs)
-    candidates = _rows(candidates)
-    out = _best(kept[0], len(candidates), k)
-    _core.cuda_rerank(op.name, place(candidates), arrays, draws, memory(candidates), *map(memory, out))
+    arrays, candidates = _inputs(inputs), candidates.contiguous()
+    out = _best(arrays[0], len(candidates), k)
+    _core.cuda_rerank(op.name, place(candidates), _memories(arrays), memory(candidates), *map(memory, out))
     return out
 
 
 def search(op: PairOp, inputs: Sequence[Array], k: int) -> tuple[Array, Array]:
     """As `PairOp.numpy_search`, but every pair is scored."""
     torch: Any = sys.modules["torch"]
-    arrays, draws, kept = _inputs(inputs)
-    queries, gallery = len(kept[0]), len(kept[2])
-    if k > BEST:
+    arrays = _inputs(inputs)
+    queries, gallery, at = len(arrays[0]), len(arrays[2]), place(arrays[0])
+    if k > _core.CUDA_BEST:
         # More than the kernels keep: blocks of rows, the best of each beside the best so far.
-        scores, ids = _best(kept[0], queries, 0)
+        best = _best(arrays[0], queries, 0)
         step = max(k, 2**26 // max(1, queries))
-        for first in range(0, gallery, step):
+        for first in range(0, max(gallery, 1), step):
             own = slice(first, first + step)
             part = score(op, [*inputs[:2], inputs[2][own], inputs[3][own], *inputs[4:]], None, True)
-            rows = torch.arange(first, min(first + step, gallery), device=part.device).expand(part.shape)
-            scores, ids = select(torch.cat((scores, part), 1), torch.cat((ids, rows), 1), k)
-        return (scores, ids) if gallery else select(scores, ids, k)
-    shards = _core.cuda_shards(place(kept[0])[0], queries, gallery)
-    parts, out = _best(kept[0], shards * queries, k), _best(kept[0], queries, k)
-    _core.cuda_search(op.name, place(kept[0]), arrays, draws, *map(memory, (*parts, *out)))
+            rows = torch.arange(first, first + part.shape[1], device=part.device).expand(part.shape)
+            best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
+        return best
+    given = _memories(arrays)
+    shards, listed = _core.cuda_cut(op.name, at, given, k)
+    parts, lists = _best(arrays[0], queries, shards * k), _best(arrays[0], 1, listed)
+    out = _best(arrays[0], queries, k)
+    _core.cuda_search(op.name, at, given, _memories(parts), _memories(lists), *map(memory, out))
     return out
 
 
@@ -165,9 +168,9 @@ def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
 def select(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
     """The best k of each row: higher scores, then NaN, then padding (id -1); ties to the lower id."""
     torch: Any = sys.modules["torch"]
-    if k <= BEST:
-        out = _best(scores, len(scores), k)
-        _core.cuda_select(place(scores), memory(scores.contiguous()), memory(_rows(ids)), *map(memory, out))
+    if k <= _core.CUDA_BEST:
+        out, scores, ids = _best(scores, len(scores), k), scores.contiguous(), ids.contiguous()
+        _core.cuda_select(place(scores), memory(scores), memory(ids), *map(memory, out))
         return out
     # Sorts that keep the order of equals, from the least key to the greatest.
     order = ids.argsort(dim=1, stable=True)
