@@ -19,6 +19,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __shared__ static
 #define HD inline
@@ -168,6 +169,13 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return uint32_t(uint64_t(a) * b >> 32); }
+// Threads give way only where they communicate, so nothing comes between.
+template <typename T>
+T atomicAdd(T* at, T x) {
+    const T old = *at;
+    *at = old + x;
+    return old;
+}
 template <typename T>
 T __ldg(const T* at) {
     return *at;

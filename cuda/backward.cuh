@@ -1,0 +1,130 @@
+// Gradients of scores as sums over pairs, once seen from the queries and once from the gallery; the order of sums is fixed.
+//
+// A family says, beyond what pairs.cuh asks of it,
+//   Slopes           what a pair's gradient takes beyond the two rows, kept in shared memory
+//   slopes(args, side, own, other, weight, totals)     by all lanes: those of the lane's pair, of none where other < 0; adds to
+//                    totals the gradients of an extra of one number and of two shared numbers
+//   Gradient         sums of one dimension; add_gradient(gradient, slopes, side, dimension)    adds a pair's
+#pragma once
+
+#include "pairs.cuh"
+
+enum Side : int64_t { QUERY = 0, GALLERY = 1 };
+
+struct BackwardArgs {
+    PairArgs pairs;            // inputs, candidates and `pairs`; the gallery is not in halves
+    int64_t side;              // whose gradients: the own items
+    const void* weights;       // T, of the shape of the scores, contiguous
+    const int64_t* offsets;    // candidates seen from the gallery: row j has those from offsets[j] to offsets[j + 1] [G + 1]
+    const int64_t* positions;  // of these places, i K + c, in order
+    void* mu;                  // T [own items, D]
+    void* extra;               // T, of the stored shape of the own items' extras
+    void* shared;              // T [own items, shared.stored], a part of the sum for each; null if not wanted
+};
+
+// One dimension of a pair: own mean and extra, the other's, the shared number.
+struct Dimension {
+    double a, v, b, w, shared;
+};
+
+constexpr int TOTALS = 3;
+
+// The own item's pair i: the other item's row (NONE if it does not count) and the weight.
+template <typename T>
+__device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int64_t i, T* weight) {
+    const PairArgs& pairs = args.pairs;
+    const bool query = args.side == QUERY;
+    const int64_t columns = pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
+    int64_t other = pairs.pairs == PAIRED ? own : i, at = query ? own * columns + i : i * columns + own;
+    if (pairs.pairs == PAIRED) at = own;
+    if (pairs.pairs == LISTED && query) other = pairs.candidates.row<int64_t>(own)[i];
+    if (pairs.pairs == LISTED && !query) {
+        at = args.positions[args.offsets[own] + i];
+        other = at / columns;
+    }
+    *weight = static_cast<const T*>(args.weights)[at];
+    const bool row = other >= 0 && other < (query ? pairs.mu2.rows : pairs.mu1.rows);
+    // A pair that does not count must not spread the NaN or infinity of its slopes.
+    return row && *weight != 0 ? other : NONE;
+}
+
+__device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own) {
+    const PairArgs& pairs = args.pairs;
+    if (pairs.pairs == PAIRED) return 1;
+    if (args.side == QUERY) return pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
+    return pairs.pairs == LISTED ? args.offsets[own + 1] - args.offsets[own] : pairs.mu1.rows;
+}
+
+// A block takes an own item, and the next after gridDim.x.
+template <typename F>
+__device__ void backward(const F& f, const BackwardArgs& args) {
+    using T = typename F::T;
+    constexpr int WARPS = PAIR_THREADS / WARP;
+    __shared__ int64_t others[PAIR_THREADS];
+    __shared__ typename F::Slopes slopes[PAIR_THREADS];
+    __shared__ double parts[WARPS][TOTALS];
+
+    const PairArgs& pairs = args.pairs;
+    const bool query = args.side == QUERY;
+    const Matrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
+    const Matrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
+    const int64_t dim = own_mu.stored;
+    T* const shared = static_cast<T*>(args.shared);
+    const auto get = [](const Matrix& matrix, int64_t row, int64_t d) {
+        return double(matrix.row<T>(row)[matrix.stored > 1 ? d : 0]);
+    };
+    for (int64_t own = blockIdx.x; own < own_mu.rows; own += gridDim.x) {
+        double totals[TOTALS] = {};
+        const int64_t n = number_of_pairs(args, own);
+        for (int64_t first = 0; first == 0 || first < n; first += PAIR_THREADS) {
+            const int at = WARP * warp() + int(place<T>(1));
+            T weight = 0;
+            const int64_t other = first + at < n ? other_item<T>(args, own, first + at, &weight) : NONE;
+            others[at] = other;
+            slopes[at] = f.slopes(pairs, query, own, other, double(weight), totals);
+            __syncthreads();
+            const int count = int(n - first < PAIR_THREADS ? n - first : PAIR_THREADS);
+            for (int64_t d = threadIdx.x; d < dim; d += PAIR_THREADS) {
+                typename F::Gradient sum = {};
+                Dimension x{get(own_mu, own, d), 0, 0, 0, F::ROW ? get(pairs.shared, 0, d) : 0};
+                if (F::ARRAYS == 2) x.v = get(own_extra, own, d);
+                for (int i = 0; i < count; ++i) {
+                    if (others[i] < 0) continue;
+                    x.b = get(other_mu, others[i], d);
+                    if (F::ARRAYS == 2) x.w = get(other_extra, others[i], d);
+                    f.add_gradient(sum, slopes[i], query, x, shared != nullptr);
+                }
+                const auto add = [&](T* to, double value) { *to = T(first == 0 ? value : double(*to) + value); };
+                add(static_cast<T*>(args.mu) + own * dim + d, sum.mu);
+                if constexpr (F::ARRAYS == 2) {
+                    if (own_extra.stored > 1) {
+                        add(static_cast<T*>(args.extra) + own * dim + d, sum.extra);
+                    } else {
+                        totals[0] += sum.extra;
+                    }
+                    if (F::ROW && shared && pairs.shared.stored > 1) {
+                        add(shared + own * pairs.shared.stored + d, sum.shared[0]);
+                    } else {
+                        for (int s = 0; s < 2; ++s) totals[1 + s] += sum.shared[s];
+                    }
+                }
+            }
+            __syncthreads();
+        }
+        // The totals of all threads, by one tree.
+        for (int s = 0; s < TOTALS; ++s) {
+            const double sum = warp_sum(totals[s]);
+            if (lane() == 0) parts[warp()][s] = sum;
+        }
+        __syncthreads();
+        if (threadIdx.x < TOTALS) {
+            const int s = int(threadIdx.x);
+            double sum = 0;
+            for (int i = 0; i < WARPS; ++i) sum += parts[i][s];
+            const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
+            if (s == 0 && own_extra.stored == 1) static_cast<T*>(args.extra)[own] = T(sum);
+            if (s > 0 && shared && single) shared[own * pairs.shared.stored + s - 1] = T(sum);
+        }
+        __syncthreads();
+    }
+}

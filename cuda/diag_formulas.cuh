@@ -1,0 +1,291 @@
+// The maths of the scores of diagonal normals, as rust/kernels/diag_scores/formulas.rs has it: there are the sources.
+//
+// A formula is a sum over dimensions of rational_weight * rational part + log_weight * log of a product + var_weights * log of
+// both variances + constant. Its class has
+//   ROW              whether the shared row holds a number per dimension
+//   PRODUCTS         significands that it takes of four dimensions' product: 1, or 4; 0 if there is none
+//   VARS             whether the logarithms of the variances are wanted
+//   add(sums, ...)   adds four dimensions: see Sums
+//   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
+//   beyond()         what stands under the logarithm in a dimension beyond the end: variances and prior are 1
+//   by_dimension(x)  one dimension's value without the constant, in double: the definition, for any input
+//   slopes(x)        its derivatives by the first mean, first variance and shared numbers
+//   transposed()     the formula that gives the score when the two items change places
+#pragma once
+
+#include "backward.cuh"
+
+constexpr double LN_2 = 0.693147180559945309417, LOG_2PI = 1.83787706640934548356;
+
+// -- products ---------------------------------------------------------------------------------------------------------
+
+// The range of variances in which products of four neither overflow nor lose digits to subnormals; its reciprocal is the other
+// end.
+template <typename T>
+constexpr T QUARTER_RANGE = T(2147483648.0);  // 2^31
+template <>
+constexpr double QUARTER_RANGE<double> = 5.78960446186580977117854925043439539266349923328202820197287920039566e76;  // 2^255
+
+// 1 / x; in float32 to one unit in the last place, for x and 1 / x that are normal.
+__device__ inline float reciprocal(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return 1 / x;
+#endif
+}
+__device__ inline double reciprocal(double x) { return 1 / x; }
+
+// Takes the exponent of a positive normal x off, with its bias, and leaves the significand in [1, 2).
+__device__ inline float take_exponent(float x, int& exponent) {
+#ifdef __CUDA_ARCH__
+    const uint32_t bits = __float_as_uint(x);
+#else
+    uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+#endif
+    exponent += int(bits >> 23);
+    return from_bits((bits & 0x7fffff) | 0x3f800000);
+}
+__device__ inline double take_exponent(double x, int& exponent) {
+#ifdef __CUDA_ARCH__
+    const uint64_t bits = uint64_t(__double_as_longlong(x));
+#else
+    uint64_t bits;
+    __builtin_memcpy(&bits, &x, 8);
+#endif
+    exponent += int(bits >> 52);
+    const uint64_t significand = (bits & 0xfffffffffffff) | 0x3ff0000000000000;
+#ifdef __CUDA_ARCH__
+    return __longlong_as_double(int64_t(significand));
+#else
+    double y;
+    __builtin_memcpy(&y, &significand, 8);
+    return y;
+#endif
+}
+template <typename T>
+constexpr int BIAS = sizeof(T) == 4 ? 127 : 1023;
+
+// A product of many numbers, as significand and biased exponents.
+template <typename T>
+struct Product {
+    T significand;
+    int exponent;
+
+    __device__ void times(T x) { significand = take_exponent(significand * x, exponent); }
+};
+
+// Its logarithm, after that many numbers.
+template <typename T>
+__device__ __noinline__ double log_of(Product<T> product, int64_t numbers) {
+    const double exponent = double(product.exponent - numbers * BIAS<T>);
+    return fma(exponent, LN_2, log(double(product.significand)));
+}
+
+// Running sums of a pair.
+template <typename T>
+struct Sums {
+    T rational;
+    Product<T> product;
+};
+
+// Adds square[0] / s[0] + ... over one denominator, and the product of all s.
+template <typename T>
+__device__ inline void add_quotients(Sums<T>& sums, const T (&square)[4], const T (&s)[4]) {
+    const T p01 = s[0] * s[1], p23 = s[2] * s[3], product = p01 * p23;
+    const T n01 = fma(square[0], s[1], square[1] * s[0]), n23 = fma(square[2], s[3], square[3] * s[2]);
+    sums.rational = fma(fma(n01, p23, n23 * p01), reciprocal(product), sums.rational);
+    sums.product.times(product);
+}
+
+// -- formulas ---------------------------------------------------------------------------------------------------------
+
+struct DimensionSlopes {
+    double mean, var, shared[2];
+};
+
+// From the least to the greatest of the variances of an item.
+template <typename T>
+struct Extremes {
+    T least, greatest;
+};
+
+// With s = v + w, -1/2 sum [ (a - b)^2 / s + log s + log 2 pi ].
+template <typename T>
+struct Mls {
+    static constexpr bool ROW = false, VARS = false;
+    static constexpr int PRODUCTS = 1;
+    static constexpr double rational_weight = -0.5, log_weight = -0.5;
+    static constexpr double constant = -0.5 * LOG_2PI;
+
+    __device__ Mls(double, double) {}
+    __device__ Mls transposed() const { return *this; }
+    __device__ double beyond() const { return 2; }
+
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>&) const {
+        T square[4], s[4];
+        for (int i = 0; i < 4; ++i) {
+            square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
+            s[i] = v.x[i] + w.x[i];
+        }
+        add_quotients(sums, square, s);
+    }
+    __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
+        const T least = v.least + w.least, greatest = v.greatest + w.greatest;
+        return v.least >= 0 && w.least >= 0 && least >= 1 / QUARTER_RANGE<T> && greatest <= QUARTER_RANGE<T>;
+    }
+    __device__ double by_dimension(const Dimension& x) const {
+        const double s = x.v + x.w;
+        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s));
+    }
+    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
+        const double inverse = 1 / (x.v + x.w), pull = (x.a - x.b) * inverse;
+        return {-pull, 0.5 * (pull * pull - inverse), {0, 0}};
+    }
+};
+
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ].
+template <typename T>
+struct Llr {
+    static constexpr bool ROW = true, VARS = false;
+    static constexpr int PRODUCTS = 4;
+    static constexpr double rational_weight = 0.5, log_weight = 0.5;
+    static constexpr double constant = 0;
+
+    __device__ Llr(double, double) {}
+    __device__ Llr transposed() const { return *this; }
+    __device__ double beyond() const { return 4 * reciprocal(T(3)); }
+
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>& shared) const {
+        for (int i = 0; i < 4; ++i) {
+            const T p = shared.x[i], s = p + v.x[i], t = p + w.x[i], both = s * t, apart = a.x[i] - b.x[i];
+            const T inverse = reciprocal(fma(p, v.x[i] + w.x[i], v.x[i] * w.x[i]));
+            const T own = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
+            sums.rational = fma(fma(-apart, apart, own), p * inverse, sums.rational);
+            sums.product.times(both * inverse);
+        }
+    }
+    // The greatest of an item covers the prior; it is infinite where the prior is too small.
+    __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
+        const T least = v.least + w.least;
+        return v.least >= 0 && w.least >= 0 && least >= 1 / QUARTER_RANGE<T> && v.greatest <= QUARTER_RANGE<T> &&
+               w.greatest <= QUARTER_RANGE<T>;
+    }
+    __device__ double by_dimension(const Dimension& x) const {
+        const double p = x.shared, f = x.v / (p + x.v), g = x.w / (p + x.w);
+        // AB / det = 1 / (1 - (p/A)(p/B)), and 1 - (1 - f)(1 - g) = f + g - f g.
+        const double united = f + g - f * g;
+        const double spread = x.a * x.a * f + x.b * x.b * g - (x.a - x.b) * (x.a - x.b);
+        return 0.5 * (spread * ((1 - f) / (p + x.w)) / united + log(1 / united));
+    }
+    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
+        const double a = x.a, v = x.v, b = x.b, w = x.w, p = x.shared, s = p + v, t = p + w;
+        const double inverse = 1 / (p * (v + w) + v * w);
+        const double spread = a * a * v / s + b * b * w / t - (a - b) * (a - b);
+        const double var = p * p * a * a / (s * s) - p * t * spread * inverse - p * p / s;
+        const double prior = spread - p * (a * a * v / (s * s) + b * b * w / (t * t)) - p * (v + w) * spread * inverse;
+        const double logs = 1 / s + 1 / t - (v + w) * inverse;
+        return {p * inverse * (a * v / s - (a - b)), 0.5 * var * inverse, {0.5 * (prior * inverse + logs), 0}};
+    }
+};
+
+// With s = v / alpha + w / beta,
+// -1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi ].
+template <typename T>
+struct Overlap {
+    static constexpr bool ROW = false, VARS = true;
+    static constexpr int PRODUCTS = 1;
+    static constexpr double rational_weight = -0.5, log_weight = -0.5;
+    double alpha, beta, var_weights[2], constant;
+    T by_alpha, by_beta;  // reciprocals
+
+    __device__ Overlap(double alpha, double beta)
+        : alpha(alpha), beta(beta), var_weights{0.5 * (1 - alpha), 0.5 * (1 - beta)},
+          constant(-0.5 * (log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI)), by_alpha(T(1 / alpha)),
+          by_beta(T(1 / beta)) {}
+    __device__ Overlap transposed() const { return Overlap(beta, alpha); }
+    __device__ double beyond() const { return sum(1, 1); }
+
+    __device__ T sum(T v, T w) const { return fma(w, by_beta, v * by_alpha); }
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>&) const {
+        T square[4], s[4];
+        for (int i = 0; i < 4; ++i) {
+            square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
+            s[i] = sum(v.x[i], w.x[i]);
+        }
+        add_quotients(sums, square, s);
+    }
+    __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
+        const T range = QUARTER_RANGE<T>, least = sum(v.least, w.least), greatest = sum(v.greatest, w.greatest);
+        const bool each = v.least >= 1 / range && w.least >= 1 / range && v.greatest <= range && w.greatest <= range;
+        return each && least >= 1 / range && greatest <= range;
+    }
+    __device__ double by_dimension(const Dimension& x) const {
+        const double s = x.v / alpha + x.w / beta;
+        const double own = alpha == 1 ? 0 : (1 - alpha) * log(x.v), other = beta == 1 ? 0 : (1 - beta) * log(x.w);
+        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - own - other);
+    }
+    __device__ DimensionSlopes slopes(const Dimension& x, bool shared) const {
+        const double inverse = 1 / (x.v / alpha + x.w / beta), pull = (x.a - x.b) * inverse;
+        const double by_s = 0.5 * (pull * pull - inverse), own = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
+        DimensionSlopes slopes{-pull, by_s / alpha + own, {0, 0}};
+        if (shared) {
+            slopes.shared[0] = -by_s * x.v / (alpha * alpha) - 0.5 * (log(x.v) + 1 / alpha + LOG_2PI);
+            slopes.shared[1] = -by_s * x.w / (beta * beta) - 0.5 * (log(x.w) + 1 / beta + LOG_2PI);
+        }
+        return slopes;
+    }
+};
+
+// Minus share KL(p1 || p2) + (1 - share) KL(p2 || p1), KL(p1 || p2) = 1/2 sum [ ((a - b)^2 + v - w) / w - log(v/w) ].
+template <typename T>
+struct NegKl {
+    static constexpr bool ROW = false, VARS = true;
+    static constexpr int PRODUCTS = 0;
+    static constexpr double rational_weight = -0.5, log_weight = 0, constant = 0;
+    double share, var_weights[2];
+
+    __device__ NegKl(double share, double) : share(share), var_weights{share - 0.5, 0.5 - share} {}
+    __device__ NegKl transposed() const { return NegKl(1 - share, 0); }
+    __device__ double beyond() const { return 1; }
+
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>&) const {
+        const T forth = T(share), back = T(1 - share);
+        for (int i = 0; i < 4; ++i) {
+            const T x = a.x[i] - b.x[i], apart = v.x[i] - w.x[i];
+            const T to = fma(x, x, apart) * v.x[i], from = fma(x, x, -apart) * w.x[i];
+            sums.rational = fma(fma(forth, to, back * from), reciprocal(v.x[i] * w.x[i]), sums.rational);
+        }
+    }
+    __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
+        const T range = QUARTER_RANGE<T>;
+        return v.least >= 1 / range && w.least >= 1 / range && v.greatest <= range && w.greatest <= range;
+    }
+    __device__ double by_dimension(const Dimension& x) const {
+        // A certain item and another one are infinitely far apart, whichever way.
+        if (x.v == 0 || x.w == 0) return -INFINITY;
+        const double difference = x.a - x.b, log_weight = 0.5 - share;
+        double sum = log_weight == 0 ? 0 : log_weight * (log(x.w) - log(x.v));
+        if (share != 0) sum -= 0.5 * share * (difference / x.w * difference + (x.v - x.w) / x.w);
+        if (share != 1) sum -= 0.5 * (1 - share) * (difference / x.v * difference + (x.w - x.v) / x.v);
+        return sum;
+    }
+    __device__ DimensionSlopes slopes(const Dimension& x, bool shared) const {
+        const double difference = x.a - x.b, square = difference * difference, by_v = 1 / x.v, by_w = 1 / x.w;
+        const double forth = by_w - by_v, back = (x.v - x.w - square) * by_v * by_v;
+        const double mean = -difference * (share * by_w + (1 - share) * by_v);
+        DimensionSlopes slopes{mean, -0.5 * (share * forth + (1 - share) * back), {0, 0}};
+        if (shared) {
+            const double apart = (square + x.v - x.w) * by_w - (square + x.w - x.v) * by_v - 2 * log(x.v / x.w);
+            slopes.shared[0] = -0.5 * apart;
+        }
+        return slopes;
+    }
+};

@@ -1,0 +1,151 @@
+// Scores of normals with a variance per dimension (on one side at least; one stored variance stands for all of a row).
+//
+// Four dimensions share one division where that was worth writing out, and a pair takes one logarithm of each kind: the product
+// of what stands under it is kept as significand and exponent. Pairs whose variances leave the range in which that is safe, with
+// a negative variance or a sum that is not finite are done again, slowly, by the definition in double. See
+// rust/kernels/diag_scores.rs for the range.
+
+#include "diag_formulas.cuh"
+#include "drivers.cuh"
+
+template <typename T_, template <typename> class Formula>
+struct DiagScore {
+    using T = T_;
+    static constexpr int ARRAYS = 2;
+    static constexpr bool ROW = Formula<T>::ROW;
+
+    struct Pair {
+        Sums<T> sums;
+
+        static __device__ Pair start() { return {{0, {1, 0}}}; }
+        template <int N>
+        static __device__ Pair reduced(const Pair (&all)[N]) {
+            Sums<T> sums[N];
+            Product<T> products[N];
+            for (int i = 0; i < N; ++i) sums[i] = all[i].sums, products[i] = all[i].sums.product;
+            Pair pair = start();
+            pair.sums.rational = combined(sums, &Sums<T>::rational, Sum());
+            if (Formula<T>::PRODUCTS) pair.sums.product = reduced_product(products);
+            return pair;
+        }
+    };
+    struct Item {
+        Extremes<T> extremes;
+        Product<T> vars;
+
+        static __device__ Item start() { return {{T(INFINITY), 0}, {1, 0}}; }
+        template <int N>
+        static __device__ Item reduced(const Item (&all)[N]) {
+            Extremes<T> extremes[N];
+            Product<T> products[N];
+            for (int i = 0; i < N; ++i) extremes[i] = all[i].extremes, products[i] = all[i].vars;
+            Item item = start();
+            item.extremes.least = combined(extremes, &Extremes<T>::least, Least());
+            item.extremes.greatest = combined(extremes, &Extremes<T>::greatest, Greatest());
+            if (Formula<T>::VARS) item.vars = reduced_product(products);
+            return item;
+        }
+    };
+    template <int N>
+    static __device__ Product<T> reduced_product(const Product<T> (&all)[N]) {
+        // The product of 32 significands is below 2^32.
+        return {combined(all, &Product<T>::significand, Times()), combined(all, &Product<T>::exponent, Sum())};
+    }
+
+    Formula<T> formula;
+
+    __device__ explicit DiagScore(const PairArgs& args) : formula(number(args, 0), number(args, 1)) {}
+    static __device__ double number(const PairArgs& args, int n) {
+        return !ROW && n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+    }
+
+    __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>& shared) const {
+        formula.add(pair.sums, query[0], query[1], gallery[0], gallery[1], shared);
+    }
+    __device__ void add_item(Item& item, const Four<T>* rows, const Four<T>& shared) const {
+        const T* var = rows[1].x;
+        for (int i = 0; i < 4; ++i) {
+            T greatest = var[i];
+            if (ROW) {
+                // Too small a prior is treated as too great a variance.
+                const T prior = shared.x[i];
+                greatest = prior < 1 / QUARTER_RANGE<T> ? T(INFINITY) : fmax(greatest, prior);
+            }
+            item.extremes.least = fmin(item.extremes.least, var[i]);
+            item.extremes.greatest = fmax(item.extremes.greatest, greatest);
+        }
+        if (Formula<T>::VARS) item.vars.times((var[0] * var[1]) * (var[2] * var[3]));
+    }
+
+    template <typename S>
+    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q, int64_t g,
+                       bool wanted) const {
+        const int64_t dim = args.mu1.stored, fours = (dim + 3) / 4;
+        double value = formula.constant * double(dim);
+        if constexpr (Formula<T>::PRODUCTS != 0) {
+            double logs = log_of(pair.sums.product, Formula<T>::PRODUCTS * fours);
+            if (dim % 4 != 0) logs = fma(-double(4 * fours - dim), log(formula.beyond()), logs);
+            value = fma(formula.log_weight, logs, value);
+        }
+        if constexpr (Formula<T>::VARS) {
+            const double own = formula.var_weights[0], other = formula.var_weights[1];
+            if (own != 0) value = fma(own, log_of(query.vars, fours), value);
+            if (other != 0) value = fma(other, log_of(item.vars, fours), value);
+        }
+        const T rational = pair.sums.rational;
+        value = fma(formula.rational_weight, double(rational), value);
+        const bool fast = formula.in_range(query.extremes, item.extremes) && rational - rational == 0;
+        for (unsigned slow = __ballot_sync(FULL, wanted && !fast); slow; slow &= slow - 1) {
+            const int source = __ffs(int(slow)) - 1;
+            const double exact = by_dimension<S>(args, __shfl_sync(FULL, q, source), __shfl_sync(FULL, g, source));
+            if (lane() == source) value = exact;
+        }
+        return T(value);
+    }
+
+    // The slow path: any input, by the whole warp.
+    template <typename S>
+    __device__ __noinline__ double by_dimension(const PairArgs& args, int64_t q, int64_t g) const {
+        const int64_t dim = args.mu1.stored;
+        const auto get = [](const auto* row, int64_t stored, int64_t d) {
+            return double(widened(row[stored > 1 ? d : 0]));
+        };
+        double sum = 0;
+        for (int64_t d = lane(); d < dim; d += WARP) {
+            Dimension x;
+            x.a = get(args.mu1.row<T>(q), dim, d), x.v = get(args.extra1.row<T>(q), args.extra1.stored, d);
+            x.b = get(args.mu2.row<S>(g), dim, d);
+            const int64_t stored = args.extra2.stored;
+            const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
+            x.w = wide ? get(args.extra2.row<T>(g), stored, d) : get(args.extra2.row<S>(g), stored, d);
+            x.shared = ROW ? get(args.shared.row<T>(0), args.shared.stored, d) : 0;
+            // Variances below 0 have no score.
+            const bool valid = x.v >= 0 && x.w >= 0 && x.shared >= 0;
+            sum += valid ? formula.by_dimension(x) : NAN;
+        }
+        return fma(formula.constant, double(dim), warp_sum(sum));
+    }
+
+    // -- gradients
+
+    struct Slopes {
+        double weight;
+    };
+    struct Gradient {
+        double mu, extra, shared[2];
+    };
+    __device__ Slopes slopes(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const { return {weight}; }
+
+    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool query, const Dimension& x, bool shared) const {
+        const DimensionSlopes slopes = (query ? formula : formula.transposed()).slopes(x, shared);
+        const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 : NAN;
+        sum.mu += pair.weight * (slopes.mean + outside);
+        sum.extra += pair.weight * (slopes.var + outside);
+        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (slopes.shared[s] + outside);
+    }
+};
+
+SCORE(mls_diagonal, DiagScore, Mls)
+SCORE(llr_diagonal, DiagScore, Llr)
+SCORE(overlap_diagonal, DiagScore, Overlap)
+SCORE(neg_kl_diagonal, DiagScore, NegKl)

@@ -1,0 +1,164 @@
+// The maths of the scores that are functions of one inner product or squared distance and a few numbers per item, in double, as
+// rust/kernels/dot_scores/{formulas,normals}.rs has it: there are the sources.
+//
+// A formula is made of (D, first and second shared number) and has
+//   DIFFERENCE       whether x is the squared distance or the inner product
+//   NORMS            whether the squared norms are used
+//   value(pair), slopes(pair)    the score and its derivatives
+//   transposed()     the formula that gives the score when the two items change places
+#pragma once
+
+#include "backward.cuh"
+
+constexpr double LOG_2PI = 1.83787706640934548356;
+
+// What a formula sees of a pair: the first item is the one that gradients are asked for.
+struct DotPair {
+    double x;       // squared distance or inner product
+    double n, m;    // squared norms of the first and second; of no meaning unless the formula asks for them
+    double v, w;    // extras: variances, weights, ...
+};
+
+// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
+struct DotSlopes {
+    double x, norm, extra, shared[2];
+};
+
+// `yes` where both extras are >= 0, else NaN: the answer to variances outside their domain.
+__device__ inline double valid(double v, double w, double yes) { return v < 0 || w < 0 ? NAN : yes; }
+
+__device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
+    return {valid(v, w, s.x), valid(v, w, s.norm), valid(v, w, s.extra), {valid(v, w, s.shared[0]), valid(v, w, s.shared[1])}};
+}
+
+// factor log x, 0 for a factor of 0 whatever x.
+__device__ inline double times_log(double factor, double x) { return factor == 0 ? 0 : factor * log(x); }
+
+// w1 w2 (cos(mu1, mu2) - shift).
+struct ShiftedCosine {
+    static constexpr bool DIFFERENCE = false, NORMS = true;
+    double shift;
+
+    __device__ ShiftedCosine(double, double shift, double) : shift(shift) {}
+    __device__ ShiftedCosine transposed() const { return *this; }
+    __device__ double value(const DotPair& pair) const {
+        // Two roots: the product of the squares could leave the range.
+        const double weight = pair.v * pair.w;
+        return pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))) - shift * weight;
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double inverse = 1 / (sqrt(pair.n) * sqrt(pair.m)), x = pair.v * pair.w * inverse;
+        return {x, -0.5 * x * pair.x / pair.n, pair.w * (inverse * pair.x - shift), {-pair.v * pair.w, 0}};
+    }
+};
+
+struct Cosine : ShiftedCosine {
+    __device__ Cosine(double, double, double) : ShiftedCosine(0, 0, 0) {}
+    __device__ Cosine transposed() const { return *this; }
+};
+
+// -(|mu1 - mu2|^2 + t1 + t2).
+struct NegSqL2 {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+
+    __device__ NegSqL2(double, double, double) {}
+    __device__ NegSqL2 transposed() const { return *this; }
+    __device__ double value(const DotPair& pair) const {
+        return valid(pair.v, pair.w, -(pair.x + (pair.v + pair.w)));
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const { return valid(pair.v, pair.w, DotSlopes{-1, 0, -1, {0, 0}}); }
+};
+
+// With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
+struct MlsIsotropic {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+    double dim;
+
+    __device__ MlsIsotropic(double dim, double, double) : dim(dim) {}
+    __device__ MlsIsotropic transposed() const { return *this; }
+    __device__ double value(const DotPair& pair) const {
+        const double s = pair.v + pair.w;
+        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double inverse = 1 / (pair.v + pair.w);
+        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, 0.5 * inverse * (pair.x * inverse - dim), {0, 0}});
+    }
+};
+
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det) ].
+struct LlrIsotropic {
+    static constexpr bool DIFFERENCE = true, NORMS = true;
+    double dim, prior_var;
+
+    __device__ LlrIsotropic(double dim, double prior_var, double) : dim(dim), prior_var(prior_var) {}
+    __device__ LlrIsotropic transposed() const { return *this; }
+    __device__ double value(const DotPair& pair) const {
+        const double p = prior_var, v = pair.v, w = pair.w, a = p + v, b = p + w, det = p * (v + w) + v * w;
+        const double spread = (pair.n * v / a + pair.m * w / b) - pair.x;
+        return valid(fmin(v, w), p, 0.5 * (spread * (p / det) + dim * log(a * b / det)));
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double p = prior_var, v = pair.v, w = pair.w, n = pair.n, m = pair.m;
+        const double a = p + v, b = p + w, inverse = 1 / (p * (v + w) + v * w);
+        const double spread = (n * v / a + m * w / b) - pair.x;
+        const double own = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
+        const double prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
+        const double logs = dim * (1 / a + 1 / b - (v + w) * inverse);
+        const double by_prior = 0.5 * (prior * inverse + logs);
+        return valid(fmin(v, w), p,
+                     DotSlopes{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * own * inverse, {by_prior, 0}});
+    }
+};
+
+// With s = v / alpha + w / beta,
+// -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
+struct OverlapIsotropic {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+    double dim, alpha, beta;
+
+    __device__ OverlapIsotropic(double dim, double alpha, double beta) : dim(dim), alpha(alpha), beta(beta) {}
+    __device__ OverlapIsotropic transposed() const { return {dim, beta, alpha}; }
+    __device__ double value(const DotPair& pair) const {
+        const double s = pair.v / alpha + pair.w / beta;
+        const double logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
+        const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
+        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (logs + constant)));
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double inverse = 1 / (pair.v / alpha + pair.w / beta), by_s = 0.5 * inverse * (pair.x * inverse - dim);
+        const auto by_power = [&](double power, double var) {
+            return -(by_s * var / (power * power)) - 0.5 * dim * (log(var) + LOG_2PI + 1 / power);
+        };
+        const double own = alpha == 1 ? 0 : 0.5 * dim * (1 - alpha) / pair.v;
+        const double first = by_power(alpha, pair.v), second = by_power(beta, pair.w);
+        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, by_s / alpha + own, {first, second}});
+    }
+};
+
+// Minus share KL(p1 || p2) + (1 - share) KL(p2 || p1), KL(p1 || p2) = (|mu1 - mu2|^2 / w + D [v/w - 1 - log(v/w)]) / 2.
+struct NegKlIsotropic {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+    double dim, share;
+
+    __device__ NegKlIsotropic(double dim, double share, double) : dim(dim), share(share) {}
+    __device__ NegKlIsotropic transposed() const { return {dim, 1 - share, 0}; }
+    __device__ double value(const DotPair& pair) const {
+        const double v = pair.v, w = pair.w;
+        double twice = times_log((1 - 2 * share) * dim, v / w);
+        if (share != 0) twice += share * (pair.x / w + dim * ((v - w) / w));
+        if (share != 1) twice += (1 - share) * (pair.x / v + dim * ((w - v) / v));
+        // A certain item and another one are infinitely far apart, whichever way.
+        return valid(v, w, v == 0 || w == 0 ? -INFINITY : -0.5 * twice);
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double v = pair.v, w = pair.w, rest = 1 - share;
+        // KL(1 || 2) and KL(2 || 1), doubled, by v.
+        const double forth = dim * (1 / w - 1 / v), back = dim * (v - w) / (v * v) - pair.x / (v * v);
+        const double first = pair.x / w + dim * ((v - w) / w - log(v / w));
+        const double second = pair.x / v + dim * ((w - v) / v + log(v / w));
+        const DotSlopes slopes{-0.5 * (share / w + rest / v), 0, -0.5 * (share * forth + rest * back),
+                               {0.5 * (second - first), 0}};
+        return valid(v, w, slopes);
+    }
+};

@@ -1,0 +1,105 @@
+// Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
+//
+// A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type. Squared
+// distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for near-duplicates.
+
+#include "dot_formulas.cuh"
+#include "drivers.cuh"
+
+// Not inlined, so that a pair's score has the same bits from all kernels.
+template <typename Formula>
+__device__ __noinline__ double value_of(Formula formula, DotPair pair) {
+    return formula.value(pair);
+}
+template <typename Formula>
+__device__ __noinline__ DotSlopes slopes_of(Formula formula, DotPair pair) {
+    return formula.slopes(pair);
+}
+
+template <typename T_, typename Formula>
+struct DotScore {
+    using T = T_;
+    static constexpr int ARRAYS = 1;
+    static constexpr bool ROW = false;
+
+    // x, and the squared norm.
+    struct Pair {
+        T sum;
+
+        static __device__ Pair start() { return {0}; }
+        template <int N>
+        static __device__ Pair reduced(const Pair (&all)[N]) {
+            return {combined(all, &Pair::sum, Sum())};
+        }
+    };
+    struct Item {
+        T sum;
+
+        static __device__ Item start() { return {0}; }
+        template <int N>
+        static __device__ Item reduced(const Item (&all)[N]) {
+            if constexpr (!Formula::NORMS) return start();
+            return {combined(all, &Item::sum, Sum())};
+        }
+    };
+
+    Formula formula;
+
+    __device__ explicit DotScore(const PairArgs& args) : formula(double(args.mu1.stored), number(args, 0), number(args, 1)) {}
+    static __device__ double number(const PairArgs& args, int n) {
+        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+    }
+
+    __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>&) const {
+        for (int i = 0; i < 4; ++i) {
+            const T a = query->x[i], b = gallery->x[i];
+            pair.sum = Formula::DIFFERENCE ? fma(a - b, a - b, pair.sum) : fma(a, b, pair.sum);
+        }
+    }
+    __device__ void add_item(Item& item, const Four<T>* rows, const Four<T>&) const {
+        if constexpr (!Formula::NORMS) return;
+        for (int i = 0; i < 4; ++i) item.sum = fma(rows->x[i], rows->x[i], item.sum);
+    }
+
+    template <typename S>
+    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q, int64_t g,
+                       bool wanted) const {
+        if (!wanted) return 0;
+        return T(value_of(formula, {pair.sum, query.sum, item.sum, extra_of_query<T>(args, q), extra_of_gallery<T, S>(args, g)}));
+    }
+
+    // -- gradients
+
+    // Of the own mean: by_other times the other mean (or own - other, for differences) + by_own times the own one.
+    struct Slopes {
+        T by_other, by_own;
+    };
+    struct Gradient {
+        T mu;
+    };
+    __device__ Slopes slopes(const PairArgs& args, bool query, int64_t own, int64_t other, double weight,
+                             double* totals) const {
+        const int64_t q = query || other < 0 ? own : other, g = other < 0 ? NONE : query ? other : own;
+        const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
+        if (other < 0) return {0, 0};
+        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, extra_of_query<T>(args, q),
+                     extra_of_gallery<T, T>(args, g)};
+        if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v};
+        const DotSlopes slopes = slopes_of(query ? formula : formula.transposed(), pair);
+        totals[0] += weight * slopes.extra;
+        for (int s = 0; s < 2; ++s) totals[1 + s] += weight * slopes.shared[s];
+        return {T((Formula::DIFFERENCE ? 2 : 1) * weight * slopes.x), T(2 * weight * slopes.norm)};
+    }
+    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool, const Dimension& x, bool) const {
+        const T a = T(x.a), b = T(x.b);
+        sum.mu += pair.by_other * (Formula::DIFFERENCE ? a - b : b) + pair.by_own * a;
+    }
+};
+
+SCORE(cosine, DotScore, Cosine)
+SCORE(shifted_cosine, DotScore, ShiftedCosine)
+SCORE(neg_sq_l2, DotScore, NegSqL2)
+SCORE(mls_isotropic, DotScore, MlsIsotropic)
+SCORE(llr_isotropic, DotScore, LlrIsotropic)
+SCORE(overlap_isotropic, DotScore, OverlapIsotropic)
+SCORE(neg_kl_isotropic, DotScore, NegKlIsotropic)

@@ -1,0 +1,301 @@
+// Drivers: one pair function becomes paired, pairwise, listed and reranked scores; search.cuh and backward.cuh have the others.
+//
+// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' numbers are combined
+// by one tree. So a pair's score has the same bits whoever asks. Several pairs are in hand at once, to have enough loads under
+// way; after 32 pairs each lane holds the numbers of one of them and does the rest, in double, for it.
+//
+// The compiler may contract a product and a sum or not, from one kernel to the next. Where bits count, products are added by an
+// explicit fma only, so that nothing is left to contract, and what is done in double is not inlined.
+//
+// A family is a class F with
+//   T                what is computed in
+//   ARRAYS           rows that it reads of an item: 1, the mean, or 2, also the extra
+//   ROW              whether it reads the shared row, a number per dimension
+//   Pair, Item       numbers of a pair, and of an item on its own, that are summed up over dimensions; start() is none
+//   add_item(item, rows, shared), add_pair(pair, query's rows, gallery's rows, shared)    add four dimensions
+//   Pair::reduced(all), Item::reduced(all)     what the lanes of a warp hold of N of them, combined: lane l has l / (32 / N)
+//   score<S>(args, pair, query's item, gallery's item, q, g, wanted)    by all lanes: the score of the lane's pair
+// Beyond the end of a row there are means of 0, extras of 1 and shared numbers of 1.
+#pragma once
+
+#include "topk.cuh"
+
+enum Pairs : int64_t { PAIRED = 0, PAIRWISE = 1, LISTED = 2 };
+
+// The arguments of all drivers of scores; each says what it uses.
+struct PairArgs {
+    Matrix mu1;           // T [Q, D]
+    Matrix extra1;        // T [Q, 1] or [Q, D]
+    Matrix mu2;           // S [G, D]: T or halves
+    Matrix extra2;        // S [G, 1] or [G, D]
+    Matrix shared;        // T [1, 0], [1, 1], [1, 2] or [1, D]
+    Matrix candidates;    // int64 [Q, K]: rows of the gallery, -1 = none
+    int64_t wide_extra2;  // not 0: extra2 holds T though mu2 holds halves
+    int64_t pairs;        // which: paired (i, i), all (i, j), or candidates
+    int64_t k;            // how many are the best
+    int64_t capacity;     // of a list of the best: a power of two
+    int64_t resident;     // of search: not 0 if shared memory holds all of a tile's queries
+    void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
+    int64_t* ids;         // of the best, of that shape
+    void* list_scores;    // of search: room for T [queries of all blocks, capacity], where shared memory has none; else null
+    int64_t* list_ids;    // likewise
+};
+
+// -- rows -------------------------------------------------------------------------------------------------------------
+
+// Four adjacent elements.
+template <typename T>
+struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
+    T x[4];
+};
+
+// Elements d .. d + 3 of a row; beyond its end, `fill`. VECTOR: all four are there, and aligned.
+template <bool VECTOR, typename T, typename S>
+__device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t dim, T fill) {
+    Four<T> out;
+    if constexpr (VECTOR) {
+        const Four<S> in = *reinterpret_cast<const Four<S>*>(row + d);
+        for (int i = 0; i < 4; ++i) out.x[i] = T(widened(in.x[i]));
+    } else {
+        for (int i = 0; i < 4; ++i) out.x[i] = d + i < dim ? T(widened(row[stored > 1 ? d + i : 0])) : fill;
+    }
+    return out;
+}
+
+// Four dimensions of a query's rows.
+template <typename F, bool VECTOR>
+__device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Four<typename F::T>* rows) {
+    using T = typename F::T;
+    const int64_t dim = args.mu1.stored;
+    rows[0] = four<VECTOR>(args.mu1.row<T>(q), dim, d, dim, T(0));
+    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(args.extra1.row<T>(q), args.extra1.stored, d, dim, T(1));
+}
+
+// Four dimensions of a gallery item's rows.
+template <typename F, typename S, bool VECTOR>
+__device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, Four<typename F::T>* rows) {
+    using T = typename F::T;
+    const int64_t dim = args.mu1.stored;
+    rows[0] = four<VECTOR>(args.mu2.row<S>(g), dim, d, dim, T(0));
+    if constexpr (F::ARRAYS == 2) {
+        if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_extra2) {
+            rows[1] = four<VECTOR>(args.extra2.row<S>(g), args.extra2.stored, d, dim, T(1));
+        } else {
+            rows[1] = four<VECTOR>(args.extra2.row<T>(g), args.extra2.stored, d, dim, T(1));
+        }
+    }
+}
+
+// Four dimensions of the shared row.
+template <typename F>
+__device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
+    using T = typename F::T;
+    if constexpr (F::ROW) return four<false>(args.shared.row<T>(0), args.shared.stored, d, args.mu1.stored, T(1));
+    return {};
+}
+
+// The extra of a query or of a gallery item that has one number.
+template <typename T>
+__device__ inline double extra_of_query(const PairArgs& args, int64_t q) {
+    return args.extra1.row<T>(q)[0];
+}
+template <typename T, typename S>
+__device__ inline double extra_of_gallery(const PairArgs& args, int64_t g) {
+    if (sizeof(S) != sizeof(T) && args.wide_extra2) return args.extra2.row<T>(g)[0];
+    return widened(args.extra2.row<S>(g)[0]);
+}
+
+template <typename S>
+__device__ inline bool aligned(const Matrix& matrix, int64_t dim) {
+    return (reinterpret_cast<uint64_t>(matrix.data) | uint64_t(matrix.stride) * sizeof(S)) % alignof(Four<S>) == 0 &&
+           matrix.stored == dim;
+}
+
+// Whether all rows can be read four elements at once.
+template <typename F, typename S>
+__device__ inline bool vectors(const PairArgs& args) {
+    using T = typename F::T;
+    const int64_t dim = args.mu1.stored;
+    bool yes = dim % 4 == 0 && aligned<T>(args.mu1, dim) && aligned<S>(args.mu2, dim);
+    if (F::ARRAYS == 2) {
+        yes = yes && aligned<T>(args.extra1, dim) && aligned<S>(args.extra2, dim);
+        yes = yes && (sizeof(S) == sizeof(T) || !args.wide_extra2);
+    }
+    return yes;
+}
+
+// -- warps ------------------------------------------------------------------------------------------------------------
+
+__device__ inline int lane() { return threadIdx.x % WARP; }
+__device__ inline int warp() { return threadIdx.x / WARP; }
+
+struct Sum {
+    template <typename T>
+    __device__ T operator()(T x, T y) const { return x + y; }
+};
+struct Times {
+    template <typename T>
+    __device__ T operator()(T x, T y) const { return x * y; }
+};
+struct Least {
+    template <typename T>
+    __device__ T operator()(T x, T y) const { return y < x ? y : x; }
+};
+struct Greatest {
+    template <typename T>
+    __device__ T operator()(T x, T y) const { return y > x ? y : x; }
+};
+
+// Combines a member of N structs over the lanes of a warp, N a power of two; lane l ends with that of struct l / (32 / N). In
+// each of the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
+template <typename Operation, int N, typename Struct, typename T>
+__device__ inline T combined(const Struct (&all)[N], T Struct::*member, Operation operation) {
+    T x[N];
+    for (int i = 0; i < N; ++i) x[i] = all[i].*member;
+    int mask = WARP / 2;
+#pragma unroll
+    for (int n = N / 2; n > 0; n /= 2, mask /= 2) {
+        const bool upper = lane() & mask;
+#pragma unroll
+        for (int i = 0; i < n; ++i) {
+            const T given = upper ? x[i] : x[i + n], kept = upper ? x[i + n] : x[i];
+            x[i] = operation(kept, __shfl_xor_sync(FULL, given, mask));
+        }
+    }
+    for (; mask > 0; mask /= 2) x[0] = operation(x[0], __shfl_xor_sync(FULL, x[0], mask));
+    return x[0];
+}
+
+// -- pairs ------------------------------------------------------------------------------------------------------------
+
+// Pairs that a warp has in hand at once: as many loads as registers allow.
+template <typename T>
+constexpr int AT_ONCE = sizeof(T) == 4 ? 4 : 2;
+
+// The number of the lane's pair among those of the warp, whose groups of AT_ONCE adjacent pairs are `apart` groups apart.
+template <typename T>
+__device__ inline int64_t place(int64_t apart) {
+    constexpr int N = AT_ONCE<T>, GROUPS = WARP / N;
+    return N * (lane() % GROUPS) * apart + lane() / GROUPS;
+}
+
+// Numbers of N pairs (q, g) at once, of each lane's dimensions.
+template <typename F, typename S, bool VECTOR, int N>
+__device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t (&q)[N], const int64_t (&g)[N],
+                                typename F::Pair (&pairs)[N], typename F::Item (&queries)[N],
+                                typename F::Item (&gallery)[N]) {
+    for (int64_t d = 4 * lane(); d < args.mu1.stored; d += 4 * WARP) {
+        Four<typename F::T> x[N][F::ARRAYS], y[N][F::ARRAYS];
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            load_query<F, VECTOR>(args, q[i], d, x[i]);
+            load_gallery<F, S, VECTOR>(args, g[i], d, y[i]);
+        }
+        const auto shared = load_shared<F>(args, d);
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            f.add_item(queries[i], x[i], shared);
+            f.add_item(gallery[i], y[i], shared);
+            f.add_pair(pairs[i], x[i], y[i], shared);
+        }
+    }
+}
+
+// Numbers of a pair and of its two items.
+template <typename F>
+struct Numbers {
+    typename F::Pair pair;
+    typename F::Item query, item;
+};
+
+// The numbers of each lane's pair (q, g), by all lanes; of none where g < 0.
+template <typename F, typename S>
+__device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t q, int64_t g) {
+    constexpr int N = AT_ONCE<typename F::T>, GROUPS = WARP / N;
+    const bool vector = vectors<F, S>(args);
+    const unsigned wanted = __ballot_sync(FULL, g >= 0);
+    Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+#pragma unroll 1
+    for (int group = 0; group < GROUPS; ++group) {
+        unsigned members = 0;
+        for (int i = 0; i < N; ++i) members |= wanted & (1u << (i * GROUPS + group));
+        if (!members) continue;
+        int64_t rows_q[N], rows_g[N];
+        typename F::Pair pairs[N];
+        typename F::Item queries[N], items[N];
+#pragma unroll
+        for (int i = 0; i < N; ++i) {
+            // In the place of a pair that is not wanted, one that is.
+            const int at = i * GROUPS + group, source = members >> at & 1 ? at : __ffs(int(members)) - 1;
+            rows_q[i] = __shfl_sync(FULL, q, source), rows_g[i] = __shfl_sync(FULL, g, source);
+            pairs[i] = F::Pair::start(), queries[i] = items[i] = F::Item::start();
+        }
+        if (vector) {
+            add_rows<F, S, true>(f, args, rows_q, rows_g, pairs, queries, items);
+        } else {
+            add_rows<F, S, false>(f, args, rows_q, rows_g, pairs, queries, items);
+        }
+        const Numbers<F> all{F::Pair::reduced(pairs), F::Item::reduced(queries), F::Item::reduced(items)};
+        if (lane() % GROUPS == group) own = all;
+    }
+    return own;
+}
+
+// The score of each lane's pair of a query and a listed id: -infinity for none, NaN for what is no row of the gallery.
+template <typename F, typename S>
+__device__ inline typename F::T score_listed(const F& f, const PairArgs& args, int64_t q, int64_t id) {
+    using T = typename F::T;
+    const bool row = id >= 0 && id < args.mu2.rows;
+    const Numbers<F> numbers = sum_pairs<F, S>(f, args, q, row ? id : NONE);
+    const T score = f.template score<S>(args, numbers.pair, numbers.query, numbers.item, q, id, row);
+    return row ? score : T(id == NONE ? -INFINITY : NAN);
+}
+
+// Scores of `args.pairs` pairs. Any grid of whole warps.
+template <typename F, typename S>
+__device__ void score_all(const F& f, const PairArgs& args) {
+    using T = typename F::T;
+    const bool paired = args.pairs == PAIRED, listed = args.pairs == LISTED;
+    const int64_t rows = paired ? 1 : args.mu1.rows, columns = listed ? args.candidates.stored : args.mu2.rows;
+    const int64_t parts = (columns + WARP - 1) / WARP, warps = int64_t(gridDim.x) * (blockDim.x / WARP);
+    for (int64_t part = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); part < rows * parts; part += warps) {
+        const int64_t row = part / parts, column = part % parts * WARP + place<T>(1);
+        int64_t id = NONE;
+        if (column < columns) id = listed ? args.candidates.row<int64_t>(row)[column] : column;
+        const T score = score_listed<F, S>(f, args, paired ? column : row, id);
+        if (column < columns) static_cast<T*>(args.scores)[row * columns + column] = score;
+    }
+}
+
+constexpr int PAIR_THREADS = 128;
+
+// The best k of each query's candidates. A block takes a query, and the next after gridDim.x; shared memory: capacity items,
+// a power of two >= min(K, k + PAIR_THREADS).
+template <typename F, typename S>
+__device__ void rerank(const F& f, const PairArgs& args) {
+    using T = typename F::T;
+    DYNAMIC_SHARED(int64_t, ids);
+    __shared__ ListState<T> state;
+    const int k = int(args.k);
+    const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
+    const int64_t n = args.candidates.stored;
+    for (int64_t q = blockIdx.x; q < args.mu1.rows; q += gridDim.x) {
+        if (threadIdx.x == 0) list.clear();
+        __syncthreads();
+        const int64_t* candidates = args.candidates.row<int64_t>(q);
+        for (int64_t first = 0; first < n; first += PAIR_THREADS) {
+            // Warps take turns by groups of pairs, so that few candidates keep all of them busy.
+            const int64_t i = first + AT_ONCE<T> * warp() + place<T>(PAIR_THREADS / WARP);
+            const int64_t id = i < n ? candidates[i] : NONE;
+            const T score = score_listed<F, S>(f, args, q, id);
+            if (id != NONE) list.offer(score, id);
+            __syncthreads();
+            const int64_t left = n - first - PAIR_THREADS, next = left < PAIR_THREADS ? left : PAIR_THREADS;
+            if (left > 0 && state.count + next > args.capacity) list.template settle<Block>();
+            __syncthreads();
+        }
+        list.template settle<Block>();
+        list.template write<Block>(static_cast<T*>(args.scores) + q * k, args.ids + q * k);
+        __syncthreads();
+    }
+}

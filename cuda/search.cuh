@@ -1,0 +1,198 @@
+// Exact search by scoring every pair: a block takes a tile of queries and a shard of the gallery.
+//
+// Rows pass through shared memory, 128 dimensions of eight rows at a time; each warp has some queries and some of the rows, and
+// scores all their pairs in registers, with the lanes and the order of sums of pairs.cuh.
+#pragma once
+
+#include "pairs.cuh"
+
+constexpr int SEARCH_THREADS = 256;
+
+// How a block's pairs are laid out.
+template <typename T>
+struct Tile {
+    // Queries and rows of a warp; registers hold the numbers of all their pairs.
+    static constexpr int QUERIES = sizeof(T) == 4 ? 4 : 2, ROWS = 4, PAIRS = QUERIES * ROWS;
+    // Warps side by side over queries and over rows.
+    static constexpr int ACROSS = 4, DOWN = SEARCH_THREADS / WARP / ACROSS;
+    // Queries and rows of a block; as many tiles of rows as give each lane a pair to finish.
+    static constexpr int BLOCK_QUERIES = ACROSS * QUERIES, BLOCK_ROWS = DOWN * ROWS, TILES = WARP / PAIRS;
+    // Dimensions at a time.
+    static constexpr int STEP = 4 * WARP;
+    // A warp stages one row, and sums up one row for itself.
+    static_assert(BLOCK_ROWS == SEARCH_THREADS / WARP && ROWS == ACROSS);
+};
+
+// What the blocks of a search share with nobody: the queries [step][query][array][128] and rows [row][array][128].
+template <typename F, typename S>
+struct Stage {
+    using T = typename F::T;
+    const PairArgs& args;
+    T* queries;
+    T* rows;
+    bool vector;
+
+    __device__ static void store(const Four<T>* from, T* to, int row) {
+        for (int array = 0; array < F::ARRAYS; ++array) {
+            *reinterpret_cast<Four<T>*>(to + (row * F::ARRAYS + array) * Tile<T>::STEP + 4 * lane()) = from[array];
+        }
+    }
+
+    // Whether the lane has dimensions in a step.
+    __device__ bool has(int64_t step) const { return Tile<T>::STEP * step + 4 * lane() < args.mu1.stored; }
+
+    __device__ void load_query(int64_t q, int64_t step, Four<T>* to) const {
+        const int64_t d = Tile<T>::STEP * step + 4 * lane();
+        vector ? ::load_query<F, true>(args, q, d, to) : ::load_query<F, false>(args, q, d, to);
+    }
+    __device__ void load_row(int64_t g, int64_t step, Four<T>* to) const {
+        const int64_t d = Tile<T>::STEP * step + 4 * lane();
+        if (!has(step)) return;
+        vector ? load_gallery<F, S, true>(args, g, d, to) : load_gallery<F, S, false>(args, g, d, to);
+    }
+
+    // The block's queries from q on, each by one warp; a query beyond the last is the last.
+    __device__ void stage_queries(int64_t q, int64_t step, T* to) const {
+        for (int i = warp(); i < Tile<T>::BLOCK_QUERIES; i += SEARCH_THREADS / WARP) {
+            Four<T> four[F::ARRAYS];
+            const int64_t row = q + i < args.mu1.rows ? q + i : args.mu1.rows - 1;
+            if (!has(step)) continue;
+            load_query(row, step, four);
+            store(four, to, i);
+        }
+    }
+};
+
+// Adds a step's dimensions to the numbers of the warp's pairs, and of the row that it sums up for itself.
+template <typename F>
+__device__ inline void add_tile(const F& f, const typename F::T* queries, const typename F::T* rows,
+                                const Four<typename F::T>& shared,
+                                typename F::Pair (&pairs)[Tile<typename F::T>::PAIRS], typename F::Item& item) {
+    using T = typename F::T;
+    using Shape = Tile<T>;
+    const int across = warp() % Shape::ACROSS, down = warp() / Shape::ACROSS;
+    const auto get = [](const T* from, int row, Four<T>* to) {
+        for (int array = 0; array < F::ARRAYS; ++array) {
+            to[array] = *reinterpret_cast<const Four<T>*>(from + (row * F::ARRAYS + array) * Shape::STEP + 4 * lane());
+        }
+    };
+    Four<T> y[Shape::ROWS][F::ARRAYS];
+#pragma unroll
+    for (int r = 0; r < Shape::ROWS; ++r) get(rows, down * Shape::ROWS + r, y[r]);
+#pragma unroll
+    for (int i = 0; i < Shape::QUERIES; ++i) {
+        Four<T> x[F::ARRAYS];
+        get(queries, across * Shape::QUERIES + i, x);
+#pragma unroll
+        for (int r = 0; r < Shape::ROWS; ++r) f.add_pair(pairs[i * Shape::ROWS + r], x, y[r], shared);
+    }
+    get(rows, down * Shape::ROWS + across, y[0]);
+    f.add_item(item, y[0], shared);
+}
+
+// The best k of each query over the rows of a shard; or, where k is 0, all scores [Q, G]. Grid: tiles of BLOCK_QUERIES, shards.
+// Shared memory, in this order: rows, queries (of all steps if they are resident), lists of `capacity` >= k + 32 items (if
+// shared memory has them).
+template <typename F, typename S>
+__device__ void search(const F& f, const PairArgs& args) {
+    using T = typename F::T;
+    using Shape = Tile<T>;
+    constexpr int QUERIES = Shape::BLOCK_QUERIES, ROWS = Shape::BLOCK_ROWS, WARPS = SEARCH_THREADS / WARP;
+    constexpr int QUERY_STEP = QUERIES * F::ARRAYS * Shape::STEP;
+    DYNAMIC_SHARED(T, rows);
+    __shared__ ListState<T> states[QUERIES];
+    __shared__ typename F::Item query_items[QUERIES], row_items[Shape::TILES][ROWS];
+
+    const int64_t dim = args.mu1.stored, steps = (dim + Shape::STEP - 1) / Shape::STEP, first_query = int64_t(blockIdx.x) * QUERIES;
+    T* const queries = rows + ROWS * F::ARRAYS * Shape::STEP;
+    const Stage<F, S> stage{args, queries, rows, vectors<F, S>(args)};
+    const auto list = [&](int query) {
+        T* const shared_scores = queries + (args.resident ? steps : 1) * QUERY_STEP;
+        const int64_t block = int64_t(blockIdx.y) * gridDim.x + blockIdx.x, at = query * args.capacity;
+        T* scores = shared_scores + at;
+        int64_t* ids = reinterpret_cast<int64_t*>(shared_scores + QUERIES * args.capacity) + at;
+        if (args.list_scores) {
+            scores = static_cast<T*>(args.list_scores) + block * QUERIES * args.capacity + at;
+            ids = args.list_ids + block * QUERIES * args.capacity + at;
+        }
+        return List<T>{scores, ids, &states[query], int(args.k)};
+    };
+
+    for (int i = warp(); i < QUERIES; i += WARPS) {
+        const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
+        typename F::Item own[1] = {F::Item::start()};
+        for (int64_t step = 0; step < steps; ++step) {
+            Four<T> four[F::ARRAYS];
+            if (!stage.has(step)) continue;
+            stage.load_query(q, step, four);
+            f.add_item(own[0], four, load_shared<F>(args, Shape::STEP * step + 4 * lane()));
+        }
+        const auto all = F::Item::reduced(own);
+        if (lane() == 0) {
+            query_items[i] = all;
+            list(i).clear();
+        }
+    }
+    if (args.resident) {
+        for (int64_t step = 0; step < steps; ++step) stage.stage_queries(first_query, step, queries + step * QUERY_STEP);
+    }
+
+    const int64_t group = ROWS * Shape::TILES, groups = (args.mu2.rows + group - 1) / group;
+    const int64_t begin = groups * blockIdx.y / gridDim.y * group, limit = groups * (blockIdx.y + 1) / gridDim.y * group;
+    const int64_t end = limit < args.mu2.rows ? limit : args.mu2.rows;
+    const auto clamped = [&](int64_t g) { return g < end ? g : end - 1; };
+    Four<T> next[F::ARRAYS];
+    if (begin < end) stage.load_row(clamped(begin + warp()), 0, next);
+    for (int64_t first = begin; first < end; first += group) {
+        Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+#pragma unroll 1
+        for (int tile = 0; tile < Shape::TILES; ++tile) {
+            typename F::Pair pairs[Shape::PAIRS];
+            typename F::Item item[1] = {F::Item::start()};
+#pragma unroll
+            for (int i = 0; i < Shape::PAIRS; ++i) pairs[i] = F::Pair::start();
+#pragma unroll 1
+            for (int64_t step = 0; step < steps; ++step) {
+                __syncthreads();
+                if (stage.has(step)) stage.store(next, rows, warp());
+                if (!args.resident) stage.stage_queries(first_query, step, queries);
+                __syncthreads();
+                // The rows of the next step come while this one is computed.
+                const bool last = step + 1 == steps;
+                stage.load_row(clamped(first + (tile + last) * ROWS + warp()), last ? 0 : step + 1, next);
+                if (stage.has(step)) {
+                    const auto shared = load_shared<F>(args, Shape::STEP * step + 4 * lane());
+                    add_tile(f, queries + (args.resident ? step : 0) * QUERY_STEP, rows, shared, pairs, item[0]);
+                }
+            }
+            const auto all = F::Pair::reduced(pairs);
+            const auto all_item = F::Item::reduced(item);
+            if (lane() % Shape::TILES == tile) own.pair = all;
+            const int row = warp() / Shape::ACROSS * Shape::ROWS + warp() % Shape::ACROSS;
+            if (lane() == 0) row_items[tile][row] = all_item;
+        }
+        __syncthreads();
+        const int pair = lane() / Shape::TILES, tile = lane() % Shape::TILES;
+        const int query = warp() % Shape::ACROSS * Shape::QUERIES + pair / Shape::ROWS;
+        const int row = warp() / Shape::ACROSS * Shape::ROWS + pair % Shape::ROWS;
+        const int64_t q = first_query + query, g = first + tile * ROWS + row;
+        const bool wanted = q < args.mu1.rows && g < end;
+        const T score = f.template score<S>(args, own.pair, query_items[query], row_items[tile][row], q, g, wanted);
+        if (args.k == 0) {
+            if (wanted) static_cast<T*>(args.scores)[q * args.mu2.rows + g] = score;
+            continue;
+        }
+        if (wanted) list(query).offer(score, g);
+        __syncthreads();
+        for (int i = warp(); i < QUERIES; i += WARPS) {
+            if (states[i].count + group > args.capacity) list(i).template settle<Warp>();
+        }
+    }
+    if (args.k == 0) return;
+    __syncthreads();
+    for (int i = warp(); i < QUERIES && first_query + i < args.mu1.rows; i += WARPS) {
+        list(i).template settle<Warp>();
+        const int64_t at = ((first_query + i) * gridDim.y + blockIdx.y) * args.k;
+        list(i).template write<Warp>(static_cast<T*>(args.scores) + at, args.ids + at);
+    }
+}
