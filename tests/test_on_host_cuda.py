@@ -5,6 +5,7 @@ block as fibers, and knows only kernels that the embedded machine code holds too
 """
 
 import csv
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -14,11 +15,14 @@ import host_cuda
 import numpy as np
 import pytest
 import torch
+from conftest import EPS, make, scored
+from test_every_score import check, same_bits
 
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op
+from peaccel.ops._op import Op, PairOp
+from peaccel.prepared import plan as checked
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
@@ -204,3 +208,176 @@ def test_draws_of_any_rows(device):
     one = extra[:1, :1].expand(12, 24)
     assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
     assert _cuda.sample(op, mu[:0], extra[:0], seed, 3, 0, 0).shape == (3, 0, 24)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+# Kernels of these do not exist yet.
+WITHOUT = ("mls_vmf", "overlap_vmf", "neg_kl_vmf", "hib_isotropic")
+PAIR_OPS = [op for op in OPS if isinstance(op, PairOp) and not op.draws and op.name not in WITHOUT]
+KINDS_OF = ("normal_isotropic", "normal_diagonal", "point", "scaled", "vmf")
+CASES = [
+    (name, *kinds)
+    for name, score in pe.scores.SCORES.items()
+    for kinds in itertools.product(KINDS_OF, KINDS_OF)
+    if kinds in score.pairs and score.pair(*kinds).op in PAIR_OPS
+]
+
+
+def verbs(q, g, score, gallery=None):
+    """The scores [Q, G] of all pairs by each verb's kernel."""
+    plan = checked(q, gallery or g, score, detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
+    i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
+    each = checked(q[i], g[j], score, detach=True).inputs
+    found = {
+        "pairwise": _cuda.score(op, inputs, None, True),
+        "one query": torch.cat(
+            [_cuda.score(op, [*(x[k : k + 1] for x in inputs[:2]), *inputs[2:]], None, True) for k in range(len(q))]
+        ),
+        "paired": _cuda.score(op, each, None, False).reshape(len(q), len(g)),
+        "rescore": _cuda.score(op, inputs, every, False),
+    }
+    for name, (scores, ids) in (
+        ("rerank", _cuda.rerank(op, inputs, every, len(g))),
+        ("search", _cuda.search(op, inputs, len(g))),
+    ):
+        found[name] = torch.empty_like(scores).scatter_(1, ids, scores)
+    return {name: x.numpy() for name, x in found.items()}
+
+
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
+def test_scores_by_every_verb(device, name, q_kind, g_kind):
+    score = scored(name, q_kind)
+    for dtype, dim in itertools.product(("float32", "float64", "float16", "bfloat16"), (1, 17, 128, 130)):
+        if dim == 1 and "vmf" in (q_kind, g_kind):
+            continue
+        compute = dtype if dtype in EPS else "float32"
+        q = make(q_kind, 5, dim, 1, dtype=compute, library="torch")
+        g = make(g_kind, 37, dim, 2, dtype=dtype, library="torch")
+        found = verbs(q, g, score)
+        same_bits(found, dtype)
+        check(found["pairwise"], q, g, name, compute)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [1, 3, 16, 129, 512])
+def test_variances_over_many_powers_of_ten(device, dim, dtype):
+    for name, q_kind, g_kind in CASES:
+        if not {q_kind, g_kind} <= {"normal_isotropic", "normal_diagonal"}:
+            continue
+        for powers in ((-8, 8), (-30, 30)):
+            items = []
+            for kind, n in ((q_kind, 2), (g_kind, 3)):
+                d = make(kind, n, dim, n, library="torch")
+                rng = np.random.default_rng([n, dim])
+                var = 10.0 ** rng.uniform(*powers, d.var.shape)
+                items.append(pe.Normal(d.mu, torch.from_numpy(var)).to(getattr(torch, dtype)))
+            found = verbs(*items, scored(name, q_kind))
+            same_bits(found, name)
+            check(found["search"], *items, name, dtype)
+
+
+def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):
+    for kind in ("normal_isotropic", "normal_diagonal"):
+        q, g = (make(kind, n, 20, n, dtype="float32", library="torch") for n in (3, 6))
+        g.var[1], g.var[2], g.var[3] = 0, -1, torch.nan
+        for name in ("mls", "llr", "ppk", "neg_kl"):
+            found = verbs(q, g, scored(name, kind))
+            want = pe.pairwise(q, g, scored(name, kind)).numpy()
+            same_bits(found, name)
+            np.testing.assert_array_equal(np.isnan(found["search"]), np.isnan(want))
+            np.testing.assert_allclose(found["search"], want, rtol=3e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
+def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
+    rng = np.random.default_rng(0)
+    for dim in (5, 140):
+        q = make(q_kind, 7, dim, 1, dtype=dtype, library="torch")
+        g = make(g_kind, 7, dim, 2, dtype=dtype, library="torch")
+        plan = checked(q, g, scored(name, q_kind), detach=True)
+        op, inputs = plan.pair.op, plan.inputs
+        candidates = torch.from_numpy(rng.integers(-1, 7, (7, 150)))
+        for given, pairwise, shape in ((None, False, (7,)), (None, True, (7, 7)), (candidates, False, (7, 150))):
+            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs[0].dtype)
+            weights[0] = 0
+            found = _cuda.score_backward(op, weights, inputs, given, pairwise)
+            want = map(torch.from_numpy, op.numpy_backward(weights, inputs, given, pairwise))
+            for own, other in zip(found, want, strict=True):
+                assert own.shape == other.shape
+                if own.numel():
+                    scale = max(1.0, float(other.abs().max()))
+                    assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
+
+
+def listing(rng, scores_of):
+    """Scores with ties, NaN and infinities, ids with gaps."""
+    scores = torch.from_numpy(rng.integers(-3, 3, scores_of).astype(np.float32))
+    scores[torch.from_numpy(rng.random(scores_of) < 0.1)] = torch.nan
+    scores[torch.from_numpy(rng.random(scores_of) < 0.1)] = -torch.inf
+    ids = torch.from_numpy(np.stack([rng.permutation(scores_of[1]) for _ in range(scores_of[0])]))
+    ids[torch.from_numpy(rng.random(scores_of) < 0.2)] = -1
+    return scores, ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (40, 3), (40, 60), (700, 1), (700, 256), (3000, 1024), (1500, 1100)])
+def test_the_best_k(device, n, k, dtype):
+    """Higher scores, then NaN, then padding; ties to the lower id; by the kernel and, beyond 1024, by sorting."""
+    scores, ids = listing(np.random.default_rng(n + k), (3, n))
+    scores = scores.to(dtype)
+    found = _cuda.select(scores, ids, k)
+    for row in range(3):
+        items = [(float(s), int(i)) for s, i in zip(scores[row], ids[row], strict=True) if i >= 0]
+        items.sort(key=lambda item: (item[0] != item[0], -item[0] if item[0] == item[0] else 0, item[1]))
+        items = (items + [(-np.inf, -1)] * k)[:k]
+        np.testing.assert_array_equal(found[0][row], [s for s, _ in items])
+        assert found[1][row].tolist() == [i for _, i in items]
+
+
+@pytest.mark.parametrize("k", [1, 10, 300, 1024, 1100])
+def test_rankings_of_long_lists_and_large_galleries(device, k):
+    q, g = (make("normal_diagonal", n, 8, n, dtype="float32", library="torch") for n in (3, 1500))
+    g.mu[700:] = g.mu[:800]  # ties
+    g.var[700:] = g.var[:800]
+    g.var[5] = torch.nan
+    plan = checked(q, g, "mls", detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    candidates = torch.from_numpy(np.random.default_rng(k).integers(-1, 1500, (3, 1300)))
+    listed = _cuda.score(op, inputs, candidates, False)
+    want, found = _cuda.select(listed, candidates, k), _cuda.rerank(op, inputs, candidates, k)
+    assert torch.equal(want[1], found[1])
+    np.testing.assert_array_equal(want[0], found[0])
+    every = torch.arange(1500).expand(3, 1500)
+    whole = _cuda.select(_cuda.score(op, inputs, None, True), every, k)
+    found = _cuda.search(op, inputs, k)
+    assert torch.equal(whole[1], found[1])
+    np.testing.assert_array_equal(whole[0], found[0])
+
+
+def test_candidates_that_are_no_rows(device):
+    q = make("normal_diagonal", 2, 8, dtype="float32", library="torch")
+    plan = checked(q, q, "mls", detach=True)
+    ids = torch.tensor([[0, 2, 2**40], [-1, -2, 1]])
+    scores = _cuda.score(plan.pair.op, plan.inputs, ids, False)
+    assert scores.isnan().tolist() == [[False, True, True], [False, True, False]]
+    assert scores[1, 0] == -torch.inf
+
+
+def test_nothing_in_nothing_out(device):
+    q, none = make("vmf", 3, 8, library="torch"), make("vmf", 0, 8, library="torch")
+    for a, b in ((q, none), (none, q), (none, none)):
+        plan = checked(a, b, "cosine", detach=True)
+        op, inputs = plan.pair.op, plan.inputs
+        assert _cuda.score(op, inputs, None, True).shape == (len(a), len(b))
+        for scores, ids in (
+            _cuda.search(op, inputs, 4),
+            _cuda.rerank(op, inputs, torch.full((len(a), 2), -1), 4),
+            _cuda.rerank(op, inputs, torch.zeros((len(a), 0), dtype=torch.int64), 4),
+        ):
+            assert (scores == -torch.inf).all()
+            assert (ids == -1).all()
+            assert ids.shape == (len(a), 4)
