@@ -1,4 +1,4 @@
-"""Coefficient tables for rust/special and cuda/: elementary and modified Bessel functions, quadrature; as source text."""
+"""Coefficient tables for rust/special and cuda/: elementary and Bessel functions, quadrature; as source text."""
 
 import functools
 import textwrap
