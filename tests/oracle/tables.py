@@ -1,4 +1,4 @@
-"""Coefficient tables for rust/special and cuda/: elementary and Bessel functions, quadrature; as source text."""
+"""Coefficient tables of elementary and modified Bessel functions and quadrature, as Rust's and CUDA's source text."""
 
 import functools
 import textwrap
