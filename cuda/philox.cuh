@@ -6,8 +6,8 @@
 //   28 bits of place: below 2^27 block b of the normals of this row and draw; from 2^27 on blocks 2a and 2a + 1 of
 //   proposal a.
 //
-// Words are the CPU's. Normals agree with it to 1 ulp on the host (to 4 ulp by design: the logarithm's quotient and the
-// fusing of products are left to the compiler).
+// Words are the CPU's. So are the normals when compiled for the host, to the last bit; a device's differ by what an
+// approximate quotient in the logarithm and other fusing of products make, which is less than 4 ulp.
 #pragma once
 
 #include "elementary.cuh"
@@ -101,33 +101,31 @@ struct Normals<double> {
     }
 };
 
-// How threads of a warp share the normals of D dimensions: a team of `size` lanes, a power of two, takes the blocks of
-// one draw in turn, `steps` each; lane `me` has block t * size + me in step t. Several teams make a warp.
+// How the threads of a warp share the normals of D dimensions: a team of lanes takes those of one draw, lane `me` block
+// t * RUN + me in step t; so neighbours have neighbours. Several teams make a warp.
 template <typename T>
 struct Team {
     static constexpr int EACH = Normals<T>::EACH, RUN = Normals<T>::RUN;
     int dim, size, me, number, steps;  // number: of the team in its warp
 
-    __device__ inline explicit Team(int64_t d) : dim(int(d)), size(1) {
-        const int rest = dim % (RUN * EACH), blocks = dim / (RUN * EACH) * RUN + (rest < RUN ? rest : RUN);
-        while (size < WARP && size < blocks) size *= 2;
+    __device__ inline explicit Team(int64_t d) : dim(int(d)), size(1), steps((dim + RUN * EACH - 1) / (RUN * EACH)) {
+        while (size < RUN && size < dim) size *= 2;
         const int lane = threadIdx.x % WARP;
         me = lane % size, number = lane / size;
-        steps = (blocks + size - 1) / size;
     }
     // Draws that a warp makes at once.
     __device__ inline int together() const { return WARP / size; }
 
-    // The block of a step, and the index of normal k of it, D or more where there is none.
-    __device__ inline uint32_t block(int step) const { return uint32_t(step * size + me); }
-    __device__ inline int index(int step, int k) const {
-        const uint32_t b = block(step);
-        return int(b / RUN * (RUN * EACH) + k * RUN + b % RUN);
-    }
+    __device__ inline uint32_t block(int step) const { return uint32_t(step * RUN + me); }
+    // The index of normal k of that block; at D and beyond there is none.
+    __device__ inline int index(int step, int k) const { return step * (RUN * EACH) + k * RUN + me; }
 
-    // Sum over the lanes of a team, in all of them.
+    // Sum over the lanes of a team, in all of them; called by all teams of a warp.
     __device__ inline T sum(T x) const {
-        for (int mask = size / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(FULL, x, mask);
+        for (int mask = RUN / 2; mask > 0; mask /= 2) {
+            const T other = __shfl_xor_sync(FULL, x, mask);
+            if (mask < size) x += other;
+        }
         return x;
     }
 };

@@ -1,8 +1,9 @@
 // Samples of normal and von Mises-Fisher distributions, with exact reparametrised gradients: rust/kernels/samplers.rs.
 // Noise has the same addresses, so draws agree with the CPU's to rounding, and backward makes it again instead of
-// keeping it. - Normal: x = mu + sqrt(var) n. - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu,
-// with w = x.mu of wood.cuh. Its gradient in kappa is
-//   the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of this form.
+// keeping it.
+// - Normal: x = mu + sqrt(var) n.
+// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of wood.cuh. Its gradient in
+//   kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of this form.
 //
 // A warp takes a tile of up to 32 pairs of row and draw (forward; the draws of a row follow each other, so that mu
 // comes from the cache), or the draws of a tile of rows (backward). Heights are drawn by a lane each, all at once; then
@@ -19,8 +20,8 @@ struct SampleArgs {
     int64_t stream;
     int64_t draws;        // of each row, 1 .. 2^31 - 1
     int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
-    int64_t kept;         // von Mises-Fisher: steps of a team whose normals have room in the launch's shared memory, which
-                          // is 512 bytes for each of them and each warp of the block
+    int64_t kept;         // von Mises-Fisher: of ceil(D sizeof(T) / 256) steps those whose normals have room in the
+                          // shared memory of the launch, at least 1; each takes 512 bytes of each warp of the block
     void* out;            // [draws, N, D]
 };
 
@@ -43,41 +44,55 @@ __device__ inline Address address_of(const SampleArgs& args, int64_t row, int64_
     return {uint64_t(*args.seed), args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
 }
 
-// Consecutive pairs of row and draw, draws of a row side by side.
-struct Tile {
+struct Pair {
     int64_t row;
-    uint32_t draw, draws;
-    int count;
+    uint32_t draw;
+};
 
-    __device__ inline Tile(const SampleArgs& args, int64_t first, int64_t most)
-        : row(first / args.draws), draw(uint32_t(first % args.draws)), draws(uint32_t(args.draws)) {
+// Consecutive pairs, draws of a row side by side, one with each lane.
+struct Tile {
+    int count;
+    Pair own;
+
+    // `most` pairs, if there are as many, from `first` on.
+    __device__ inline Tile(const SampleArgs& args, int64_t first, int64_t most) {
         const int64_t left = args.mu.rows * args.draws - first;
         count = int(left < most ? left : most);
+        const uint32_t draws = uint32_t(args.draws), ahead = uint32_t(first % args.draws) + threadIdx.x % WARP;
+        own = {first / args.draws + ahead / draws, ahead % draws};
     }
-    __device__ inline int64_t row_of(int i) const { return row + (draw + i) / draws; }
-    __device__ inline int64_t draw_of(int i) const { return (draw + i) % draws; }
+    // Of lane i; asked for by all lanes.
+    __device__ inline Pair pair(int i) const { return {__shfl_sync(FULL, own.row, i), __shfl_sync(FULL, own.draw, i)}; }
 };
+
+// Pairs that a warp takes at a time: none of its teams is to be idle.
+template <typename T>
+__device__ inline int64_t tile_of(const SampleArgs& args, const Team<T>& team) {
+    return args.tile > team.together() ? args.tile : team.together();
+}
 
 // -- normal -----------------------------------------------------------------------------------------------------------
 
 template <typename T>
 __device__ inline void sample_normal(const SampleArgs& args) {
     const Team<T> team(args.mu.stored);
-    const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
+    const int64_t pairs = args.mu.rows * args.draws, most = tile_of(args, team);
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const Tile tile(args, first, most);
-        for (int i = team.number; i < tile.count; i += team.together()) {
-            const int64_t row = tile.row_of(i), draw = tile.draw_of(i);
-            const Address address = address_of(args, row, draw);
-            const T* const mu = args.mu.row<T>(row);
-            const T* const var = args.extra.row<T>(row);
-            T* const out = static_cast<T*>(args.out) + (draw * args.mu.rows + row) * team.dim;
+        for (int from = 0; from < tile.count; from += team.together()) {
+            const bool valid = from + team.number < tile.count;  // all lanes go on, as they ask each other
+            const Pair pair = tile.pair(valid ? from + team.number : from);
+            const Address address = address_of(args, pair.row, pair.draw);
+            const T* const mu = args.mu.row<T>(pair.row);
+            const T* const var = args.extra.row<T>(pair.row);
+            T* const out = static_cast<T*>(args.out) + (pair.draw * args.mu.rows + pair.row) * team.dim;
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
                 const Normals<T> normals(address.normals(team.block(t)));
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
-                    if (d < team.dim) out[d] = fma(args.extra.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
+                    if (valid && d < team.dim)
+                        out[d] = fma(args.extra.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
                 }
             }
         }
@@ -197,24 +212,23 @@ __device__ inline void sample_vmf(const SampleArgs& args) {
     T* const memory = shared + threadIdx.x / WARP * (args.kept * Normals<T>::EACH * WARP);
     const Team<T> team(args.mu.stored);
     const int lane = threadIdx.x % WARP;
-    const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
+    const int64_t pairs = args.mu.rows * args.draws, most = tile_of(args, team);
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const Tile tile(args, first, most);
         T own_w = 0, own_s = 0;
         if (lane < tile.count) {
-            const int64_t row = tile.row_of(lane);
-            const double kappa = double(args.extra.row<T>(row)[0]);
-            const Height height = draw_height(team.dim, kappa, address_of(args, row, tile.draw_of(lane)));
+            const double kappa = double(args.extra.row<T>(tile.own.row)[0]);
+            const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
             own_w = T(height.w()), own_s = T(height.tangent());
         }
         for (int from = 0; from < tile.count; from += team.together()) {
             const bool valid = from + team.number < tile.count;  // all lanes go on, as they add up together
             const int i = valid ? from + team.number : from;
             const T w = __shfl_sync(FULL, own_w, i), s = __shfl_sync(FULL, own_s, i);
-            const int64_t row = tile.row_of(i), draw = tile.draw_of(i);
-            const Address address = address_of(args, row, draw);
-            const T* const mu = args.mu.row<T>(row);
-            T* const out = static_cast<T*>(args.out) + (draw * args.mu.rows + row) * team.dim;
+            const Pair pair = tile.pair(i);
+            const Address address = address_of(args, pair.row, pair.draw);
+            const T* const mu = args.mu.row<T>(pair.row);
+            T* const out = static_cast<T*>(args.out) + (pair.draw * args.mu.rows + pair.row) * team.dim;
 
             const Noise<T> noise = {team, address, memory, int(args.kept)};
             const Tangent<T> tangent(noise, mu);
@@ -228,8 +242,8 @@ __device__ inline void sample_vmf(const SampleArgs& args) {
 
 // Adds to the gradients of a row what one draw gives; returns what it adds to that of kappa.
 template <typename T>
-__device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T* weights, T w, T s, T ratio, T by_kappa,
-                                     bool fresh, bool valid, T* by_mu) {
+__device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T* weights, T w, T s, T ratio,
+                                     T by_kappa, bool fresh, bool valid, T* by_mu) {
     const Team<T>& team = noise.team;
     const Tangent<T> tangent(noise, mu);
     const T along = tangent.along, scale = 1 / tangent.length, sideways = team.dim >= MANY ? along : T(0);
@@ -289,8 +303,8 @@ __device__ inline void sample_vmf_backward(const SampleBackwardArgs& all) {
                     const T* const weights = static_cast<const T*>(all.weights) + ((draw + j) * rows + row) * team.dim;
                     const Address address = address_of(args, row, draw + j);
                     const Noise<T> noise = {team, address, memory, int(args.kept)};
-                    total += add_vmf_gradient<T>(noise, mu, weights, its[0], its[1], its[2], its[3], draw + j == 0, valid,
-                                                 by_mu);
+                    total += add_vmf_gradient<T>(noise, mu, weights, its[0], its[1], its[2], its[3], draw + j == 0,
+                                                 valid, by_mu);
                 }
                 if (valid && team.me == 0) *by_kappa = total;
             }

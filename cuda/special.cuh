@@ -12,13 +12,13 @@
 // Functions take the order as an Order, made once for many x (by a block, or by the caller on the host), or as a
 // LoneOrder, which a thread makes for one x at ten times the cost.
 //
-// Domain: 0 <= v <= 1e60, 0 <= x <= inf; NaN outside. Largest errors, with either kind of order, on
-// tests/golden/bessel.csv (v up to 1e5; relative to what: tests/oracle/golden.py), run on the host:
+// Domain: 0 <= v <= 1e60, 0 <= x <= inf; NaN outside. Largest errors measured, with either kind of order, on
+// tests/golden/bessel.csv (v up to 1e5; relative to what: tests/oracle/golden.py), compiled for the host:
 //
-// | | log_ive | log_hyp0f1e | iv_ratio | log_ive_dx | log_ive_dxx | iv_ratio_dx | iv_ratio_dxx |
-// |---|---|---|---|---|---|---|---|
-// | v >= 3 | 7e-16 | 2e-15 | 5e-16 | 2e-15 | 2e-15 | 1e-15 | 6e-15 |
-// | v < 3 | 1e-15 | 1e-15 | 4e-16 | 2e-15 | 6e-15 | 4e-15 | 5e-14 |
+// | | log_ive | log_hyp0f1e | vmf_log_norm | iv_ratio | log_ive_dx | log_ive_dxx | iv_ratio_dx | iv_ratio_dxx |
+// |---|---|---|---|---|---|---|---|---|
+// | v >= 3 | 7e-16 | 5e-16 | 2e-15 | 4e-16 | 2e-15 | 2e-15 | 1e-15 | 6e-15 |
+// | v < 3 | 7e-16 | 5e-16 | 5e-16 | 4e-16 | 2e-15 | 4e-15 | 2e-15 | 5e-14 |
 #pragma once
 
 #include "elementary.cuh"

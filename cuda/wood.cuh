@@ -1,10 +1,10 @@
 // The height w = x.mu of a von Mises-Fisher sample, and its derivative in kappa, in float64, one by each thread:
 // rust/kernels/samplers/wood.rs, which says why all of it is so.
 //
-// Wood's rejection sampler (Comm. Statist. Simul. 23, 1994) with b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1, x0 = (1 -
-// b)/(1 + b), and X drawn from the uniform distribution on the sphere: w = (x0 - X)/e, e = 1 - x0 X, and the log of the
-// acceptance is m (1 - 1/e - log e). X = R cos V with 1 - R^2 = U^(2/(D-2)), V uniform (Ulrich, Appl. Statist. 33,
-// 1984).
+// Wood's rejection sampler (Comm. Statist. Simul. 23, 1994): with b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1,
+// x0 = (1 - b)/(1 + b), and X drawn from the uniform distribution on the sphere, w = (x0 - X)/e, e = 1 - x0 X, and the
+// log of the acceptance is m (1 - 1/e - log e). X = R cos V with 1 - R^2 = U^(2/(D-2)), V uniform (Ulrich, Appl.
+// Statist. 33, 1984).
 //
 // dw/dk = int_w^1 (t - A) f(t) dt / f(w), or the same over [-1, w] with A - t where w < A. With t = tanh(y), |T| = tanh
 // of the distance in y, u = w on the upper side and -w on the lower one:
