@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #define __device__
@@ -33,7 +34,9 @@ namespace host {
 constexpr int WARP_SIZE = 32;
 
 struct Fiber {
-    ucontext_t context;
+    ucontext_t context;  // to start from
+    jmp_buf jump;        // to go on from: swapcontext would ask the system each time
+    bool started;
     std::unique_ptr<char[]> stack;
     enum { READY, IN_WARP, IN_BLOCK, DONE } state;
     unsigned generation;  // how many times it has communicated within its warp
@@ -44,7 +47,7 @@ inline std::vector<Fiber> fibers;
 inline std::vector<char> dynamic_shared;
 inline std::vector<uint64_t> slots;  // [generation % 2][thread]: what lanes show each other
 inline size_t running;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline const std::function<void()>* body;
 
 inline dim3 thread_index() { return {unsigned(running), 0, 0}; }
@@ -52,13 +55,21 @@ inline dim3 thread_index() { return {unsigned(running), 0, 0}; }
 inline void give_way(decltype(Fiber::state) state) {
     Fiber& own = fibers[running];
     own.state = state;
-    swapcontext(&own.context, &scheduler);
+    if (!_setjmp(own.jump)) _longjmp(scheduler, 1);
 }
 
 inline void enter() {
     (*body)();
     fibers[running].state = Fiber::DONE;
-    swapcontext(&fibers[running].context, &scheduler);
+    _longjmp(scheduler, 1);
+}
+
+// Runs the fiber until it gives way.
+inline void resume(Fiber& fiber) {
+    if (_setjmp(scheduler)) return;
+    if (fiber.started) _longjmp(fiber.jump, 1);
+    fiber.started = true;
+    setcontext(&fiber.context);
 }
 
 // Wakes those of [first, last) that all wait in the same state; those that are done do not count.
@@ -80,6 +91,7 @@ inline void run_block() {
         Fiber& fiber = fibers[i];
         fiber.state = Fiber::READY;
         fiber.generation = 0;
+        fiber.started = false;
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = 1 << 17;
@@ -91,7 +103,7 @@ inline void run_block() {
         for (running = 0; running < n; ++running) {
             if (fibers[running].state != Fiber::READY) continue;
             progress = true;
-            swapcontext(&scheduler, &fibers[running].context);
+            resume(fibers[running]);
         }
         for (size_t first = 0; first < n; first += WARP_SIZE)
             progress |= release(first, std::min(first + WARP_SIZE, n), Fiber::IN_WARP);

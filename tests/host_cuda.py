@@ -5,7 +5,7 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).parent.parent
-FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra")
+FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra")
 
 
 def compiled(folder):

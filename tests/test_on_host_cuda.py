@@ -230,7 +230,7 @@ def verbs(q, g, score, gallery=None):
     op, inputs = plan.pair.op, plan.inputs
     every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
     i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
-    each = checked(q[i], g[j], score, detach=True).inputs
+    each = [x[rows] for x, rows in zip(inputs, (i, i, j, j), strict=False)] + inputs[4:]
     found = {
         "pairwise": _cuda.score(op, inputs, None, True),
         "one query": torch.cat(

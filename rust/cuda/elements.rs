@@ -130,8 +130,8 @@ struct BackwardArgs {
 
 const SAMPLER_THREADS: u32 = 128;
 const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
-/// Steps of a team whose normals stay in shared memory, of a warp's 512 bytes each: 32 KB a block.
-const KEPT: i64 = 16;
+/// Steps of a team whose normals stay in shared memory, of a warp's 512 bytes each: 48 KB a block.
+const KEPT: i64 = 24;
 
 impl Samples {
     /// Items, where their noise is, and how many draws.
@@ -144,7 +144,7 @@ impl Samples {
         let mut launch = at.launch(parts.div_ceil(WARPS), 16, SAMPLER_THREADS)?;
         let warps = u64::from(launch.grid.0.max(1)) * WARPS;
         self.tile = parts.div_ceil(warps).clamp(1, most) as i64;
-        let normals = 32 * if single { 4 } else { 2 };
+        let normals = if single { 64 } else { 32 }; // of a step
         self.kept = ((self.mu.stored + normals - 1) / normals).clamp(1, KEPT);
         launch.shared = (self.kept as u64 * WARPS * 512) as u32;
         Ok(launch)
