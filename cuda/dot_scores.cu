@@ -38,8 +38,7 @@ struct DotScore {
         static __device__ Item start() { return {0}; }
         template <int N>
         static __device__ Item reduced(const Item (&all)[N]) {
-            if constexpr (!Formula::NORMS) return start();
-            return {combined(all, &Item::sum, Sum())};
+            return Formula::NORMS ? Item{combined(all, &Item::sum, Sum())} : start();
         }
     };
 
@@ -57,8 +56,7 @@ struct DotScore {
         }
     }
     __device__ void add_item(Item& item, const Four<T>* rows, const Four<T>&) const {
-        if constexpr (!Formula::NORMS) return;
-        for (int i = 0; i < 4; ++i) item.sum = fma(rows->x[i], rows->x[i], item.sum);
+        for (int i = 0; Formula::NORMS && i < 4; ++i) item.sum = fma(rows->x[i], rows->x[i], item.sum);
     }
 
     template <typename S>
