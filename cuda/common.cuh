@@ -9,8 +9,9 @@
 
 #ifdef __CUDACC__
 #define HD __host__ __device__ inline
-// A kernel takes one struct by value; its name is its symbol.
-#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args args)
+// A kernel takes one struct by value; its name is its symbol. Then: how many threads a block has at most, and, if it matters, how
+// many blocks are to fit on a multiprocessor.
+#define KERNEL(name, Args, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Args args)
 // The launch's dynamic shared memory.
 #define DYNAMIC_SHARED(T, name)                  \
     extern __shared__ __align__(16) char dynamic_shared[]; \

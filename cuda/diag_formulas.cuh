@@ -206,7 +206,7 @@ struct Overlap {
 
     __device__ Overlap(double alpha, double beta)
         : alpha(alpha), beta(beta), var_weights{0.5 * (1 - alpha), 0.5 * (1 - beta)},
-          constant(-0.5 * (log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI)), by_alpha(T(1 / alpha)),
+          constant(-0.5 * fma(alpha + beta - 1, LOG_2PI, log(alpha) + log(beta))), by_alpha(T(1 / alpha)),
           by_beta(T(1 / beta)) {}
     __device__ Overlap transposed() const { return Overlap(beta, alpha); }
     __device__ double beyond() const { return sum(1, 1); }

@@ -8,6 +8,12 @@
 #include "diag_formulas.cuh"
 #include "drivers.cuh"
 
+// A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see pairs.cuh.
+template <typename Formula>
+__device__ __noinline__ double value_of(const Formula& formula, Dimension x) {
+    return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : NAN;
+}
+
 template <typename T_, template <typename> class Formula>
 struct DiagScore {
     using T = T_;
@@ -119,9 +125,7 @@ struct DiagScore {
             const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
             x.w = wide ? get(args.extra2.row<T>(g), stored, d) : get(args.extra2.row<S>(g), stored, d);
             x.shared = ROW ? get(args.shared.row<T>(0), args.shared.stored, d) : 0;
-            // Variances below 0 have no score.
-            const bool valid = x.v >= 0 && x.w >= 0 && x.shared >= 0;
-            sum += valid ? formula.by_dimension(x) : NAN;
+            sum += value_of(formula, x);
         }
         return fma(formula.constant, double(dim), warp_sum(sum));
     }

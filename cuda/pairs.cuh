@@ -146,24 +146,33 @@ struct Greatest {
     __device__ T operator()(T x, T y) const { return y > x ? y : x; }
 };
 
-// Combines a member of N structs over the lanes of a warp, N a power of two; lane l ends with that of struct l / (32 / N). In
-// each of the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
+// Combines N numbers of each lane over the lanes of a warp, N a power of two; lane l ends with number l / (32 / N). In each of
+// the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
+template <typename Operation, int N, typename T>
+__device__ inline T combined(const T (&x)[N], Operation operation, int mask = WARP / 2) {
+    if constexpr (N > 1) {
+        const bool upper = lane() & mask;
+        T half[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) {
+            const T given = upper ? x[i] : x[i + N / 2], kept = upper ? x[i + N / 2] : x[i];
+            half[i] = operation(kept, __shfl_xor_sync(FULL, given, mask));
+        }
+        return combined(half, operation, mask / 2);
+    } else {
+        T all = x[0];
+        for (; mask > 0; mask /= 2) all = operation(all, __shfl_xor_sync(FULL, all, mask));
+        return all;
+    }
+}
+
+// The same of a member of N structs.
 template <typename Operation, int N, typename Struct, typename T>
 __device__ inline T combined(const Struct (&all)[N], T Struct::*member, Operation operation) {
     T x[N];
+#pragma unroll
     for (int i = 0; i < N; ++i) x[i] = all[i].*member;
-    int mask = WARP / 2;
-#pragma unroll
-    for (int n = N / 2; n > 0; n /= 2, mask /= 2) {
-        const bool upper = lane() & mask;
-#pragma unroll
-        for (int i = 0; i < n; ++i) {
-            const T given = upper ? x[i] : x[i + n], kept = upper ? x[i + n] : x[i];
-            x[i] = operation(kept, __shfl_xor_sync(FULL, given, mask));
-        }
-    }
-    for (; mask > 0; mask /= 2) x[0] = operation(x[0], __shfl_xor_sync(FULL, x[0], mask));
-    return x[0];
+    return combined(x, operation);
 }
 
 // -- pairs ------------------------------------------------------------------------------------------------------------

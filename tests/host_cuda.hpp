@@ -195,7 +195,7 @@ T __ldg(const T* at) {
 
 #define DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(host::dynamic_shared.data())
 
-#define KERNEL(name, Args, threads)                                                                               \
+#define KERNEL(name, Args, threads, ...)                                                                           \
     static void name##_thread(const Args& args);                                                                  \
     extern "C" void name(const void* args, unsigned gx, unsigned gy, unsigned gz, unsigned block, unsigned shared) { \
         if (block > (threads)) std::abort();                                                                      \
