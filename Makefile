@@ -41,7 +41,7 @@ test: build  ## run the Rust and Python tests
 
 lint: build  ## check format, types and style
 	cargo fmt --check
-	cargo clippy --release --all-targets --features python --quiet -- -D warnings
+	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy

@@ -3,7 +3,7 @@
 // A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type. Squared
 // distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for near-duplicates.
 
-#include "dot_formulas.cuh"
+#include "vmf_formulas.cuh"
 #include "drivers.cuh"
 
 // Not inlined, so that a pair's score has the same bits from all kernels.
@@ -45,6 +45,8 @@ struct DotScore {
     Formula formula;
 
     __device__ explicit DotScore(const PairArgs& args) : formula(double(args.mu1.stored), number(args, 0), number(args, 1)) {}
+    __device__ DotScore(const PairArgs& args, const TwoOrders& orders)
+        : formula(double(args.mu1.stored), number(args, 0), number(args, 1), Orders{&orders}) {}
     static __device__ double number(const PairArgs& args, int n) {
         return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
     }
@@ -101,3 +103,6 @@ SCORE(mls_isotropic, DotScore, MlsIsotropic)
 SCORE(llr_isotropic, DotScore, LlrIsotropic)
 SCORE(overlap_isotropic, DotScore, OverlapIsotropic)
 SCORE(neg_kl_isotropic, DotScore, NegKlIsotropic)
+SCORE_WITH(mls_vmf, DotScore, MlsVmf, TwoOrders)
+SCORE_WITH(overlap_vmf, DotScore, OverlapVmf, TwoOrders)
+SCORE_WITH(neg_kl_vmf, DotScore, NegKlVmf, TwoOrders)

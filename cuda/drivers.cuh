@@ -13,21 +13,63 @@ constexpr int RERANK_BLOCKS = F::ARRAYS == 1 ? 6 : sizeof(typename F::T) == 4 ? 
 template <typename F>
 constexpr int SEARCH_BLOCKS = sizeof(typename F::T) == 4 ? 2 : 1;
 
-#define DRIVERS(op, F, S, types)                                                                                       \
-    KERNEL(op##_pairs_##types, PairArgs, PAIR_THREADS, PAIR_BLOCKS<F>) { score_all<F, S>(F(args), args); }           \
-    KERNEL(op##_rerank_##types, PairArgs, PAIR_THREADS, RERANK_BLOCKS<F>) { rerank<F, S>(F(args), args); }           \
-    KERNEL(op##_search_##types, PairArgs, SEARCH_THREADS, SEARCH_BLOCKS<F>) { search<F, S>(F(args), args); }
+// Arguments of kernels whose formulas need more than arrays.
+template <typename Args, typename More>
+struct With {
+    Args args;
+    More more;
+};
 
-#define BACKWARD(op, F, types) \
-    KERNEL(op##_backward_##types, BackwardArgs, PAIR_THREADS) { backward<F>(F(args.pairs), args); }
+// A family's object, and the drivers' own part, of any arguments.
+template <typename F>
+__device__ F family(const PairArgs& args) {
+    return F(args);
+}
+template <typename F>
+__device__ F family(const BackwardArgs& args) {
+    return F(args.pairs);
+}
+template <typename F, typename More>
+__device__ F family(const With<PairArgs, More>& all) {
+    return F(all.args, all.more);
+}
+template <typename F, typename More>
+__device__ F family(const With<BackwardArgs, More>& all) {
+    return F(all.args.pairs, all.more);
+}
+template <typename Args>
+__device__ const Args& plain(const Args& args) {
+    return args;
+}
+template <typename Args, typename More>
+__device__ const Args& plain(const With<Args, More>& all) {
+    return all.args;
+}
 
-// All of the score `op`: Family<T, Formula> is its pair function.
-#define SCORE(op, Family, Formula)                            \
-    using op##_single = Family<float, Formula>;               \
-    using op##_double = Family<double, Formula>;              \
-    DRIVERS(op, op##_single, float, f32)                      \
-    DRIVERS(op, op##_double, double, f64)                     \
-    DRIVERS(op, op##_single, Float16, f32_f16)                \
-    DRIVERS(op, op##_single, BFloat16, f32_bf16)              \
-    BACKWARD(op, op##_single, f32)                            \
-    BACKWARD(op, op##_double, f64)
+#define DRIVERS(op, F, S, types, Args)                                                                                 \
+    KERNEL(op##_pairs_##types, Args, PAIR_THREADS, PAIR_BLOCKS<F>) { score_all<F, S>(family<F>(args), plain(args)); } \
+    KERNEL(op##_rerank_##types, Args, PAIR_THREADS, RERANK_BLOCKS<F>) { rerank<F, S>(family<F>(args), plain(args)); } \
+    KERNEL(op##_search_##types, Args, SEARCH_THREADS, SEARCH_BLOCKS<F>) { search<F, S>(family<F>(args), plain(args)); }
+
+#define BACKWARD(op, F, types, Args) \
+    KERNEL(op##_backward_##types, Args, PAIR_THREADS) { backward<F>(family<F>(args), plain(args)); }
+
+#define KERNELS(op, Family, Formula, Forward, Backward)            \
+    using op##_single = Family<float, Formula>;                    \
+    using op##_double = Family<double, Formula>;                   \
+    using op##_forward = Forward;                                  \
+    using op##_back = Backward;                                    \
+    DRIVERS(op, op##_single, float, f32, op##_forward)             \
+    DRIVERS(op, op##_double, double, f64, op##_forward)            \
+    DRIVERS(op, op##_single, Float16, f32_f16, op##_forward)       \
+    DRIVERS(op, op##_single, BFloat16, f32_bf16, op##_forward)     \
+    BACKWARD(op, op##_single, f32, op##_back)                      \
+    BACKWARD(op, op##_double, f64, op##_back)
+
+// A type in a macro's argument.
+#define TYPE(...) __VA_ARGS__
+
+// All of the score `op`: Family<T, Formula> is its pair function; `More`, what it takes beyond arrays.
+#define SCORE(op, Family, Formula) KERNELS(op, Family, Formula, PairArgs, BackwardArgs)
+#define SCORE_WITH(op, Family, Formula, More) \
+    KERNELS(op, Family, Formula, TYPE(With<PairArgs, More>), TYPE(With<BackwardArgs, More>))

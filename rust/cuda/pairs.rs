@@ -3,6 +3,7 @@
 use super::driver::{driver, Launch};
 use super::{Matrix, Place};
 use crate::error::Error;
+use crate::special::bessel::Order;
 
 /// The best that a kernel keeps of each query.
 pub const BEST: usize = 1024;
@@ -109,6 +110,15 @@ struct BackwardArgs {
     shared: u64,
 }
 
+/// Arguments of the scores of von Mises-Fisher distributions: also the orders D/2 - 1 and D/2.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct WithOrders<A> {
+    args: A,
+    normaliser: Order,
+    ratio: Order,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TopKArgs {
@@ -183,8 +193,15 @@ impl Call<'_> {
         }
     }
 
-    fn kernel(&self, driver: &str) -> String {
-        format!("{}_{driver}_{}", self.op, self.types.tag())
+    /// Launches `<op>_<driver>_<types>`.
+    unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
+        let name = format!("{}_{kernels}_{}", self.op, self.types.tag());
+        if !self.op.ends_with("_vmf") {
+            return driver()?.launch(&name, at, &args);
+        }
+        let dim = self.inputs.mu1.stored as f64;
+        let (normaliser, ratio) = (Order::new(0.5 * dim - 1.0), Order::new(0.5 * dim));
+        driver()?.launch(&name, at, &WithOrders { args, normaliser, ratio })
     }
 
     fn sizes(&self) -> (usize, usize) {
@@ -206,7 +223,7 @@ impl Call<'_> {
         let parts = rows * columns.div_ceil(32);
         let launch = self.at.launch(parts.div_ceil(4) as u64, 16, PAIR_THREADS)?;
         let args = PairArgs { scores: out, ..self.args(which) };
-        driver()?.launch(&self.kernel("pairs"), launch, &args)
+        self.launch("pairs", launch, args)
     }
 
     /// All pairs of many queries, by the tiles of a search.
@@ -214,7 +231,7 @@ impl Call<'_> {
         let cut = self.cut(0)?;
         let launch = self.tiled(&cut);
         let args = PairArgs { scores: out, resident: i64::from(cut.resident), ..self.args(Which::Pairwise) };
-        driver()?.launch(&self.kernel("search"), launch, &args)
+        self.launch("search", launch, args)
     }
 
     /// The best k of each query's candidates, to [Q, k].
@@ -233,7 +250,7 @@ impl Call<'_> {
             ids: out.ids,
             ..self.args(Which::Listed(candidates))
         };
-        driver()?.launch(&self.kernel("rerank"), launch, &args)
+        self.launch("rerank", launch, args)
     }
 
     /// How a search for the best k is cut.
@@ -284,7 +301,7 @@ impl Call<'_> {
             list_ids: lists.ids,
             ..self.args(Which::Pairwise)
         };
-        driver()?.launch(&self.kernel("search"), self.tiled(cut), &args)?;
+        self.launch("search", self.tiled(cut), args)?;
         if one {
             return Ok(());
         }
@@ -319,7 +336,7 @@ impl Call<'_> {
             shared,
         };
         let launch = self.at.launch([queries, gallery][side] as u64, 16, PAIR_THREADS)?;
-        driver()?.launch(&self.kernel("backward"), launch, &args)
+        self.launch("backward", launch, args)
     }
 }
 

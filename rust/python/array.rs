@@ -66,9 +66,9 @@ impl DeviceArray {
             (shape, _) => return Err(Error::Value(format!("expected 1 or 2 dimensions, got shape {shape:?}"))),
         };
         let stored = match (cols, by_col) {
-            (0 | 1, _) => cols,
+            (0 | 1, _) | (_, 1) => cols,
+            _ if rows == 0 => cols,
             (_, 0) => 1,
-            (_, 1) => cols,
             _ => return Err(Error::Value("expected rows of adjacent elements".into())),
         };
         Ok(cuda::Matrix { data: self.0, rows: rows as i64, stored: stored as i64, stride: by_row as i64 })

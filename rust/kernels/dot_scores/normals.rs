@@ -208,7 +208,9 @@ impl Formula for NegKlIsotropic {
         // A certain item and another one are infinitely far apart, whichever way.
         let certain = zero.if_less(v.min(w), one, zero);
         let value = V::<S, f64>::splat(-0.5) * twice;
-        valid::<S>(pair.extras, zero.if_less(certain, value, V::<S, f64>::splat(f64::NEG_INFINITY)))
+        // NaN for what is not finite.
+        let apart = zero * (v + w) + V::<S, f64>::splat(f64::NEG_INFINITY);
+        valid::<S>(pair.extras, zero.if_less(certain, value, apart))
     }
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {

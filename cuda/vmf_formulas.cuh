@@ -1,0 +1,102 @@
+// The maths of the scores of von Mises-Fisher distributions, in double: rust/kernels/dot_scores/vmf.rs.
+//
+// With x = |mu1 - mu2|^2 nothing large cancels: for R = |k1 mu1 + k2 mu2|, k1 + k2 - R = k1 k2 x / (k1 + k2 + R) and
+// R^2 = (k1 + k2)^2 - k1 k2 x. With H = log_hyp0f1e, log C(k) = log C(0) - H(k) - k, so all log C are taken relative to log C(0).
+#pragma once
+
+#include "dot_formulas.cuh"
+#include "special.cuh"
+
+// D/2 - 1, of the normaliser, and D/2, of the mean's length: among the arguments, made by the caller.
+struct TwoOrders {
+    Order normaliser, ratio;
+};
+
+// Where they are.
+struct Orders {
+    const TwoOrders* both;
+
+    __device__ double h(double k) const { return log_hyp0f1e(both->normaliser, k); }
+    __device__ double a(double k) const { return iv_ratio(both->ratio, k); }
+    __device__ double a_slope(double k) const { return iv_ratio_dx(both->ratio, k); }
+    __device__ double log_norm_at_zero() const { return ::log_norm_at_zero(both->normaliser); }
+};
+
+// Log of the integral of p1^alpha p2^beta, plus an offset:
+// alpha log C(k1) + beta log C(k2) - log C(|alpha k1 mu1 + beta k2 mu2|) + offset.
+struct OverlapVmf {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+    Orders orders;
+    double alpha, beta, offset;
+
+    __device__ OverlapVmf(double, double alpha, double beta, const Orders& orders, double offset = 0)
+        : orders(orders), alpha(alpha), beta(beta), offset(offset) {}
+    __device__ OverlapVmf transposed() const { return {0, beta, alpha, orders, offset}; }
+
+    // Rounding of the rows can bring the square of a tiny R below 0; a tiny floor also keeps 0 / 0 out.
+    __device__ static double resultant(double k1, double k2, double x) {
+        const double sum = k1 + k2;
+        return sqrt(greater(sum * sum - k1 * k2 * x, 2.2250738585072014e-308));
+    }
+    __device__ double value(const DotPair& pair) const {
+        const double k1 = alpha * pair.v, k2 = beta * pair.w, r = resultant(k1, k2, pair.x);
+        const double lost = k1 * k2 * pair.x / (k1 + k2 + r);
+        const double constant = offset + (alpha + beta - 1) * orders.log_norm_at_zero();
+        const double own = alpha * orders.h(pair.v) + beta * orders.h(pair.w);
+        return valid(pair.v, pair.w, orders.h(r) - own - lost + constant);
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double k1 = alpha * pair.v, k2 = beta * pair.w, r = resultant(k1, k2, pair.x);
+        const double pull = orders.a(r) / r, cosine = 1 - 0.5 * pair.x;
+        const double along = pull * fma(k2, cosine, k1), across = pull * fma(k1, cosine, k2);
+        const auto by_power = [&](double k, double along) {
+            return orders.log_norm_at_zero() - orders.h(k) - k + along * k;
+        };
+        const DotSlopes slopes{-0.5 * k1 * k2 * pull, 0, alpha * (along - orders.a(pair.v)),
+                               {by_power(pair.v, along), by_power(pair.w, across)}};
+        return valid(pair.v, pair.w, slopes);
+    }
+};
+
+// The mutual likelihood score, plus an offset that is what its shared number means.
+struct MlsVmf : OverlapVmf {
+    __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {}
+    __device__ MlsVmf transposed() const { return *this; }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        DotSlopes slopes = OverlapVmf::slopes(pair);
+        slopes.shared[0] = 1, slopes.shared[1] = 0;
+        return slopes;
+    }
+};
+
+// Minus share KL(p1 || p2) + (1 - share) KL(p2 || p1), with c = cos(mu1, mu2) and
+// KL(p1 || p2) = log C(k1) - log C(k2) + A(k1) (k1 - k2 c) = H(k2) - H(k1) + (k2 - k1) (1 - A(k1)) + A(k1) k2 x / 2.
+struct NegKlVmf {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+    Orders orders;
+    double share;
+
+    __device__ NegKlVmf(double, double share, double, const Orders& orders) : orders(orders), share(share) {}
+    __device__ NegKlVmf transposed() const { return {0, 1 - share, 0, orders}; }
+
+    // KL(p1 || p2) without H(k2) - H(k1).
+    __device__ static double moved(double k1, double k2, double a1, double x) {
+        return (k2 - k1) * (1 - a1) + 0.5 * a1 * k2 * x;
+    }
+    __device__ double value(const DotPair& pair) const {
+        const double k1 = pair.v, k2 = pair.w;
+        double sum = (2 * share - 1) * (orders.h(k2) - orders.h(k1));
+        if (share != 0) sum += share * moved(k1, k2, orders.a(k1), pair.x);
+        if (share != 1) sum += (1 - share) * moved(k2, k1, orders.a(k2), pair.x);
+        return valid(k1, k2, -sum);
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double k1 = pair.v, k2 = pair.w, rest = 1 - share, cosine = 1 - 0.5 * pair.x;
+        const double a1 = orders.a(k1), a2 = orders.a(k2);
+        // KL(p1 || p2) and KL(p2 || p1) by k1.
+        const double forth = orders.a_slope(k1) * (k1 - k2 * cosine), back = a1 - a2 * cosine;
+        const double apart = moved(k1, k2, a1, pair.x) - moved(k2, k1, a2, pair.x) + 2 * (orders.h(k2) - orders.h(k1));
+        const DotSlopes slopes{-0.5 * (share * a1 * k2 + rest * a2 * k1), 0, -(share * forth + rest * back), {-apart, 0}};
+        return valid(k1, k2, slopes);
+    }
+};
