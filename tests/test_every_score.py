@@ -80,6 +80,8 @@ def stated(name, q, g, dtype):
         r = reference.resultant(x, y[:, 0], ((a[:, None] - b[None]) ** 2).sum(-1))
         moved = 4 * EPS[dtype] * last
         return 6e-15 * max(1, q.dim / 2 - 1) + moved / np.maximum(r, np.maximum(moved, 1e-300) ** 0.5)
+    if name == "neg_kl" and q.kind == "vmf":
+        return 2e-15  # two log 0F1, each right to 1e-15 relative to max(1, |value|): docs/numerics.md
     if name == "hib" and not is_drawn(name, q, g):
         return 1e-9
     if name in ("el_nivmf", "nivmf"):

@@ -73,13 +73,14 @@ class Prepared:
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
             else:
                 new = [x for x in (mu, extra) if not any(x is own for own in self.distribution.arrays)]
-                self._copies += [x for x in new if 0 not in as_stored(x).strides]
+                self._copies += [x for x in new if 0 not in (x.stride() if is_torch(x) else x.strides)]
             self._inputs[key] = mu, extra
         return self._inputs[key]
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
         wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
+        wanted = wanted and device_of(self.mu) in ("numpy", "cpu")
         if wanted and id(pair) not in self._panels:
             self._panels[id(pair)] = pair.op.panels(*self.inputs(pair))
         return self._panels.get(id(pair))
@@ -160,14 +161,17 @@ def kept(gallery: Distribution, dtype: str) -> Distribution:
     if dtype not in HALVES or not gallery._unit:
         return cast(gallery, dtype)
     narrow = cast(gallery, dtype)
-    mu = narrow.mu.clone() if is_torch(narrow.mu) else narrow.mu.copy()
+    # On the CPU, wherever it is: once for a gallery, and bit by bit.
+    given = gallery.mu.cpu() if is_torch(gallery.mu) else gallery.mu
+    mu = narrow.mu.cpu().clone() if is_torch(gallery.mu) else narrow.mu.copy()
     for i in range(0, len(mu), HALVES_AT_ONCE):
-        exact = as_numpy(gallery.mu[i : i + HALVES_AT_ONCE]).astype(np.float64)
+        exact = as_numpy(given[i : i + HALVES_AT_ONCE]).astype(np.float64)
         norms = np.linalg.norm(exact, axis=1, keepdims=True)
         exact /= np.where(np.isfinite(norms) & (norms > 0), norms, 1.0)
         nearest = mu[i : i + HALVES_AT_ONCE]
         nearest[:] = sys.modules["torch"].from_numpy(exact) if is_torch(mu) else exact
         round_to_unit_length(exact, as_stored(nearest).view(np.uint16), dtype)
+    mu = mu.to(gallery.mu.device) if is_torch(mu) else mu
     return type(gallery)(mu, *narrow.arrays[1:])
 
 
@@ -285,7 +289,7 @@ def same(a: Score, b: Score) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    return as_numpy(value) if is_torch(value) else value
+    return as_numpy(value.cpu()) if is_torch(value) else value
 
 
 def spell(score: Score) -> str:
