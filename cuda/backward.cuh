@@ -1,10 +1,11 @@
-// Gradients of scores as sums over pairs, once seen from the queries and once from the gallery; the order of sums is fixed.
+// Gradients of scores as sums over pairs, once seen from the queries and once from the gallery; the order of sums is
+// fixed.
 //
 // A family says, beyond what pairs.cuh asks of it,
 //   Slopes           what a pair's gradient takes beyond the two rows, kept in shared memory
-//   slopes(args, side, own, other, weight, totals)     by all lanes: those of the lane's pair, of none where other < 0; adds to
+//   slopes(args, query, own, other, weight, totals)   by all lanes: of the lane's pair, none where other < 0; adds to
 //                    totals the gradients of an extra of one number and of two shared numbers
-//   Gradient         sums of one dimension; add_gradient(gradient, slopes, side, dimension)    adds a pair's
+//   Gradient         sums of one dimension; add_gradient(gradient, slopes, query, dimension, shared)   adds a pair's
 #pragma once
 
 #include "pairs.cuh"
@@ -15,8 +16,8 @@ struct BackwardArgs {
     PairArgs pairs;            // inputs, candidates and `pairs`; the gallery is not in halves
     int64_t side;              // whose gradients: the own items
     const void* weights;       // T, of the shape of the scores, contiguous
-    const int64_t* offsets;    // candidates seen from the gallery: row j has those from offsets[j] to offsets[j + 1] [G + 1]
-    const int64_t* positions;  // of these places, i K + c, in order
+    const int64_t* offsets;    // [G + 1] candidates seen from the gallery: row j has those from offsets[j]
+    const int64_t* positions;  // ... to offsets[j + 1] of these places, i K + c, in order
     void* mu;                  // T [own items, D]
     void* extra;               // T, of the stored shape of the own items' extras
     void* shared;              // T [own items, shared.stored], a part of the sum for each; null if not wanted

@@ -1,7 +1,7 @@
 // The maths of the scores of diagonal normals, as rust/kernels/diag_scores/formulas.rs has it: there are the sources.
 //
-// A formula is a sum over dimensions of rational_weight * rational part + log_weight * log of a product + var_weights * log of
-// both variances + constant. Its class has
+// A formula is a sum over dimensions of rational_weight * rational part + log_weight * log of a product + var_weights *
+// log of both variances + constant. Its class has
 //   ROW              whether the shared row holds a number per dimension
 //   PRODUCTS         significands that it takes of four dimensions' product: 1, or 4; 0 if there is none
 //   VARS             whether the logarithms of the variances are wanted
@@ -15,16 +15,16 @@
 
 #include "backward.cuh"
 
-constexpr double LN_2 = 0.693147180559945309417, LOG_2PI = 1.83787706640934548356;
+constexpr double LN_2 = 0.693147180559945309417;
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-// The range of variances in which products of four neither overflow nor lose digits to subnormals; its reciprocal is the other
-// end.
+// The range of variances in which products of four neither overflow nor lose digits to subnormals; its reciprocal is
+// the other end.
 template <typename T>
-constexpr T QUARTER_RANGE = T(2147483648.0);  // 2^31
+constexpr T QUARTER_RANGE = 0x1p31f;
 template <>
-constexpr double QUARTER_RANGE<double> = 5.78960446186580977117854925043439539266349923328202820197287920039566e76;  // 2^255
+constexpr double QUARTER_RANGE<double> = 0x1p255;
 
 // 1 / x; in float32 to one unit in the last place, for x and 1 / x that are normal.
 __device__ inline float reciprocal(float x) {
@@ -148,7 +148,8 @@ struct Mls {
     }
 };
 
-// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ].
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det)
+// ].
 template <typename T>
 struct Llr {
     static constexpr bool ROW = true, VARS = false;
@@ -195,7 +196,8 @@ struct Llr {
 };
 
 // With s = v / alpha + w / beta,
-// -1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi ].
+// -1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w
+//            + log alpha + log beta + (alpha + beta - 1) log 2 pi ].
 template <typename T>
 struct Overlap {
     static constexpr bool ROW = false, VARS = true;

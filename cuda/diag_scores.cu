@@ -1,9 +1,9 @@
 // Scores of normals with a variance per dimension (on one side at least; one stored variance stands for all of a row).
 //
-// Four dimensions share one division where that was worth writing out, and a pair takes one logarithm of each kind: the product
-// of what stands under it is kept as significand and exponent. Pairs whose variances leave the range in which that is safe, with
-// a negative variance or a sum that is not finite are done again, slowly, by the definition in double. See
-// rust/kernels/diag_scores.rs for the range.
+// Four dimensions share one division where that was worth writing out, and a pair takes one logarithm of each kind: the
+// product of what stands under it is kept as significand and exponent. Pairs whose variances leave the range in which
+// that is safe, with a negative variance or a sum that is not finite are done again, slowly, by the definition in
+// double. See rust/kernels/diag_scores.rs for the range.
 
 #include "diag_formulas.cuh"
 #include "drivers.cuh"
@@ -84,8 +84,8 @@ struct DiagScore {
     }
 
     template <typename S>
-    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q, int64_t g,
-                       bool wanted) const {
+    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q,
+                       int64_t g, bool wanted) const {
         const int64_t dim = args.mu1.stored, fours = (dim + 3) / 4;
         double value = formula.constant * double(dim);
         if constexpr (Formula<T>::PRODUCTS != 0) {

@@ -1,5 +1,5 @@
-// The maths of the scores that are functions of one inner product or squared distance and a few numbers per item, in double, as
-// rust/kernels/dot_scores/{formulas,normals}.rs has it: there are the sources.
+// The maths of the scores that are functions of one inner product or squared distance and a few numbers per item, in
+// double, as rust/kernels/dot_scores/{formulas,normals}.rs has it: there are the sources.
 //
 // A formula is made of (D, first and second shared number) and has
 //   DIFFERENCE       whether x is the squared distance or the inner product
@@ -9,8 +9,6 @@
 #pragma once
 
 #include "backward.cuh"
-
-constexpr double LOG_2PI = 1.83787706640934548356;
 
 // What a formula sees of a pair: the first item is the one that gradients are asked for.
 struct DotPair {
@@ -28,7 +26,8 @@ struct DotSlopes {
 __device__ inline double valid(double v, double w, double yes) { return v < 0 || w < 0 ? NAN : yes; }
 
 __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
-    return {valid(v, w, s.x), valid(v, w, s.norm), valid(v, w, s.extra), {valid(v, w, s.shared[0]), valid(v, w, s.shared[1])}};
+    const double yes = valid(v, w, 0);
+    return {s.x + yes, s.norm + yes, s.extra + yes, {s.shared[0] + yes, s.shared[1] + yes}};
 }
 
 // factor log x, 0 for a factor of 0 whatever x.
@@ -66,7 +65,9 @@ struct NegSqL2 {
     __device__ double value(const DotPair& pair) const {
         return valid(pair.v, pair.w, -(pair.x + (pair.v + pair.w)));
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const { return valid(pair.v, pair.w, DotSlopes{-1, 0, -1, {0, 0}}); }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        return valid(pair.v, pair.w, DotSlopes{-1, 0, -1, {0, 0}});
+    }
 };
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
@@ -86,7 +87,8 @@ struct MlsIsotropic {
     }
 };
 
-// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det) ].
+// With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
+// ].
 struct LlrIsotropic {
     static constexpr bool DIFFERENCE = true, NORMS = true;
     double dim, prior_var;
@@ -112,7 +114,8 @@ struct LlrIsotropic {
 };
 
 // With s = v / alpha + w / beta,
-// -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
+// -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w
+//   + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
 struct OverlapIsotropic {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim, alpha, beta;

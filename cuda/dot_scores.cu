@@ -1,7 +1,8 @@
 // Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //
-// A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type. Squared
-// distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for near-duplicates.
+// A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type.
+// Squared distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for
+// near-duplicates.
 
 #include "vmf_formulas.cuh"
 #include "drivers.cuh"
@@ -44,7 +45,8 @@ struct DotScore {
 
     Formula formula;
 
-    __device__ explicit DotScore(const PairArgs& args) : formula(double(args.mu1.stored), number(args, 0), number(args, 1)) {}
+    __device__ explicit DotScore(const PairArgs& args)
+        : formula(double(args.mu1.stored), number(args, 0), number(args, 1)) {}
     __device__ DotScore(const PairArgs& args, const TwoOrders& orders)
         : formula(double(args.mu1.stored), number(args, 0), number(args, 1), Orders{&orders}) {}
     static __device__ double number(const PairArgs& args, int n) {
@@ -62,10 +64,11 @@ struct DotScore {
     }
 
     template <typename S>
-    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q, int64_t g,
-                       bool wanted) const {
+    __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q,
+                       int64_t g, bool wanted) const {
         if (!wanted) return 0;
-        return T(value_of(formula, {pair.sum, query.sum, item.sum, extra_of_query<T>(args, q), extra_of_gallery<T, S>(args, g)}));
+        const double v = extra_of_query<T>(args, q), w = extra_of_gallery<T, S>(args, g);
+        return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w}));
     }
 
     // -- gradients

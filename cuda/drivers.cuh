@@ -1,5 +1,5 @@
-// The kernels of a score: <op>_{pairs,rerank,search,backward}_<types>, for each type of the numbers computed in and, where that
-// is another one, of the gallery.
+// The kernels of a score: <op>_{pairs,rerank,search,backward}_<types>, for each type of the numbers computed in and,
+// where that is another one, of the gallery.
 #pragma once
 
 #include "backward.cuh"

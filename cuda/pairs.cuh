@@ -1,11 +1,13 @@
-// Drivers: one pair function becomes paired, pairwise, listed and reranked scores; search.cuh and backward.cuh have the others.
+// Drivers: one pair function becomes paired, pairwise, listed and reranked scores; search.cuh and backward.cuh have the
+// others.
 //
-// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' numbers are combined
-// by one tree. So a pair's score has the same bits whoever asks. Several pairs are in hand at once, to have enough loads under
-// way; after 32 pairs each lane holds the numbers of one of them and does the rest, in double, for it.
+// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' numbers are
+// combined by one tree. So a pair's score has the same bits whoever asks. Several pairs are in hand at once, to have
+// enough loads under way; after 32 pairs each lane holds the numbers of one of them and does the rest, in double, for
+// it.
 //
-// The compiler may contract a product and a sum or not, from one kernel to the next. Where bits count, products are added by an
-// explicit fma only, so that nothing is left to contract, and what is done in double is not inlined.
+// The compiler may contract a product and a sum or not, from one kernel to the next. Where bits count, products are
+// added by an explicit fma only, so that nothing is left to contract, and what is done in double is not inlined.
 //
 // A family is a class F with
 //   T                what is computed in
@@ -13,7 +15,7 @@
 //   ROW              whether it reads the shared row, a number per dimension
 //   Pair, Item       numbers of a pair, and of an item on its own, that are summed up over dimensions; start() is none
 //   add_item(item, rows, shared), add_pair(pair, query's rows, gallery's rows, shared)    add four dimensions
-//   Pair::reduced(all), Item::reduced(all)     what the lanes of a warp hold of N of them, combined: lane l has l / (32 / N)
+//   Pair::reduced(all), Item::reduced(all)    what a warp's lanes hold of N of them, combined: lane l has l / (32 / N)
 //   score<S>(args, pair, query's item, gallery's item, q, g, wanted)    by all lanes: the score of the lane's pair
 // Beyond the end of a row there are means of 0, extras of 1 and shared numbers of 1.
 #pragma once
@@ -37,7 +39,7 @@ struct PairArgs {
     int64_t resident;     // of search: not 0 if shared memory holds all of a tile's queries
     void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
     int64_t* ids;         // of the best, of that shape
-    void* list_scores;    // of search: room for T [queries of all blocks, capacity], where shared memory has none; else null
+    void* list_scores;    // of search: T [queries of all blocks, capacity] where shared memory has no room, else null
     int64_t* list_ids;    // likewise
 };
 
@@ -146,8 +148,8 @@ struct Greatest {
     __device__ T operator()(T x, T y) const { return y > x ? y : x; }
 };
 
-// Combines N numbers of each lane over the lanes of a warp, N a power of two; lane l ends with number l / (32 / N). In each of
-// the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
+// Combines N numbers of each lane over the lanes of a warp, N a power of two; lane l ends with number l / (32 / N). In
+// each of the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
 template <typename Operation, int N, typename T>
 __device__ inline T combined(const T (&x)[N], Operation operation, int mask = WARP / 2) {
     if constexpr (N > 1) {
@@ -181,7 +183,8 @@ __device__ inline T combined(const Struct (&all)[N], T Struct::*member, Operatio
 template <typename T>
 constexpr int AT_ONCE = sizeof(T) == 4 ? 4 : 2;
 
-// The number of the lane's pair among those of the warp, whose groups of AT_ONCE adjacent pairs are `apart` groups apart.
+// The number of the lane's pair among those of the warp, whose groups of AT_ONCE adjacent pairs are `apart` groups
+// apart.
 template <typename T>
 __device__ inline int64_t place(int64_t apart) {
     constexpr int N = AT_ONCE<T>, GROUPS = WARP / N;
@@ -278,8 +281,8 @@ __device__ void score_all(const F& f, const PairArgs& args) {
 
 constexpr int PAIR_THREADS = 128;
 
-// The best k of each query's candidates. A block takes a query, and the next after gridDim.x; shared memory: capacity items,
-// a power of two >= min(K, k + PAIR_THREADS).
+// The best k of each query's candidates. A block takes a query, and the next after gridDim.x; shared memory: capacity
+// items, a power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
 __device__ void rerank(const F& f, const PairArgs& args) {
     using T = typename F::T;

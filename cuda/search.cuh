@@ -1,7 +1,7 @@
 // Exact search by scoring every pair: a block takes a tile of queries and a shard of the gallery.
 //
-// Rows pass through shared memory, 128 dimensions of eight rows at a time; each warp has some queries and some of the rows, and
-// scores all their pairs in registers, with the lanes and the order of sums of pairs.cuh.
+// Rows pass through shared memory, 128 dimensions of eight rows at a time; each warp has some queries and some of the
+// rows, and scores all their pairs in registers, with the lanes and the order of sums of pairs.cuh.
 #pragma once
 
 #include "pairs.cuh"
@@ -90,9 +90,9 @@ __device__ inline void add_tile(const F& f, const typename F::T* queries, const 
     f.add_item(item, y[0], shared);
 }
 
-// The best k of each query over the rows of a shard; or, where k is 0, all scores [Q, G]. Grid: tiles of BLOCK_QUERIES, shards.
-// Shared memory, in this order: rows, queries (of all steps if they are resident), lists of `capacity` >= k + 32 items (if
-// shared memory has them).
+// The best k of each query over the rows of a shard; or, where k is 0, all scores [Q, G]. Grid: tiles of BLOCK_QUERIES,
+// shards. Shared memory, in this order: rows, queries (of all steps if they are resident), lists of `capacity` >= k +
+// 32 items (if shared memory has them).
 template <typename F, typename S>
 __device__ void search(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -103,7 +103,8 @@ __device__ void search(const F& f, const PairArgs& args) {
     __shared__ ListState<T> states[QUERIES];
     __shared__ typename F::Item query_items[QUERIES], row_items[Shape::TILES][ROWS];
 
-    const int64_t dim = args.mu1.stored, steps = (dim + Shape::STEP - 1) / Shape::STEP, first_query = int64_t(blockIdx.x) * QUERIES;
+    const int64_t steps = (args.mu1.stored + Shape::STEP - 1) / Shape::STEP;
+    const int64_t first_query = int64_t(blockIdx.x) * QUERIES;
     T* const queries = rows + ROWS * F::ARRAYS * Shape::STEP;
     const Stage<F, S> stage{args, queries, rows, vectors<F, S>(args)};
     const auto list = [&](int query) {
@@ -134,11 +135,14 @@ __device__ void search(const F& f, const PairArgs& args) {
         }
     }
     if (args.resident) {
-        for (int64_t step = 0; step < steps; ++step) stage.stage_queries(first_query, step, queries + step * QUERY_STEP);
+        for (int64_t step = 0; step < steps; ++step) {
+            stage.stage_queries(first_query, step, queries + step * QUERY_STEP);
+        }
     }
 
     const int64_t group = ROWS * Shape::TILES, groups = (args.mu2.rows + group - 1) / group;
-    const int64_t begin = groups * blockIdx.y / gridDim.y * group, limit = groups * (blockIdx.y + 1) / gridDim.y * group;
+    const int64_t begin = groups * blockIdx.y / gridDim.y * group;
+    const int64_t limit = groups * (blockIdx.y + 1) / gridDim.y * group;
     const int64_t end = limit < args.mu2.rows ? limit : args.mu2.rows;
     const auto clamped = [&](int64_t g) { return g < end ? g : end - 1; };
     Four<T> next[F::ARRAYS];

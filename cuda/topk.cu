@@ -31,8 +31,8 @@ __device__ void topk(const TopKArgs& args) {
             const int64_t i = first + threadIdx.x;
             if (i < n && own[i] != NONE) list.offer(scores[i], own[i]);
             __syncthreads();
-            const int64_t left = n - first - THREADS;
-            if (left > 0 && state.count + (left < THREADS ? left : THREADS) > args.capacity) list.template settle<Block>();
+            const int64_t left = n - first - THREADS, next = left < THREADS ? left : THREADS;
+            if (left > 0 && state.count + next > args.capacity) list.template settle<Block>();
             __syncthreads();
         }
         list.template settle<Block>();

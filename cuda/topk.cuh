@@ -1,5 +1,5 @@
-// The best k of a stream of items in the order that every verb keeps: higher score first, then NaN, then padding (id -1); ties
-// go to the lower id.
+// The best k of a stream of items in the order that every verb keeps: higher score first, then NaN, then padding (id
+// -1); ties go to the lower id.
 #pragma once
 
 #include "common.cuh"
