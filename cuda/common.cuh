@@ -1,7 +1,7 @@
 // What every kernel file starts from: how a kernel is declared, memory as it comes from Python, the lanes of a warp.
 //
-// All of cuda/ also compiles with a host compiler after `-include tests/host_cuda.hpp`, which runs the threads of a block as
-// fibers: kernels are tested whole where there is no GPU.
+// All of cuda/ also compiles with a host compiler after `-include tests/host_cuda.hpp`, which runs the threads of a
+// block as fibers: kernels are tested whole where there is no GPU.
 #pragma once
 
 #include <math.h>
@@ -9,9 +9,10 @@
 
 #ifdef __CUDACC__
 #define HD __host__ __device__ inline
-// A kernel takes one struct by value; its name is its symbol. Then: how many threads a block has at most, and, if it matters, how
-// many blocks are to fit on a multiprocessor.
-#define KERNEL(name, Args, ...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Args args)
+// A kernel takes one struct by value; its name is its symbol. Then: how many threads a block has at most, and, if it
+// matters, how many blocks are to fit on a multiprocessor.
+#define KERNEL(name, Args, ...) \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Args args)
 // The launch's dynamic shared memory.
 #define DYNAMIC_SHARED(T, name)                  \
     extern __shared__ __align__(16) char dynamic_shared[]; \
@@ -52,7 +53,8 @@ HD float widened(Float16 x) {
 #else
     // The exponent moves from bias 15 to bias 127 by a product, which normalises subnormal numbers too.
     const uint32_t sign = uint32_t(x.bits & 0x8000) << 16, rest = uint32_t(x.bits & 0x7fff) << 13;
-    const float magnitude = rest >= 0x7c00u << 13 ? from_bits(rest | 0x7f800000) : from_bits(rest) * from_bits(0x77800000);
+    const bool finite = rest < 0x7c00u << 13;
+    const float magnitude = finite ? from_bits(rest) * from_bits(0x77800000) : from_bits(rest | 0x7f800000);
     uint32_t bits;
     __builtin_memcpy(&bits, &magnitude, 4);
     return from_bits(bits | sign);
@@ -61,8 +63,8 @@ HD float widened(Float16 x) {
 
 // -- memory -----------------------------------------------------------------------------------------------------------
 
-// A read-only matrix as rust/view.rs has it: rows `stride` elements apart, `stored` elements each; one element of a constant
-// row stands for all.
+// A read-only matrix as rust/view.rs has it: rows `stride` elements apart, `stored` elements each; one element of a
+// constant row stands for all.
 struct Matrix {
     const void* data;
     int64_t rows;

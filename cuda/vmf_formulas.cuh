@@ -1,7 +1,8 @@
 // The maths of the scores of von Mises-Fisher distributions, in double: rust/kernels/dot_scores/vmf.rs.
 //
 // With x = |mu1 - mu2|^2 nothing large cancels: for R = |k1 mu1 + k2 mu2|, k1 + k2 - R = k1 k2 x / (k1 + k2 + R) and
-// R^2 = (k1 + k2)^2 - k1 k2 x. With H = log_hyp0f1e, log C(k) = log C(0) - H(k) - k, so all log C are taken relative to log C(0).
+// R^2 = (k1 + k2)^2 - k1 k2 x. With H = log_hyp0f1e, log C(k) = log C(0) - H(k) - k, so all log C are taken relative to
+// log C(0).
 #pragma once
 
 #include "dot_formulas.cuh"
@@ -96,7 +97,8 @@ struct NegKlVmf {
         // KL(p1 || p2) and KL(p2 || p1) by k1.
         const double forth = orders.a_slope(k1) * (k1 - k2 * cosine), back = a1 - a2 * cosine;
         const double apart = moved(k1, k2, a1, pair.x) - moved(k2, k1, a2, pair.x) + 2 * (orders.h(k2) - orders.h(k1));
-        const DotSlopes slopes{-0.5 * (share * a1 * k2 + rest * a2 * k1), 0, -(share * forth + rest * back), {-apart, 0}};
+        const double by_x = -0.5 * (share * a1 * k2 + rest * a2 * k1), by_k1 = -(share * forth + rest * back);
+        const DotSlopes slopes{by_x, 0, by_k1, {-apart, 0}};
         return valid(k1, k2, slopes);
     }
 };

@@ -7,6 +7,7 @@ block as fibers, and knows only kernels that the embedded machine code holds too
 import csv
 import itertools
 import pathlib
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -29,6 +30,8 @@ GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
 
 if not _core.cuda_info()[0]:
     pytest.skip(f"{_core.cuda_info()[2]}", allow_module_level=True)
+if shutil.which("g++") is None:
+    pytest.skip("there is no g++ here to compile the kernels for the host", allow_module_level=True)
 
 
 @pytest.fixture(scope="module")

@@ -167,10 +167,6 @@ pub struct Cut {
     tiles: usize,
 }
 
-fn power_of_two(n: usize) -> usize {
-    n.next_power_of_two()
-}
-
 impl Call<'_> {
     fn args(&self, which: Which) -> PairArgs {
         let (pairs, candidates) = match which {
@@ -240,7 +236,7 @@ impl Call<'_> {
     /// As [`Call::scores`].
     pub unsafe fn rerank(&self, candidates: Matrix, k: usize, out: Ranked) -> Result<(), Error> {
         let width = candidates.stored as usize;
-        let capacity = power_of_two(width.min(k + PAIR_THREADS as usize).max(1));
+        let capacity = width.min(k + PAIR_THREADS as usize).max(k).next_power_of_two();
         let mut launch = self.at.launch(self.inputs.mu1.rows as u64, 16, PAIR_THREADS)?;
         launch.shared = (capacity * (8 + self.types.size())) as u32;
         let args = PairArgs {
@@ -261,7 +257,7 @@ impl Call<'_> {
         let (busy, limit) = driver()?.capacities(self.at.device)?;
         let row = arrays * STEP * size;
         let steps = (self.inputs.mu1.stored as usize).div_ceil(STEP).max(1);
-        let capacity = if k == 0 { 0 } else { power_of_two(k + 32) };
+        let capacity = if k == 0 { 0 } else { (k + 32).next_power_of_two() };
         let lists = tile * capacity * (size + 8);
         // Two blocks on a multiprocessor, so that one computes while the other waits.
         let room = limit / 2;
@@ -347,7 +343,7 @@ impl Call<'_> {
 pub unsafe fn select(at: Place, double: bool, all: (Matrix, Matrix), k: usize, out: Ranked) -> Result<(), Error> {
     let (scores, ids) = all;
     let size = if double { 8 } else { 4 };
-    let capacity = power_of_two((scores.stored as usize).min(k + TOPK_THREADS as usize).max(1));
+    let capacity = (scores.stored as usize).min(k + TOPK_THREADS as usize).max(k).next_power_of_two();
     let args =
         TopKArgs { scores, ids, k: k as i64, capacity: capacity as i64, out_scores: out.scores, out_ids: out.ids };
     let mut launch = at.launch(scores.rows as u64, 8, TOPK_THREADS)?;
