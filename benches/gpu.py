@@ -33,8 +33,8 @@ class Side(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is asked of the first side beside a peer: at least `value` times as fast ("faster"), at most `value` times its
-    time ("within"), or at least `value` of its rate in bytes ("share")."""
+    """What is asked of the first side beside a peer: at least `value` times as fast ("faster"), at most `value` times
+    its time ("within"), or at least `value` of its rate in bytes ("share")."""
 
     kind: str
     value: float
