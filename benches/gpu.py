@@ -227,7 +227,8 @@ def judged(work: Work, seconds: list[float]) -> Iterator[dict[str, Any]]:
         goals = []
         for kind, value, peer in work.goals if i == 0 else ():
             other = names.index(peer)
-            ratio = {"faster": seconds[other] / s, "within": s / seconds[other]}.get(kind, rates[0] / rates[other])
+            share = rates[0] / rates[other] if kind == "share" else 0.0
+            ratio = {"faster": seconds[other] / s, "within": s / seconds[other], "share": share}[kind]
             met = ratio <= value if kind == "within" else ratio >= value
             sign = "<=" if kind == "within" else ">="
             goals.append({"ratio": round(ratio, 3), "goal": f"{sign} {value:g}x {peer}", "met": met})
