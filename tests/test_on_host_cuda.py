@@ -24,6 +24,7 @@ from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
 from peaccel.ops._op import Op, PairOp
 from peaccel.prepared import plan as checked
+from peaccel.scores._features import filled
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
@@ -370,6 +371,17 @@ def test_candidates_that_are_no_rows(device):
     scores = _cuda.score(plan.pair.op, plan.inputs, ids, False)
     assert scores.isnan().tolist() == [[False, True, True], [False, True, False]]
     assert scores[1, 0] == -torch.inf
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, 2, np.float64(3.5), [1.0, 0.25], (0.5,), np.array([1.0, 2, 3]), [1.0, 2, 3], []]
+)
+def test_parameters_of_scores_are_filled_in(value):
+    mu = torch.ones(2, 3)
+    found, want = filled(value, mu), mu.new_tensor(value)
+    assert found.shape == want.shape
+    assert found.dtype == want.dtype
+    assert torch.equal(found, want)
 
 
 def test_nothing_in_nothing_out(device):

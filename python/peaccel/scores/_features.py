@@ -117,9 +117,21 @@ def moments(d: Any, params: Params) -> tuple[Array, Array]:
 
 def like(value: Any, mu: Array) -> Array:
     """A parameter as an array of mu's kind, dtype and device."""
-    if is_torch(mu):
-        return value.to(mu) if is_torch(value) else mu.new_tensor(value)
-    return np.asarray(value, mu.dtype)
+    if not is_torch(mu):
+        return np.asarray(value, mu.dtype)
+    if is_torch(value):
+        return value.to(mu)
+    return filled(value, mu) if mu.is_cuda else mu.new_tensor(value)
+
+
+def filled(value: Any, mu: Array) -> Array:
+    """The same, a number or a few of them by fills: a copy from the host would wait, and no CUDA graph can hold it."""
+    if isinstance(value, (int, float)):
+        return mu.new_full((), value)
+    if isinstance(value, np.ndarray) and value.shape in ((1,), (2,)):
+        value = value.tolist()
+    few = isinstance(value, (list, tuple)) and 0 < len(value) <= 2
+    return namespace(mu).stack([mu.new_full((), x) for x in value]) if few else mu.new_tensor(value)
 
 
 def spread_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
