@@ -294,6 +294,7 @@ def test_an_infinite_concentration_never_gets_a_finite_score():
 POISONED = ("mls", "llr", "ppk", "inclusion", "neg_kl", "neg_w2")
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning")  # numpy's own word, for neg_w2
 @pytest.mark.parametrize(("name", "kind"), [c for c in SAME_KIND if c[0] in POISONED or c[0].count("expected")])
 @pytest.mark.parametrize("bad", [-1.0, -1e-30, np.nan])
 def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, kind, bad):
