@@ -13,6 +13,7 @@ import math
 import pathlib
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -265,6 +266,8 @@ def main() -> None:
         text = json.dumps({"gpu": name, "versions": versions, "peaccel": pe.build_info(), "rows": rows}, indent=1)
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / f"{name.replace(' ', '-')}.json").write_text(text + "\n")
+    if failed := [row["work"] for row in rows if "error" in row]:
+        sys.exit(f"did not run: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -292,22 +292,13 @@ __device__ void rerank(const F& f, const PairArgs& args) {
     const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
     const int64_t n = args.candidates.stored;
     for (int64_t q = blockIdx.x; q < args.mu1.rows; q += gridDim.x) {
-        if (threadIdx.x == 0) list.clear();
-        __syncthreads();
         const int64_t* candidates = args.candidates.row<int64_t>(q);
-        for (int64_t first = 0; first < n; first += PAIR_THREADS) {
+        const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.
             const int64_t i = first + AT_ONCE<T> * warp() + place<T>(PAIR_THREADS / WARP);
             const int64_t id = i < n ? candidates[i] : NONE;
-            const T score = score_listed<F, S>(f, args, q, id);
-            if (id != NONE) list.offer(score, id);
-            __syncthreads();
-            const int64_t left = n - first - PAIR_THREADS, next = left < PAIR_THREADS ? left : PAIR_THREADS;
-            if (left > 0 && state.count + next > args.capacity) list.template settle<Block>();
-            __syncthreads();
-        }
-        list.template settle<Block>();
-        list.template write<Block>(static_cast<T*>(args.scores) + q * k, args.ids + q * k);
-        __syncthreads();
+            return Scored<T>{score_listed<F, S>(f, args, q, id), id};
+        };
+        take_best<PAIR_THREADS>(list, n, args.capacity, static_cast<T*>(args.scores) + q * k, args.ids + q * k, item);
     }
 }

@@ -23,21 +23,14 @@ __device__ void topk(const TopKArgs& args) {
     const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
     const int64_t n = args.scores.stored;
     for (int64_t q = blockIdx.x; q < args.scores.rows; q += gridDim.x) {
-        if (threadIdx.x == 0) list.clear();
-        __syncthreads();
         const T* scores = args.scores.row<T>(q);
         const int64_t* own = args.ids.row<int64_t>(q);
-        for (int64_t first = 0; first < n; first += THREADS) {
+        const auto item = [&](int64_t first) {
             const int64_t i = first + threadIdx.x;
-            if (i < n && own[i] != NONE) list.offer(scores[i], own[i]);
-            __syncthreads();
-            const int64_t left = n - first - THREADS, next = left < THREADS ? left : THREADS;
-            if (left > 0 && state.count + next > args.capacity) list.template settle<Block>();
-            __syncthreads();
-        }
-        list.template settle<Block>();
-        list.template write<Block>(static_cast<T*>(args.out_scores) + q * k, args.out_ids + q * k);
-        __syncthreads();
+            return i < n ? Scored<T>{scores[i], own[i]} : Scored<T>{0, NONE};
+        };
+        T* const to = static_cast<T*>(args.out_scores) + q * k;
+        take_best<THREADS>(list, n, args.capacity, to, args.out_ids + q * k, item);
     }
 }
 

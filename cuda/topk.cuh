@@ -49,6 +49,13 @@ __device__ __noinline__ void sort(T* scores, int64_t* ids, int n) {
     }
 }
 
+// An item.
+template <typename T>
+struct Scored {
+    T score;
+    int64_t id;
+};
+
 // What all threads know of a list, in shared memory: how many items it holds, and the one that others must come before.
 template <typename T>
 struct ListState {
@@ -98,3 +105,23 @@ struct List {
         }
     }
 };
+
+// The best k of n items, which `item(first)` gives, to each of THREADS threads one of those from `first` on: all of
+// them call it together, and what has the id NONE is none. The list has room for `capacity` >= min(n, k + THREADS).
+template <int THREADS, typename T, typename Items>
+__device__ inline void take_best(const List<T>& list, int64_t n, int64_t capacity, T* scores, int64_t* ids,
+                                 const Items& item) {
+    if (threadIdx.x == 0) list.clear();
+    __syncthreads();
+    for (int64_t first = 0; first < n; first += THREADS) {
+        const Scored<T> own = item(first);
+        if (own.id != NONE) list.offer(own.score, own.id);
+        __syncthreads();
+        const int64_t left = n - first - THREADS, next = left < THREADS ? left : THREADS;
+        if (left > 0 && list.state->count + next > capacity) list.template settle<Block>();
+        __syncthreads();
+    }
+    list.template settle<Block>();
+    list.template write<Block>(scores, ids);
+    __syncthreads();
+}

@@ -119,6 +119,12 @@ BAD = [
         "mls: queries must be torch tensors on cpu like gallery, got torch tensors on meta",
     ),
     (lambda: pe.pairwise(META, META), ValueError, "mls: queries and gallery are on meta, expected cpu or cuda"),
+    (
+        lambda: pe.FaissReranker.build(META, "Flat"),
+        ValueError,
+        "FaissReranker.build: gallery is on meta, expected numpy arrays or torch tensors on cpu",
+    ),
+    (lambda: pe.FaissReranker(INDEX, META), ValueError, "FaissReranker: gallery is on meta, expected numpy arrays"),
     # k
     (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected 1 .. 2147483647"),
     (lambda: pe.rerank(ISO, ISO, IDS, 2**70), ValueError, "mls: k is 1180591620717411303424, expected 1 .. 2147483647"),

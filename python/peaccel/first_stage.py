@@ -12,7 +12,7 @@ import numpy as np
 from peaccel import indexes
 from peaccel.distributions import Distribution
 from peaccel.items import Items, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy, is_torch
+from peaccel.ops._array import Array, as_array, as_numpy, device_of, is_torch
 from peaccel.prepared import Prepared, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k
@@ -87,6 +87,7 @@ class FaissReranker:
         else:
             require_distribution(self.score, gallery, "gallery")
             self.gallery = Prepared(gallery.detach(), self.score, pack=False)
+        _require_on_cpu("FaissReranker", self.gallery)
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
@@ -144,6 +145,7 @@ class FaissReranker:
         if not (surrogate or first_stage == "cosine"):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         require_distribution(get(score), gallery, "gallery")
+        _require_on_cpu("FaissReranker.build", gallery)
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         features: Features = "unit"
         radius = None
@@ -386,6 +388,11 @@ class FaissReranker:
             self.index.add_with_ids(vectors, names)
         self._items.add(items, names)
         self.gallery = Prepared(self._items.gallery, self.score, pack=False)
+
+
+def _require_on_cpu(owner: str, gallery: Distribution | Prepared) -> None:
+    if (device := device_of(gallery.mu)) not in ("numpy", "cpu"):
+        raise ValueError(f"{owner}: gallery is on {device}, expected numpy arrays or torch tensors on cpu")
 
 
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:
