@@ -4,8 +4,8 @@
 // Squared distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for
 // near-duplicates.
 
-#include "vmf_formulas.cuh"
 #include "drivers.cuh"
+#include "match_formula.cuh"
 
 // Not inlined, so that a pair's score has the same bits from all kernels.
 template <typename Formula>
@@ -109,3 +109,4 @@ SCORE(neg_kl_isotropic, DotScore, NegKlIsotropic)
 SCORE_WITH(mls_vmf, DotScore, MlsVmf, TwoOrders)
 SCORE_WITH(overlap_vmf, DotScore, OverlapVmf, TwoOrders)
 SCORE_WITH(neg_kl_vmf, DotScore, NegKlVmf, TwoOrders)
+SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)

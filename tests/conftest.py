@@ -1,6 +1,9 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
+import shutil
+
 import faiss
+import host_cuda
 import numpy as np
 import pytest
 import reference
@@ -8,6 +11,8 @@ import torch
 from items import CLASSES, KINDS, NUMPY, PRIOR_VAR, as_library, build, make, scored, to_numpy
 
 import peaccel as pe
+from peaccel import _core
+from peaccel.ops import _cuda
 
 __all__ = ["CLASSES", "KINDS", "NUMPY", "PRIOR_VAR", "as_library", "build", "make", "scored", "to_numpy"]
 
@@ -106,3 +111,21 @@ def flat_index(g, ids=None):
 def _two_threads():
     """A small machine's number, whatever the machine, and whatever a test has set."""
     pe.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory):
+    """The environment in which the core finds a GPU that is the host."""
+    if not _core.cuda_info()[0]:
+        pytest.skip(f"{_core.cuda_info()[2]}")
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ here to compile the kernels for the host")
+    return host_cuda.compiled(tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.fixture
+def device(libraries, monkeypatch):
+    """Torch CPU tensors are the memory of that GPU."""
+    for name, value in libraries.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))

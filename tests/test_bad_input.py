@@ -122,9 +122,13 @@ BAD = [
     (
         lambda: pe.FaissReranker.build(META, "Flat"),
         ValueError,
-        "FaissReranker.build: gallery is on meta, expected numpy arrays or torch tensors on cpu",
+        "FaissReranker.build: gallery is on meta, expected numpy arrays or tensors on cpu",
     ),
-    (lambda: pe.FaissReranker(INDEX, META), ValueError, "FaissReranker: gallery is on meta, expected numpy arrays"),
+    (
+        lambda: pe.FaissReranker(INDEX, META),
+        ValueError,
+        "FaissReranker: gallery is on meta, expected a GPU index, got IndexFlatL2",
+    ),
     # k
     (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected 1 .. 2147483647"),
     (lambda: pe.rerank(ISO, ISO, IDS, 2**70), ValueError, "mls: k is 1180591620717411303424, expected 1 .. 2147483647"),

@@ -20,8 +20,6 @@ LAYERS = [
 RUST_LAYERS = [layer.split() for layer in (
     "error", "simd parallel", "view topk special rng", "shapes panels", "kernels cuda", "python"
 )]  # fmt: skip
-# Families whose CUDA file does not exist yet.
-WITHOUT_CUDA = {"sampled_scores"}
 
 
 def imports(path):
@@ -83,7 +81,7 @@ def test_each_family_stands_in_its_three_places():
     families = {p.stem for p in (PACKAGE / "ops").glob("[!_]*.py")}
     assert families == {p.stem for p in (ROOT / "rust" / "kernels").glob("*.rs")} - {"mod"}
     # Selecting is no op: it is part of others.
-    assert families == {p.stem for p in (ROOT / "cuda").glob("*.cu")} - {"topk"} | WITHOUT_CUDA
+    assert families == {p.stem for p in (ROOT / "cuda").glob("*.cu")} - {"topk"}
 
 
 def test_generated_tables_regenerate_byte_for_byte():

@@ -7,12 +7,10 @@ block as fibers, and knows only kernels that the embedded machine code holds too
 import csv
 import itertools
 import pathlib
-import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
-import host_cuda
 import numpy as np
 import pytest
 import torch
@@ -28,25 +26,6 @@ from peaccel.scores._features import filled
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
-
-if not _core.cuda_info()[0]:
-    pytest.skip(f"{_core.cuda_info()[2]}", allow_module_level=True)
-if shutil.which("g++") is None:
-    pytest.skip("there is no g++ here to compile the kernels for the host", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory):
-    return host_cuda.compiled(tmp_path_factory.mktemp("cuda"))
-
-
-@pytest.fixture
-def device(libraries, monkeypatch):
-    """Torch CPU tensors are the device's memory."""
-    for name, value in libraries.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))
-
 
 # -- the driver --------------------------------------------------------------------------------------------------------
 
@@ -218,9 +197,7 @@ def test_draws_of_any_rows(device):
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
-# Kernels of these do not exist yet.
-WITHOUT = ("hib_isotropic",)
-PAIR_OPS = [op for op in OPS if isinstance(op, PairOp) and not op.draws and op.name not in WITHOUT]
+PAIR_OPS = [op for op in OPS if isinstance(op, PairOp) and not op.sampled]
 KINDS_OF = ("normal_isotropic", "normal_diagonal", "point", "scaled", "vmf")
 CASES = [
     (name, *kinds)
@@ -253,6 +230,15 @@ def verbs(q, g, score, gallery=None):
     return {name: x.numpy() for name, x in found.items()}
 
 
+def agrees(found, q, g, name, dtype):
+    """With the reference; where its quadrature is not made for that, with the CPU."""
+    if name != "hib":
+        check(found, q, g, name, dtype)
+        return
+    want = pe.pairwise(q, g, name).numpy()
+    np.testing.assert_allclose(found, want, rtol=3e-7 if dtype == "float32" else 1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
 def test_scores_by_every_verb(device, name, q_kind, g_kind):
     score = scored(name, q_kind)
@@ -266,14 +252,14 @@ def test_scores_by_every_verb(device, name, q_kind, g_kind):
         g = make(g_kind, 37, dim, 2, dtype=dtype, library="torch")
         found = verbs(q, g, score)
         same_bits(found, dtype)
-        check(found["pairwise"], q, g, name, compute)
+        agrees(found["pairwise"], q, g, name, compute)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dim", [1, 3, 16, 129, 512])
 def test_variances_over_many_powers_of_ten(device, dim, dtype):
     for name, q_kind, g_kind in CASES:
-        if not {q_kind, g_kind} <= {"normal_isotropic", "normal_diagonal"}:
+        if not {q_kind, g_kind} <= {"normal_isotropic", "normal_diagonal"} or (name == "hib" and dim > 16):
             continue
         for powers in ((-8, 8), (-30, 30)):
             items = []
@@ -284,7 +270,7 @@ def test_variances_over_many_powers_of_ten(device, dim, dtype):
                 items.append(pe.Normal(d.mu, torch.from_numpy(var)).to(getattr(torch, dtype)))
             found = verbs(*items, scored(name, q_kind))
             same_bits(found, name)
-            check(found["search"], *items, name, dtype)
+            agrees(found["search"], *items, name, dtype)
 
 
 def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):

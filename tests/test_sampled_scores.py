@@ -8,6 +8,7 @@ import reference
 import torch
 from conftest import EPS, assert_ranking, build, by_verb, draws, expected_of_draws, make, to_numpy
 from scipy.integrate import quad
+from scipy.special import gammaln
 from scipy.stats import ncx2
 
 import peaccel as pe
@@ -224,6 +225,26 @@ def test_the_exact_match_probability_at_its_limits():
     # Far spread: the integral of r sigmoid(1 - 2 r) dr / var, a dilogarithm.
     integral = quad(lambda r: r / (1 + np.exp(2 * r - 1)), 0, 40, epsabs=0, epsrel=1e-12)[0]
     np.testing.assert_allclose(found[3], np.log(integral / 1e12), rtol=1e-10)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 16, 512])
+def test_match_probability_where_the_sigmoid_is_a_spike(dim):
+    """A variance so large that the density is constant where the sigmoid is not 0."""
+    log_area = np.log(2) + dim / 2 * np.log(np.pi) - gammaln(dim / 2)
+
+    def log_radial(r):
+        return (dim - 1) * np.log(r / dim) - np.logaddexp(0, r)
+
+    log_integral = np.log(quad(lambda r: np.exp(log_radial(r)), 0, 6 * dim + 100, limit=500, points=[dim], epsabs=0)[0])
+    log_integral += (dim - 1) * np.log(dim)
+    for distance in (1e-8, 1.0, 30.0):
+        mu = np.zeros((9, dim))
+        mu[:, 0] = distance
+        var = 10.0 ** np.arange(16, 34, 2)
+        found = pe.paired(pe.Normal(mu, var), pe.Normal(0 * mu, np.full(9, 1e-3)), "hib")
+        np.testing.assert_allclose(
+            found, log_integral + log_area - dim / 2 * np.log(2 * np.pi * var), rtol=3e-14, atol=2e-12
+        )
 
 
 def test_nivmf_densities_integrate_to_one_and_with_equal_kappas_are_vmf():

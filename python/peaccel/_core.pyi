@@ -54,11 +54,22 @@ def cuda_sample_backward(
     first_row: int,
     stream: int,
 ) -> None: ...
-def cuda_score(name: str, place: _Place, arrays: list[_Memory], candidates: _Memory | None, out: _Memory) -> None: ...
+def cuda_room(
+    name: str, place: _Place, arrays: list[_Memory], n: int, rows: int, columns: int | None
+) -> int | None: ...
+def cuda_score(
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    draws: tuple[_Memory | None, int, _Memory] | None,
+    candidates: _Memory | None,
+    out: _Memory,
+) -> None: ...
 def cuda_score_backward(
     name: str,
     place: _Place,
     arrays: list[_Memory],
+    draws: tuple[_Memory | None, int, _Memory] | None,
     side: int,
     candidates: _Memory | None,
     lists: list[_Memory] | None,

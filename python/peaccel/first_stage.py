@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,8 +10,8 @@ import numpy as np
 
 from peaccel import indexes
 from peaccel.distributions import Distribution
-from peaccel.items import Items, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy, device_of, is_torch
+from peaccel.items import Items, ItemsOnGpu, checked_ids
+from peaccel.ops._array import Array, as_array, as_numpy, device_of, require_same_kind
 from peaccel.prepared import Prepared, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k
@@ -37,7 +36,8 @@ class FaissReranker:
     index
         Any FAISS index of G items, flat, IVF, HNSW, PQ, IDMap ..., or the path of a file that holds one.
     gallery
-        The G items, in the order in which they were added to the index; or a `Prepared`.
+        The G items, in the order in which they were added to the index; or a `Prepared`. On a GPU: then the index must
+        be one of faiss-gpu's, queries are there too, and so is all that is found; items cannot come or go.
     score
         As in `paired`.
     ids
@@ -87,7 +87,10 @@ class FaissReranker:
         else:
             require_distribution(self.score, gallery, "gallery")
             self.gallery = Prepared(gallery.detach(), self.score, pack=False)
-        _require_on_cpu("FaissReranker", self.gallery)
+        self._on_gpu = device_of(self.gallery.mu) not in ("numpy", "cpu")
+        if self._on_gpu and not hasattr(index, "getDevice"):
+            where, own = device_of(self.gallery.mu), type(index).__name__
+            raise ValueError(f"FaissReranker: gallery is on {where}, expected a GPU index, got {own}: index_cpu_to_gpu")
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
@@ -98,8 +101,12 @@ class FaissReranker:
         self._width = index.d
         external = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
         items = self.gallery.distribution
+        if self._on_gpu and (features == "surrogate" or isinstance(features, FirstStageReference)):
+            raise ValueError(
+                "FaissReranker: surrogate features are made by numpy, gallery is on a GPU; give a callable"
+            )
         self.features = first_stage_reference(items, self.score) if features == "surrogate" else features
-        self._items = Items(items, external)
+        self._items: Any = (ItemsOnGpu if self._on_gpu else Items)(items, external)
         self._numbered = external is None  # whether ids are the numbers of rows
         self._by_row = external is None  # whether the index returns rows rather than ids
         self._radius: float | None = None  # of the sphere on which `build` puts surrogate features
@@ -145,7 +152,8 @@ class FaissReranker:
         if not (surrogate or first_stage == "cosine"):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         require_distribution(get(score), gallery, "gallery")
-        _require_on_cpu("FaissReranker.build", gallery)
+        if (device := device_of(gallery.mu)) not in ("numpy", "cpu"):
+            raise ValueError(f"FaissReranker.build: gallery is on {device}, expected numpy arrays or tensors on cpu")
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         features: Features = "unit"
         radius = None
@@ -190,7 +198,8 @@ class FaissReranker:
         Raises
         ------
         TypeError, ValueError
-            As `rerank`; features of another width than the index; ids from the index that the gallery lacks.
+            As `rerank`; features of another width than the index; ids from the index that the gallery lacks (on a GPU
+            such an item scores NaN).
         """
         plan = checked(queries, self.gallery, self.score, detach=True)
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
@@ -204,8 +213,7 @@ class FaissReranker:
                 what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
-        ids = self._items.named(as_numpy(rows))
-        return Ranking(scores, sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids)
+        return Ranking(scores, self._items.named(rows))
 
     def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """New items, in the index and in the gallery.
@@ -232,6 +240,7 @@ class FaissReranker:
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
+        self._require_on_cpu("add")
         items = self._items.alike("FaissReranker.add", self.score, items)
         if self._numbered:
             if ids is not None:
@@ -264,6 +273,7 @@ class FaissReranker:
         ValueError
             ids that are unknown or repeated, or not integers.
         """
+        self._require_on_cpu("remove")
         names = checked_ids("FaissReranker.remove", ids)
         rows = self._known("remove", names)
         self._changeable("remove")
@@ -284,6 +294,7 @@ class FaissReranker:
         TypeError, ValueError
             As `add` and `remove`.
         """
+        self._require_on_cpu("upsert")
         items = self._items.alike("FaissReranker.upsert", self.score, items)
         names = checked_ids("FaissReranker.upsert", ids, len(items))
         rows = self._known("upsert", names) if self._numbered else self._items.rows(names)
@@ -294,8 +305,10 @@ class FaissReranker:
 
     # -- the index -----------------------------------------------------------------------------------------------------
 
-    def _proposed(self, vectors: np.ndarray[Any, Any], shortlist: int, params: Any) -> np.ndarray[Any, Any]:
+    def _proposed(self, vectors: Array, shortlist: int, params: Any) -> Array:
         """Rows of live items, the best by the index first, -1 where it has no more."""
+        if self._on_gpu:
+            return self._items.rows(self._found(vectors, shortlist, params))
         dead = self._items.dead if self._by_row else 0
         if not dead:
             return self._to_rows(self._found(vectors, shortlist, params))
@@ -312,18 +325,19 @@ class FaissReranker:
             fetch = min(2 * fetch, shortlist + dead)
         return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
 
-    def _found(self, vectors: np.ndarray[Any, Any], fetch: int, params: Any) -> Any:
+    def _found(self, vectors: Array, fetch: int, params: Any) -> Any:
         """What the index returns; not every one takes params."""
-        if params is None:
-            return self.index.search(vectors, fetch)[1]
         try:
-            return self.index.search(vectors, fetch, params=params)[1]
+            return indexes.search(self.index, vectors, fetch, params)
         except (TypeError, AttributeError, RuntimeError) as error:
+            if params is None:
+                raise
             own, got = type(self.index).__name__, type(params).__name__
             raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
 
     def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Rows of what the index returned; -1 for none and for removed items."""
+        rows: np.ndarray[Any, Any]
         if self._by_row:
             if not self._items.dead:
                 return found
@@ -335,9 +349,15 @@ class FaissReranker:
             raise ValueError(f"FaissReranker: index returned id {found[(rows < 0) & (found >= 0)][0]}, which ids lacks")
         return rows
 
-    def _vectors(self, items: Distribution, side: Literal["query", "gallery"]) -> np.ndarray[Any, Any]:
+    def _vectors(self, items: Distribution, side: Literal["query", "gallery"]) -> Array:
         """What the index is asked with, or given: float32 [N, d]."""
-        if isinstance(self.features, FirstStageReference):
+        vectors: Array
+        if self._on_gpu:
+            vectors = self.features(items) if callable(self.features) else items.mu.detach().float()
+            if self.features == "unit":
+                vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-38)
+            require_same_kind("FaissReranker", "features of the queries", vectors, "gallery", self.gallery.mu)
+        elif isinstance(self.features, FirstStageReference):
             vectors = first_stage_features(items, self.score, side, self.features)
             if self._radius is not None:
                 on = on_sphere if side == "gallery" else scaled
@@ -347,17 +367,20 @@ class FaissReranker:
         else:
             vectors = _unit(items) if self.features == "unit" else as_numpy(items.mu)
         expected = len(items), self._width
-        if vectors.shape != expected:
-            raise ValueError(
-                f"FaissReranker: features of the queries have shape {vectors.shape}, the index takes {expected}"
-            )
-        return np.ascontiguousarray(vectors, np.float32)
+        if tuple(vectors.shape) != expected:
+            got = tuple(vectors.shape)
+            raise ValueError(f"FaissReranker: features of the queries have shape {got}, the index takes {expected}")
+        return vectors.float().contiguous() if self._on_gpu else np.ascontiguousarray(vectors, np.float32)
 
     # -- changes: whatever can be wrong is found out before anything is changed ----------------------------------------
 
+    def _require_on_cpu(self, verb: str) -> None:
+        if self._on_gpu:
+            raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
+
     def _known(self, verb: str, names: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The rows of ids that items have."""
-        rows = self._items.rows(names)
+        rows: np.ndarray[Any, Any] = self._items.rows(names)
         if (rows < 0).any():
             raise ValueError(f"FaissReranker.{verb}: ids hold {names[rows < 0][0]}, which no item has")
         return rows
@@ -388,11 +411,6 @@ class FaissReranker:
             self.index.add_with_ids(vectors, names)
         self._items.add(items, names)
         self.gallery = Prepared(self._items.gallery, self.score, pack=False)
-
-
-def _require_on_cpu(owner: str, gallery: Distribution | Prepared) -> None:
-    if (device := device_of(gallery.mu)) not in ("numpy", "cpu"):
-        raise ValueError(f"{owner}: gallery is on {device}, expected numpy arrays or torch tensors on cpu")
 
 
 def _unit(d: Distribution) -> np.ndarray[Any, Any]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
 from typing import Any
 
 import numpy as np
 
-__all__ = ["built", "deep_enough", "read", "width"]
+from peaccel.ops._array import Array, is_torch
+from peaccel.ops._cuda import place
+
+__all__ = ["built", "deep_enough", "read", "search", "width"]
 
 
 def _faiss() -> Any:
@@ -29,6 +33,36 @@ def read(path: str) -> Any:
         return faiss.read_index(path)
     except RuntimeError:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
+
+
+def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
+    """The ids of the k nearest, -1 for none; of vectors that are torch tensors on a GPU, as the index is, there."""
+    if is_torch(vectors):
+        return _search_on_gpu(index, vectors, k, params)
+    # faiss.contrib.torch_utils, where somebody has imported it, puts in its place one that takes no parameters.
+    by_numpy = getattr(index, "search_numpy", index.search)
+    return (by_numpy(vectors, k) if params is None else by_numpy(vectors, k, params=params))[1]
+
+
+def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
+    """By addresses, on torch's stream, as faiss.contrib.torch_utils does, which changes all indexes when imported."""
+    faiss, torch = _faiss(), sys.modules["torch"]
+    shape = len(vectors), k
+    distances, ids = vectors.new_empty(shape), vectors.new_empty(shape, dtype=torch.int64)
+    pointers = (
+        faiss.cast_integer_to_float_ptr(vectors.data_ptr()),
+        faiss.cast_integer_to_float_ptr(distances.data_ptr()),
+        faiss.cast_integer_to_idx_t_ptr(ids.data_ptr()),
+    )
+    device, stream = place(vectors)
+    resources = index.getResources()
+    before = resources.getDefaultStream(device)
+    resources.setDefaultStream(device, faiss.cast_integer_to_cudastream_t(stream))
+    try:
+        index.search_c(len(vectors), pointers[0], k, *pointers[1:], params)
+    finally:
+        resources.setDefaultStream(device, before)
+    return ids
 
 
 def deep_enough(index: Any, fetch: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch
 from peaccel.prepared import cast, compute_dtype, plural, require_distribution
 from peaccel.scores import Score
 
-__all__ = ["Items", "checked_ids"]
+__all__ = ["Items", "ItemsOnGpu", "checked_ids"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -54,10 +55,10 @@ class Items:
         ids: Ints = self._ids[: self._size]
         return ids
 
-    def named(self, rows: Ints) -> Ints:
-        """The ids of rows of any shape; -1 for -1."""
-        ids: Ints = self._ids[: self._size + 1][rows]
-        return ids
+    def named(self, rows: Array) -> Array:
+        """The ids of rows of any shape, of the rows' kind; -1 for -1."""
+        ids: Ints = self._ids[: self._size + 1][as_numpy(rows)]
+        return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
 
     @property
     def live(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -126,6 +127,38 @@ class Items:
             buffer = grown
         buffer[self._size : stop] = new
         return buffer
+
+
+class ItemsOnGpu:
+    """The items of a gallery on a GPU, which stay as they are; their ids are there too."""
+
+    dead = 0
+
+    def __init__(self, gallery: Distribution, ids: Ints | None = None) -> None:
+        self.gallery = gallery
+        self._ids: Array = None
+        if ids is not None:
+            torch: Any = sys.modules["torch"]
+            order = np.argsort(ids, kind="stable")
+            arrays = np.append(ids, -1), ids[order], order
+            self._ids, self._names, self._places = (torch.from_numpy(x).to(gallery.mu.device) for x in arrays)
+
+    def __len__(self) -> int:
+        """Count the rows."""
+        return len(self.gallery)
+
+    def rows(self, ids: Array) -> Array:
+        """The rows of ids of any shape, -1 for -1; the number of rows where there is no such item."""
+        if self._ids is None or not len(self):
+            return ids
+        torch: Any = sys.modules["torch"]
+        near = torch.searchsorted(self._names, ids).clamp(max=len(self) - 1)
+        rows = self._places[near].masked_fill(self._names[near] != ids, len(self))
+        return rows.masked_fill(ids < 0, -1)
+
+    def named(self, rows: Array) -> Array:
+        """The ids of rows of any shape; -1 for -1, and where there is no such row."""
+        return rows if self._ids is None else self._ids[rows.clamp(max=len(self))]
 
 
 def checked_ids(owner: str, ids: Array, size: int | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:

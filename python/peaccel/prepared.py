@@ -209,7 +209,7 @@ def handed(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Arra
     dtype = compute_dtype(gallery)
     few = cast(gallery[:1], dtype)
     mu, extra = pair.gallery(few, params)
-    if not pair.op.halves or mu is not few.mu:
+    if pair.op.sampled or mu is not few.mu:
         return pair.gallery(cast(gallery, dtype), params)
     if extra is few.arrays[-1]:
         return gallery.mu, gallery.arrays[-1]

@@ -128,10 +128,29 @@ struct BackwardArgs {
     order: Order,
 }
 
-const SAMPLER_THREADS: u32 = 128;
-const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
-/// Steps of a team whose normals stay in shared memory, of a warp's 512 bytes each: 48 KB a block.
-const KEPT: i64 = 24;
+/// Threads of a block of a sampler.
+pub const SAMPLER_THREADS: u32 = 128;
+/// Its warps.
+pub const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
+
+/// The steps of a sampler's teams whose normals stay in shared memory, of a warp's 512 bytes each: at most 48 KB a block.
+pub struct Normals(u32);
+
+impl Normals {
+    /// Of draws of a dimension.
+    pub fn of(dim: usize, single: bool) -> Self {
+        let each_step = if single { 64 } else { 32 };
+        Normals(dim.div_ceil(each_step).clamp(1, 24) as u32)
+    }
+    /// How many steps.
+    pub fn kept(&self) -> i64 {
+        i64::from(self.0)
+    }
+    /// Of a block.
+    pub fn bytes(&self) -> u32 {
+        self.0 * WARPS as u32 * 512
+    }
+}
 
 impl Samples {
     /// Items, where their noise is, and how many draws.
@@ -144,9 +163,8 @@ impl Samples {
         let mut launch = at.launch(parts.div_ceil(WARPS), 16, SAMPLER_THREADS)?;
         let warps = u64::from(launch.grid.0.max(1)) * WARPS;
         self.tile = parts.div_ceil(warps).clamp(1, most) as i64;
-        let normals = if single { 64 } else { 32 }; // of a step
-        self.kept = ((self.mu.stored + normals - 1) / normals).clamp(1, KEPT);
-        launch.shared = (self.kept as u64 * WARPS * 512) as u32;
+        let normals = Normals::of(self.mu.stored as usize, single);
+        (self.kept, launch.shared) = (normals.kept(), normals.bytes());
         Ok(launch)
     }
 }

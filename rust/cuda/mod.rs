@@ -6,6 +6,7 @@ mod driver;
 pub mod elements;
 mod images;
 pub mod pairs;
+pub mod sampled;
 
 pub use driver::driver;
 pub use elements::Place;

@@ -1,6 +1,7 @@
 //! Scores of pairs: cuda/pairs.cuh, search.cuh, backward.cuh and topk.cu. Kernels are named `<op>_<driver>_<types>`.
 
 use super::driver::{driver, Launch};
+use super::sampled::Drawing;
 use super::{Matrix, Place};
 use crate::error::Error;
 use crate::special::bessel::Order;
@@ -36,8 +37,16 @@ impl Types {
             Types::F32BF16 => "f32_bf16",
         }
     }
-    /// Bytes of what is computed in.
-    fn size(self) -> usize {
+    /// What is computed in.
+    pub fn name(self) -> &'static str {
+        if self == Types::F64 {
+            "float64"
+        } else {
+            "float32"
+        }
+    }
+    /// Bytes of it.
+    pub(super) fn size(self) -> usize {
         if self == Types::F64 {
             8
         } else {
@@ -83,7 +92,7 @@ pub enum Which {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct PairArgs {
+pub(super) struct PairArgs {
     inputs: Inputs,
     candidates: Matrix,
     wide_extra2: i64,
@@ -99,7 +108,7 @@ struct PairArgs {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct BackwardArgs {
+pub(super) struct BackwardArgs {
     pairs: PairArgs,
     side: i64,
     weights: u64,
@@ -110,7 +119,7 @@ struct BackwardArgs {
     shared: u64,
 }
 
-/// Arguments of the scores of von Mises-Fisher distributions: also the orders D/2 - 1 and D/2.
+/// Arguments of scores that call Bessel functions: also the orders D/2 - 1 and D/2.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct WithOrders<A> {
@@ -143,6 +152,8 @@ pub struct Call<'a> {
     pub inputs: Inputs,
     /// Whether the gallery's extra is of the type that is computed in, though its mean is in halves.
     pub wide_extra2: bool,
+    /// Of scores that compare draws.
+    pub drawing: Drawing,
 }
 
 /// Scores and ids.
@@ -189,10 +200,15 @@ impl Call<'_> {
         }
     }
 
-    /// Launches `<op>_<driver>_<types>`.
+    /// The name of its kernel for a driver.
+    pub(super) fn kernel(&self, driver: &str) -> String {
+        format!("{}_{driver}_{}", self.op, self.types.tag())
+    }
+
+    /// Launches a driver of the op.
     unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
-        let name = format!("{}_{kernels}_{}", self.op, self.types.tag());
-        if !self.op.ends_with("_vmf") {
+        let name = self.kernel(kernels);
+        if !(self.op.ends_with("_vmf") || self.op == "hib_isotropic") {
             return driver()?.launch(&name, at, &args);
         }
         let dim = self.inputs.mu1.stored as f64;
@@ -204,21 +220,32 @@ impl Call<'_> {
         (self.inputs.mu1.rows as usize, self.inputs.mu2.rows as usize)
     }
 
+    /// The shape of scores, a vector being one row.
+    pub fn grid(&self, which: Which) -> (usize, usize) {
+        let (queries, gallery) = self.sizes();
+        match which {
+            Which::Paired => (1, gallery),
+            Which::Pairwise => (queries, gallery),
+            Which::Listed(candidates) => (queries, candidates.stored as usize),
+        }
+    }
+
     /// Scores of pairs, to [N], [Q, G] or [Q, K].
     ///
     /// # Safety
     /// The addresses must be the device's, of the sizes that are said, and stay until the stream has passed.
     pub unsafe fn scores(&self, which: Which, out: u64) -> Result<(), Error> {
-        let (queries, gallery) = self.sizes();
-        let (rows, columns) = match which {
-            Which::Paired => (1, gallery),
-            Which::Pairwise if queries >= 4 => return self.all(out),
-            Which::Pairwise => (queries, gallery),
-            Which::Listed(candidates) => (queries, candidates.stored as usize),
-        };
+        let (rows, columns) = self.grid(which);
+        let tiled = matches!(which, Which::Pairwise) && rows >= 4;
+        let args = PairArgs { scores: out, ..self.args(which) };
+        if self.compares_draws() {
+            return self.drawn_scores((rows, columns), args);
+        }
+        if tiled {
+            return self.all(out);
+        }
         let parts = rows * columns.div_ceil(32);
         let launch = self.at.launch(parts.div_ceil(4) as u64, 16, PAIR_THREADS)?;
-        let args = PairArgs { scores: out, ..self.args(which) };
         self.launch("pairs", launch, args)
     }
 
@@ -331,7 +358,11 @@ impl Call<'_> {
             extra,
             shared,
         };
-        let launch = self.at.launch([queries, gallery][side] as u64, 16, PAIR_THREADS)?;
+        let rows = [queries, gallery][side];
+        if self.compares_draws() {
+            return self.drawn_backward(rows, args);
+        }
+        let launch = self.at.launch(rows as u64, 16, PAIR_THREADS)?;
         self.launch("backward", launch, args)
     }
 }

@@ -3,6 +3,7 @@
 use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::pairs::{self, Call, Inputs, Ranked, Types, Which};
+use crate::cuda::sampled::Drawing;
 use crate::cuda::{self, elements, Matrix, Place};
 use crate::error::Error;
 use pyo3::prelude::*;
@@ -169,7 +170,41 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
     let shared = inputs.shared.rows == 1 && [0, 1, 2, dim].contains(&inputs.shared.stored);
     ensure(queries && gallery && shared, || format!("{op}: the shapes of a score's inputs do not fit together"))?;
     let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { op, at: place(at), types, inputs, wide_extra2 })
+    Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default() })
+}
+
+/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, and room for them.
+type Draws = (Option<DeviceArray>, usize, DeviceArray);
+
+/// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, must find room.
+fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<(), Error> {
+    let op = call.op;
+    if !call.compares_draws() {
+        return ensure(draws.is_none(), || format!("{op}: draws nothing"));
+    }
+    let Some((seed, n, room)) = draws else { return Err(Error::Value(format!("{op}: compares draws"))) };
+    ensure((1..=1024).contains(n), || format!("n is {n}, expected 1 .. 1024"))?;
+    ensure(seed.is_some() || op.starts_with("nivmf"), || format!("{op}: draws need a seed"))?;
+    let (wanted, found) = (call.room(*n, rows, columns)?, count(room));
+    ensure(found >= wanted, || format!("the room has {found} elements, expected {wanted}"))?;
+    let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;
+    call.drawing = Drawing { seed, draws: *n, room: room.address(call.types.name())? };
+    Ok(())
+}
+
+/// Elements of the room that scores [rows, columns] or, without columns, gradients of `rows` items want for n draws; None for
+/// an op that compares none.
+#[pyfunction]
+pub fn cuda_room(
+    name: &str,
+    at: At,
+    arrays: FiveArrays,
+    n: usize,
+    rows: usize,
+    columns: Option<usize>,
+) -> PyResult<Option<usize>> {
+    let call = call(name, at, &arrays)?;
+    Ok(if call.compares_draws() { Some(call.room(n, rows, columns)?) } else { None })
 }
 
 fn listed(candidates: &DeviceArray, queries: i64) -> Result<Matrix, Error> {
@@ -215,11 +250,14 @@ pub fn cuda_score(
     name: &str,
     at: At,
     arrays: FiveArrays,
+    draws: Option<Draws>,
     candidates: Option<DeviceArray>,
     out: DeviceArray,
 ) -> PyResult<()> {
-    let call = call(name, at, &arrays)?;
+    let mut call = call(name, at, &arrays)?;
     let which = which(&call, candidates.as_ref(), &out)?;
+    let (rows, columns) = call.grid(which);
+    set_draws(&mut call, draws.as_ref(), rows, Some(columns))?;
     let out = out.address(arrays[0].dtype())?;
     // SAFETY: as in `cuda_elementwise`; ids that are no row of the gallery are found by the kernel.
     py.detach(|| unsafe { call.scores(which, out) })?;
@@ -235,17 +273,19 @@ pub fn cuda_score_backward(
     name: &str,
     at: At,
     arrays: FiveArrays,
+    draws: Option<Draws>,
     side: usize,
     candidates: Option<DeviceArray>,
     lists: Option<[DeviceArray; 2]>,
     weights: DeviceArray,
     out: [DeviceArray; 3],
 ) -> PyResult<()> {
-    let call = call(name, at, &arrays)?;
+    let mut call = call(name, at, &arrays)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
     ensure(side < 2 && call.types != Types::F32F16 && call.types != Types::F32BF16, || "a side, in full".into())?;
     let dtype = arrays[0].dtype();
     let rows = arrays[2 * side].shape()[0];
+    set_draws(&mut call, draws.as_ref(), rows, None)?;
     let shapes = out[0].shape() == arrays[2 * side].shape()
         && out[1].shape() == arrays[2 * side + 1].shape()
         && out[2].shape() == [rows, arrays[4].shape()[1]];

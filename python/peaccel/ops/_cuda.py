@@ -90,6 +90,19 @@ def _memories(arrays: Sequence[Array]) -> list[Memory]:
     return [memory(x) for x in arrays]
 
 
+class _Draws:
+    """What the scores that compare draws are given beyond arrays: seed, number of draws, room; None for others."""
+
+    def __init__(self, op: PairOp, inputs: Sequence[Array], rows: int, columns: int | None) -> None:
+        self.memory = None
+        if op.sampled:
+            seed, n = inputs[5:] if op.draws else (None, 1)
+            mu = inputs[0]
+            size = _core.cuda_room(op.name, place(mu), _memories(_inputs(inputs)), n, rows, columns)
+            self.kept = mu.new_empty(size), seed  # until the kernel is on its stream
+            self.memory = None if seed is None else memory(seed), n, memory(self.kept[0])
+
+
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
     """As `PairOp.numpy_scores`."""
     arrays = _inputs(inputs)
@@ -97,7 +110,8 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
     candidates = None if candidates is None else candidates.contiguous()
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
-    _core.cuda_score(op.name, place(out), _memories(arrays), given, memory(out))
+    draws = _Draws(op, inputs, *(1, *out.shape)[-2:])
+    _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, given, memory(out))
     return out
 
 
@@ -118,9 +132,9 @@ def score_backward(
     out: list[Array] = []
     for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
         gradients = [mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))]
-        _core.cuda_score_backward(
-            op.name, place(mu), _memories(arrays), side, given, lists, memory(weights), _memories(gradients)
-        )
+        draws, out_memories = _Draws(op, inputs, len(mu), None), _memories(gradients)
+        own = op.name, place(mu), _memories(arrays), draws.memory, side
+        _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)
         out += gradients
     # Each pair counts once for the shared row: by its query.
     return [out[0], out[1], out[3], out[4], out[2].sum(0)]
@@ -128,7 +142,7 @@ def score_backward(
 
 def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:
     """As `PairOp.numpy_rerank`."""
-    if k > _core.CUDA_BEST:
+    if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates, False), candidates, k)
     arrays, candidates = _inputs(inputs), candidates.contiguous()
     out = _best(arrays[0], len(candidates), k)
@@ -141,14 +155,17 @@ def search(op: PairOp, inputs: Sequence[Array], k: int) -> tuple[Array, Array]:
     torch: Any = sys.modules["torch"]
     arrays = _inputs(inputs)
     queries, gallery, at = len(arrays[0]), len(arrays[2]), place(arrays[0])
-    if k > _core.CUDA_BEST:
+    if k > _core.CUDA_BEST or op.sampled:
         # More than the kernels keep: blocks of rows, the best of each beside the best so far.
         best = _best(arrays[0], queries, 0)
         step = max(k, 2**26 // max(1, queries))
         for first in range(0, max(gallery, 1), step):
             own = slice(first, first + step)
-            part = score(op, [*inputs[:2], inputs[2][own], inputs[3][own], *inputs[4:]], None, True)
-            rows = torch.arange(first, first + part.shape[1], device=part.device).expand(part.shape)
+            rows = torch.arange(first, min(first + step, gallery), device=arrays[0].device).expand(queries, -1)
+            if op.sampled:  # whose draws are those of the row's number
+                part = score(op, inputs, rows, False)
+            else:
+                part = score(op, [*inputs[:2], inputs[2][own], inputs[3][own], *inputs[4:]], None, True)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return best
     given = _memories(arrays)

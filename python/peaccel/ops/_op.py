@@ -104,8 +104,9 @@ class PairOp:
         side by side, one stretch of memory per item; None as it is.
     draws
         Whether items are drawn; the inputs then go on with a seed and the number of draws of each.
-    halves
-        Whether the kernel takes a gallery of halves as it is; else it is widened before.
+    sampled
+        Whether the kernel is one of `sampled_scores`, where an item may also be its own only draw: galleries of halves
+        are widened before, and on a GPU the best are selected from the scores of all.
     """
 
     name: str
@@ -114,7 +115,7 @@ class PairOp:
     formula: Callable[..., Array] | None
     layout: Literal["panels", "rows"] | None = None
     draws: bool = False
-    halves: bool = True
+    sampled: bool = False
 
     def __post_init__(self) -> None:
         _records.append(self)

@@ -31,7 +31,7 @@ def _peak(mu1: Array, mu2: Array, kappa2: Array) -> Array:
 
 
 def _drawn(name: str, extra: str, shared: str = "none") -> PairOp:
-    return PairOp(name, extra, shared, None, draws=True, halves=False)
+    return PairOp(name, extra, shared, None, draws=True, sampled=True)
 
 
 hib_sampled = _drawn("hib_sampled", "var", "line")
@@ -42,8 +42,8 @@ sampled_cosine, neg_sampled_l2 = (
 )
 el_nivmf = {None: _drawn("el_nivmf", "kappa"), "published": _drawn("el_nivmf_published", "kappa")}
 nivmf = {
-    None: PairOp("nivmf", "kappa", "none", _nivmf, halves=False),
-    "published": PairOp("nivmf_published", "kappa", "none", _nivmf_published, halves=False),
+    None: PairOp("nivmf", "kappa", "none", _nivmf, sampled=True),
+    "published": PairOp("nivmf_published", "kappa", "none", _nivmf_published, sampled=True),
 }
 
 OPS = (

@@ -1,0 +1,341 @@
+// How the draws of two items are compared: rust/kernels/sampled_scores/{distances,densities}.rs. By all lanes of a warp,
+// which have the dimensions l, l + 32, ...
+//
+// A comparison is a class C<T>, made of the inputs and of what else the kernel is given, with
+//   summarise(dim, draws)    what it wants of an item's draws before they are compared
+//   value(pair)              the score, in all lanes
+//   backward(query, pair, weight, out)   adds `weight` times its gradient by the draws of one side (the query's, if so)
+//                            to what `out` points to; each lane its own dimensions
+#pragma once
+
+#include "drivers.cuh"
+#include "vmf_formulas.cuh"
+
+// What the kernels of sampled scores take beyond the inputs.
+struct Drawing {
+    const int64_t* seed;  // on the device
+    int64_t draws;        // of each item
+    int64_t kept;         // as in SampleArgs
+    int64_t columns;      // pairs that a warp takes at a time
+    int64_t stride;       // elements of a block's room
+    void* room;           // T [blocks, stride]; null: in shared memory, behind the samplers' room for normals
+    TwoOrders orders;
+};
+
+// The draws of an item, n rows of D.
+template <typename T>
+struct Draws {
+    const T* z;
+    int n;
+    T* summary;  // D numbers, for the comparison
+};
+
+// The draws of two items, and the extra of the gallery's.
+template <typename T>
+struct DrawnPair {
+    int64_t dim;
+    Draws<T> query, gallery;
+    const T* extra;
+    int64_t stored;
+};
+
+// Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is not drawn with; by
+// the shared numbers, each lane a part.
+template <typename T>
+struct DrawnGradient {
+    T* draws;
+    T* extra;
+    double shared[2];
+};
+
+// -- mean cosine ------------------------------------------------------------------------------------------------------
+
+// The mean over all pairs of draws is the inner product of the two means of directions.
+template <typename T>
+struct MeanCosine {
+    __device__ MeanCosine(const PairArgs&, const Drawing&) {}
+
+    __device__ void summarise(int64_t dim, const Draws<T>& draws) const {
+        for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = 0;
+        for (int i = 0; i < draws.n; ++i) {
+            const T* const z = draws.z + i * dim;
+            T square = 0;
+            for (int64_t d = lane(); d < dim; d += WARP) square = fma(z[d], z[d], square);
+            const T by_length = T(1) / T(draws.n) / sqrt(warp_sum(square));
+            for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = fma(by_length, z[d], draws.summary[d]);
+        }
+    }
+    __device__ double value(const DrawnPair<T>& pair) const {
+        T sum = 0;
+        for (int64_t d = lane(); d < pair.dim; d += WARP) {
+            sum = fma(pair.query.summary[d], pair.gallery.summary[d], sum);
+        }
+        return warp_sum(sum);
+    }
+    __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
+        const Draws<T>& own = query ? pair.query : pair.gallery;
+        const T* const other = (query ? pair.gallery : pair.query).summary;
+        const T share = T(weight / own.n);
+        for (int i = 0; i < own.n; ++i) {
+            const T* const z = own.z + i * pair.dim;
+            T square = 0, product = 0;
+            for (int64_t d = lane(); d < pair.dim; d += WARP) {
+                square = fma(z[d], z[d], square), product = fma(z[d], other[d], product);
+            }
+            square = warp_sum(square);
+            const T scale = share / sqrt(square), along = warp_sum(product) / square;
+            for (int64_t d = lane(); d < pair.dim; d += WARP) {
+                out.draws[i * pair.dim + d] += scale * (other[d] - along * z[d]);
+            }
+        }
+    }
+};
+
+// -- distances --------------------------------------------------------------------------------------------------------
+
+// A running log of a mean of powers of e.
+struct LogMean {
+    double top = -INFINITY, sum = 0;
+
+    // exp(x - top), where equal infinities differ by nothing.
+    __device__ double relative(double x) const { return exp(x == top ? 0 : x - top); }
+    __device__ void add(LogMean other) {
+        if (other.top > top) {
+            const LogMean own = *this;
+            *this = other, other = own;
+        }
+        sum += other.sum * relative(other.top);
+    }
+    __device__ void add(double x) { add(LogMean{x, 1}); }
+    __device__ double value(int64_t count) const { return top + log(sum / double(count)); }
+    __device__ double share(double x) const { return relative(x) / sum; }
+
+    // Of all lanes, in all of them.
+    __device__ LogMean over_warp() const {
+        LogMean all = *this;
+        for (int mask = WARP / 2; mask > 0; mask /= 2) {
+            LogMean other;
+            other.top = __shfl_xor_sync(FULL, all.top, mask), other.sum = __shfl_xor_sync(FULL, all.sum, mask);
+            all.add(other);
+        }
+        return all;
+    }
+    __device__ LogMean(double top, double sum) : top(top), sum(sum) {}
+    __device__ LogMean() {}
+};
+
+// Minus the mean distance.
+struct MeanDistance {
+    struct Total {
+        double sum = 0;
+
+        __device__ Total over_warp() const { return Total{warp_sum(sum)}; }
+    };
+    static constexpr bool ONE_SLOPE = true;  // whatever the distances
+
+    __device__ MeanDistance(double, double) {}
+    __device__ void add(Total& total, double distance) const { total.sum += distance; }
+    __device__ double value(const Total& total, int64_t count) const { return -total.sum / double(count); }
+    __device__ double slope(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
+};
+
+// Log of the mean of sigmoid(b - a distance).
+struct MatchOfDraws {
+    using Total = LogMean;
+    static constexpr bool ONE_SLOPE = false;
+    double a, b;
+
+    __device__ MatchOfDraws(double a, double b) : a(a), b(b) {}
+    __device__ double log_at(double distance) const {
+        const double y = b - a * distance;
+        return (y < 0 ? y : 0) - log(1 + exp(-fabs(y)));
+    }
+    __device__ void add(Total& total, double distance) const { total.add(log_at(distance)); }
+    __device__ double value(const Total& total, int64_t count) const { return total.value(count); }
+    // By one distance; adds what the pair gives by a and b.
+    __device__ double slope(const Total& total, int64_t, double distance, double* by_line) const {
+        const double log = log_at(distance), rest = total.share(log) * -expm1(log);
+        by_line[0] -= rest * distance, by_line[1] += rest;
+        return -a * rest;
+    }
+};
+
+// A function F of the distances of all pairs of draws, 4 x 8 of which a warp has in hand at a time: one in each lane.
+template <typename T, typename F>
+struct ByDistances {
+    static constexpr int DOWN = 4, ACROSS = 8;
+    static_assert(DOWN * ACROSS == WARP, "a pair for each lane");
+    F f;
+
+    __device__ ByDistances(const PairArgs& args, const Drawing&) : f(number(args, 0), number(args, 1)) {}
+    static __device__ double number(const PairArgs& args, int n) {
+        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+    }
+    __device__ void summarise(int64_t, const Draws<T>&) const {}
+
+    // Rows of `draws` from `first` on, the last one in the place of what is beyond.
+    template <int N>
+    static __device__ inline void rows(const Draws<T>& draws, int64_t dim, int first, const T* (&out)[N]) {
+        for (int i = 0; i < N; ++i) out[i] = draws.z + (first + i < draws.n ? first + i : draws.n - 1) * dim;
+    }
+    static __device__ inline double distance(const T* (&own)[DOWN], const T* (&other)[ACROSS], int64_t dim) {
+        T sums[WARP] = {};
+        for (int64_t d = lane(); d < dim; d += WARP) {
+            T x[DOWN], y[ACROSS];
+#pragma unroll
+            for (int i = 0; i < DOWN; ++i) x[i] = own[i][d];
+#pragma unroll
+            for (int j = 0; j < ACROSS; ++j) y[j] = other[j][d];
+#pragma unroll
+            for (int n = 0; n < WARP; ++n) {
+                const T apart = x[n / ACROSS] - y[n % ACROSS];
+                sums[n] = fma(apart, apart, sums[n]);
+            }
+        }
+        return sqrt(double(combined(sums, Sum())));
+    }
+    // Calls each(i, j, rows, rows, valid, distance) for all blocks of pairs.
+    template <typename Each>
+    static __device__ inline void for_each(const Draws<T>& own, const Draws<T>& other, int64_t dim, const Each& each) {
+        for (int i = 0; i < own.n; i += DOWN) {
+            for (int j = 0; j < other.n; j += ACROSS) {
+                const T *down[DOWN], *across[ACROSS];
+                rows(own, dim, i, down), rows(other, dim, j, across);
+                const bool valid = i + lane() / ACROSS < own.n && j + lane() % ACROSS < other.n;
+                each(i, down, across, valid, distance(down, across, dim));
+            }
+        }
+    }
+    __device__ typename F::Total total(const Draws<T>& own, const Draws<T>& other, int64_t dim) const {
+        typename F::Total total;
+        for_each(own, other, dim, [&](int, const T* const*, const T* const*, bool valid, double distance) {
+            if (valid) f.add(total, distance);
+        });
+        return total.over_warp();
+    }
+
+    __device__ double value(const DrawnPair<T>& pair) const {
+        const int64_t count = int64_t(pair.query.n) * pair.gallery.n;
+        return f.value(total(pair.query, pair.gallery, pair.dim), count);
+    }
+    __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
+        const Draws<T>&own = query ? pair.query : pair.gallery, &other = query ? pair.gallery : pair.query;
+        const int64_t count = int64_t(own.n) * other.n, dim = pair.dim;
+        typename F::Total all;
+        if (!F::ONE_SLOPE) all = total(own, other, dim);
+        for_each(own, other, dim,
+                 [&](int i, const T* const* down, const T* const* across, bool valid, double distance) {
+            double by_line[2] = {0, 0}, scale = 0;
+            if (valid) {
+                // Draws that coincide have no direction to move in.
+                const double slope = f.slope(all, count, distance, by_line);
+                scale = distance == 0 ? 0 : weight * slope / distance;
+                for (int s = 0; s < 2; ++s) out.shared[s] += weight * by_line[s];
+            }
+            T scales[WARP];
+#pragma unroll
+            for (int n = 0; n < WARP; ++n) scales[n] = __shfl_sync(FULL, T(scale), n);
+            for (int64_t d = lane(); d < dim; d += WARP) {
+                T y[ACROSS];
+#pragma unroll
+                for (int j = 0; j < ACROSS; ++j) y[j] = across[j][d];
+#pragma unroll
+                for (int k = 0; k < DOWN; ++k) {
+                    const T x = down[k][d];
+                    T sum = 0;
+#pragma unroll
+                    for (int j = 0; j < ACROSS; ++j) sum += scales[k * ACROSS + j] * (x - y[j]);
+                    if (i + k < own.n) out.draws[(i + k) * dim + d] += sum;
+                }
+            }
+        });
+    }
+};
+
+// -- densities --------------------------------------------------------------------------------------------------------
+
+// Log of the mean density of the gallery item, non-isotropic von Mises-Fisher, at the query's draws. For z on the
+// sphere, K = diag(kappa), x = K z (STRETCHED, else z), y = K mu and n = |y|,
+//   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D    (EXACT; else det K / n for the last factor),
+// and nothing cancels in log C(n) + n cos = log C(0) - log H(n) - n |x/|x| - y/n|^2 / 2.
+template <typename T, bool STRETCHED, bool EXACT>
+struct Density {
+    Orders orders;
+
+    __device__ Density(const PairArgs&, const Drawing& drawing) : orders{&drawing.orders} {}
+    __device__ void summarise(int64_t, const Draws<T>&) const {}
+
+    // Of the gallery item: |y|, and all of the log but for what depends on the draw.
+    struct Shape {
+        T length;
+        double n, logs;
+    };
+    static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }
+    static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
+        return STRETCHED ? kappa(pair, d) * z[d] : z[d];
+    }
+    __device__ __noinline__ Shape shape(const DrawnPair<T>& pair) const {
+        T square = 0, sum = 0;
+        for (int64_t d = lane(); d < pair.dim; d += WARP) {
+            const T k = kappa(pair, d), y = k * pair.gallery.z[d];
+            square = fma(y, y, square), sum += log(k);
+        }
+        const T length = sqrt(warp_sum(square));
+        const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
+        return {length, n, orders.log_norm_at_zero() - orders.h(n) + det};
+    }
+    // Of one draw: |x|, |x/|x| - y/n|^2 and the log density.
+    struct At {
+        T length;
+        double apart, log;
+    };
+    __device__ At at(const Shape& shape, const DrawnPair<T>& pair, const T* z) const {
+        T square = 0, apart = 0;
+        for (int64_t d = lane(); d < pair.dim; d += WARP) {
+            const T x = image(pair, z, d);
+            square = fma(x, x, square);
+        }
+        const T length = sqrt(warp_sum(square));
+        for (int64_t d = lane(); d < pair.dim; d += WARP) {
+            const T x = image(pair, z, d) / length - kappa(pair, d) * pair.gallery.z[d] / shape.length;
+            apart = fma(x, x, apart);
+        }
+        const double whole = warp_sum(apart), stretch = EXACT ? double(pair.dim) * ::log(double(length)) : 0;
+        return {length, whole, shape.logs - 0.5 * shape.n * whole - stretch};
+    }
+    __device__ LogMean total(const Shape& shape, const DrawnPair<T>& pair) const {
+        LogMean total;
+        for (int i = 0; i < pair.query.n; ++i) total.add(at(shape, pair, pair.query.z + i * pair.dim).log);
+        return total;
+    }
+
+    __device__ double value(const DrawnPair<T>& pair) const {
+        return total(shape(pair), pair).value(pair.query.n);
+    }
+    // With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n): by x, (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y,
+    // x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
+    __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
+        const Shape shape = this->shape(pair);
+        const LogMean all = total(shape, pair);
+        const T by_unit = T(orders.a(shape.n) + (EXACT ? 0 : 1 / shape.n));
+        for (int i = 0; i < pair.query.n; ++i) {
+            const T* const z = pair.query.z + i * pair.dim;
+            const At at = this->at(shape, pair, z);
+            const T share = T(weight * all.share(at.log));
+            const double cosine = 1 - 0.5 * at.apart, jacobian = EXACT ? double(pair.dim) : 0;
+            const T along = T(shape.n) / at.length, own = T(shape.n * cosine + jacobian) / at.length;
+            for (int64_t d = lane(); d < pair.dim; d += WARP) {
+                const T k = kappa(pair, d), mu = pair.gallery.z[d];
+                const T x = image(pair, z, d) / at.length, y = k * mu / shape.length;
+                const T by_x = share * (along * y - own * x);
+                if (query) {
+                    out.draws[i * pair.dim + d] += STRETCHED ? k * by_x : by_x;
+                } else {
+                    const T by_y = share * (x - by_unit * y);
+                    out.draws[d] += k * by_y;
+                    out.extra[d] += (STRETCHED ? z[d] * by_x : T(0)) + mu * by_y + share / k;
+                }
+            }
+        }
+    }
+};

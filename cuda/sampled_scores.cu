@@ -1,0 +1,217 @@
+// Scores of draws: each item is drawn n times, and the draws of two items are compared (comparisons.cuh).
+//
+// Draws are made inside, by the samplers: key the seed, row the item's number in its distribution, stream its side. So a
+// pair has the same draws in every verb, and nothing of the size of n galleries is ever kept. A warp computes a pair: it
+// makes both items' draws, the query's once for pairs that follow each other. Gradients are those of the drawn
+// function: by each draw, then through the sampler.
+
+#include "comparisons.cuh"
+#include "samplers.cuh"
+
+struct DrawnArgs {
+    PairArgs pairs;
+    Drawing drawing;
+};
+struct DrawnBackwardArgs {
+    BackwardArgs all;
+    Drawing drawing;
+};
+
+constexpr int DRAWN_THREADS = 128, DRAWN_WARPS = DRAWN_THREADS / WARP;
+
+// An item that is its own one draw.
+struct Itself {
+    static constexpr bool RANDOM = false;
+};
+
+// A side's items, to be drawn.
+__device__ inline SampleArgs items_of(const PairArgs& args, const Drawing& drawing, bool query) {
+    const Matrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
+    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, nullptr};
+}
+
+// Makes the draws of an item, in `room` of D (n + 1) numbers; by a warp.
+template <typename Sampler, typename T>
+__device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* room) {
+    const int64_t dim = items.mu.stored;
+    if constexpr (Sampler::RANDOM) {
+        const Team<T> team(dim);
+        T* const z = room + dim;
+        __syncwarp();
+        for (int64_t first = 0; first < items.draws; first += WARP) {
+            const int64_t left = items.draws - first;
+            const SampleTile tile(items, row * items.draws + first, left < WARP ? left : WARP);
+            Sampler::draw(items, team, tile, normals, [&](const RowAndDraw& pair) { return z + pair.draw * dim; });
+        }
+        __syncwarp();
+        return {z, int(items.draws), room};
+    } else {
+        return {items.mu.row<T>(row), 1, room};
+    }
+}
+
+// Where a block's room is.
+template <typename T>
+__device__ inline T* block_room(const Drawing& drawing, T* shared) {
+    if (drawing.room) return static_cast<T*>(drawing.room) + blockIdx.x * drawing.stride;
+    return shared + DRAWN_WARPS * drawing.kept * Normals<T>::EACH * WARP;
+}
+
+// Scores of `args.pairs` pairs; a warp's room is D (n + 1) numbers for each side.
+template <typename T, typename Comparison, typename P, typename R>
+__device__ void score_drawn(const DrawnArgs& all) {
+    DYNAMIC_SHARED(T, shared);
+    const PairArgs& args = all.pairs;
+    const Drawing& drawing = all.drawing;
+    const int64_t dim = args.mu1.stored, room = (drawing.draws + 1) * dim;
+    T* const normals = room_for_normals(shared, drawing.kept);
+    T* const own = block_room(drawing, shared) + warp() * 2 * room;
+    const SampleArgs queries = items_of(args, drawing, true), gallery = items_of(args, drawing, false);
+    const Comparison comparison(args, drawing);
+
+    const bool paired = args.pairs == PAIRED, listed = args.pairs == LISTED;
+    const int64_t rows = paired ? 1 : args.mu1.rows, columns = listed ? args.candidates.stored : args.mu2.rows;
+    const int64_t parts = (columns + drawing.columns - 1) / drawing.columns, warps = int64_t(gridDim.x) * DRAWN_WARPS;
+    for (int64_t part = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); part < rows * parts; part += warps) {
+        const int64_t row = part / parts, first = part % parts * drawing.columns;
+        const int64_t left = columns - first, count = left < drawing.columns ? left : drawing.columns;
+        DrawnPair<T> pair{dim, {}, {}, nullptr, args.extra2.stored};
+        int64_t drawn_query = NONE;
+        for (int64_t column = first; column < first + count; ++column) {
+            const int64_t q = paired ? column : row;
+            const int64_t id = listed ? args.candidates.row<int64_t>(row)[column] : column;
+            T score = id == NONE ? -INFINITY : NAN;
+            if (id >= 0 && id < args.mu2.rows) {
+                if (q != drawn_query) {
+                    pair.query = drawn<P>(queries, q, normals, own);
+                    comparison.summarise(dim, pair.query);
+                    drawn_query = q;
+                }
+                pair.gallery = drawn<R>(gallery, id, normals, own + room);
+                comparison.summarise(dim, pair.gallery);
+                pair.extra = args.extra2.row<T>(id);
+                score = T(comparison.value(pair));
+            }
+            if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
+        }
+    }
+}
+
+// Takes what the warps of a block have added up by the draws of an own item (the first warp's are the sums) to its mean
+// and extra.
+template <typename Own, typename T>
+__device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
+                                       const T* draws, const T* extra) {
+    const int64_t dim = items.mu.stored;
+    T* const by_mu = static_cast<T*>(all.all.mu);
+    T* const by_extra = static_cast<T*>(all.all.extra);
+    if constexpr (Own::RANDOM) {
+        const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
+        Own::backward(items, all.drawing.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_extra);
+    } else {
+        T sum = 0;
+        for (int64_t d = lane(); d < dim; d += WARP) {
+            by_mu[row * dim + d] = draws[d];
+            if (items.extra.stored > 1) by_extra[row * dim + d] = extra[d];
+            sum += extra[d];
+        }
+        sum = warp_sum(sum);
+        if (items.extra.stored == 1 && lane() == 0) by_extra[row] = sum;
+    }
+}
+
+// A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's room:
+// D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many, those by
+// the extra before those by the draws.
+template <typename T, typename Comparison, typename Own, typename Other>
+__device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
+    __shared__ double parts[DRAWN_WARPS][2];
+    DYNAMIC_SHARED(T, shared);
+    const PairArgs& args = all.all.pairs;
+    const Drawing& drawing = all.drawing;
+    const int64_t dim = args.mu1.stored, room = (drawing.draws + 1) * dim;
+    T* const normals = room_for_normals(shared, drawing.kept);
+    T* const block = block_room(drawing, shared);
+    T* const others = block + room + warp() * 2 * room;
+    const SampleArgs own_items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
+    const Comparison comparison(args, drawing);
+
+    for (int64_t own = blockIdx.x; own < own_items.mu.rows; own += gridDim.x) {
+        T* const sums = others + room;
+        for (int64_t i = lane(); i < room; i += WARP) sums[i] = 0;
+        __syncwarp();
+        DrawnGradient<T> out{sums + dim, sums, {0, 0}};
+        // All warps want them; one makes them.
+        Draws<T> draws{Own::RANDOM ? block + dim : own_items.mu.row<T>(own), Own::RANDOM ? int(drawing.draws) : 1, block};
+        if (warp() == 0) drawn<Own>(own_items, own, normals, block);
+        __syncthreads();
+        const int64_t n = number_of_pairs(all.all, own);
+        for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {
+            T weight;
+            const int64_t other = other_item<T>(all.all, own, i, &weight);
+            if (other < 0) continue;
+            const Draws<T> theirs = drawn<Other>(other_items, other, normals, others);
+            comparison.summarise(dim, theirs);
+            const T* const extra = args.extra2.row<T>(query ? other : own);
+            const DrawnPair<T> pair{dim, query ? draws : theirs, query ? theirs : draws, extra, args.extra2.stored};
+            comparison.backward(query, pair, double(weight), out);
+        }
+        for (int s = 0; s < 2; ++s) {
+            const double sum = warp_sum(out.shared[s]);
+            if (lane() == 0) parts[warp()][s] = sum;
+        }
+        __syncthreads();
+        T* const first = block + 2 * room;
+        for (int64_t i = threadIdx.x; i < room; i += DRAWN_THREADS) {
+            for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * room];
+        }
+        if (all.all.shared && int64_t(threadIdx.x) < args.shared.stored) {
+            double sum = 0;
+            for (int w = 0; w < DRAWN_WARPS; ++w) sum += parts[w][threadIdx.x];
+            static_cast<T*>(all.all.shared)[own * args.shared.stored + threadIdx.x] = T(sum);
+        }
+        __syncthreads();
+        if (warp() == 0) through_sampler<Own>(all, own_items, own, normals, first + dim, first);
+        __syncthreads();
+    }
+}
+
+template <typename T, typename Comparison, typename P, typename R>
+__device__ void backward_drawn(const DrawnBackwardArgs& all) {
+    if (all.all.side == QUERY) {
+        backward_drawn<T, Comparison, P, R>(all, true);
+    } else {
+        backward_drawn<T, Comparison, R, P>(all, false);
+    }
+}
+
+#define DRAWN(op, Comparison, P, R)                                                                               \
+    KERNEL(op##_pairs_f32, DrawnArgs, DRAWN_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
+    KERNEL(op##_pairs_f64, DrawnArgs, DRAWN_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
+    KERNEL(op##_backward_f32, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+        backward_drawn<float, Comparison(float), P, R>(args);                                                     \
+    }                                                                                                             \
+    KERNEL(op##_backward_f64, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+        backward_drawn<double, Comparison(double), P, R>(args);                                                   \
+    }
+
+#define MEAN_COSINE(T) MeanCosine<T>
+#define MEAN_DISTANCE(T) ByDistances<T, MeanDistance>
+#define MATCH(T) ByDistances<T, MatchOfDraws>
+#define DENSITY(T) Density<T, true, true>
+#define PUBLISHED_DENSITY(T) Density<T, true, false>
+#define PUBLISHED_LIKELIHOOD(T) Density<T, false, false>
+
+DRAWN(sampled_cosine_normal, MEAN_COSINE, NormalSampler, NormalSampler)
+DRAWN(sampled_cosine_vmf, MEAN_COSINE, VmfSampler, VmfSampler)
+DRAWN(sampled_cosine_vmf_point, MEAN_COSINE, VmfSampler, Itself)
+DRAWN(sampled_cosine_point_vmf, MEAN_COSINE, Itself, VmfSampler)
+DRAWN(neg_sampled_l2_normal, MEAN_DISTANCE, NormalSampler, NormalSampler)
+DRAWN(neg_sampled_l2_vmf, MEAN_DISTANCE, VmfSampler, VmfSampler)
+DRAWN(neg_sampled_l2_vmf_point, MEAN_DISTANCE, VmfSampler, Itself)
+DRAWN(neg_sampled_l2_point_vmf, MEAN_DISTANCE, Itself, VmfSampler)
+DRAWN(hib_sampled, MATCH, NormalSampler, NormalSampler)
+DRAWN(el_nivmf, DENSITY, VmfSampler, Itself)
+DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
+DRAWN(nivmf, DENSITY, Itself, Itself)
+DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)

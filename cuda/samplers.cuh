@@ -1,0 +1,297 @@
+// How items are drawn, and what draws depend on, by warps: samplers.cu, and the scores that compare draws.
+//
+// A sampler makes the draws of a tile of up to 32 pairs of row and draw (the draws of a row follow each other, so that
+// mu comes from the cache), or takes the gradients of some rows' draws to the rows. Heights are drawn by a lane each,
+// all at once; then teams of lanes make the normals of one draw after the other. Normals are kept in shared memory
+// between the passes over them, each lane its own, as far as it has room; what goes beyond is made again. No sum
+// depends on what runs beside it.
+#pragma once
+
+#include "wood.cuh"
+
+struct SampleArgs {
+    Matrix mu;            // [N, D], D >= 2 for von Mises-Fisher
+    Matrix extra;         // variances [N] or [N, D] (constant rows store one element), or concentrations [N]
+    const int64_t* seed;  // on the device
+    uint64_t first_row;   // number of row 0 in its distribution
+    int64_t stream;
+    int64_t draws;        // of each row, 1 .. 2^31 - 1
+    int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
+    int64_t kept;         // von Mises-Fisher: of ceil(D sizeof(T) / 256) steps those whose normals have room in the
+                          // shared memory of the launch, at least 1; each takes 512 bytes of each warp of the block
+    void* out;            // [draws, N, D]
+};
+
+// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having.
+constexpr int64_t MANY = 16;
+
+__device__ inline Address address_of(const SampleArgs& args, int64_t row, int64_t draw) {
+    return {uint64_t(*args.seed), args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
+}
+
+// A warp's room for normals in dynamic shared memory, which begins with that of all warps.
+template <typename T>
+__device__ inline T* room_for_normals(T* shared, int64_t kept) {
+    return shared + threadIdx.x / WARP * (kept * Normals<T>::EACH * WARP);
+}
+
+struct RowAndDraw {
+    int64_t row;
+    uint32_t draw;
+};
+
+// Consecutive pairs, draws of a row side by side, one with each lane.
+struct SampleTile {
+    int count;
+    RowAndDraw own;
+
+    // `most` pairs, if there are as many, from `first` on.
+    __device__ inline SampleTile(const SampleArgs& args, int64_t first, int64_t most) {
+        const int64_t left = args.mu.rows * args.draws - first;
+        count = int(left < most ? left : most);
+        const uint32_t draws = uint32_t(args.draws), ahead = uint32_t(first % args.draws) + threadIdx.x % WARP;
+        own = {first / args.draws + ahead / draws, ahead % draws};
+    }
+    // Of lane i; asked for by all lanes.
+    __device__ inline RowAndDraw pair(int i) const {
+        return {__shfl_sync(FULL, own.row, i), __shfl_sync(FULL, own.draw, i)};
+    }
+};
+
+// -- normal -----------------------------------------------------------------------------------------------------------
+
+struct NormalSampler {
+    static constexpr bool RANDOM = true;
+
+    // The draws of a tile, each to out(pair).
+    template <typename T, typename Out>
+    static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T*,
+                                       const Out& out) {
+        for (int from = 0; from < tile.count; from += team.together()) {
+            const bool valid = from + team.number < tile.count;  // all lanes go on, as they ask each other
+            const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
+            const Address address = address_of(args, pair.row, pair.draw);
+            const T* const mu = args.mu.row<T>(pair.row);
+            const T* const var = args.extra.row<T>(pair.row);
+            T* const to = out(pair);
+            const T common = sqrt(var[0]);
+            for (int t = 0; t < team.steps; ++t) {
+                const Normals<T> normals(address.normals(team.block(t)));
+                for (int k = 0; k < team.EACH; ++k) {
+                    const int d = team.index(t, k);
+                    if (valid && d < team.dim)
+                        to[d] = fma(args.extra.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
+                }
+            }
+        }
+    }
+
+    // Rows that a warp takes at a time.
+    template <typename T>
+    static __device__ inline int rows_at_once(const SampleArgs&, const Team<T>& team) {
+        return team.together();
+    }
+
+    // The gradients of rows from `first` on, those of their draws being weights(row, draw). A team takes all draws of a
+    // row; all lanes go on as long as one does: they add up together.
+    template <typename T, typename Weights>
+    static __device__ inline void backward(const SampleArgs& args, const Order&, const Team<T>& team, int64_t first,
+                                           int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
+        const bool one = args.extra.stored == 1, valid = team.number < count;
+        const int64_t row = valid ? first + team.number : first;
+        const T* const var = args.extra.row<T>(row);
+        T* const by_mu = all_by_mu + row * team.dim;
+        T* const by_var = all_by_var + row * (one ? 1 : team.dim);
+        T whole = 0;
+        for (int t = 0; t < team.steps; ++t) {
+            T plain[Normals<T>::EACH] = {}, noisy[Normals<T>::EACH] = {};
+            for (int64_t draw = 0; draw < args.draws; ++draw) {
+                const Normals<T> normals(address_of(args, row, draw).normals(team.block(t)));
+                const T* const own = weights(row, draw);
+                for (int k = 0; k < team.EACH; ++k) {
+                    const int d = team.index(t, k);
+                    const T weight = d < team.dim ? own[d] : T(0);
+                    plain[k] += weight, noisy[k] = fma(weight, normals.n[k], noisy[k]);
+                }
+            }
+            for (int k = 0; k < team.EACH; ++k) {
+                const int d = team.index(t, k);
+                whole += noisy[k];
+                if (!valid || d >= team.dim) continue;
+                by_mu[d] = plain[k];
+                if (!one) by_var[d] = T(0.5) * noisy[k] / sqrt(var[d]);
+            }
+        }
+        whole = team.sum(whole);
+        if (one && valid && team.me == 0) by_var[0] = T(0.5) * whole / sqrt(var[0]);
+    }
+};
+
+// -- von Mises-Fisher -------------------------------------------------------------------------------------------------
+
+// The normals of a draw, then what becomes of them, each lane its own: the first `kept` steps in shared memory.
+template <typename T>
+struct Noise {
+    const Team<T>& team;
+    const Address& address;
+    T* memory;  // of the warp
+    int kept;
+
+    __device__ inline T& at(int step, int k) const {
+        return memory[(step * Normals<T>::EACH + k) * WARP + threadIdx.x % WARP];
+    }
+
+    // Calls f(d, n) for what this lane has; the first time that is normals.
+    template <typename F>
+    __device__ inline void for_each(bool first_time, const F& f) const {
+        for (int t = 0; t < team.steps; ++t) {
+            const bool has_place = t < kept;
+            if (first_time || !has_place) {
+                const Normals<T> normals(address.normals(team.block(t)));
+                for (int k = 0; k < Normals<T>::EACH; ++k) {
+                    const int d = team.index(t, k);
+                    if (d >= team.dim) continue;
+                    if (has_place) at(t, k) = normals.n[k];
+                    f(d, normals.n[k]);
+                }
+            } else {
+                for (int k = 0; k < Normals<T>::EACH; ++k) {
+                    const int d = team.index(t, k);
+                    if (d < team.dim) f(d, at(t, k));
+                }
+            }
+        }
+    }
+};
+
+// n.mu and |p|. In few dimensions p takes the place of n.
+template <typename T>
+struct Tangent {
+    T along, length;
+
+    __device__ inline Tangent(const Noise<T>& noise, const T* mu) {
+        const Team<T>& team = noise.team;
+        T product = 0, square = 0;
+        noise.for_each(true, [&](int d, T n) { product = fma(n, mu[d], product), square = fma(n, n, square); });
+        along = team.sum(product), square = team.sum(square);
+        if (team.dim >= MANY) {
+            length = sqrt(square - along * along);
+            return;
+        }
+        // Twice: in two dimensions p may be a small remainder of n. All of it has a place: there is one step.
+        T rest = along;
+        for (int i = 0; i < 2; ++i) {
+            product = 0, square = 0;
+            for (int k = 0; k < Normals<T>::EACH; ++k) {
+                const int d = team.index(0, k);
+                if (d >= team.dim) continue;
+                const T p = noise.at(0, k) - rest * mu[d];
+                noise.at(0, k) = p;
+                product = fma(p, mu[d], product), square = fma(p, p, square);
+            }
+            rest = team.sum(product);
+        }
+        length = sqrt(team.sum(square));
+    }
+};
+
+// Adds to the gradients of a row what one draw gives; returns what it adds to that of kappa.
+template <typename T>
+__device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T* weights, T w, T s, T ratio,
+                                     T by_kappa, bool fresh, bool valid, T* by_mu) {
+    const Team<T>& team = noise.team;
+    const Tangent<T> tangent(noise, mu);
+    const T along = tangent.along, scale = 1 / tangent.length, sideways = team.dim >= MANY ? along : T(0);
+    // v = p/|p|
+    T of_v = 0, of_mu = 0;
+    noise.for_each(false, [&](int d, T n) {
+        const T v = (n - sideways * mu[d]) * scale;
+        of_v = fma(v, weights[d], of_v), of_mu = fma(mu[d], weights[d], of_mu);
+    });
+    of_v = team.sum(of_v), of_mu = team.sum(of_mu);
+    // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
+    const T by_length = s * scale, across = -(by_length * along);
+    noise.for_each(false, [&](int d, T n) {
+        const T v = (n - sideways * mu[d]) * scale, whole = tangent.length * v + along * mu[d];
+        const T change = w * weights[d] + across * (weights[d] - of_v * v) - by_length * of_mu * whole;
+        if (valid) by_mu[d] = fresh ? change : by_mu[d] + change;
+    });
+    // dx = dw (mu - w/s v).
+    return by_kappa * (of_mu - ratio * of_v);
+}
+
+struct VmfSampler {
+    static constexpr bool RANDOM = true;
+
+    // As those of NormalSampler; `memory` is the warp's room for normals.
+    template <typename T, typename Out>
+    static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T* memory,
+                                       const Out& out) {
+        T own_w = 0, own_s = 0;
+        if (int(threadIdx.x % WARP) < tile.count) {
+            const double kappa = double(args.extra.row<T>(tile.own.row)[0]);
+            const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
+            own_w = T(height.w()), own_s = T(height.tangent());
+        }
+        for (int from = 0; from < tile.count; from += team.together()) {
+            const bool valid = from + team.number < tile.count;  // all lanes go on, as they add up together
+            const int i = valid ? from + team.number : from;
+            const T w = __shfl_sync(FULL, own_w, i), s = __shfl_sync(FULL, own_s, i);
+            const RowAndDraw pair = tile.pair(i);
+            const Address address = address_of(args, pair.row, pair.draw);
+            const T* const mu = args.mu.row<T>(pair.row);
+            T* const to = out(pair);
+
+            const Noise<T> noise = {team, address, memory, int(args.kept)};
+            const Tangent<T> tangent(noise, mu);
+            const T by_noise = s / tangent.length, by_mu = w - (team.dim >= MANY ? by_noise * tangent.along : T(0));
+            noise.for_each(false, [&](int d, T n) {
+                if (valid) to[d] = fma(by_noise, n, by_mu * mu[d]);
+            });
+        }
+    }
+
+    // Lane i has the slope of row i / chunk, draw i % chunk of a chunk of draws.
+    static __device__ inline int chunk(const SampleArgs& args) { return int(args.draws < WARP ? args.draws : WARP); }
+    template <typename T>
+    static __device__ inline int rows_at_once(const SampleArgs& args, const Team<T>&) {
+        return int(args.tile < WARP / chunk(args) ? args.tile : WARP / chunk(args));
+    }
+
+    template <typename T, typename Weights>
+    static __device__ inline void backward(const SampleArgs& args, const Order& order, const Team<T>& team,
+                                           int64_t first, int count, T* memory, const Weights& weights, T* all_by_mu,
+                                           T* all_by_kappa) {
+        const int lane = threadIdx.x % WARP, chunk = VmfSampler::chunk(args);
+        for (int64_t draw = 0; draw < args.draws; draw += chunk) {
+            const int here = int(args.draws - draw < chunk ? args.draws - draw : chunk);
+            T own[4] = {0, 0, 0, 0};
+            if (lane < count * chunk && lane % chunk < here) {
+                const int64_t row = first + lane / chunk;
+                const double kappa = double(args.extra.row<T>(row)[0]);
+                const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
+                // s is 0 only where kappa is infinite, and dw with it.
+                own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);
+                own[3] = T(slope.by_kappa);
+            }
+            for (int from = 0; from < count; from += team.together()) {
+                const bool valid = from + team.number < count;
+                const int i = valid ? from + team.number : from;
+                const int64_t row = first + i;
+                const T* const mu = args.mu.row<T>(row);
+                T* const by_mu = all_by_mu + row * team.dim;
+                T* const by_kappa = all_by_kappa + row;
+                T total = draw == 0 ? T(0) : *by_kappa;
+                for (int j = 0; j < here; ++j) {
+                    T its[4];
+                    for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, own[k], i * chunk + j);
+                    const Address address = address_of(args, row, draw + j);
+                    const Noise<T> noise = {team, address, memory, int(args.kept)};
+                    total += add_vmf_gradient<T>(noise, mu, weights(row, draw + j), its[0], its[1], its[2], its[3],
+                                                 draw + j == 0, valid, by_mu);
+                }
+                if (valid && team.me == 0) *by_kappa = total;
+            }
+        }
+    }
+};
