@@ -1,5 +1,5 @@
-// How the draws of two items are compared: rust/kernels/sampled_scores/{distances,densities}.rs. By all lanes of a warp,
-// which have the dimensions l, l + 32, ...
+// How the draws of two items are compared: rust/kernels/sampled_scores/{distances,densities}.rs. By all lanes of a
+// warp, which have the dimensions l, l + 32, ...
 //
 // A comparison is a class C<T>, made of the inputs and of what else the kernel is given, with
 //   summarise(dim, draws)    what it wants of an item's draws before they are compared

@@ -6,6 +6,7 @@
 //   NORMS            whether the squared norms are used
 //   value(pair), slopes(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
+//   tolerance(v, w)  how far the value of an x may lie below that of another x which gives no higher a score
 #pragma once
 
 #include "backward.cuh"
@@ -22,6 +23,11 @@ struct DotSlopes {
     double x, norm, extra, shared[2];
 };
 
+// What is monotone in x as computed: x is only added to, multiplied and divided by what does not depend on it.
+struct Monotone {
+    __device__ static double tolerance(double, double) { return 0; }
+};
+
 // `yes` where both extras are >= 0, else NaN: the answer to variances outside their domain.
 __device__ inline double valid(double v, double w, double yes) { return v < 0 || w < 0 ? NAN : yes; }
 
@@ -34,7 +40,7 @@ __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
 __device__ inline double times_log(double factor, double x) { return factor == 0 ? 0 : factor * log(x); }
 
 // w1 w2 (cos(mu1, mu2) - shift).
-struct ShiftedCosine {
+struct ShiftedCosine : Monotone {
     static constexpr bool DIFFERENCE = false, NORMS = true;
     double shift;
 
@@ -57,7 +63,7 @@ struct Cosine : ShiftedCosine {
 };
 
 // -(|mu1 - mu2|^2 + t1 + t2).
-struct NegSqL2 {
+struct NegSqL2 : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
     __device__ NegSqL2(double, double, double) {}
@@ -71,7 +77,7 @@ struct NegSqL2 {
 };
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
-struct MlsIsotropic {
+struct MlsIsotropic : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim;
 
@@ -89,7 +95,7 @@ struct MlsIsotropic {
 
 // With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
 // ].
-struct LlrIsotropic {
+struct LlrIsotropic : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = true;
     double dim, prior_var;
 
@@ -116,7 +122,7 @@ struct LlrIsotropic {
 // With s = v / alpha + w / beta,
 // -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w
 //   + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
-struct OverlapIsotropic {
+struct OverlapIsotropic : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim, alpha, beta;
 
@@ -140,7 +146,7 @@ struct OverlapIsotropic {
 };
 
 // Minus share KL(p1 || p2) + (1 - share) KL(p2 || p1), KL(p1 || p2) = (|mu1 - mu2|^2 / w + D [v/w - 1 - log(v/w)]) / 2.
-struct NegKlIsotropic {
+struct NegKlIsotropic : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim, share;
 

@@ -6,6 +6,7 @@
 
 #include "drivers.cuh"
 #include "match_formula.cuh"
+#include "sieve.cuh"
 
 // Not inlined, so that a pair's score has the same bits from all kernels.
 template <typename Formula>
@@ -71,6 +72,13 @@ struct DotScore {
         return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w}));
     }
 
+    // The highest score that a pair can have whose inner product lies within half of `slack` of `dot`.
+    __device__ double highest(double dot, double slack, double n, double m, double v, double w) const {
+        // A squared distance is never negative, so neither need its lower bound be.
+        const double x = Formula::DIFFERENCE ? greater(n + m - slack - 2 * dot, 0) : dot + 0.5 * slack;
+        return value_of(formula, {x, n, m, v, w}) + formula.tolerance(v, w);
+    }
+
     // -- gradients
 
     // Of the own mean: by_other times the other mean (or own - other, for differences) + by_own times the own one.
@@ -110,3 +118,23 @@ SCORE_WITH(mls_vmf, DotScore, MlsVmf, TwoOrders)
 SCORE_WITH(overlap_vmf, DotScore, OverlapVmf, TwoOrders)
 SCORE_WITH(neg_kl_vmf, DotScore, NegKlVmf, TwoOrders)
 SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)
+
+// The quadrature of hib is not monotone in x.
+#define SIEVE_OF(op, S, types) \
+    KERNEL(op##_sieve_##types, op##_forward, SIEVE_THREADS) { \
+        sieve<op##_single, S>(family<op##_single>(args), plain(args)); \
+    }
+#define SIEVE(op)                    \
+    SIEVE_OF(op, float, f32)         \
+    SIEVE_OF(op, Float16, f32_f16)   \
+    SIEVE_OF(op, BFloat16, f32_bf16)
+SIEVE(cosine)
+SIEVE(shifted_cosine)
+SIEVE(neg_sq_l2)
+SIEVE(mls_isotropic)
+SIEVE(llr_isotropic)
+SIEVE(overlap_isotropic)
+SIEVE(neg_kl_isotropic)
+SIEVE(mls_vmf)
+SIEVE(overlap_vmf)
+SIEVE(neg_kl_vmf)

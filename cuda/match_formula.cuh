@@ -1,9 +1,9 @@
 // Log of the probability that draws of two isotropic normals match, log E sigmoid(b - a |z1 - z2|), in double:
 // rust/kernels/dot_scores/match_probability.rs, which has the source and the derivation.
 //
-// With s = v1 + v2, L = |mu1 - mu2| / sqrt s, A = a sqrt s and t = |z1 - z2| / sqrt s, the density of t times the sigmoid
-// is integrated over tau = t - L, on both sides of where the sigmoid turns, or else of its peak: Gauss-Legendre over u,
-// tau = cut + width u^4, from where the logarithm has fallen by DEPTH to the left to where it has to the right.
+// With s = v1 + v2, L = |mu1 - mu2| / sqrt s, A = a sqrt s and t = |z1 - z2| / sqrt s, the density of t times the
+// sigmoid is integrated over tau = t - L, on both sides of where the sigmoid turns, or else of its peak: Gauss-Legendre
+// over u, tau = cut + width u^4, from where the logarithm has fallen by DEPTH to the left to where it has to the right.
 #pragma once
 
 #include "vmf_formulas.cuh"
@@ -76,9 +76,9 @@ struct MatchIntegral {
         : formula(formula), length(distance / root), steep(formula.a * root),
           middle(formula.b - formula.a * distance) {
         // At the peak (D-1)/t balances tau and A q, and q is above 1/2 beyond the turn.
-        const double turn = middle / steep, balanced = greater(greater(2 * (formula.dim - 1) / steep - length, turn), 0);
+        const double turn = middle / steep, small = 2 * (formula.dim - 1) / steep - length;
         double low = -length, high = sqrt(formula.dim) + greater(-steep, 0);
-        if (0 < steep) high = lesser(high, balanced);
+        if (0 < steep) high = lesser(high, greater(greater(small, turn), 0));
         double peak = high;
 #pragma unroll 1
         for (int step = 0; step < MatchProbability::PEAK_STEPS; ++step) {

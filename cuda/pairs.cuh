@@ -39,6 +39,11 @@ struct PairArgs {
     int64_t resident;     // of search: not 0 if shared memory holds all of a tile's queries
     void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
     int64_t* ids;         // of the best, of that shape
+    int64_t begin, end;   // of a sieve: the rows that it looks at
+    int64_t room;         // of a query's list of survivors
+    int32_t* survivors;   // of a sieve: [Q, room], rows that may be among the best; of rerank, if not null: candidates
+                          // beside `ids`
+    int32_t* counts;      // [Q], how many they are; rerank sets them to 0
     void* list_scores;    // of search: T [queries of all blocks, capacity] where shared memory has no room, else null
     int64_t* list_ids;    // likewise
 };
@@ -281,8 +286,8 @@ __device__ void score_all(const F& f, const PairArgs& args) {
 
 constexpr int PAIR_THREADS = 128;
 
-// The best k of each query's candidates. A block takes a query, and the next after gridDim.x; shared memory: capacity
-// items, a power of two >= min(K, k + PAIR_THREADS).
+// The best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, and the next
+// after gridDim.x; shared memory: capacity items, a power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
 __device__ void rerank(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -290,15 +295,19 @@ __device__ void rerank(const F& f, const PairArgs& args) {
     __shared__ ListState<T> state;
     const int k = int(args.k);
     const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
-    const int64_t n = args.candidates.stored;
     for (int64_t q = blockIdx.x; q < args.mu1.rows; q += gridDim.x) {
-        const int64_t* candidates = args.candidates.row<int64_t>(q);
+        const int64_t n = args.survivors ? k + args.counts[q] : args.candidates.stored;
+        const auto candidate = [&](int64_t i) -> int64_t {
+            if (i >= n) return NONE;
+            if (!args.survivors) return args.candidates.row<int64_t>(q)[i];
+            return i < k ? args.ids[q * k + i] : args.survivors[q * args.room + i - k];
+        };
         const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.
-            const int64_t i = first + AT_ONCE<T> * warp() + place<T>(PAIR_THREADS / WARP);
-            const int64_t id = i < n ? candidates[i] : NONE;
+            const int64_t id = candidate(first + AT_ONCE<T> * warp() + place<T>(PAIR_THREADS / WARP));
             return Scored<T>{score_listed<F, S>(f, args, q, id), id};
         };
         take_best<PAIR_THREADS>(list, n, args.capacity, static_cast<T*>(args.scores) + q * k, args.ids + q * k, item);
+        if (args.survivors && threadIdx.x == 0) args.counts[q] = 0;
     }
 }

@@ -1,8 +1,8 @@
 // Scores of draws: each item is drawn n times, and the draws of two items are compared (comparisons.cuh).
 //
-// Draws are made inside, by the samplers: key the seed, row the item's number in its distribution, stream its side. So a
-// pair has the same draws in every verb, and nothing of the size of n galleries is ever kept. A warp computes a pair: it
-// makes both items' draws, the query's once for pairs that follow each other. Gradients are those of the drawn
+// Draws are made inside, by the samplers: key the seed, row the item's number in its distribution, stream its side. So
+// a pair has the same draws in every verb, and nothing of the size of n galleries is ever kept. A warp computes a pair:
+// it makes both items' draws, the query's once for pairs that follow each other. Gradients are those of the drawn
 // function: by each draw, then through the sampler.
 
 #include "comparisons.cuh"
@@ -120,9 +120,9 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
     }
 }
 
-// A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's room:
-// D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many, those by
-// the extra before those by the draws.
+// A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's
+// room: D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many,
+// those by the extra before those by the draws.
 template <typename T, typename Comparison, typename Own, typename Other>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     __shared__ double parts[DRAWN_WARPS][2];
@@ -142,7 +142,8 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
         // All warps want them; one makes them.
-        Draws<T> draws{Own::RANDOM ? block + dim : own_items.mu.row<T>(own), Own::RANDOM ? int(drawing.draws) : 1, block};
+        const T* const z = Own::RANDOM ? block + dim : own_items.mu.row<T>(own);
+        const Draws<T> draws{z, Own::RANDOM ? int(drawing.draws) : 1, block};
         if (warp() == 0) drawn<Own>(own_items, own, normals, block);
         __syncthreads();
         const int64_t n = number_of_pairs(all.all, own);

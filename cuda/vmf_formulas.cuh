@@ -39,6 +39,11 @@ struct OverlapVmf {
         const double sum = k1 + k2;
         return sqrt(greater(sum * sum - k1 * k2 * x, 2.2250738585072014e-308));
     }
+    // Errors of three H, and of R where it cancels: rust/kernels/dot_scores/vmf.rs.
+    __device__ double tolerance(double v, double w) const {
+        const double both = alpha * v + beta * w, dim = 2 * orders.both->normaliser.v + 2;
+        return 12e-15 * greater(dim, 2) + 1e-14 * both + 8.8817841970012523e-16 / dim * both * both;
+    }
     __device__ double value(const DotPair& pair) const {
         const double k1 = alpha * pair.v, k2 = beta * pair.w, r = resultant(k1, k2, pair.x);
         const double lost = k1 * k2 * pair.x / (k1 + k2 + r);
@@ -72,7 +77,7 @@ struct MlsVmf : OverlapVmf {
 
 // Minus share KL(p1 || p2) + (1 - share) KL(p2 || p1), with c = cos(mu1, mu2) and
 // KL(p1 || p2) = log C(k1) - log C(k2) + A(k1) (k1 - k2 c) = H(k2) - H(k1) + (k2 - k1) (1 - A(k1)) + A(k1) k2 x / 2.
-struct NegKlVmf {
+struct NegKlVmf : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     Orders orders;
     double share;

@@ -193,6 +193,25 @@ T __ldg(const T* at) {
     return *at;
 }
 
+// mma.sync.m16n8k8 of tf32, as the PTX ISA lays its fragments out over lanes.
+inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    static uint32_t shown[32][32][6];  // [warp][lane]
+    const size_t warp = host::running / host::WARP_SIZE, lane = host::running % host::WARP_SIZE;
+    std::memcpy(shown[warp][lane], a, sizeof(a)), std::memcpy(shown[warp][lane] + 4, b, sizeof(b));
+    __syncwarp();
+    const auto number = [&](size_t lane, size_t word) {
+        float x;
+        std::memcpy(&x, &shown[warp][lane][word], 4);
+        return x;
+    };
+    for (size_t n = 0; n < 4; ++n) {
+        const size_t row = lane / 4, column = lane % 4 * 2 + n % 2;
+        for (size_t k = 0; k < 8; ++k)
+            sums[n] += number(row * 4 + k % 4, k / 4 * 2 + n / 2) * number(column * 4 + k % 4, 4 + k / 4);
+    }
+    __syncwarp();
+}
+
 #define DYNAMIC_SHARED(T, name) T* const name = reinterpret_cast<T*>(host::dynamic_shared.data())
 
 #define KERNEL(name, Args, threads, ...)                                                                           \

@@ -148,6 +148,24 @@ def test_long_lists(k, width):
         assert (found.ids.cpu() == want.ids).double().mean() > 0.99  # nearly equal scores may change places
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, "normal_isotropic") for name in ("mls", "llr", "ppk", "neg_kl", "cosine")]
+    + [(name, "vmf") for name in ("mls", "ppk", "neg_kl")],
+)
+def test_tensor_cores_rule_out_none_of_the_best(name, kind, dtype):
+    """Of random rows, and of near-duplicates that tf32 cannot tell apart."""
+    q = on_gpu(make(kind, 200, 100, 1, dtype="float32", library="torch"))
+    g = on_gpu(make(kind, 40_000, 100, 2, dtype=dtype, library="torch"))
+    g.mu[10_000:20_000] = q.mu[0] + 1e-4 * torch.randn(10_000, 100, device="cuda").to(g.mu.dtype)
+    g.arrays[1][10_000:20_000] = g.arrays[1][:1]
+    for k in (1, 10, 500):
+        by_all, by_sieve = (pe.search(q, g, k, scored(name, kind), prune=prune) for prune in ("never", "always"))
+        assert torch.equal(by_all.ids, by_sieve.ids)
+        torch.testing.assert_close(by_sieve.scores, by_all.scores, rtol=0, atol=0, equal_nan=True)
+
+
 # -- torch -------------------------------------------------------------------------------------------------------------
 
 

@@ -79,13 +79,15 @@ def cuda_score_backward(
 def cuda_rerank(
     name: str, place: _Place, arrays: list[_Memory], candidates: _Memory, scores: _Memory, ids: _Memory
 ) -> None: ...
-def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int) -> tuple[int, int]: ...
+def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int, prune: str) -> tuple[int, int, int]: ...
 def cuda_search(
     name: str,
     place: _Place,
     arrays: list[_Memory],
+    prune: str,
     parts: list[_Memory],
     lists: list[_Memory],
+    survivors: list[_Memory],
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...

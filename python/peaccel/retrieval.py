@@ -41,7 +41,7 @@ class Ranking(_Ranked):
         int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
     scored
         Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
-        best. None otherwise.
+        best. None of other verbs, and on a GPU, for which nobody waits.
     """
 
     scored: float | None = None
@@ -225,7 +225,8 @@ def search(
     prune
         Whether diagonal normals' mls first bounds all pairs by matrix products and scores what is left; results are the
         same to the last bit. "auto": where there are many queries, as long as the bound rules out nine pairs of ten.
-        Other scores have one way to search.
+        Other scores have one way to search. On a GPU it is for scores of one inner product in float32, whose products
+        tensor cores bound; the others score all pairs.
 
     Returns
     -------

@@ -7,6 +7,7 @@ pub mod elements;
 mod images;
 pub mod pairs;
 pub mod sampled;
+pub mod search;
 
 pub use driver::driver;
 pub use elements::Place;

@@ -1,4 +1,4 @@
-//! Scores of pairs: cuda/pairs.cuh, search.cuh, backward.cuh and topk.cu. Kernels are named `<op>_<driver>_<types>`.
+//! Scores of pairs: cuda/pairs.cuh and backward.cuh. Kernels are named `<op>_<driver>_<types>`.
 
 use super::driver::{driver, Launch};
 use super::sampled::Drawing;
@@ -9,11 +9,6 @@ use crate::special::bessel::Order;
 /// The best that a kernel keeps of each query.
 pub const BEST: usize = 1024;
 const PAIR_THREADS: u32 = 128;
-const SEARCH_THREADS: u32 = 256;
-const TOPK_THREADS: u32 = 256;
-/// Dimensions and rows that a block of a search has in shared memory at a time.
-const STEP: usize = 128;
-const ROWS: usize = 8;
 
 /// What is computed in, and what the gallery is kept in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,14 +48,6 @@ impl Types {
             4
         }
     }
-    /// Queries of a block of a search.
-    fn tile(self) -> usize {
-        if self == Types::F64 {
-            8
-        } else {
-            16
-        }
-    }
 }
 
 /// The two sides of the pairs, and what they share.
@@ -93,17 +80,22 @@ pub enum Which {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct PairArgs {
-    inputs: Inputs,
-    candidates: Matrix,
-    wide_extra2: i64,
-    pairs: i64,
-    k: i64,
-    capacity: i64,
-    resident: i64,
-    scores: u64,
-    ids: u64,
-    list_scores: u64,
-    list_ids: u64,
+    pub inputs: Inputs,
+    pub candidates: Matrix,
+    pub wide_extra2: i64,
+    pub pairs: i64,
+    pub k: i64,
+    pub capacity: i64,
+    pub resident: i64,
+    pub scores: u64,
+    pub ids: u64,
+    pub begin: i64,
+    pub end: i64,
+    pub room: i64,
+    pub survivors: u64,
+    pub counts: u64,
+    pub list_scores: u64,
+    pub list_ids: u64,
 }
 
 #[repr(C)]
@@ -126,17 +118,6 @@ struct WithOrders<A> {
     args: A,
     normaliser: Order,
     ratio: Order,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct TopKArgs {
-    scores: Matrix,
-    ids: Matrix,
-    k: i64,
-    capacity: i64,
-    out_scores: u64,
-    out_ids: u64,
 }
 
 /// A call: the op, where, what types, and the inputs.
@@ -165,21 +146,8 @@ pub struct Ranked {
     pub ids: u64,
 }
 
-/// How a search is cut: shards of the gallery, and how many items its lists hold outside of shared memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Cut {
-    /// Parts of the gallery, whose results are merged.
-    pub shards: usize,
-    /// Items of all lists; 0 where shared memory holds them.
-    pub listed: usize,
-    capacity: usize,
-    resident: bool,
-    shared: usize,
-    tiles: usize,
-}
-
 impl Call<'_> {
-    fn args(&self, which: Which) -> PairArgs {
+    pub(super) fn args(&self, which: Which) -> PairArgs {
         let (pairs, candidates) = match which {
             Which::Paired => (0, Matrix::NONE),
             Which::Pairwise => (1, Matrix::NONE),
@@ -195,6 +163,11 @@ impl Call<'_> {
             resident: 0,
             scores: 0,
             ids: 0,
+            begin: 0,
+            end: 0,
+            room: 0,
+            survivors: 0,
+            counts: 0,
             list_scores: 0,
             list_ids: 0,
         }
@@ -206,7 +179,7 @@ impl Call<'_> {
     }
 
     /// Launches a driver of the op.
-    unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
+    pub(super) unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
         let name = self.kernel(kernels);
         if !(self.op.ends_with("_vmf") || self.op == "hib_isotropic") {
             return driver()?.launch(&name, at, &args);
@@ -216,7 +189,7 @@ impl Call<'_> {
         driver()?.launch(&name, at, &WithOrders { args, normaliser, ratio })
     }
 
-    fn sizes(&self) -> (usize, usize) {
+    pub(super) fn sizes(&self) -> (usize, usize) {
         (self.inputs.mu1.rows as usize, self.inputs.mu2.rows as usize)
     }
 
@@ -249,88 +222,21 @@ impl Call<'_> {
         self.launch("pairs", launch, args)
     }
 
-    /// All pairs of many queries, by the tiles of a search.
-    unsafe fn all(&self, out: u64) -> Result<(), Error> {
-        let cut = self.cut(0)?;
-        let launch = self.tiled(&cut);
-        let args = PairArgs { scores: out, resident: i64::from(cut.resident), ..self.args(Which::Pairwise) };
-        self.launch("search", launch, args)
-    }
-
     /// The best k of each query's candidates, to [Q, k].
     ///
     /// # Safety
     /// As [`Call::scores`].
     pub unsafe fn rerank(&self, candidates: Matrix, k: usize, out: Ranked) -> Result<(), Error> {
-        let width = candidates.stored as usize;
-        let capacity = width.min(k + PAIR_THREADS as usize).max(k).next_power_of_two();
+        let args = PairArgs { scores: out.scores, ids: out.ids, ..self.args(Which::Listed(candidates)) };
+        self.take_best(candidates.stored as usize, k, args)
+    }
+
+    /// The best k of at most `most` candidates of each query, as the arguments have them.
+    pub(super) unsafe fn take_best(&self, most: usize, k: usize, args: PairArgs) -> Result<(), Error> {
+        let capacity = most.min(k + PAIR_THREADS as usize).max(k).next_power_of_two();
         let mut launch = self.at.launch(self.inputs.mu1.rows as u64, 16, PAIR_THREADS)?;
         launch.shared = (capacity * (8 + self.types.size())) as u32;
-        let args = PairArgs {
-            k: k as i64,
-            capacity: capacity as i64,
-            scores: out.scores,
-            ids: out.ids,
-            ..self.args(Which::Listed(candidates))
-        };
-        self.launch("rerank", launch, args)
-    }
-
-    /// How a search for the best k is cut.
-    pub fn cut(&self, k: usize) -> Result<Cut, Error> {
-        let (queries, gallery) = self.sizes();
-        let (size, tile) = (self.types.size(), self.types.tile());
-        let arrays = if self.op.ends_with("_diagonal") { 2 } else { 1 };
-        let (busy, limit) = driver()?.capacities(self.at.device)?;
-        let row = arrays * STEP * size;
-        let steps = (self.inputs.mu1.stored as usize).div_ceil(STEP).max(1);
-        let capacity = if k == 0 { 0 } else { (k + 32).next_power_of_two() };
-        let lists = tile * capacity * (size + 8);
-        // Two blocks on a multiprocessor, so that one computes while the other waits.
-        let room = limit / 2;
-        let (rows, all, one) = (ROWS * row, steps * tile * row, tile * row);
-        let in_shared = rows + one + lists <= room;
-        let lists_there = if in_shared { lists } else { 0 };
-        let resident = rows + all + lists_there <= room;
-        let shared = rows + if resident { all } else { one } + lists_there;
-        let tiles = queries.div_ceil(tile);
-        let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, 65_535));
-        let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
-        Ok(Cut { shards, listed, capacity, resident, shared, tiles })
-    }
-
-    fn tiled(&self, cut: &Cut) -> Launch {
-        let grid = (cut.tiles as u32, cut.shards as u32);
-        let Place { device, stream } = self.at;
-        Launch { device, stream, grid, block: SEARCH_THREADS, shared: cut.shared as u32 }
-    }
-
-    /// The best k of the gallery for each query, to `out` [Q, k]; `parts` has room for [Q, shards, k], `lists` for the
-    /// cut's items.
-    ///
-    /// # Safety
-    /// As [`Call::scores`].
-    pub unsafe fn search(&self, k: usize, cut: &Cut, parts: Ranked, lists: Ranked, out: Ranked) -> Result<(), Error> {
-        let (queries, _) = self.sizes();
-        let one = cut.shards == 1;
-        let to = if one { out } else { parts };
-        let args = PairArgs {
-            k: k as i64,
-            capacity: cut.capacity as i64,
-            resident: i64::from(cut.resident),
-            scores: to.scores,
-            ids: to.ids,
-            list_scores: if cut.listed > 0 { lists.scores } else { 0 },
-            list_ids: lists.ids,
-            ..self.args(Which::Pairwise)
-        };
-        self.launch("search", self.tiled(cut), args)?;
-        if one {
-            return Ok(());
-        }
-        let width = (cut.shards * k) as i64;
-        let matrix = |data| Matrix { data, rows: queries as i64, stored: width, stride: width };
-        select(self.at, self.types == Types::F64, (matrix(parts.scores), matrix(parts.ids)), k, out)
+        self.launch("rerank", launch, PairArgs { k: k as i64, capacity: capacity as i64, ..args })
     }
 
     /// Gradients of sum(weights * scores) of one side (0: queries, 1: gallery), by its mu and extra, and by the shared row for
@@ -365,19 +271,4 @@ impl Call<'_> {
         let launch = self.at.launch(rows as u64, 16, PAIR_THREADS)?;
         self.launch("backward", launch, args)
     }
-}
-
-/// The best k of given scores [Q, N] with their ids, -1 = none, to [Q, k].
-///
-/// # Safety
-/// As [`Call::scores`].
-pub unsafe fn select(at: Place, double: bool, all: (Matrix, Matrix), k: usize, out: Ranked) -> Result<(), Error> {
-    let (scores, ids) = all;
-    let size = if double { 8 } else { 4 };
-    let capacity = (scores.stored as usize).min(k + TOPK_THREADS as usize).max(k).next_power_of_two();
-    let args =
-        TopKArgs { scores, ids, k: k as i64, capacity: capacity as i64, out_scores: out.scores, out_ids: out.ids };
-    let mut launch = at.launch(scores.rows as u64, 8, TOPK_THREADS)?;
-    launch.shared = (capacity * (8 + size)) as u32;
-    driver()?.launch(if double { "topk_f64" } else { "topk_f32" }, launch, &args)
 }

@@ -2,8 +2,9 @@
 
 use super::array::DeviceArray;
 use super::ensure;
-use crate::cuda::pairs::{self, Call, Inputs, Ranked, Types, Which};
+use crate::cuda::pairs::{Call, Inputs, Ranked, Types, Which, BEST};
 use crate::cuda::sampled::Drawing;
+use crate::cuda::search::{self, Prune, Workspace};
 use crate::cuda::{self, elements, Matrix, Place};
 use crate::error::Error;
 use pyo3::prelude::*;
@@ -238,8 +239,8 @@ fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) ->
 fn ranked(dtype: &str, rows: usize, scores: &DeviceArray, ids: &DeviceArray) -> Result<(usize, Ranked), Error> {
     let k = scores.shape().last().copied().unwrap_or(0);
     let shape = [rows, k];
-    let fits = scores.shape() == shape && ids.shape() == shape && (1..=pairs::BEST).contains(&k);
-    ensure(fits, || format!("scores and ids need shape [{rows}, k], k in 1 .. {}", pairs::BEST))?;
+    let fits = scores.shape() == shape && ids.shape() == shape && (1..=BEST).contains(&k);
+    ensure(fits, || format!("scores and ids need shape [{rows}, k], k in 1 .. {BEST}"))?;
     Ok((k, Ranked { scores: scores.address(dtype)?, ids: ids.address("int64")? }))
 }
 
@@ -325,15 +326,25 @@ pub fn cuda_rerank(
     Ok(())
 }
 
-/// How many shards a search for the best k makes, and how many items its lists hold outside of the kernel's own memory.
+fn pruning(prune: &str) -> Result<Prune, Error> {
+    match prune {
+        "auto" => Ok(Prune::Auto),
+        "never" => Ok(Prune::Never),
+        "always" => Ok(Prune::Always),
+        other => Err(Error::Value(format!("prune is {other:?}"))),
+    }
+}
+
+/// How many shards a search for the best k makes, how many items its lists hold outside of the kernel's own memory, and how
+/// many survivors of a sieve it has room for with each query.
 #[pyfunction]
-pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize) -> PyResult<(usize, usize)> {
-    let cut = call(name, at, &arrays)?.cut(k)?;
-    Ok((cut.shards, cut.listed))
+pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<(usize, usize, usize)> {
+    let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
+    Ok((cut.shards, cut.listed, cut.room))
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` have room for [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says.
+/// items as `cuda_cut` says, `survivors` are int32 [Q, room] and [Q] zeros.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(
@@ -341,23 +352,30 @@ pub fn cuda_search(
     name: &str,
     at: At,
     arrays: FiveArrays,
+    prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
+    survivors: [DeviceArray; 2],
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
     let call = call(name, at, &arrays)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
-    let cut = call.cut(k)?;
+    let cut = call.cut(k, pruning(prune)?)?;
     let room = |arrays: &[DeviceArray; 2], items: usize| {
         let fits = arrays.iter().all(|array| count(array) >= items);
         ensure(fits, || format!("a search needs room for {items} items"))?;
         Ok::<_, Error>(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
     };
     let (parts, lists) = (room(&parts, queries * cut.shards * k)?, room(&lists, cut.listed)?);
+    let [survivors, counts] = &survivors;
+    let fits = count(survivors) >= queries * cut.room && (cut.room == 0 || count(counts) == queries);
+    ensure(fits, || format!("a search needs room for {} survivors with each query", cut.room))?;
+    let (survivors, counts) = (survivors.address("int32")?, counts.address("int32")?);
+    let with = Workspace { parts, lists, survivors, counts };
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.search(k, &cut, parts, lists, out) })?;
+    py.detach(|| unsafe { call.search(k, &cut, with, out) })?;
     Ok(())
 }
 
@@ -378,6 +396,6 @@ pub fn cuda_select(
     ensure(matrix.stored == width && all_ids.stored == width, || "scores and ids need one shape".into())?;
     let (k, out) = ranked(all.dtype(), matrix.rows as usize, &scores, &ids)?;
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { pairs::select(place(at), double, (matrix, all_ids), k, out) })?;
+    py.detach(|| unsafe { search::select(place(at), double, (matrix, all_ids), k, out) })?;
     Ok(())
 }

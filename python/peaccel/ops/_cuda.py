@@ -150,8 +150,8 @@ def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tu
     return out
 
 
-def search(op: PairOp, inputs: Sequence[Array], k: int) -> tuple[Array, Array]:
-    """As `PairOp.numpy_search`, but every pair is scored."""
+def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> tuple[Array, Array]:
+    """As `PairOp.numpy_search`; who is pruned are scores of one inner product, by tensor cores."""
     torch: Any = sys.modules["torch"]
     arrays = _inputs(inputs)
     queries, gallery, at = len(arrays[0]), len(arrays[2]), place(arrays[0])
@@ -169,10 +169,12 @@ def search(op: PairOp, inputs: Sequence[Array], k: int) -> tuple[Array, Array]:
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return best
     given = _memories(arrays)
-    shards, listed = _core.cuda_cut(op.name, at, given, k)
+    shards, listed, room = _core.cuda_cut(op.name, at, given, k, prune)
     parts, lists = _best(arrays[0], queries, shards * k), _best(arrays[0], 1, listed)
     out = _best(arrays[0], queries, k)
-    _core.cuda_search(op.name, at, given, _memories(parts), _memories(lists), *map(memory, out))
+    survivors = arrays[0].new_empty((queries, room), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
+    room_for = _memories(parts), _memories(lists), _memories(survivors)
+    _core.cuda_search(op.name, at, given, prune, *room_for, *map(memory, out))
     return out
 
 

@@ -170,10 +170,10 @@ class PairOp:
 
     def search(
         self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
-    ) -> tuple[tuple[Array, Array], float]:
-        """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored."""
+    ) -> tuple[tuple[Array, Array], float | None]:
+        """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU."""
         if _on_gpu(inputs[0]):
-            return _cuda.search(self, inputs, k), 1.0
+            return _cuda.search(self, inputs, k, prune), None
         *best, scored = self.numpy_search(inputs, packed, k, prune)
         return _as_kind(inputs[0], (best[0], best[1])), scored
 

@@ -1,0 +1,107 @@
+"""Search by tensor cores, whose fragments and roundings the host imitates (see test_on_host_cuda.py).
+
+Ids and bits are those of a sort of all scores, also where rounding to tf32 hides the difference.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from conftest import make, scored
+
+import peaccel as pe
+from peaccel import _core
+from peaccel.ops import _cuda
+from peaccel.prepared import plan as checked
+
+CASES = [
+    ("cosine", "point"),
+    ("scale_cosine", "scaled"),
+    ("neg_sq_l2", "point"),
+    ("mls", "normal_isotropic"),
+    ("llr", "normal_isotropic"),
+    ("ppk", "normal_isotropic"),
+    ("neg_kl", "normal_isotropic"),
+    ("mls", "vmf"),
+    ("ppk", "vmf"),
+    ("neg_kl", "vmf"),
+]
+
+
+def both_ways(q, g, score, k):
+    """Found by the sieve, and by a sort of all scores."""
+    plan = checked(q, g, score, detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    every = torch.arange(len(g)).expand(len(q), len(g))
+    return _cuda.search(op, inputs, k, "always"), _cuda.select(_cuda.score(op, inputs, None, True), every, k)
+
+
+def assert_same(found, want):
+    assert torch.equal(found[1], want[1])
+    np.testing.assert_array_equal(found[0], want[0])
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_best_are_those_of_a_sort(device, name, kind):
+    for dtype, dim, n, k in (
+        ("float32", 36, 400, 3),
+        ("float32", 130, 150, 20),
+        ("float16", 64, 300, 1),
+        ("bfloat16", 7, 200, 5),
+    ):
+        if kind == "scaled" and dtype != "float32":
+            continue
+        q = make(kind, 9, dim, 1, dtype="float32", library="torch")
+        g = make(kind, n, dim, 2, dtype=dtype, library="torch")
+        assert_same(*both_ways(q, g, scored(name, kind), k))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_best_of_rows_that_tf32_cannot_tell_apart(device, name, kind):
+    """Near-duplicates of one row far from the origin, ties, a NaN, an infinity, huge and tiny rows, a variance of 0."""
+    rng = np.random.default_rng(0)
+    g = make(kind, 300, 48, 2, dtype="float32", library="torch")
+    unit = kind in ("vmf", "scaled")
+    near = 1e-5 * torch.from_numpy(rng.standard_normal((300, 48))).float()
+    g.mu[:] = g.mu[:1] * (1 if unit else 50) + near
+    if unit:
+        g.mu[:] /= g.mu.norm(dim=1, keepdim=True)
+    g.mu[200:230] = g.mu[100:130].clone()
+    q = type(g)(*(x[40:49].clone() for x in g.arrays))
+    for extra in g.arrays[1:]:
+        extra[:] = extra[:1]
+        extra[7], extra[250] = torch.nan, 0
+    if not unit:
+        g.mu[3], g.mu[4], g.mu[5], g.mu[6] = torch.nan, torch.inf, 1e25, 1e-30
+    assert_same(*both_ways(q, g, scored(name, kind), 12))
+
+
+def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
+    q = make("normal_isotropic", 150, 32, 1, dtype="float32", library="torch")
+    g = make("normal_isotropic", 1000, 32, 2, dtype="float32", library="torch")
+    assert_same(*both_ways(q, g, "mls", 2))  # 128, then seven times as many, then the rest
+    assert_same(*both_ways(q[:2], g[:5], "mls", 9))  # more than there are: all are scored
+    assert_same(*both_ways(q[:1], g[:40], "mls", 39))
+
+
+def test_the_sieve_lets_few_pass(device, monkeypatch):
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((20, 64))
+    mu = np.concatenate([centre + 0.1 * rng.standard_normal((60, 64)) for centre in centres])
+    g = pe.Normal(torch.from_numpy(rng.permutation(mu)).float(), torch.full((1200,), 0.02))
+    q = pe.Normal(g.mu[::120] + 0.01, g.var[::120].clone())
+    passed = []
+    search = _core.cuda_search
+
+    def spied(*args):
+        address, shape = args[6][0][:2]
+        survivors = np.ctypeslib.as_array((ctypes.c_int32 * int(np.prod(shape))).from_address(address)).reshape(shape)
+        survivors[:] = -1
+        search(*args)
+        passed.append((survivors >= 0).sum(1).max())
+
+    monkeypatch.setattr(_core, "cuda_search", spied)
+    assert_same(*both_ways(q, g, "mls", 1))
+    # Of 896 rows, the best of 128 being known, not even those of a cluster.
+    assert 1 <= max(passed) < 60
