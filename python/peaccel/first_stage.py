@@ -89,8 +89,8 @@ class FaissReranker:
             self.gallery = Prepared(gallery.detach(), self.score, pack=False)
         self._on_gpu = device_of(self.gallery.mu) not in ("numpy", "cpu")
         if self._on_gpu and not hasattr(index, "getDevice"):
-            where, own = device_of(self.gallery.mu), type(index).__name__
-            raise ValueError(f"FaissReranker: gallery is on {where}, expected a GPU index, got {own}: index_cpu_to_gpu")
+            own, where = type(index).__name__, device_of(self.gallery.mu)
+            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {where} like gallery")
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
         known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
