@@ -127,7 +127,7 @@ BAD = [
     (
         lambda: pe.FaissReranker(INDEX, META),
         ValueError,
-        "FaissReranker: gallery is on meta, expected a GPU index, got IndexFlatL2",
+        "FaissReranker: index is IndexFlatL2 on the CPU, expected one on meta like gallery",
     ),
     # k
     (lambda: pe.search(ISO, ISO, 0), ValueError, "mls: k is 0, expected 1 .. 2147483647"),

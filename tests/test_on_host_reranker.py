@@ -115,7 +115,7 @@ def test_what_a_gallery_on_a_gpu_cannot(gpu):
     g = items(6, 2)
     index = GpuIndex(g.mu)
     with pytest.raises(
-        ValueError, match=r"^FaissReranker: gallery is on cuda:0, expected a GPU index, got object_with"
+        ValueError, match=r"^FaissReranker: index is object_without_device on the CPU, expected one on cuda:0"
     ):
         pe.FaissReranker(type("object_without_device", (), {"search": None, "ntotal": 6, "d": 12})(), g)
     with pytest.raises(ValueError, match=r"^FaissReranker: surrogate features are made by numpy, gallery is on a GPU"):
