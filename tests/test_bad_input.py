@@ -125,6 +125,22 @@ BAD = [
         "FaissReranker.build: gallery is on meta, expected numpy arrays or tensors on cpu",
     ),
     (
+        lambda: pe.fit_prior(META, IDS[:, 0]),
+        ValueError,
+        "fit_prior: d is on meta, expected numpy arrays or tensors on cpu",
+    ),
+    (
+        lambda: pe.calibrate(META, [[0, 1]], [1]),
+        ValueError,
+        "calibrate: d is on meta, expected numpy arrays or tensors",
+    ),
+    (
+        lambda: pe.fit_shift(META, [[0, 1]], [1]),
+        ValueError,
+        "fit_shift: d is on meta, expected numpy arrays or tensors",
+    ),
+    (lambda: pe.first_stage_features(META), ValueError, "first_stage_features: d is on meta, expected numpy arrays or"),
+    (
         lambda: pe.FaissReranker(INDEX, META),
         ValueError,
         "FaissReranker: index is IndexFlatL2 on the CPU, expected one on meta like gallery",

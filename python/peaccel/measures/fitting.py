@@ -23,7 +23,7 @@ from peaccel.measures.density import (
 )
 from peaccel.measures.fusing import group_rows, group_sum, unit
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace, require_same_kind
+from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
 
 __all__ = ["Calibration", "calibrate", "fit_prior", "fit_shift", "fit_vmf"]
 
@@ -64,8 +64,8 @@ def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
     """
     if getattr(d, "kind", "") not in ("normal_isotropic", "normal_diagonal", "point"):
         raise TypeError(f"fit_prior: d must be a Normal or a Point, got {getattr(d, 'kind', type(d).__name__)}")
-    mu = as_numpy(d.mu).astype(np.float64)
-    names = np.asarray(as_numpy(labels) if is_torch(labels) else labels)
+    mu = on_host("fit_prior", "d", d.mu).astype(np.float64)
+    names = on_host("fit_prior", "labels", labels)
     if names.shape != (len(d),):
         raise ValueError(f"fit_prior: labels have shape {names.shape}, expected ({len(d)},)")
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
@@ -260,7 +260,7 @@ def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True)
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
     rows, same = _labelled_pairs("calibrate", d, pairs, labels)
     first, second = _different_rows("calibrate", rows[same], "one identity")
-    mu, spread = (as_numpy(x).astype(np.float64) for x in d.arrays)
+    mu, spread = (on_host("calibrate", "d", x).astype(np.float64) for x in d.arrays)
     square = (mu[first] - mu[second]) ** 2
     if kind == "vmf":
         return Calibration(_fit_kappa(d.dim, spread[first], spread[second], square.sum(-1)), 0.0, "VonMisesFisher")
@@ -304,7 +304,7 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):
         first, second = _different_rows("fit_shift", rows[same == label], what)
-        a, b = (as_numpy(d.mu)[x].astype(np.float64) for x in (first, second))
+        a, b = (on_host("fit_shift", "d", d.mu)[x].astype(np.float64) for x in (first, second))
         with np.errstate(invalid="ignore"):
             means.append(((a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))).mean())
     return float(sum(means) / 2)
@@ -315,7 +315,7 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
 
 def _labelled_pairs(owner: str, d: Distribution, pairs: Array, labels: Array) -> tuple[Array, Array]:
     """Rows of d, [P, 2], and booleans [P]."""
-    rows, same = (np.asarray(as_numpy(x) if is_torch(x) else x) for x in (pairs, labels))
+    rows, same = (on_host(owner, name, x) for name, x in (("pairs", pairs), ("labels", labels)))
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
     if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and np.isin(same, (0, 1)).all()):

@@ -20,6 +20,7 @@ __all__ = [
     "dtype_name",
     "is_torch",
     "namespace",
+    "on_host",
     "require_same_kind",
     "widened",
 ]
@@ -113,6 +114,15 @@ def widened(x: Array) -> Array:
     if dtype_name(x) not in HALVES:
         return x
     return x.float() if is_torch(x) else x.astype(np.float32)
+
+
+def on_host(owner: str, name: str, x: object) -> np.ndarray[Any, Any]:
+    """`as_numpy` for what numpy is to work on, lists too; refuses a tensor on a GPU."""
+    if not is_torch(x):
+        return as_numpy(x) if isinstance(x, np.ndarray) else np.asarray(x)
+    if not x.is_cpu:  # type: ignore[attr-defined]
+        raise ValueError(f"{owner}: {name} is on {x.device}, expected numpy arrays or tensors on cpu")  # type: ignore[attr-defined]
+    return as_numpy(x)
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:
