@@ -67,9 +67,10 @@ metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (thre
 choosing: build  ## print the tables of docs/choosing-a-score.md
 	$(BIN)/python -m benches.choosing
 
+# maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/
-	PEACCEL_CUDA=require PEACCEL_CUDA_TARGETS=80,86,89,90,100,120 $(BIN)/maturin build --release --quiet \
-		--zig --compatibility manylinux_2_28 --out dist
+	PATH="$(abspath $(BIN)):$$PATH" PEACCEL_CUDA=require PEACCEL_CUDA_TARGETS=80,86,89,90,100,120 \
+		maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so

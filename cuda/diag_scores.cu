@@ -5,7 +5,7 @@
 // that is safe, with a negative variance or a sum that is not finite are done again, slowly, by the definition in
 // double. See rust/kernels/diag_scores.rs for the range.
 
-#include "diag_formulas.cuh"
+#include "diag_sieve.cuh"
 #include "drivers.cuh"
 
 // A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see pairs.cuh.
@@ -153,3 +153,16 @@ SCORE(mls_diagonal, DiagScore, Mls)
 SCORE(llr_diagonal, DiagScore, Llr)
 SCORE(overlap_diagonal, DiagScore, Overlap)
 SCORE(neg_kl_diagonal, DiagScore, NegKl)
+
+// How a search for the best by mls rules pairs out.
+using Bounded = With<PairArgs, Bounding>;
+#define SIEVE_OF(S, types)                                         \
+    KERNEL(mls_diagonal_bound_##types, Bounded, SIEVE_THREADS) {   \
+        bound_tiles<mls_diagonal_single, S>(args.args, args.more); \
+    }                                                              \
+    KERNEL(mls_diagonal_sieve_##types, Bounded, SIEVE_THREADS) {   \
+        diag_sieve<mls_diagonal_single, S>(args.args, args.more);  \
+    }
+SIEVE_OF(float, f32)
+SIEVE_OF(Float16, f32_f16)
+SIEVE_OF(BFloat16, f32_bf16)

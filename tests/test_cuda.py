@@ -152,7 +152,8 @@ def test_long_lists(k, width):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, "normal_isotropic") for name in ("mls", "llr", "ppk", "neg_kl", "cosine")]
-    + [(name, "vmf") for name in ("mls", "ppk", "neg_kl")],
+    + [(name, "vmf") for name in ("mls", "ppk", "neg_kl")]
+    + [("mls", "normal_diagonal")],
 )
 def test_tensor_cores_rule_out_none_of_the_best(name, kind, dtype):
     """Of random rows, and of near-duplicates that tf32 cannot tell apart."""

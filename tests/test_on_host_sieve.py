@@ -26,6 +26,7 @@ CASES = [
     ("mls", "vmf"),
     ("ppk", "vmf"),
     ("neg_kl", "vmf"),
+    ("mls", "normal_diagonal"),
 ]
 
 
@@ -59,18 +60,18 @@ def test_the_best_are_those_of_a_sort(device, name, kind):
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_best_of_rows_that_tf32_cannot_tell_apart(device, name, kind):
-    """Near-duplicates of one row far from the origin, ties, a NaN, an infinity, huge and tiny rows, a variance of 0."""
+    """Near-duplicates of one row far from the origin, sure of their places; ties, NaN, infinity, huge and tiny."""
     rng = np.random.default_rng(0)
     g = make(kind, 300, 48, 2, dtype="float32", library="torch")
     unit = kind in ("vmf", "scaled")
-    near = 1e-5 * torch.from_numpy(rng.standard_normal((300, 48))).float()
+    near = (1e-3 if unit else 1e-2) * torch.from_numpy(rng.standard_normal((300, 48))).float()
     g.mu[:] = g.mu[:1] * (1 if unit else 50) + near
     if unit:
         g.mu[:] /= g.mu.norm(dim=1, keepdim=True)
     g.mu[200:230] = g.mu[100:130].clone()
     q = type(g)(*(x[40:49].clone() for x in g.arrays))
     for extra in g.arrays[1:]:
-        extra[:] = extra[:1]
+        extra[:] = {"vmf": 1e4, "scaled": 2}.get(kind, 1e-4)
         extra[7], extra[250] = torch.nan, 0
     if not unit:
         g.mu[3], g.mu[4], g.mu[5], g.mu[6] = torch.nan, torch.inf, 1e25, 1e-30
@@ -85,14 +86,8 @@ def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
     assert_same(*both_ways(q[:1], g[:40], "mls", 39))
 
 
-def test_the_sieve_lets_few_pass(device, monkeypatch):
-    rng = np.random.default_rng(1)
-    centres = rng.standard_normal((20, 64))
-    mu = np.concatenate([centre + 0.1 * rng.standard_normal((60, 64)) for centre in centres])
-    g = pe.Normal(torch.from_numpy(rng.permutation(mu)).float(), torch.full((1200,), 0.02))
-    q = pe.Normal(g.mu[::120] + 0.01, g.var[::120].clone())
-    passed = []
-    search = _core.cuda_search
+def passed_by(search, passed):
+    """The search, which tells how many rows of a query passed a sieve, at most."""
 
     def spied(*args):
         address, shape = args[6][0][:2]
@@ -101,7 +96,31 @@ def test_the_sieve_lets_few_pass(device, monkeypatch):
         search(*args)
         passed.append((survivors >= 0).sum(1).max())
 
-    monkeypatch.setattr(_core, "cuda_search", spied)
+    return spied
+
+
+@pytest.mark.parametrize("kind", ["isotropic", "diagonal"])
+def test_the_sieve_lets_few_pass(device, monkeypatch, kind):
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((20, 64))
+    mu = np.concatenate([centre + 0.1 * rng.standard_normal((60, 64)) for centre in centres])
+    var = 0.02 * np.exp(0.2 * rng.standard_normal((1200, 64) if kind == "diagonal" else 1200))
+    g = pe.Normal(torch.from_numpy(rng.permutation(mu)).float(), torch.from_numpy(var).float())
+    q = pe.Normal(g.mu[::120] + 0.01, g.var[::120].clone())
+    passed = []
+    monkeypatch.setattr(_core, "cuda_search", passed_by(_core.cuda_search, passed))
     assert_same(*both_ways(q, g, "mls", 1))
-    # Of 896 rows, the best of 128 being known, not even those of a cluster.
+    # Of 896 rows, the best of 128 being known, not many more than those of a cluster.
     assert 1 <= max(passed) < 60
+
+
+@pytest.mark.parametrize(("q_kind", "g_kind"), [("normal_isotropic", "normal_diagonal"), ("normal_diagonal", "point")])
+def test_bounds_of_mixed_kinds_and_of_variances_over_many_powers(device, q_kind, g_kind):
+    for dim, powers in ((20, 1), (33, 6), (130, 12)):
+        q = make(q_kind, 4, dim, 1, dtype="float32", library="torch")
+        g = make(g_kind, 300, dim, 2, dtype="float32", library="torch")
+        rng = np.random.default_rng(dim)
+        for d in (q, g):
+            for var in d.arrays[1:]:
+                var[:] = torch.from_numpy(10.0 ** rng.uniform(-powers, powers, var.shape))
+        assert_same(*both_ways(q, g, "mls", 5))

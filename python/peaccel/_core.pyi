@@ -79,7 +79,7 @@ def cuda_score_backward(
 def cuda_rerank(
     name: str, place: _Place, arrays: list[_Memory], candidates: _Memory, scores: _Memory, ids: _Memory
 ) -> None: ...
-def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int, prune: str) -> tuple[int, int, int]: ...
+def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
 def cuda_search(
     name: str,
     place: _Place,
@@ -88,6 +88,7 @@ def cuda_search(
     parts: list[_Memory],
     lists: list[_Memory],
     survivors: list[_Memory],
+    bounding: list[_Memory] | None,
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...

@@ -225,8 +225,8 @@ def search(
     prune
         Whether diagonal normals' mls first bounds all pairs by matrix products and scores what is left; results are the
         same to the last bit. "auto": where there are many queries, as long as the bound rules out nine pairs of ten.
-        Other scores have one way to search. On a GPU it is for scores of one inner product in float32, whose products
-        tensor cores bound; the others score all pairs.
+        Other scores have one way to search. On a GPU, where tensor cores make the products, float32 galleries and
+        halves: "auto" for scores of one inner product, "always" for these and diagonal normals' mls.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-//! The best of a whole gallery: cuda/search.cuh, sieve.cuh and topk.cu.
+//! The best of a whole gallery: cuda/search.cuh, sieve.cuh, diag_sieve.cuh and topk.cu.
 
 use super::driver::{driver, Launch};
 use super::pairs::{Call, PairArgs, Ranked, Types, Which};
@@ -15,7 +15,7 @@ const SIEVE_THREADS: u32 = 256;
 /// Queries and rows of a block of a sieve.
 const SIEVE_TILE: usize = 128;
 const SIEVE_SHARED: usize = 4 * SIEVE_TILE * 36 * 4;
-/// Scores that have one: those of one inner product, monotone in it.
+/// Scores that have one: those of one inner product, monotone in it; and, with bounds of tiles, [`BOUNDED`].
 const SIEVED: [&str; 10] = [
     "cosine",
     "shifted_cosine",
@@ -28,6 +28,7 @@ const SIEVED: [&str; 10] = [
     "overlap_vmf",
     "neg_kl_vmf",
 ];
+const BOUNDED: &str = "mls_diagonal";
 /// Survivors of all queries together that there is room for.
 const SURVIVORS: usize = 1 << 25;
 
@@ -50,9 +51,11 @@ pub struct Cut {
     /// Items of all lists; 0 where shared memory holds them.
     pub listed: usize,
     /// Rows of which all pairs are scored; the others pass a sieve.
-    first: usize,
+    pub first: usize,
     /// Survivors of a query, at most, and so rows of a sieve; 0 where there is none.
     pub room: usize,
+    /// Tiles of rows that are to be bounded.
+    pub bounded: usize,
     capacity: usize,
     resident: bool,
     shared: usize,
@@ -70,6 +73,31 @@ pub struct Workspace {
     pub survivors: u64,
     /// How many they are.
     pub counts: u64,
+    /// What bounds of tiles are made of and kept in.
+    pub bounding: Bounding,
+}
+
+/// `Bounding` of cuda/diag_sieve.cuh.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Bounding {
+    /// int32 [G - first], the rows from `first` on by their mean variance.
+    pub order: u64,
+    /// Of the cut.
+    pub first: i64,
+    /// float32 [D], variances.
+    pub reference: u64,
+    /// float32 [tiles, 2, D].
+    pub ranges: u64,
+    /// float32 [G - first, 2].
+    pub sums: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Bounded {
+    args: PairArgs,
+    bounding: Bounding,
 }
 
 impl Call<'_> {
@@ -92,16 +120,21 @@ impl Call<'_> {
     pub fn cut(&self, k: usize, prune: Prune) -> Result<Cut, Error> {
         let (queries, gallery) = self.sizes();
         let always = prune == Prune::Always;
-        // Enough rows for a threshold that rules most others out.
-        let first = if always { k.max(SIEVE_TILE) } else { (8 * k).max(8192) };
-        let pays = queries >= 32 && self.inputs.mu1.stored >= 32 && gallery >= 4 * first;
-        let can = self.types != Types::F64 && SIEVED.contains(&self.op) && i32::try_from(gallery).is_ok();
+        let bounded = self.op == BOUNDED;
+        // Enough rows for a threshold that rules most others out; whole tiles.
+        let first = (if always { k } else { (8 * k).max(8192) }).next_multiple_of(SIEVE_TILE);
+        // How tight bounds are depends on the variances, which only the caller knows.
+        let pays = queries >= 32 && self.inputs.mu1.stored >= 32 && gallery >= 4 * first && !bounded;
+        let has = bounded || SIEVED.contains(&self.op);
+        let can = self.types != Types::F64 && has && i32::try_from(gallery).is_ok();
         let fits = driver()?.capacities(self.at.device)?.1 >= SIEVE_SHARED;
         if prune == Prune::Never || !can || !fits || queries == 0 || gallery <= first || !(always || pays) {
             return self.tiles_of(k);
         }
-        let room = (SURVIVORS / queries).max(SIEVE_TILE).min(gallery - first);
-        Ok(Cut { first, room, ..self.of_first(first).tiles_of(k)? })
+        let left = gallery - first;
+        let room = (SURVIVORS / queries / SIEVE_TILE).max(1) * SIEVE_TILE;
+        let bounded = if bounded { left.div_ceil(SIEVE_TILE) } else { 0 };
+        Ok(Cut { first, room: room.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
     }
 
     fn tiles_of(&self, k: usize) -> Result<Cut, Error> {
@@ -124,7 +157,7 @@ impl Call<'_> {
         let tiles = queries.div_ceil(tile);
         let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, 65_535));
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
-        Ok(Cut { shards, listed, first: gallery, room: 0, capacity, resident, shared, tiles })
+        Ok(Cut { shards, listed, first: gallery, room: 0, bounded: 0, capacity, resident, shared, tiles })
     }
 
     fn tiled(&self, cut: &Cut) -> Launch {
@@ -149,14 +182,25 @@ impl Call<'_> {
             ids: out.ids,
             ..self.args(Which::Listed(Matrix::NONE))
         };
+        let Place { device, stream } = self.at;
+        let bounding = Bounding { first: cut.first as i64, ..with.bounding };
+        if cut.bounded > 0 {
+            let launch = self.at.launch(cut.bounded as u64, 4, SIEVE_THREADS)?;
+            let args = PairArgs { end: gallery as i64, ..args };
+            driver()?.launch(&self.kernel("bound"), launch, &Bounded { args, bounding })?;
+        }
         let mut begin = cut.first;
         while begin < gallery {
             // Of a chunk seven times as long as what was seen, some 7 k survive.
             let end = gallery.min(begin + cut.room.min(7 * begin));
             let grid = (queries.div_ceil(SIEVE_TILE) as u32, (end - begin).div_ceil(SIEVE_TILE) as u32);
-            let Place { device, stream } = self.at;
             let launch = Launch { device, stream, grid, block: SIEVE_THREADS, shared: SIEVE_SHARED as u32 };
-            self.launch("sieve", launch, PairArgs { begin: begin as i64, end: end as i64, ..args })?;
+            let own = PairArgs { begin: begin as i64, end: end as i64, ..args };
+            if cut.bounded > 0 {
+                driver()?.launch(&self.kernel("sieve"), launch, &Bounded { args: own, bounding })?;
+            } else {
+                self.launch("sieve", launch, own)?;
+            }
             self.take_best(usize::MAX, k, args)?;
             begin = end;
         }

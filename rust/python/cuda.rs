@@ -4,7 +4,7 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::pairs::{Call, Inputs, Ranked, Types, Which, BEST};
 use crate::cuda::sampled::Drawing;
-use crate::cuda::search::{self, Prune, Workspace};
+use crate::cuda::search::{self, Bounding, Prune, Workspace};
 use crate::cuda::{self, elements, Matrix, Place};
 use crate::error::Error;
 use pyo3::prelude::*;
@@ -335,16 +335,18 @@ fn pruning(prune: &str) -> Result<Prune, Error> {
     }
 }
 
-/// How many shards a search for the best k makes, how many items its lists hold outside of the kernel's own memory, and how
-/// many survivors of a sieve it has room for with each query.
+/// How a search for the best k is cut: how many shards it makes, how many items its lists hold outside of the kernel's own
+/// memory; how many rows are scored without a sieve, how many survivors of one it has room for with each query, and how many
+/// tiles of rows it bounds.
 #[pyfunction]
-pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<(usize, usize, usize)> {
+pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 5]> {
     let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
-    Ok((cut.shards, cut.listed, cut.room))
+    Ok([cut.shards, cut.listed, cut.first, cut.room, cut.bounded])
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` have room for [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, room] and [Q] zeros.
+/// items as `cuda_cut` says, `survivors` are int32 [Q, room] and [Q] zeros. `bounding`, where there are tiles: the order of
+/// the rows that pass a sieve, int32, a variance for each dimension, and room for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(
@@ -356,6 +358,7 @@ pub fn cuda_search(
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
     survivors: [DeviceArray; 2],
+    bounding: Option<[DeviceArray; 4]>,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
@@ -373,7 +376,17 @@ pub fn cuda_search(
     let fits = count(survivors) >= queries * cut.room && (cut.room == 0 || count(counts) == queries);
     ensure(fits, || format!("a search needs room for {} survivors with each query", cut.room))?;
     let (survivors, counts) = (survivors.address("int32")?, counts.address("int32")?);
-    let with = Workspace { parts, lists, survivors, counts };
+    let bounding = match &bounding {
+        None => ensure(cut.bounded == 0, || format!("{name}: a search bounds tiles")).map(|()| Bounding::default())?,
+        Some([order, reference, ranges, sums]) => {
+            let (dim, left) = (call.inputs.mu1.stored as usize, arrays[2].shape()[0] - cut.first);
+            let fits = count(order) == left && count(reference) == dim && count(ranges) >= 2 * dim * cut.bounded;
+            ensure(fits && count(sums) >= 2 * left, || format!("{name}: bounds need {} tiles", cut.bounded))?;
+            let [reference, ranges, sums] = [reference.address(dtype)?, ranges.address(dtype)?, sums.address(dtype)?];
+            Bounding { order: order.address("int32")?, first: 0, reference, ranges, sums }
+        }
+    };
+    let with = Workspace { parts, lists, survivors, counts, bounding };
     // SAFETY: as in `cuda_score`.
     py.detach(|| unsafe { call.search(k, &cut, with, out) })?;
     Ok(())

@@ -169,13 +169,25 @@ def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> 
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return best
     given = _memories(arrays)
-    shards, listed, room = _core.cuda_cut(op.name, at, given, k, prune)
+    shards, listed, first, room, tiles = _core.cuda_cut(op.name, at, given, k, prune)
     parts, lists = _best(arrays[0], queries, shards * k), _best(arrays[0], 1, listed)
     out = _best(arrays[0], queries, k)
     survivors = arrays[0].new_empty((queries, room), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
-    room_for = _memories(parts), _memories(lists), _memories(survivors)
+    bounding = _bounding(arrays, first, tiles) if tiles else None
+    room_for = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
     _core.cuda_search(op.name, at, given, prune, *room_for, *map(memory, out))
     return out
+
+
+def _bounding(arrays: Sequence[Array], first: int, tiles: int) -> list[Array]:
+    """What bounds the scores of tiles of rows, from ``first`` on: their order by mean variance, the queries' mean
+    variances, and room for the tiles' ranges and the rows' sums."""
+    torch: Any = sys.modules["torch"]
+    like, dim = arrays[0], arrays[0].shape[1]
+    var = arrays[3][first:].reshape(len(arrays[3]) - first, -1)
+    order = (var.mean(1, dtype=torch.float32).argsort() + first).int()
+    reference = arrays[1].reshape(len(arrays[1]), -1).mean(0).expand(dim).contiguous()
+    return [order, reference, like.new_empty((tiles, 2, dim)), like.new_empty((len(var), 2))]
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
