@@ -162,7 +162,11 @@ def search(m: Machine) -> Iterator[Work]:
 
     yield Work(
         f"search diagonal, {queries} into {rows:,} x {dim}, top-10",
-        [Side("peaccel", lambda: pe.search(normal, gallery, 10)), Side("torch.compile", chunked)],
+        [
+            Side("peaccel", lambda: pe.search(normal, gallery, 10)),
+            Side("peaccel, bounded by tensor cores", lambda: pe.search(normal, gallery, 10, prune="always")),
+            Side("torch.compile", chunked),
+        ],
         [Goal("faster", 5, "torch.compile")],
     )
 

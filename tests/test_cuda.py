@@ -148,6 +148,15 @@ def test_long_lists(k, width):
         assert (found.ids.cpu() == want.ids).double().mean() > 0.99  # nearly equal scores may change places
 
 
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
+def test_tensor_cores_in_small(kind):
+    """Two chunks; small enough for compute-sanitizer."""
+    q, g = (on_gpu(make(kind, n, 40, n, dtype="float32", library="torch")) for n in (9, 1200))
+    by_all, by_sieve = (pe.search(q, g, 5, prune=prune) for prune in ("never", "always"))
+    assert torch.equal(by_all.ids, by_sieve.ids)
+    assert torch.equal(by_all.scores, by_sieve.scores)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -35,7 +35,7 @@ if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
         step "$tool" timeout 240 compute-sanitizer --tool "$tool" --error-exitcode 1 \
             python3 -m pytest -q --noconftest -p no:cacheprovider -o filterwarnings= tests/test_cuda.py \
-            -k 'order_of_ties or out_of_range or draws or (test_every_verb and mls and float32)'
+            -k 'order_of_ties or out_of_range or draws or in_small or (test_every_verb and float32 and (mls or hib))'
     done
 else
     echo "== no compute-sanitizer here"

@@ -93,13 +93,14 @@ def _memories(arrays: Sequence[Array]) -> list[Memory]:
 class _Draws:
     """What the scores that compare draws are given beyond arrays: seed, number of draws, room; None for others."""
 
-    def __init__(self, op: PairOp, inputs: Sequence[Array], rows: int, columns: int | None) -> None:
+    def __init__(
+        self, op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], rows: int, columns: int | None
+    ) -> None:
         self.memory = None
         if op.sampled:
-            seed, n = inputs[5:] if op.draws else (None, 1)
-            mu = inputs[0]
-            size = _core.cuda_room(op.name, place(mu), _memories(_inputs(inputs)), n, rows, columns)
-            self.kept = mu.new_empty(size), seed  # until the kernel is on its stream
+            seed, n = draws or (None, 1)
+            size = _core.cuda_room(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
+            self.kept = arrays[0].new_empty(size), seed  # until the kernel is on its stream
             self.memory = None if seed is None else memory(seed), n, memory(self.kept[0])
 
 
@@ -110,7 +111,7 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
     candidates = None if candidates is None else candidates.contiguous()
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
-    draws = _Draws(op, inputs, *(1, *out.shape)[-2:])
+    draws = _Draws(op, arrays, inputs[5:], *(1, *out.shape)[-2:])
     _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, given, memory(out))
     return out
 
@@ -132,7 +133,7 @@ def score_backward(
     out: list[Array] = []
     for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
         gradients = [mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))]
-        draws, out_memories = _Draws(op, inputs, len(mu), None), _memories(gradients)
+        draws, out_memories = _Draws(op, arrays, inputs[5:], len(mu), None), _memories(gradients)
         own = op.name, place(mu), _memories(arrays), draws.memory, side
         _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)
         out += gradients
