@@ -20,7 +20,7 @@ from test_every_score import check, same_bits
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op, PairOp
+from peaccel.ops._op import Op, PairOp, SampleOp
 from peaccel.prepared import plan as checked
 from peaccel.scores._features import filled
 
@@ -58,6 +58,27 @@ def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
     monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
     with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
         _cuda.elementwise(bessel.log_ive, x[:1], x)
+
+
+def kernels_of(op):
+    """The names of an op's kernels."""
+    full, halves = ("f32", "f64"), ("f32_f16", "f32_bf16")
+    if isinstance(op, Op):
+        return [f"{op.name}_{types}" for types in full]
+    if isinstance(op, SampleOp):
+        return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
+    drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
+    forward = itertools.product(drivers, full if op.sampled else full + halves)
+    return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
+
+
+def test_every_op_has_its_kernels():
+    if not _core.cuda_info()[0]:
+        pytest.skip(f"{_core.cuda_info()[2]}")
+    embedded = pathlib.Path(_core.__file__).read_bytes()
+    wanted = [name for op in OPS for name in kernels_of(op)]
+    assert len(set(wanted)) == len(wanted) > 250
+    assert [name for name in wanted if f".text.{name}".encode() + bytes(1) not in embedded] == []
 
 
 # -- elements ----------------------------------------------------------------------------------------------------------
