@@ -10,8 +10,8 @@
 //
 // Slack, with u = 2^-24. What the products sum up is at most 2 sum r w (a^2 + b^2) <= 2 (P + R max r), with P the sum
 // of r a^2 / (p + least) and R that of w b^2. Numbers and their products carry 16 roundings, each side 2^-11 more, and
-// their sum errs by (3 D + 1) 2u (tensor.cuh), so that
-//   sum r w (a - b)^2 >= products - 2.02 (2^-10 + 2^-22 + 16 u + (3 D + 1) 2u) (P + R max r) - 12 D 2^-126.
+// their sum errs by (3 D + 1) 4u (tensor.cuh), so that
+//   sum r w (a - b)^2 >= products - 2.02 (2^-10 + 2^-22 + 16 u + (3 D + 1) 4u) (P + R max r) - 12 D 2^-126.
 // Each logarithm in C errs by 4 u (1 + |it|) and their sum by (D/8 + 3) u of the sum of their sizes; L, of a product of
 // D numbers, by (2 D + 16) u, and the pair function's logarithm, of a product too, by less than 2 D u; its quotients
 // and their sum by (D/8 + 64) u. What variances leave the range of that product is not bounded, but kept.
@@ -203,7 +203,7 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     const float* const products = write_products(sums, shared);
 
     const double d = double(dim), u = 5.9604644775390625e-08;
-    const double share = 2.02 * (9.765625e-4 + 2.384185791015625e-07 + 16 * u + 2 * (3 * d + 1) * u);
+    const double share = 2.02 * (9.765625e-4 + 2.384185791015625e-07 + 16 * u + 4 * (3 * d + 1) * u);
     const double smallest = 12 * d * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double spread = queries[query][0], largest = queries[query][1], ratios = queries[query][2];

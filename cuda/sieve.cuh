@@ -5,10 +5,10 @@
 // what lane (t + 8 s) % 32 of a pair's warp sees, so four sums, by s % 4, add up in the order of lanes.
 //
 // Slack, relative to n + m = |a|^2 + |b|^2 >= 2 |a||b|, with u = 2^-24. The products err by
-// (2^-10 + 2^-22 + (D + 1) 2u) |a||b| (tensor.cuh). The pair function's own sum of D squares of differences errs by
+// (2^-10 + 2^-22 + (D + 1) 4u) |a||b| (tensor.cuh). The pair function's own sum of D squares of differences errs by
 // (4 ceil(D/128) + 8) u x with x <= 2 (n + m), its inner product by less; norms by (4 ceil(D/128) + 5) u. With
 // ceil(D/128) < D/128 + 1, all of it is below
-//   (2^-10 + 2^-22 + (D + 1) 2u + (3 D/32 + 33) u) (n + m)
+//   (2^-10 + 2^-22 + (D + 1) 4u + (3 D/32 + 33) u) (n + m)
 // on a squared distance, and half of that on an inner product; a factor 1.01 covers products of such terms (for
 // D < 2^16). Numbers below 2^-126 may be flushed to 0: 4 D 2^-126 covers that.
 //
@@ -115,7 +115,7 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     const float* const products = write_products(sums, shared);
 
     const double dim = double(args.mu1.stored), u = 5.9604644775390625e-08;
-    const double slack = 1.01 * (9.765625e-4 + 2.384185791015625e-07 + 2 * (dim + 1) * u + (3 * dim / 32 + 33) * u);
+    const double slack = 1.01 * (9.765625e-4 + 2.384185791015625e-07 + 4 * (dim + 1) * u + (3 * dim / 32 + 33) * u);
     const double smallest = 4 * dim * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double n = query_norms[query], m = row_norms[row], dot = products[query * Shape::PRODUCTS_STRIDE + row];

@@ -2,8 +2,9 @@
 // rule out. A block takes 128 queries and 128 rows, 32 numbers of each at a time; a warp 64 queries and 32 rows.
 //
 // Rounding to tf32 moves a number by 2^-11 of it at most, so products a b by (2^-10 + 2^-22) |a b|; they are added up
-// with "at least single precision" (PTX ISA, mma), whatever the direction of rounding, so that a sum of K products errs
-// by another (K + 1) 2^-23 sum |a b|. Numbers below 2^-126 may be flushed to 0.
+// with "at least single precision", in any order and rounded in any direction (PTX ISA, mma). Tensor cores are known to
+// add some products at once and to cut each of them and the sum so far, before, at 2^-23 of the largest, so a sum of K
+// products is taken to err by another (K + 1) 2^-22 sum |a b|. Numbers below 2^-126 may be flushed to 0.
 #pragma once
 
 #include "pairs.cuh"
