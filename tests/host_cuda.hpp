@@ -32,6 +32,9 @@ struct dim3 {
 namespace host {
 
 constexpr int WARP_SIZE = 32;
+// Bytes behind the dynamic shared memory that must stay as they are.
+constexpr size_t GUARD = 4096;
+constexpr char UNTOUCHED = char(0xcd);
 
 struct Fiber {
     ucontext_t context;  // to start from
@@ -126,8 +129,12 @@ inline void launch(dim3 grid, dim3 block, size_t shared, const std::function<voi
         for (unsigned y = 0; y < grid.y; ++y)
             for (unsigned x = 0; x < grid.x; ++x) {
                 block_index = {x, y, z};
-                dynamic_shared.assign(shared, char(0xcd));  // nobody may count on zeros
+                dynamic_shared.assign(shared + GUARD, UNTOUCHED);  // nobody may count on zeros
                 run_block();
+                if (!std::all_of(dynamic_shared.end() - GUARD, dynamic_shared.end(), [](char x) { return x == UNTOUCHED; })) {
+                    std::fprintf(stderr, "host_cuda: a write beyond the dynamic shared memory\n");
+                    std::abort();
+                }
             }
 }
 

@@ -62,6 +62,26 @@ def test_a_verb_compiles_without_a_graph_break():
     compiled_equals_eager(loss, all_inputs)
 
 
+def test_scores_with_parameters_compile_without_a_graph_break():
+    def loss(mu1, var1, mu2, var2, prior):
+        normals, isotropic, vmf, scaled = (
+            [kind(mu, extra) for mu, extra in zip((mu1, mu2), extras, strict=True)]
+            for kind, extras in (
+                (pe.Normal, (var1, var2)),
+                (pe.Normal, (var1[:, 0], var2[:, 0])),
+                (pe.VonMisesFisher, (var1[:, 0], var2[:, 0])),
+                (pe.Scaled, (var1[:, 0], var2[:, 0])),
+            )
+        )
+        scores = [pe.pairwise(*normals, name) for name in ("ppk:rho=0.3", "inclusion", "neg_kl:direction=symmetric")]
+        scores += [pe.pairwise(*isotropic, name) for name in ("hib:a=2,b=1", "hib:variant=published,seed=3")]
+        scores += [pe.pairwise(*vmf, name) for name in ("mls", "llr", "ppk", "neg_kl", "expected_cosine")]
+        scores.append(pe.pairwise(*scaled, "scale_cosine:mu=0.3"))
+        return sum(x.tanh().sum() for x in scores)
+
+    compiled_equals_eager(loss, all_inputs)
+
+
 def test_an_op_compiles_with_inductor():
     op = PAIRS[0]
     inputs = pair_inputs(op, library="torch", dtype="float32")

@@ -211,7 +211,6 @@ def test_two_streams():
     assert all(torch.equal(x.ids, want.ids) for x in found)
 
 
-@pytest.mark.filterwarnings("ignore:To copy construct:UserWarning")  # of a parameter that dynamo sees as a tensor
 def test_compiles():
     q, g = (on_gpu(make("vmf", n, 32, n, dtype="float32", library="torch")) for n in (5, 9))
 

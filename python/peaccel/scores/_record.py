@@ -115,6 +115,8 @@ class Score:
 
 
 def _numeric(value: Any) -> bool:
+    if isinstance(value, (int, float)):  # torch.compile cannot ask numpy
+        return not isinstance(value, bool)
     try:
         return np.asarray(value).dtype.kind in "iuf"
     except ValueError:  # rows of different lengths

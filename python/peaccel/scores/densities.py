@@ -7,7 +7,7 @@ import numpy as np
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.ops._op import PairOp
-from peaccel.scores._features import centred, isotropic, like, normal_rows, vmf
+from peaccel.scores._features import centred, isotropic, like, normal_rows, order, vmf
 from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
@@ -32,12 +32,12 @@ def _prior_var_row(mu: Array, params: Params) -> Array:
 def _uniform_prior(mu: Array, params: Params) -> Array:
     if params["prior_var"] is not None:
         raise ValueError("llr: prior_var has no meaning for vmf x vmf, whose prior is uniform")
-    surface = -bessel.vmf_log_norm(np.asarray(float(mu.shape[-1])), np.zeros(1))
-    return like(surface, mu)
+    zero = like([0.0], mu)
+    return -bessel.vmf_log_norm(order(float(mu.shape[-1]), zero), zero)
 
 
 def _no_offset(mu: Array, params: Params) -> Array:
-    return like(np.zeros(1), mu)
+    return like([0.0], mu)
 
 
 def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
@@ -94,7 +94,7 @@ def _rho(mu: Array, params: Params) -> Array:
 
 
 def _twice_the_query(mu: Array, params: Params) -> Array:
-    return like(np.array([2.0, 1.0]), mu)
+    return like([2.0, 1.0], mu)
 
 
 def _densities(isotropic_op: PairOp, diagonal_op: PairOp, vmf_op: PairOp, shared: Shared) -> dict[Kinds, Choice]:
@@ -126,7 +126,7 @@ _SHARES = {"query_to_gallery": 1.0, "gallery_to_query": 0.0, "symmetric": 0.5}
 
 
 def _share(mu: Array, params: Params) -> Array:
-    return like(np.array([_SHARES[params["direction"]]]), mu)
+    return like([_SHARES[params["direction"]]], mu)
 
 
 neg_kl = Score(
