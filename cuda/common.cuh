@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #define HD __host__ __device__ inline
@@ -42,6 +43,24 @@ HD float from_bits(uint32_t bits) {
 #endif
 }
 
+HD uint32_t to_bits(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+HD uint64_t to_bits(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return bits;
+}
+
+HD double from_bits(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+}
+
 HD float widened(float x) { return x; }
 HD double widened(double x) { return x; }
 HD float widened(BFloat16 x) { return from_bits(uint32_t(x.bits) << 16); }
@@ -54,10 +73,8 @@ HD float widened(Float16 x) {
     // The exponent moves from bias 15 to bias 127 by a product, which normalises subnormal numbers too.
     const uint32_t sign = uint32_t(x.bits & 0x8000) << 16, rest = uint32_t(x.bits & 0x7fff) << 13;
     const bool finite = rest < 0x7c00u << 13;
-    const float magnitude = finite ? from_bits(rest) * from_bits(0x77800000) : from_bits(rest | 0x7f800000);
-    uint32_t bits;
-    __builtin_memcpy(&bits, &magnitude, 4);
-    return from_bits(bits | sign);
+    const float magnitude = finite ? from_bits(rest) * from_bits(0x77800000u) : from_bits(rest | 0x7f800000);
+    return from_bits(to_bits(magnitude) | sign);
 #endif
 }
 

@@ -40,31 +40,14 @@ __device__ inline double reciprocal(double x) { return 1 / x; }
 
 // Takes the exponent of a positive normal x off, with its bias, and leaves the significand in [1, 2).
 __device__ inline float take_exponent(float x, int& exponent) {
-#ifdef __CUDA_ARCH__
-    const uint32_t bits = __float_as_uint(x);
-#else
-    uint32_t bits;
-    __builtin_memcpy(&bits, &x, 4);
-#endif
+    const uint32_t bits = to_bits(x);
     exponent += int(bits >> 23);
     return from_bits((bits & 0x7fffff) | 0x3f800000);
 }
 __device__ inline double take_exponent(double x, int& exponent) {
-#ifdef __CUDA_ARCH__
-    const uint64_t bits = uint64_t(__double_as_longlong(x));
-#else
-    uint64_t bits;
-    __builtin_memcpy(&bits, &x, 8);
-#endif
+    const uint64_t bits = to_bits(x);
     exponent += int(bits >> 52);
-    const uint64_t significand = (bits & 0xfffffffffffff) | 0x3ff0000000000000;
-#ifdef __CUDA_ARCH__
-    return __longlong_as_double(int64_t(significand));
-#else
-    double y;
-    __builtin_memcpy(&y, &significand, 8);
-    return y;
-#endif
+    return from_bits(uint64_t((bits & 0xfffffffffffff) | 0x3ff0000000000000));
 }
 template <typename T>
 constexpr int BIAS = sizeof(T) == 4 ? 127 : 1023;

@@ -102,7 +102,6 @@ struct DiagSide {
         : args(args), bounding(bounding), first(first), last(last), ranges(ranges) {
         for (int i = 0; i < LOADS; ++i) spread[i] = largest[i] = logs[i] = terms[i] = 0;
     }
-    static __device__ int row_of(int i) { return threadIdx.x / 8 + i * (SIEVE_THREADS / 8); }
 
     __device__ void load(int64_t step) {
         const int64_t dim = args.mu1.stored, d = SieveShape::STEP * step + 4 * (threadIdx.x % 8);
@@ -111,7 +110,7 @@ struct DiagSide {
         if (!GALLERY) least = four_of(ranges, d, dim, 1), greatest = four_of(ranges + dim, d, dim, 1);
 #pragma unroll
         for (int i = 0; i < LOADS; ++i) {
-            const int64_t own = first + row_of(i) < last ? first + row_of(i) : last;
+            const int64_t own = first + loaded_row(i) < last ? first + loaded_row(i) : last;
             Four<float> row[2];
             for (int j = 0; j < 4; ++j) row[0].x[j] = 0, row[1].x[j] = 1;
             if (GALLERY) {
@@ -147,7 +146,7 @@ struct DiagSide {
                 const float descending = part == 0 ? twice : part == 1 ? -2 * once : by;
                 words.x[j] = rounded_to_tf32(GALLERY ? ascending : descending);
             }
-            *reinterpret_cast<Four<uint32_t>*>(to + row_of(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
+            *reinterpret_cast<Four<uint32_t>*>(to + loaded_row(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
         }
     }
     // P, the largest r, C and the sum of absolute terms of each query, from those who have a part of them.
@@ -162,7 +161,7 @@ struct DiagSide {
                 }
             }
             if (threadIdx.x % 8 == 0)
-                for (int n = 0; n < 4; ++n) to[row_of(i)][n] = all[n];
+                for (int n = 0; n < 4; ++n) to[loaded_row(i)][n] = all[n];
         }
     }
 };

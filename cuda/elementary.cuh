@@ -7,28 +7,8 @@
 // sin_cos: sin(pi x / 2) = x S(x^2), cos(pi x / 2) = C(x^2) for |x| <= 1/2. Largest error: 1.6 ulp.
 #pragma once
 
-#include <string.h>
-
 #include "common.cuh"
 #include "tables.cuh"
-
-HD uint32_t to_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return bits;
-}
-
-HD uint64_t to_bits(double x) {
-    uint64_t bits;
-    memcpy(&bits, &x, 8);
-    return bits;
-}
-
-HD double from_bits(uint64_t bits) {
-    double x;
-    memcpy(&x, &bits, 8);
-    return x;
-}
 
 // The polynomial with these coefficients.
 template <typename T, int N>

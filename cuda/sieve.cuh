@@ -34,13 +34,12 @@ struct SieveSide {
         for (auto& row : squares)
             for (float& sum : row) sum = 0;
     }
-    static __device__ int row_of(int i) { return threadIdx.x / 8 + i * (SIEVE_THREADS / 8); }
 
     __device__ void load(int64_t step) {
         const int64_t d = SieveShape::STEP * step + 4 * (threadIdx.x % 8);
 #pragma unroll
         for (int i = 0; i < SieveShape::LOADS; ++i) {
-            const int64_t own = first + row_of(i), row = own < last ? own : last;
+            const int64_t own = first + loaded_row(i), row = own < last ? own : last;
             next[i] = {};
             if (d >= args.mu1.stored) continue;
             Four<float>* const to = &next[i];
@@ -62,7 +61,7 @@ struct SieveSide {
             }
             for (int j = 0; j < 3; ++j) squares[i][j] = squares[i][j + 1];
             squares[i][3] = sum;
-            *reinterpret_cast<Four<uint32_t>*>(to + row_of(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
+            *reinterpret_cast<Four<uint32_t>*>(to + loaded_row(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
         }
     }
     // The squared norms of the rows, as the pair function has them.
@@ -70,7 +69,7 @@ struct SieveSide {
         for (int i = 0; i < SieveShape::LOADS; ++i) {
             float sum = (squares[i][0] + squares[i][2]) + (squares[i][1] + squares[i][3]);
             for (int mask = 4; mask > 0; mask /= 2) sum += __shfl_xor_sync(FULL, sum, mask);
-            if (threadIdx.x % 8 == 0) norms[row_of(i)] = sum;
+            if (threadIdx.x % 8 == 0) norms[loaded_row(i)] = sum;
         }
     }
 };

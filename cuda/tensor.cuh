@@ -24,14 +24,16 @@ struct SieveShape {
     static_assert(QUERIES * PRODUCTS_STRIDE <= 4 * BUFFER, "two buffers for each side");
 };
 
+// The number, within its block, of the row that a thread loads as its i-th.
+__device__ inline int loaded_row(int i) { return threadIdx.x / 8 + i * (SIEVE_THREADS / 8); }
+
 __device__ inline uint32_t rounded_to_tf32(float x) {
 #ifdef __CUDA_ARCH__
     uint32_t bits;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
     return bits;
 #else
-    uint32_t bits;
-    __builtin_memcpy(&bits, &x, 4);
+    const uint32_t bits = to_bits(x);
     return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
 #endif
 }

@@ -115,7 +115,9 @@ def test_many_pairs_in_parts(device):
     """More pairs than warps: a warp takes several columns and draws its query once for them."""
     q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (3, 90))
     op, inputs = planned("hib", None, q, g, n=2)
-    same_bits(verbs(op, inputs), "parts")
+    found = verbs(op, inputs)
+    same_bits(found, "parts")
+    assert_near(found["pairwise"], op.numpy_scores(inputs, None, True), "float32", 4)
 
 
 def test_pairs_that_are_none(device):

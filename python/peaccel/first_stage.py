@@ -11,7 +11,7 @@ import numpy as np
 from peaccel import indexes
 from peaccel.distributions import Distribution
 from peaccel.items import Items, ItemsOnGpu, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy, device_of, on_host, require_same_kind
+from peaccel.ops._array import Array, as_array, as_numpy, device_of, require_on_host, require_same_kind
 from peaccel.prepared import Prepared, require_distribution, same, spell
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k
@@ -152,7 +152,7 @@ class FaissReranker:
         if not (surrogate or first_stage == "cosine"):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         require_distribution(get(score), gallery, "gallery")
-        on_host("FaissReranker.build", "gallery", gallery.mu)
+        require_on_host("FaissReranker.build", "gallery", gallery.mu)
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         features: Features = "unit"
         radius = None

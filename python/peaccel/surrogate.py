@@ -20,7 +20,7 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
-from peaccel.ops._array import as_numpy, on_host
+from peaccel.ops._array import as_numpy, require_on_host
 from peaccel.prepared import cast, require_distribution, same, spell
 from peaccel.scores import Pair, Score, get
 
@@ -110,7 +110,7 @@ def first_stage_reference(
     surrogate = _surrogate(record, pair)
     samples = []
     for name, d in (("queries", queries), ("gallery", gallery)):
-        on_host("first_stage_reference", name, d.mu)
+        require_on_host("first_stage_reference", name, d.mu)
         if not len(d):
             raise ValueError(f"first_stage_reference: {name} has no items, expected at least one")
         samples.append(d[:: -(-len(d) // BLOCK)])
@@ -185,7 +185,7 @@ def first_stage_features(
     """
     record = get(score)
     require_distribution(record, d, "d")
-    on_host("first_stage_features", "d", d.mu)
+    require_on_host("first_stage_features", "d", d.mu)
     if side not in ("gallery", "query"):
         raise ValueError(f"first_stage_features: side {side!r}, expected 'gallery' or 'query'")
     if reference is None:

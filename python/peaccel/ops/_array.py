@@ -21,6 +21,7 @@ __all__ = [
     "is_torch",
     "namespace",
     "on_host",
+    "require_on_host",
     "require_same_kind",
     "widened",
 ]
@@ -116,13 +117,16 @@ def widened(x: Array) -> Array:
     return x.float() if is_torch(x) else x.astype(np.float32)
 
 
-def on_host(owner: str, name: str, x: object) -> np.ndarray[Any, Any]:
+def require_on_host(owner: str, name: str, x: Array) -> None:
+    """Refuses a tensor on a GPU, where numpy is to do the work."""
+    if is_torch(x) and not x.is_cpu:
+        raise ValueError(f"{owner}: {name} is on {x.device}, expected numpy arrays or tensors on cpu")
+
+
+def on_host(owner: str, name: str, x: Array) -> np.ndarray[Any, Any]:
     """`as_numpy` for what numpy is to work on, lists too; refuses a tensor on a GPU."""
-    if not is_torch(x):
-        return as_numpy(x) if isinstance(x, np.ndarray) else np.asarray(x)
-    if not x.is_cpu:  # type: ignore[attr-defined]
-        raise ValueError(f"{owner}: {name} is on {x.device}, expected numpy arrays or tensors on cpu")  # type: ignore[attr-defined]
-    return as_numpy(x)
+    require_on_host(owner, name, x)
+    return as_numpy(x) if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:
