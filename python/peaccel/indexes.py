@@ -136,10 +136,11 @@ def id_selector(ids: np.ndarray[Any, Any]) -> Any:
     return _faiss().IDSelectorBatch(ids)
 
 
-def parameters(index: Any, depth: int, selector: Any = None) -> Any:
-    """Search parameters of an index as it is set, but a graph, which stops early, looks at `depth` items or more.
+def parameters(index: Any, depth: int, selector: Any) -> Any:
+    """Search parameters by which an index as it is set finds only what the selector takes; None where it cannot.
 
-    With a selector only what it takes is found; None where FAISS has no way to do so in this index.
+    A graph, which stops early, looks at `depth` items or more. Classes stand here by name, because others take a
+    selector and find nothing, find everything, or end the process.
     """
     faiss = _faiss()
     if not isinstance(index, faiss.Index):
@@ -150,23 +151,28 @@ def parameters(index: Any, depth: int, selector: Any = None) -> Any:
     if isinstance(index, faiss.IndexIDMap):  # too, and translates the selector's ids, but not one further inside
         return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
     if isinstance(index, faiss.IndexRefine):
-        base = parameters(index.base_index, math.ceil(depth * index.k_factor), selector)
+        base = parameters(index.base_index, depth, selector)
         return base and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=base)
-    if isinstance(index, faiss.IndexHNSW):
-        graph = index.hnsw
-        own = {"efSearch": max(graph.efSearch, depth), "check_relative_distance": graph.check_relative_distance}
-        return faiss.SearchParametersHNSW(sel=selector, **own)
-    if isinstance(index, (faiss.IndexIVFAdditiveQuantizer, faiss.IndexIVFPQR)):
+    if _is(index, "IndexHNSW2Level", "IndexIVFPQR"):
         return None
-    if isinstance(index, faiss.IndexIVF):
-        own = {"nprobe": index.nprobe, "max_codes": index.max_codes}
-        if not isinstance(index, faiss.IndexIVFPQ):
-            return faiss.SearchParametersIVF(sel=selector, **own)
-        own |= {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
-        return faiss.IVFPQSearchParameters(sel=selector, **own)
-    if isinstance(index, (faiss.IndexFlat, faiss.IndexScalarQuantizer)):
-        return faiss.SearchParameters(sel=selector)
-    return None
+    if _is(index, "IndexHNSW"):
+        own = {
+            "efSearch": max(index.hnsw.efSearch, depth),
+            "check_relative_distance": index.hnsw.check_relative_distance,
+        }
+        return faiss.SearchParametersHNSW(sel=selector, **own)
+    if _is(index, "IndexIVFPQ"):
+        own = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
+        return faiss.IVFPQSearchParameters(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes, **own)
+    if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes)
+    return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
+
+
+def _is(index: Any, *names: str) -> bool:
+    """Whether the index is of one of these classes, of which older versions of FAISS lack some."""
+    faiss = _faiss()
+    return any(isinstance(index, getattr(faiss, name)) for name in names if hasattr(faiss, name))
 
 
 def selecting(params: Any, selector: Any) -> Any:

@@ -22,7 +22,7 @@ from peaccel.vectors import Features, Vectors
 __all__ = ["read", "write"]
 
 VERSION = 1  # of the format
-INDEX, ITEMS, ABOUT = "index.faiss", "items.safetensors", "reranker.json"
+INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
 KINDS = {kind.__name__: kind for kind in Distribution.__subclasses__()}
 
 
@@ -48,7 +48,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "dtype": dtype_name(gallery.mu),
             "by_row": indexed.items.by_row,
             "following": indexed.items.following,
-            "features": vectors.features if isinstance(vectors.features, str) else vectors.features.kinds,
+            **_about_features(vectors.features),
             "radius": vectors.radius,
             "pack": pack,
             **{f"crc32 of {name}": _checksum(fresh / name) for name in (INDEX, ITEMS)},
@@ -68,7 +68,7 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
     index, arrays = indexes.read(str(folder / INDEX)), safetensors.load_file(folder / ITEMS)
     try:
         items, score = _items(about, arrays), get(about["score"])
-        features = _features(about["features"], arrays, score)
+        features = _features(about, arrays, score)
         held = len(items) - (0 if items.by_row else items.dead)
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
@@ -84,8 +84,8 @@ def _require_replaceable(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: is a file, expected a folder")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names and not (ABOUT in names and names <= {INDEX, ITEMS, ABOUT}):
-        other = min(names - {INDEX, ITEMS, ABOUT}, default=min(names))
+    if names and not (ABOUT in names and names <= set(NAMES)):
+        other = min(names - set(NAMES), default=min(names))
         raise ValueError(f"{folder}: holds {other} and is no saved reranker, expected one, or an empty or a new folder")
 
 
@@ -128,6 +128,12 @@ def _as_kept(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
     return x
 
 
+def _about_features(features: Features) -> dict[str, Any]:
+    if isinstance(features, FirstStageReference):
+        return {"features": "surrogate", "kinds": features.kinds}
+    return {"features": features}
+
+
 def _arrays_of_features(features: Features) -> dict[str, Array]:
     if not isinstance(features, FirstStageReference):
         return {}
@@ -135,13 +141,16 @@ def _arrays_of_features(features: Features) -> dict[str, Array]:
     return {f"reference.{name}": x for name, x in rows.items()}
 
 
-def _features(kept: Any, arrays: dict[str, Array], score: Score) -> Features:
-    if kept in ("mu", "unit"):
-        features: Features = kept
+def _features(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> Features:
+    features: Features = about["features"]
+    if features in ("mu", "unit"):
         return features
+    if features != "surrogate":
+        raise ValueError(f"features {features!r}, expected 'mu', 'unit' or 'surrogate'")
     rows = {name.removeprefix("reference."): x for name, x in arrays.items() if name.startswith("reference.")}
     typical = Typical(*(rows.pop(name) for name in Typical._fields))
-    return FirstStageReference(score, tuple(kept), typical, **rows)
+    query, gallery = about["kinds"]
+    return FirstStageReference(score, (query, gallery), typical, **rows)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
