@@ -2,12 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Says every ten seconds that a quiet command is still at it.
+WAIT := tools/wait.sh
+
 # CUDA's compiler, where it can be had; kernels are compiled for one target, wheels for all.
 ifeq ($(shell uname -sm),Linux x86_64)
 NVCC := target/cuda/nvidia/cu13/bin/nvcc
-export PEACCEL_NVCC := $(abspath $(NVCC))
-export PEACCEL_CUDA ?= require
-export PEACCEL_CUDA_TARGETS ?= 90
+CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90) \
+	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
 .PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build wheel
@@ -16,32 +18,38 @@ help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(BIN)/python:
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(WAIT) "making .venv" $(PYTHON) -m venv .venv
 
 # Beside the environment, where torch keeps other versions of the same packages.
 $(NVCC): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-deps --target target/cuda nvidia-cuda-nvcc==13.0.88 \
-		nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+	$(WAIT) "installing the CUDA compiler" $(BIN)/python -m pip install --quiet --no-deps --target target/cuda \
+		nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+
+# What the demo needs and no more: the core without CUDA.
+.venv/demo: pyproject.toml $(shell find rust -name '*.rs') | $(BIN)/python
+	PEACCEL_CUDA=off $(WAIT) "building the core, installing torch and FAISS" \
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]'
+	touch $@
 
 # The environment is made once, and again when what it must hold changes.
 .venv/done: pyproject.toml | $(BIN)/python $(NVCC)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	$(CUDA) $(WAIT) "building the core with CUDA, installing what developers need" \
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	touch $@ .venv/demo
 
 build: .venv/done  ## build the Rust core and install the package into .venv
-	$(BIN)/maturin develop --release --skip-install --quiet
+	$(CUDA) $(WAIT) "building the core with CUDA" $(BIN)/maturin develop --release --skip-install --quiet
 
-demo: build  ## train on real digits and show what reranking by uncertainty gains or loses
-	$(BIN)/peaccel demo
+demo: .venv/demo  ## train on real digits and show what reranking by uncertainty gains or loses
+	if [ -t 1 ]; then $(BIN)/peaccel demo; else $(WAIT) "running the demo" $(BIN)/peaccel demo; fi
 
 test: build  ## run the Rust and Python tests
-	cargo test --release --quiet
+	$(CUDA) cargo test --release --quiet
 	$(BIN)/python -m pytest -q
 
 lint: build  ## check format, types and style
 	cargo fmt --check
-	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
+	$(CUDA) cargo clippy --release --all-targets --features python --quiet -- -D warnings
 	$(BIN)/ruff check python tests benches
 	$(BIN)/ruff format --check python tests benches
 	$(BIN)/mypy
