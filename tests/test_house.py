@@ -77,6 +77,15 @@ def test_each_tool_has_one_room(files, what, where):
     assert {str(p.relative_to(PACKAGE if p.suffix == ".py" else ROOT / "rust")) for p in users} == where
 
 
+WRITES = r"""\.write_(text|bytes)\(|np\.save|\.save_file\(|write_index\(|torch\.save|\.dump\(|open\([^)]*["'][wax]"""
+
+
+def test_whoever_writes_a_file_writes_it_aside():
+    writers = {p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.py") if re.search(WRITES, p.read_text())}
+    assert pathlib.Path("io", "_files.py") in writers
+    assert {str(p) for p in writers if "with aside(" not in (PACKAGE / p).read_text()} == set()
+
+
 def test_each_family_stands_in_its_three_places():
     families = {p.stem for p in (PACKAGE / "ops").glob("[!_]*.py")}
     assert families == {p.stem for p in (ROOT / "rust" / "kernels").glob("*.rs")} - {"mod"}

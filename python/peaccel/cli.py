@@ -148,10 +148,10 @@ class Rerank(Search):
 def search(task: Search) -> None:
     """Search the whole gallery for the exact best by a score that knows uncertainty."""
     task.check_output()
-    x = _read(task)
+    inputs = _read(task)
     start = perf_counter()
-    scores, rows = pe.search(x.queries, x.gallery, task.k, x.score)
-    _write(task, x, (scores, x.named(rows)), perf_counter() - start)
+    scores, rows = pe.search(inputs.queries, inputs.gallery, task.k, inputs.score)
+    _write(task, inputs, (scores, inputs.named(rows)), perf_counter() - start)
 
 
 def rerank(task: Rerank) -> None:
@@ -161,17 +161,18 @@ def rerank(task: Rerank) -> None:
     task.check_output()
     if task.candidates is not None:
         candidates = io.read_candidates(task.candidates)
-        x = _read(task)
+        inputs = _read(task)
         start = perf_counter()
-        scores, rows = pe.rerank(x.queries, x.gallery, x.rows(candidates, task.candidates), task.k, x.score)
-        ranking = scores, x.named(rows)
+        chosen = inputs.rows(candidates, task.candidates)
+        scores, rows = pe.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
+        ranking = scores, inputs.named(rows)
     else:
         index = indexes.read(str(task.index))
-        x = _read(task)
+        inputs = _read(task)
         start = perf_counter()
-        reranker = pe.FaissReranker(index, x.gallery, x.score, x.ids, task.features)
-        ranking = reranker.search(x.queries, task.k, task.shortlist)
-    _write(task, x, ranking, perf_counter() - start)
+        reranker = pe.FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.features)
+        ranking = reranker.search(inputs.queries, task.k, task.shortlist)
+    _write(task, inputs, ranking, perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -228,10 +229,10 @@ def _read_fit(path: Path, kind: type[F]) -> F:
     return fit
 
 
-def _write(task: Search, x: _Inputs, ranking: tuple[Any, Any], seconds: float) -> None:
+def _write(task: Search, inputs: _Inputs, ranking: tuple[Any, Any], seconds: float) -> None:
     io.write_ranking(task.out, ranking)
-    size = f"{len(x.queries)} queries, gallery {len(x.gallery)} x {x.gallery.dim}"
-    print(f"{x.score.label}: {size}, top {task.k} in {seconds:.3f} s -> {task.out}")
+    size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
+    print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s -> {task.out}")
 
 
 # -- what there is -----------------------------------------------------------------------------------------------------
