@@ -12,6 +12,7 @@ from items import CLASSES, KINDS, NUMPY, PRIOR_VAR, as_library, build, make, sco
 
 import peaccel as pe
 from peaccel import _core
+from peaccel.distributions import Distribution
 from peaccel.ops import _cuda
 
 __all__ = ["CLASSES", "KINDS", "NUMPY", "PRIOR_VAR", "as_library", "build", "make", "scored", "to_numpy"]
@@ -105,6 +106,12 @@ def flat_index(g, ids=None):
     vectors = np.ascontiguousarray(to_numpy(g.mu), np.float32)
     _ = index.add(vectors) if ids is None else index.add_with_ids(vectors, ids)
     return index
+
+
+@pytest.fixture
+def unlooked(monkeypatch):
+    """Negative parameters get through to the kernels, as they do in rows that retrieval does not look at."""
+    monkeypatch.setattr(Distribution, "check_signs", lambda self: None)
 
 
 @pytest.fixture(autouse=True)

@@ -113,11 +113,24 @@ def test_a_simd_level_that_does_not_exist_is_told_in_one_line():
     assert all(level in last for level in ("baseline", "avx2", "avx512"))
 
 
+def test_an_empty_simd_level_is_none():
+    code = "import peaccel as pe; print(pe.build_info()['simd'])"
+    assert python(code, PEACCEL_SIMD="").stdout == f"{LEVELS[-1]}\n"
+
+
 def test_the_number_of_threads_is_taken_from_the_environment():
     code = "import peaccel as pe; print(pe.build_info()['threads'])"
-    assert python(code, PEACCEL_NUM_THREADS="3").stdout == "3\n"
+    for ours, omp, expected in (("3", "", 3), ("3", "5", 3), ("", "5", 5), ("0", " 5 ", 5), ("many", "5,2", 5)):
+        assert python(code, PEACCEL_NUM_THREADS=ours, OMP_NUM_THREADS=omp).stdout == f"{expected}\n"
     for ignored in ("", "0", "many"):
-        assert int(python(code, PEACCEL_NUM_THREADS=ignored).stdout) >= 1
+        assert int(python(code, PEACCEL_NUM_THREADS=ignored, OMP_NUM_THREADS=ignored).stdout) >= 1
+
+
+def test_what_the_environment_asks_for_is_told():
+    code = "import peaccel as pe; print(pe.build_info()['environment'])"
+    assert (
+        python(code, OMP_NUM_THREADS="5", PEACCEL_SIMD="baseline").stdout == "PEACCEL_SIMD=baseline OMP_NUM_THREADS=5\n"
+    )
 
 
 # -- interrupts, forks, the GIL ----------------------------------------------------------------------------------------

@@ -43,9 +43,34 @@ def by_sorting(scores, k):
     return np.take_along_axis(scores, order, 1), order
 
 
+UNDERFLOWING = {
+    "normal_isotropic": ("neg_kl", "neg_w2"),
+    "vmf": ("neg_kl", "expected_cosine"),
+    "scaled": ("scale_cosine",),
+}
+
+
+@pytest.mark.parametrize(("dtype", "powers"), [("float32", range(-46, -8)), ("float64", range(-323, -300))])
+@pytest.mark.parametrize("kind", UNDERFLOWING)
+def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
+    """A score that lies below the threshold and rounds to it, among subnormal numbers or to 0, wins by its row."""
+    for score, power in itertools.product(UNDERFLOWING[kind], powers):
+        rng, base = np.random.default_rng(power + 400), 10.0**power
+        sides = []
+        for n in (16, 300):
+            mu = rng.standard_normal((n, 8))
+            mu *= (1 if CLASSES[kind][0]._unit else base**0.5) / np.linalg.norm(mu, axis=1, keepdims=True)
+            sides.append(build(kind, mu, base * rng.uniform(0.5, 2, n), dtype=dtype))
+        q, g = sides
+        expected = by_sorting(pe.pairwise(q, g, score), 12)
+        for gallery, k in itertools.product((g, pe.prepare(g, score)), (1, 12)):
+            assert_ranking(pe.search(q, gallery, k, score), [x[:, :k] for x in expected], f"{score} 1e{power}")
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_search_finds_what_scoring_every_pair_finds(kind, seed):
     rng = np.random.default_rng([seed, list(SCORES).index(kind)])
     for score in SCORES[kind]:

@@ -115,8 +115,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
+
+
 def build_info() -> dict[str, Any]:
-    """What this build is and what it uses here: version, SIMD level, threads, CUDA or why not."""
+    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not."""
     targets, driver, why = _core.cuda_info()
     cuda = f"{targets}; driver of CUDA {driver // 1000}.{driver % 1000 // 10}" if why is None else f"no: {why}"
     return {
@@ -124,6 +127,7 @@ def build_info() -> dict[str, Any]:
         "simd": _core.simd_level(),
         "threads": _core.num_threads(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "environment": " ".join(f"{name}={os.environ[name]}" for name in _ENVIRONMENT if os.environ.get(name)) or "-",
         "cuda": cuda,
     }
 
@@ -134,7 +138,8 @@ def set_num_threads(n: int) -> None:
     Parameters
     ----------
     n
-        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else the number of CPUs of the process.
+        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs of the
+        process.
 
     Raises
     ------

@@ -44,6 +44,7 @@ class Prepared:
     """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
+        gallery.check_signs()
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
@@ -271,11 +272,15 @@ def plan(
     dtype = compute_dtype(gallery)
     if detach:
         queries = queries.detach()
+        queries.check_signs()
+        if isinstance(gallery, Distribution):
+            gallery = gallery.detach()
+            gallery.check_signs()
     first = pair.query(cast(queries, dtype), record.params)
     if prepared is not None:
         second = prepared.inputs(pair)
     else:
-        plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
+        plain: Any = gallery
         second = handed(pair, plain, record)
     if not detach:  # gradients are those of float32
         second = widened(second[0]), widened(second[1])

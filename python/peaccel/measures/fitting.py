@@ -138,7 +138,7 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     if weights is None:
         w = xp.ones_like(x[:, 0])
     else:
-        weights = as_array(weights, "fit_vmf", "weights")
+        weights = as_array(weights, "fit_vmf", "weights", like=z)
         require_same_kind("fit_vmf", "weights", weights, "z", z)
         if tuple(weights.shape) != shape[:1]:
             raise ValueError(f"fit_vmf: weights have shape {tuple(weights.shape)}, expected ({shape[0]},)")
