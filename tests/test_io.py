@@ -26,6 +26,7 @@ DISTRIBUTIONS = [
     Scaled(MU, ROW),
     Point(MU),
     Point(MU[:0]),
+    Normal(MU, 0.5),
 ]
 IDS = np.array([[2, 0], [1, -1]])
 SCORES = np.array([[0.5, 0.25], [-1.0, -np.inf]], np.float32)

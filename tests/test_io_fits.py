@@ -87,6 +87,12 @@ def test_arrays_in_a_dict_are_those_of_the_distribution():
     assert io.from_state(io.to_state(d)).kappa is d.kappa
 
 
+def test_a_number_for_all_items_stays_one_for_all():
+    d = make("vmf")
+    assert io.from_state({"mu": d.mu, "kappa": 2.0}).kappa.tolist() == [2.0] * len(d)
+    assert isinstance(io.from_state({"mu": d.mu.tolist(), "kappa": d.mu[:, :1].tolist()}), pe.VonMisesFisher)
+
+
 def test_fits_and_scores_come_back_through_torch():
     d = make("normal_diagonal", 12, 4, library="torch")
     prior, calibration = pe.fit_prior(d, np.arange(12) % 3), Calibration(0.5, 0.1, "Normal")

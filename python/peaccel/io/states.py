@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
 from peaccel.fits import Calibration, Prior
 
@@ -75,6 +77,7 @@ def _distribution(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None
         return Scaled(mu, scale)
     if kappa is None:
         return Point(mu)
-    # [N, 1] is a slip for [N], not one concentration for each of D >= 2 dimensions.
-    diagonal = kappa.ndim == 2 and kappa.shape[1] > 1
+    shape = np.shape(kappa)
+    # [N, 1] is [N], not one concentration for each of D >= 2 dimensions.
+    diagonal = len(shape) == 2 and shape[1] > 1
     return NonIsotropicVonMisesFisher(mu, kappa) if diagonal else VonMisesFisher(mu, kappa)
