@@ -95,7 +95,7 @@ def test_a_number_for_all_items_stays_one_for_all():
 
 def test_fits_and_scores_come_back_through_torch():
     d = make("normal_diagonal", 12, 4, library="torch")
-    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), Calibration(0.5, 0.1, "Normal")
+    prior, calibration = pe.fit_prior(d, np.arange(12) % 3), pe.calibrate(d, [[0, 3], [1, 4]], [1, 1])
     score = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
     states = loaded({"prior": io.to_state(prior), "calibration": io.to_state(calibration), "score": str(score)})
     found = io.from_state(states["prior"])
