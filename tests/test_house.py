@@ -77,7 +77,7 @@ def test_each_tool_has_one_room(files, what, where):
     assert {str(p.relative_to(PACKAGE if p.suffix == ".py" else ROOT / "rust")) for p in users} == where
 
 
-WRITES = r"""\.write_(text|bytes)\(|np\.save|\.save_file\(|write_index\(|torch\.save|\.dump\(|open\([^)]*["'][wax]"""
+WRITES = r"""\.write_(text|bytes)\(|np\.save|\.save_file\(|indexes\.write\(|torch\.save|\.dump\(|open\([^)]*["'][wax]"""
 
 
 def test_whoever_writes_a_file_writes_it_aside():

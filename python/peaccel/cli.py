@@ -21,7 +21,6 @@ import peaccel as pe
 from peaccel import indexes, io
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration, Prior
-from peaccel.items import Items
 from peaccel.scores import Score
 
 __all__ = ["main"]
@@ -192,7 +191,9 @@ class _Inputs:
         """The rows of candidates, -1 for -1."""
         if self.ids is None:
             return candidates
-        rows = Items(self.gallery, self.ids).rows(candidates)
+        order = np.argsort(self.ids)
+        rows = np.append(order, -1)[np.searchsorted(self.ids, candidates, sorter=order)]
+        rows = np.where(self.named(rows) == candidates, rows, -1)
         unknown = candidates[(rows < 0) & (candidates >= 0)]
         if len(unknown):
             raise ValueError(f"{path}: candidates holds {unknown[0]}, which --ids lacks")
