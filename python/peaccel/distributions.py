@@ -385,12 +385,19 @@ def concat(distributions: Sequence[D]) -> D:
     return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
 
 
-def _numpy_dtype(owner: str, dtype: Any) -> Any:
-    """The numpy dtype of this name; bfloat16 comes from ml_dtypes."""
-    if str(dtype) == "bfloat16":
+def bfloat16() -> Any:
+    """The dtype of numpy arrays of bfloat16, which numpy has by ml_dtypes."""
+    try:
         import ml_dtypes
+    except ImportError:
+        raise ImportError("arrays of bfloat16 need ml_dtypes: pip install peaccel[cli]") from None
+    return ml_dtypes.bfloat16
 
-        return ml_dtypes.bfloat16
+
+def _numpy_dtype(owner: str, dtype: Any) -> Any:
+    """The numpy dtype of this name."""
+    if str(dtype) == "bfloat16":
+        return bfloat16()
     try:
         return np.dtype(dtype)
     except TypeError:
