@@ -32,6 +32,7 @@ from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 if TYPE_CHECKING:
     from peaccel import io, metrics
     from peaccel.first_stage import FaissReranker
+    from peaccel.fits import Calibration, Prior
     from peaccel.measures import (
         calibrate,
         confidence,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = _core.__version__
 
 __all__ = [
+    "Calibration",
     "CudaError",
     "FaissReranker",
     "FirstStageReference",
@@ -58,6 +60,7 @@ __all__ = [
     "Normal",
     "Point",
     "Prepared",
+    "Prior",
     "Ranking",
     "Scaled",
     "VonMisesFisher",
@@ -97,6 +100,7 @@ __all__ = [
 _MODULES = ("io", "metrics")
 _ROOMS = {
     "FaissReranker": "first_stage",
+    **dict.fromkeys(("Calibration", "Prior"), "fits"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
 }  # everything else is a measure
 
