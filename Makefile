@@ -37,7 +37,7 @@ demo: build  ## train on real digits and show what reranking by uncertainty gain
 
 test: build  ## run the Rust and Python tests
 	cargo test --release --quiet
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 
 lint: build  ## check format, types and style
 	cargo fmt --check

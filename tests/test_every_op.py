@@ -241,7 +241,8 @@ def test_pair_first_and_second_derivatives_by_finite_differences(op, form):
     inputs = differentiable(op, form)
     assert torch.autograd.gradcheck(function(op, form), inputs)
     if op in TWICE:
-        assert torch.autograd.gradgradcheck(function(op, form), inputs)
+        # One formula takes 256 nodes a pair: of its derivatives, random combinations.
+        assert torch.autograd.gradgradcheck(function(op, form), inputs, fast_mode=op.name == "hib_isotropic")
 
 
 @each_twice
