@@ -45,7 +45,7 @@ demo: .venv/demo  ## train on real digits and show what reranking by uncertainty
 
 test: build  ## run the Rust and Python tests
 	$(CUDA) cargo test --release --quiet
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 
 lint: build  ## check format, types and style
 	cargo fmt --check

@@ -17,6 +17,9 @@ from peaccel.ops import _cuda
 
 __all__ = ["CLASSES", "KINDS", "NUMPY", "PRIOR_VAR", "as_library", "build", "make", "scored", "to_numpy"]
 
+# Tests run side by side, and their tensors are small.
+torch.set_num_threads(1)
+
 SCORES = tuple(pe.scores.SCORES)
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
@@ -121,13 +124,13 @@ def _two_threads():
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory):
+def libraries():
     """The environment in which the core finds a GPU that is the host."""
     if not _core.cuda_info()[0]:
         pytest.skip(f"{_core.cuda_info()[2]}")
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ here to compile the kernels for the host")
-    return host_cuda.compiled(tmp_path_factory.mktemp("cuda"))
+    return host_cuda.compiled()
 
 
 @pytest.fixture

@@ -88,6 +88,10 @@ def test_perfect_and_hopeless():
     assert metrics.map_at_r(np.array([[2, 4, -1]]), queries, GALLERY) == 0
 
 
+def test_what_was_not_found_counts_as_a_miss():
+    assert metrics.map_at_r(np.array([[0, -1]]), np.array(["d"]), np.array(["d", "d"])) == 0.5
+
+
 def test_what_lies_past_r_does_not_count():
     ids = np.array([[0, 2, 1]])
     assert metrics.map_at_r(ids, np.array(["b"]), GALLERY) == 0
