@@ -8,10 +8,13 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from benches import blas, limits
 
 Arrays = tuple[Any, ...]  # the fields of a distribution: (mu,), (mu, var) or (mu, kappa); numpy arrays or torch tensors
 TOLERANCE = 1e-4  # relative to the largest value: tells another formula from float32 rounding
@@ -26,15 +29,10 @@ def optional(name: str) -> Any:
         return None
 
 
-pe, torch, faiss, special = (optional(name) for name in ("peaccel", "torch", "faiss", "scipy.special"))
+pe, torch, special, faiss = *(optional(name) for name in ("peaccel", "torch", "scipy.special")), blas.load_faiss()
 
 if torch is not None:
     torch.set_num_threads(1)
-if faiss is not None:
-    faiss.omp_set_num_threads(1)
-    # Since 1.15 FAISS leaves BLAS for batches as large as 256 x 128 and is then up to 10 times slower than it can be
-    # (reference/scoring.md, section 7): without this line it is a straw man.
-    faiss.cvar.distance_compute_blas_threshold = 20
 if pe is not None:
     pe.set_num_threads(1)
 
@@ -300,7 +298,7 @@ class Work(NamedTuple):
     name: str
     unit: str
     per_call: float  # units in one call
-    rate: str  # the unit of `Side.work`: GB/s, GF/s or nothing
+    rate: str  # of what `Side.work` counts, and its limit: GB/s, GF/s or nothing
     rounds: int
     sides: list[Side]
     relations: tuple[Relation, ...] = ()
@@ -334,11 +332,12 @@ def starved(work: Work, times: dict[str, Timing]) -> Iterator[str]:
 
 
 def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
-    """The table's rows: one a side."""
+    """The table's rows: one a side; a rate stands beside what the core can do, measured just before."""
+    limit = f"of {limits.work(work.rate) / times[work.rate].seconds / 1e9:.3g} {work.rate}" if work.rate else ""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[work.unit[:2]]
     for side in work.sides:
         seconds = times[side.name].seconds
-        rate = f"{side.work / seconds / 1e9:.3g} {work.rate}" if side.work else ""
+        rate = f"{side.work / seconds / 1e9:.3g} {limit}" if side.work else ""
         judged = [goal.texts(seconds, times[goal.peer].seconds) for goal in side.goals]
         cells = ("; ".join(filter(None, column)) for column in zip(*judged, strict=True)) if judged else ("", "", "")
         yield row(work.name, side.name, f"{seconds * scale / work.per_call:.4g} {work.unit}", rate, *cells)
@@ -346,14 +345,16 @@ def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
 
 def row(*cells: str) -> str:
     """One line of the table."""
-    widths = (66, 26, 18, 12, 34, 56, 8)
+    widths = (66, 32, 18, 20, 34, 56, 8)
     return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
 def measure(work: Work, judge: bool) -> list[str]:
     """Check, time and print one piece of work; returns what is unsound about it."""
     failures = [message for side in work.sides for message in wrong(side)]
-    times = interleave({side.name: side.run for side in work.sides}, work.rounds)
+    # Not in turn with the sides: to measure the memory is to empty the caches.
+    times = interleave({work.rate: partial(limits.burst, work.rate)} if work.rate else {}, 9)
+    times |= interleave({side.name: side.run for side in work.sides}, work.rounds)
     print(*lines(work, times), sep="\n", flush=True)
     if judge:
         failures += starved(work, times)
