@@ -1,9 +1,8 @@
-"""What every benchmark shares: data, peers, one thread for everybody, and a timer that interleaves the sides."""
+"""What benchmarks share: peers, one thread for everybody, and a timer that interleaves the sides."""
 
 from __future__ import annotations
 
 import gc
-import importlib
 import math
 import statistics
 import time
@@ -15,65 +14,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from benches import blas, limits
+from benches.data import PRIOR, Arrays, optional
 
-Arrays = tuple[Any, ...]  # the fields of a distribution: (mu,), (mu, var) or (mu, kappa); numpy arrays or torch tensors
 TOLERANCE = 1e-4  # relative to the largest value: tells another formula from float32 rounding
-BACKENDS = ("peaccel", "torch eager", "torch.compile", "numpy", "scipy", "faiss")
 
 
-def optional(name: str) -> Any:
-    """The module, or None where it is not installed: suites must be discovered where peers, or peaccel, are missing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-pe, torch, special, faiss = *(optional(name) for name in ("peaccel", "torch", "scipy.special")), blas.load_faiss()
-
+torch, special, faiss = optional("torch"), optional("scipy.special"), blas.load_faiss()
 if torch is not None:
     torch.set_num_threads(1)
-if pe is not None:
-    pe.set_num_threads(1)
-
-
-# ---- data ----------------------------------------------------------------------------------------------------------
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    """`x` with rows of length one, in place."""
-    x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
-    return x
-
-
-def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Arrays:
-    """float32 fields of `rows` distributions with unit means, as embedding networks give them.
-
-    `classes` > 0 scatters the means around that many centres, the same for every seed. Variances (and scales) are
-    lognormal around 1 / dim, concentrations between dim and 10 dim, where scipy's Bessel functions do not underflow.
-    """
-    rng = np.random.default_rng(seed)
-    mu = unit(rng.standard_normal((rows, dim), dtype=np.float32))
-    if classes:
-        centres = unit(np.random.default_rng(0).standard_normal((classes, dim), dtype=np.float32))
-        mu = unit(mu + centres[rng.integers(0, classes, rows)])
-    if kind == "point":
-        return (mu,)
-    if kind in ("vmf", "nivmf"):
-        return mu, rng.uniform(dim, 10 * dim, rows if kind == "vmf" else (rows, dim)).astype(np.float32)
-    var = rng.standard_normal((rows, dim) if kind == "diagonal" else rows, dtype=np.float32)
-    var *= np.float32(0.7)
-    np.exp(var, out=var)
-    var /= np.float32(dim)
-    return mu, var
-
-
-def distribution(kind: str, arrays: Arrays) -> Any:
-    """The fields as a peaccel distribution."""
-    if pe is None:
-        raise NotImplementedError("peaccel is not installed")
-    classes = {"point": "Point", "vmf": "VonMisesFisher", "nivmf": "NonIsotropicVonMisesFisher", "scaled": "Scaled"}
-    return getattr(pe, classes.get(kind, "Normal"))(*arrays)
 
 
 # ---- peers: each formula is written once, for numpy (float64: the truth) and torch alike ---------------------------
@@ -91,9 +39,6 @@ def _squared_dense(a: Any, b: Any) -> Any:
 def _mls_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
     d, s = a[0] - b[0], a[1] + b[1]
     return -0.5 * ((d * d / s + xp.log(s)).sum(-1) + d.shape[-1] * math.log(2 * math.pi))
-
-
-PRIOR = 0.01
 
 
 def _llr_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:

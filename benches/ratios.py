@@ -31,18 +31,15 @@ from benches.common import (
     best,
     bind,
     compact,
-    distribution,
     doubled,
     faiss,
-    fields,
     measure,
-    optional,
-    pe,
     rescored,
     row,
     special,
     torch,
 )
+from benches.data import distribution, fields, optional, pe
 from benches.recall import digits
 
 K = 10

@@ -12,7 +12,6 @@ import numpy as np
 from benches.blas import DefaultFlatIP
 from benches.common import (
     CASES,
-    PRIOR,
     Goal,
     Relation,
     Side,
@@ -21,15 +20,13 @@ from benches.common import (
     best,
     bind,
     compact,
-    distribution,
     doubled,
     faiss,
-    fields,
     pairwise,
-    pe,
     rescored,
     torch,
 )
+from benches.data import PRIOR, distribution, fields, pe
 
 K = 10
 CHECKED = 2  # rows of every result that are held against float64 numpy
