@@ -12,10 +12,10 @@ CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(P
 	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
-.PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build wheel
+.PHONY: help demo test lint fuzz bench bench-compare counts counts-update ratios accuracy recall metrics choosing clean build wheel
 
 help:  ## show this help
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(BIN)/python:
 	$(WAIT) "making .venv" $(PYTHON) -m venv .venv
@@ -58,7 +58,20 @@ fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
 
 bench: build  ## run the asv suite in its quick form
-	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
+	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --environment existing:same --quick
+
+# Commits are built without CUDA into one folder of cargo's; what they are measured with is this environment.
+bench-compare: .venv/done  ## measure HEAD against BASE=<commit> by turns; fails beyond FACTOR=1.3 (BENCH=<regex>: a part)
+	cd benches && export PATH="$(abspath $(BIN)):$$PATH" PEACCEL_CUDA=off CARGO_TARGET_DIR="$(abspath target/asv)" \
+		PEERS="$$(../$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		&& asv machine --yes > /dev/null \
+		&& asv continuous --interleave-rounds --factor $(or $(FACTOR),1.3) --bench '$(or $(BENCH),.)' $(BASE) HEAD
+
+counts: build  ## hold the kernels' instruction counts against benches/counts.toml (valgrind; a minute)
+	$(BIN)/python -m benches.counts
+
+counts-update: build  ## write the kernels' instruction counts to benches/counts.toml
+	$(BIN)/python -m benches.counts --update
 
 ratios: build  ## measure peaccel against its peers, interleaved (a quarter of an hour)
 	$(BIN)/python -m benches.ratios
