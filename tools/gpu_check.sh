@@ -19,7 +19,10 @@ site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 python3 -m pip install --quiet --no-deps --no-index --target "$site" "$wheel" || exit 1
 export PYTHONPATH=$site
-python3 -c 'import peaccel, torch; print(peaccel.build_info(), torch.__version__)' | tee "$log"
+running=0 failed=0
+python3 -c 'import peaccel, torch
+print(peaccel.build_info(), torch.__version__)
+assert torch.cuda.is_available(), "torch sees no GPU here"' 2>&1 | tee "$log" || failed=1
 
 # LIMIT NAME COMMAND...: a command in at most LIMIT seconds, and what is left of the ten minutes; what it says goes to the log
 # when it has ended, the end of it here as well.
@@ -39,7 +42,6 @@ limited() {
 }
 
 # The same in the background, beside at most three others: their time goes to Python's start and to the CPU's results.
-running=0 failed=0
 start() {
     if ((running == 4)); then
         wait -n || failed=1
