@@ -121,6 +121,20 @@ def test_scores_take_no_address_of_another_device(device, name):
     refused(lambda *x: _cuda.score_backward(op, x[-1], [*x[:-2], *number], x[-2], False), **given)
 
 
+def test_a_row_that_is_one_element_is_no_mean_and_has_no_gradient(device):
+    """The core takes D from the rows of means, and would leave most of such a gradient as it was."""
+    mu, flat, seed, z = torch.ones(3, 8), torch.ones(3, 1).expand(3, 8), torch.tensor(7), torch.ones(2, 3, 8)
+    own, other, seed, z = (_cuda.memory(x) for x in (mu, flat, seed, z))
+    shared = _cuda.memory(torch.ones(1, 0))
+    for call in (
+        lambda: _core.cuda_sample("sample_normal", (0, 0), other, own, seed, 0, 0, z),
+        lambda: _core.cuda_sample_backward("sample_normal", (0, 0), own, other, seed, z, own, own, 0, 0),
+        lambda: _core.cuda_cut("mls_diagonal", (0, 0), [other, own, other, own, shared], 1, "auto"),
+    ):
+        with pytest.raises(ValueError, match=r"^expected rows of 8 elements, got one for all of a row$"):
+            call()
+
+
 def kernels_of(op):
     """The names of an op's kernels."""
     full, halves = ("f32", "f64"), ("f32_f16", "f32_bf16")

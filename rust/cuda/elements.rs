@@ -205,7 +205,9 @@ mod tests {
     #[test]
     fn normals_of_all_steps_are_kept_as_far_as_48_kb_go() {
         let header = include_str!("../../cuda/philox.cuh");
-        assert!(header.contains("EACH = 4, RUN = 16;\n    float n") && header.contains("EACH = 2, RUN = 8;\n    double n"));
+        assert!(
+            header.contains("EACH = 4, RUN = 16;\n    float n") && header.contains("EACH = 2, RUN = 8;\n    double n")
+        );
         for (dim, single, steps) in [(1, true, 1), (64, true, 1), (65, true, 2), (9999, true, 24), (17, false, 2)] {
             assert_eq!(Normals::of(dim, single).kept(), steps);
         }
