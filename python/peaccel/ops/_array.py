@@ -19,6 +19,7 @@ __all__ = [
     "device_of",
     "dtype_name",
     "is_torch",
+    "is_traced",
     "namespace",
     "on_host",
     "require_on_host",
@@ -39,6 +40,11 @@ def is_torch(x: object) -> bool:
         return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_traced(x: object) -> bool:
+    """Whether x is a tensor that torch.compile looks at: it has no values yet, and numpy cannot read it."""
+    return is_torch(x) and bool(sys.modules["torch"].compiler.is_compiling())
 
 
 def namespace(x: Array) -> ModuleType:

@@ -67,7 +67,7 @@ def get(score: str | Score) -> Score:
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
-    for item in filter(None, text.split(",")):
+    for item in text.split(",") if text else ():
         key, _, value = (part.strip() for part in item.partition("="))
         parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else float
         try:
