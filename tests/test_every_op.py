@@ -338,7 +338,7 @@ def test_a_missing_candidate_spreads_no_nan(op):
     assert all(g.isfinite().all() for g in grads)
 
 
-# -- torch.func, forward mode, vmap ------------------------------------------------------------------------------------
+# -- torch.func, vmap --------------------------------------------------------------------------------------------------
 
 
 @each_pair
@@ -392,22 +392,6 @@ def test_elementwise_vmap_and_func_grad(op):
         torch.testing.assert_close(torch.vmap(torch.func.grad(op, 1))(order, x), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("op", [*ELEMENTWISE, *PAIRS], ids=lambda op: op.name)
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
-def test_forward_mode_raises_rather_than_losing_the_tangent(op):
-    if isinstance(op, Op):
-        order, x = elementwise_inputs(library="torch")
-        f = lambda x: op(order, x)  # noqa: E731
-    else:
-        x, *rest = pair_inputs(op, library="torch")
-        f = lambda x: score_of(op, [x, *rest], pairwise=True)  # noqa: E731
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
-        torch.func.jvp(f, (x,), (torch.ones_like(x),))
-    forward_ad = torch.autograd.forward_ad
-    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
-        f(forward_ad.make_dual(x, torch.ones_like(x)))
-
-
 # -- torch's own checks ------------------------------------------------------------------------------------------------
 
 CHECKS = ("test_schema", "test_faketensor", "test_autograd_registration")
@@ -432,6 +416,11 @@ def test_opcheck(op):
                 args = (*args[:6], torch.tensor(3), args[6], 3)
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *args), test_utils=CHECKS)
+        inputs = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch") + [torch.tensor(3), 3] * op.draws
+        rerank, search = (getattr(torch.ops.peaccel, f"{op.name}_{verb}") for verb in ("rerank", "search"))
+        torch.library.opcheck(rerank, (*inputs, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)
+        packed = op.panels(*inputs[2:4]) if op.layout == "panels" else []
+        torch.library.opcheck(search, (*inputs, packed, 2, "auto"), test_utils=CHECKS)
 
 
 def test_autocast_leaves_inputs_and_results_as_they_are():

@@ -17,6 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from peaccel import _core, scores, special
+from peaccel._core import CudaError
 from peaccel.distributions import (
     NonIsotropicVonMisesFisher,
     Normal,
@@ -26,7 +27,7 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
-from peaccel.prepared import CudaError, Prepared, prepare
+from peaccel.prepared import Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:

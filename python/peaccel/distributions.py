@@ -21,8 +21,8 @@ from peaccel.ops._array import (
     as_numpy,
     device_of,
     dtype_name,
-    is_compiling,
     is_torch,
+    is_traced,
     namespace,
     require_same_kind,
 )
@@ -227,7 +227,7 @@ class Distribution:
         """
         name = self._names[-1]
         x = getattr(self, name)
-        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_compiling())):
+        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x))):
             return
         step = len(x) // LOOKED_AT + 1
         negative = as_numpy(x[::step] if step > 1 else x) < 0

@@ -18,8 +18,8 @@ __all__ = [
     "as_stored",
     "device_of",
     "dtype_name",
-    "is_compiling",
     "is_torch",
+    "is_traced",
     "namespace",
     "on_host",
     "require_on_host",
@@ -42,10 +42,9 @@ def is_torch(x: object) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def is_compiling() -> bool:
-    """Whether torch.compile is looking: tensors have no values then."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
+def is_traced(x: object) -> bool:
+    """Whether x is a tensor that torch.compile looks at: it has no values yet, and numpy cannot read it."""
+    return is_torch(x) and bool(sys.modules["torch"].compiler.is_compiling())
 
 
 def namespace(x: Array) -> ModuleType:
