@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel import _core
-from peaccel._core import CudaError
 from peaccel.distributions import Distribution
 from peaccel.ops._array import (
     FLOATING,
@@ -22,12 +20,13 @@ from peaccel.ops._array import (
     device_of,
     dtype_name,
     is_torch,
+    is_traced,
     namespace,
     widened,
 )
 from peaccel.scores import Pair, Score, get
 
-__all__ = ["CudaError", "Prepared", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 
 class Prepared:
@@ -44,13 +43,14 @@ class Prepared:
     """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
+        gallery.check_signs()
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
         self._pack = pack
         # By what a pair is, not by where it lies in memory: a score that was unpickled has pairs of its own.
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
-        self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
+        self._panels: dict[Pair, Sequence[Array]] = {}
         self._copies: list[Array] = []
         for pair in pairs:
             self.inputs(pair)
@@ -85,10 +85,10 @@ class Prepared:
             self._inputs[pair] = mu, extra
         return self._inputs[pair]
 
-    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
+    def panels(self, pair: Pair) -> Sequence[Array] | None:
         """The gallery as panels, for ops that search such; kept."""
         wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
-        wanted = wanted and device_of(self.mu) in ("numpy", "cpu")
+        wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
         if wanted and pair not in self._panels:
             self._panels[pair] = pair.op.panels(*self.inputs(pair))
         return self._panels.get(pair)
@@ -237,7 +237,7 @@ class Plan(NamedTuple):
     score: Score
     pair: Pair
     inputs: list[Array]
-    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
+    panels: Callable[[], Sequence[Array] | None]
 
 
 def plan(
@@ -262,20 +262,21 @@ def plan(
     if device != expected:
         kind = TypeError if "numpy" in (device, expected) else ValueError
         raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
-    if device not in ("numpy", "cpu"):
-        if not device.startswith("cuda"):
-            raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
-        if (why := _core.cuda_info()[2]) is not None:
-            raise CudaError(f"{record.name}: {names[0]} and {names[1]} are on {device}, but {why}")
+    if device not in ("numpy", "cpu") and not device.startswith("cuda"):
+        raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
 
     dtype = compute_dtype(gallery)
     if detach:
         queries = queries.detach()
+        queries.check_signs()
+        if isinstance(gallery, Distribution):
+            gallery = gallery.detach()
+            gallery.check_signs()
     first = pair.query(cast(queries, dtype), record.params)
     if prepared is not None:
         second = prepared.inputs(pair)
     else:
-        plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
+        plain: Any = gallery
         second = handed(pair, plain, record)
     if not detach:  # gradients are those of float32
         second = widened(second[0]), widened(second[1])

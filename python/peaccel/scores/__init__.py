@@ -6,7 +6,6 @@ parameters, and verbs take the same as a string, ``"llr:prior_var=0.5"``.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,7 @@ def get(score: str | Score) -> Score:
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
-    for item in filter(None, re.split(r",(?![^\[]*\])", text)):  # commas outside brackets
+    for item in _items(text):
         key, _, value = (part.strip() for part in item.partition("="))
         parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else _number
         try:
@@ -87,6 +86,17 @@ def get(score: str | Score) -> Score:
             wanted = "an integer" if parse is int else "a number, or numbers in brackets"
             raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
     return SCORES[name](**params) if params else SCORES[name]
+
+
+def _items(text: str) -> list[str]:
+    """What stands between commas outside brackets."""
+    items: list[str] = []
+    for part in text.split(",") if text else ():
+        if items and items[-1].count("[") > items[-1].count("]"):
+            items[-1] += f" {part}"
+        else:
+            items.append(part)
+    return items
 
 
 def _number(text: str) -> float | np.ndarray[Any, np.dtype[np.float64]]:

@@ -121,8 +121,7 @@ class Score:
             return NotImplemented
         if (self.name, self.pairs, set(self.params)) != (other.name, other.pairs, set(other.params)):
             return False
-        pairs = ((value, other.params[name]) for name, value in self.params.items())
-        return all(x is y or np.array_equal(_host(x), _host(y)) for x, y in pairs)
+        return all(_equal(value, other.params[name]) for name, value in self.params.items())
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -163,6 +162,12 @@ class Score:
     def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
         """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
         return (as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else ()
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):  # torch.compile cannot ask numpy
+        return x == y
+    return x is y or np.array_equal(_host(x), _host(y))
 
 
 def _host(value: Any) -> Any:
