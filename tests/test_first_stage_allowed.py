@@ -126,6 +126,20 @@ def test_a_graph_finds_few_of_many():
         assert np.isin(found.ids, rows).all()
 
 
+def test_a_graph_goes_on_until_there_are_enough():
+    gallery = make("normal_isotropic", 2000, 8, 3, dtype="float32")
+    far = np.arange(0, 2000, 2)
+    gallery.mu[far, 0] += 20  # on the other side of the graph
+    index = faiss.index_factory(8, "HNSW8")
+    index.add(gallery.mu)
+    reranker = pe.FaissReranker(index, gallery)
+    params = faiss.SearchParametersHNSW(efSearch=32)  # as deep as the share of the allowed asks for at first
+    queries = pe.Normal(gallery.mu[1:20:2], 0.5)
+    assert (reranker.search(queries, 10, params=params, allowed=far).ids == -1).any()
+    found = reranker.search(queries, 100, allowed=far).ids
+    assert np.isin(found, far).all()
+
+
 def test_parameters_and_allowed_items_go_together():
     reranker = built("IVF4,Flat")
     reranker.index.nprobe = 1

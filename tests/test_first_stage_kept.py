@@ -140,14 +140,15 @@ def test_arrays_stay_what_they_were(way, dtype, library, tmp_path):
     assert len(twin) == 44 and len(reranker) == 41
 
 
-def test_a_prepared_gallery_stays_packed_and_halves_as_they_were_rounded(tmp_path):
-    prepared = pe.prepare(make("vmf", 50, 32), dtype="float16")
+@pytest.mark.parametrize(("kind", "dtype"), [("vmf", "float16"), ("normal_diagonal", "float32")])
+def test_a_prepared_gallery_stays_packed_and_halves_as_they_were_rounded(kind, dtype, tmp_path):
+    prepared, query = pe.prepare(make(kind, 50, 32), dtype=dtype), make(kind, 1, 32)
     reranker = pe.FaissReranker(flat_index(prepared.distribution), prepared)
-    reranker.search(make("vmf", 2, 32), 1)
+    reranker.search(query, 1)
     for way in WAYS.values():
         twin = way(reranker, tmp_path)
         np.testing.assert_array_equal(twin.gallery.mu, prepared.mu)
-        twin.search(make("vmf", 2, 32), 1)
+        twin.search(query, 1)
         assert twin._prepared.nbytes == reranker._prepared.nbytes
 
 
@@ -219,7 +220,7 @@ def test_compacting_frees_rows_and_keeps_ids(make_it, tmp_path):
         reranker.index.nprobe = 4
     if hasattr(reranker.index, "hnsw"):
         reranker.index.hnsw.efSearch = 400
-    ids, gallery = reranker.ids, reranker.gallery
+    ids, gallery, numbered = reranker.ids, reranker.gallery, reranker._items.following is not None
     before = [reranker.search(QUERIES, k, shortlist=s) for k, s in ((5, 20), (152, 200))]
     for _ in range(2):  # a second time there is nothing to do
         reranker.compact()
@@ -233,7 +234,6 @@ def test_compacting_frees_rows_and_keeps_ids(make_it, tmp_path):
             else:
                 assert_ranking(two, (one.scores, one.ids))
     twin = by_file(reranker, tmp_path)
-    numbered = reranker._items.following is not None
     for r in (reranker, twin):
         added = r.add(MORE[40:43], None if numbered else IDS[340:343])
         assert not numbered or added.tolist() == [333, 334, 335]

@@ -89,6 +89,7 @@ class FaissReranker:
             prepared = gallery
         else:
             require_distribution(record, gallery, "gallery")
+            gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
         device = device_of(gallery.mu)
         on_gpu = device not in ("numpy", "cpu")
@@ -164,6 +165,7 @@ class FaissReranker:
         require_on_host("FaissReranker.build", "gallery", gallery.mu)
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         gallery = gallery.detach()
+        gallery.check_signs()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = indexes.built(vectors, factory, inner_product=radius is None)
         items = Items(gallery, external, by_row=True)
@@ -223,6 +225,8 @@ class FaissReranker:
                 what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
+        if shortlist < k:  # nor are more found where all that are allowed were scored
+            scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         return Ranking(scores, self._items.named(rows))
 
     # -- what is there -------------------------------------------------------------------------------------------------

@@ -140,7 +140,6 @@ class Indexed:
         if vectors is not None:
             indexes.refill(self.index, vectors)
         self.items = items
-        self._live = None
 
 
 def _restored(index: bytes, items: Items) -> Indexed:

@@ -53,19 +53,19 @@ def read(path: str) -> Any:
 
 
 def write(index: Any, path: PathLike) -> None:
-    """Write the index to a file; TypeError where FAISS cannot."""
+    """Write the index to a file; TypeError where FAISS has no form for it, OSError where the system says no."""
     try:
         _faiss().write_index(index, os.fspath(path))
-    except (RuntimeError, TypeError):
-        raise _cannot_be_written(index) from None
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
 
 
 def serialized(index: Any) -> bytes:
     """What `write` writes."""
     try:
         content: bytes = _faiss().serialize_index(index).tobytes()
-    except (RuntimeError, TypeError):
-        raise _cannot_be_written(index) from None
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
     return content
 
 
@@ -74,7 +74,9 @@ def unserialized(content: bytes) -> Any:
     return _faiss().deserialize_index(np.frombuffer(content, np.uint8))
 
 
-def _cannot_be_written(index: Any) -> TypeError:
+def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
+    if isinstance(error, RuntimeError) and "serialize" not in str(error):
+        return OSError(f"FaissReranker: the index cannot be written: {_reason(error)}")
     own = type(index).__name__
     return TypeError(f"FaissReranker: FAISS writes no {own}; one on a GPU goes through faiss.index_gpu_to_cpu first")
 

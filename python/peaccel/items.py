@@ -187,10 +187,14 @@ class Items:
         dtype, own = compute_dtype(items), compute_dtype(like)
         if dtype != own:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
-        return cast(items.detach(), dtype_name(like.mu))
+        items = items.detach()
+        items.check_signs()
+        return cast(items, dtype_name(like.mu))
 
     def add(self, items: Distribution, ids: Ints) -> None:
         """New rows at the end, under ids that no live item has."""
+        if not len(items):  # not even nothing is written into the caller's arrays, which may be views
+            return
         rows = range(self._size, self._size + len(items))
         self._arrays = [self._appended(x, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
         self._live = self._appended(self._live, np.ones(len(ids), bool))

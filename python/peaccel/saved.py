@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peaccel import indexes
-from peaccel.distributions import Distribution
+from peaccel.distributions import Distribution, bfloat16
 from peaccel.files import PathLike, aside
 from peaccel.indexed import Indexed
 from peaccel.items import Items
@@ -37,7 +38,12 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
         fresh.mkdir()
         indexes.write(indexed.index, fresh / INDEX)
         arrays = {**_arrays_of_items(indexed.items), **_arrays_of_features(vectors.features)}
-        safetensors.save_file({name: np.ascontiguousarray(x) for name, x in arrays.items()}, fresh / ITEMS)
+        plain = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
+        try:
+            safetensors.numpy.save_file(plain, fresh / ITEMS)
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{folder / ITEMS}: cannot be written ({error})") from None
+        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors leaves it for its owner alone
         gallery = indexed.items.gallery
         about = {
             "saved": "peaccel.FaissReranker",
@@ -65,7 +71,7 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
     for name in (INDEX, ITEMS):
         if _checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
             raise ValueError(f"{folder / name}: is damaged, or not the file that was saved here")
-    index, arrays = indexes.read(str(folder / INDEX)), safetensors.load_file(folder / ITEMS)
+    index, arrays = indexes.read(str(folder / INDEX)), safetensors.numpy.load_file(folder / ITEMS)
     try:
         items, score = _items(about, arrays), get(about["score"])
         features = _features(about, arrays, score)
@@ -122,9 +128,7 @@ def _as_kept(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
 
         return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if dtype == "bfloat16" else torch.from_numpy(x)
     if dtype == "bfloat16":
-        import ml_dtypes
-
-        return x.view(ml_dtypes.bfloat16)
+        return x.view(bfloat16())
     return x
 
 
@@ -189,4 +193,4 @@ def _safetensors() -> Any:
         import safetensors.numpy
     except ImportError:
         raise ImportError("FaissReranker.save and load need safetensors: pip install safetensors") from None
-    return safetensors.numpy
+    return safetensors
