@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ class Prepared:
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
         self._pack = pack
         self._inputs: dict[int, tuple[Array, Array]] = {}
-        self._panels: dict[int, Sequence[Array]] = {}
+        self._panels: dict[int, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
 
     def __len__(self) -> int:
@@ -76,7 +76,7 @@ class Prepared:
             self._inputs[key] = mu, extra
         return self._inputs[key]
 
-    def panels(self, pair: Pair) -> Sequence[Array] | None:
+    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
         wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
         wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
@@ -227,7 +227,7 @@ class Plan(NamedTuple):
     score: Score
     pair: Pair
     inputs: list[Array]
-    panels: Callable[[], Sequence[Array] | None]
+    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
 
 
 def plan(

@@ -67,7 +67,7 @@ def get(score: str | Score) -> Score:
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
-    for item in text.split(",") if text else ():
+    for item in [x for x in text.split(",") if x]:
         key, _, value = (part.strip() for part in item.partition("="))
         parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else float
         try:
