@@ -43,7 +43,6 @@ class Prepared:
     """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
-        gallery.check_signs()
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
@@ -137,6 +136,7 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     if dtype is not None and dtype not in FLOATING:
         raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
     gallery = gallery.detach()
+    gallery.check_signs()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
