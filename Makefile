@@ -10,7 +10,7 @@ export PEACCEL_CUDA ?= require
 export PEACCEL_CUDA_TARGETS ?= 90
 endif
 
-.PHONY: help demo test lint fuzz bench ratios accuracy recall metrics choosing clean build wheel
+.PHONY: help demo test lint fuzz mutants bench ratios accuracy recall metrics choosing clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,6 +48,12 @@ lint: build  ## check format, types and style
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+
+mutants: build  ## plant small mistakes and say which of them no test sees (two hours)
+	cargo install --quiet --locked --root target/mutants cargo-mutants
+	$(BIN)/python -m pip install --quiet cosmic-ray
+	PATH="$(abspath target/mutants/bin):$$PATH" $(BIN)/python tools/mutants.py rust
+	$(BIN)/python tools/mutants.py python
 
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
