@@ -271,16 +271,18 @@ def test_the_first_row_is_replaced_too():
 
 
 def test_ids_are_looked_up_among_items_that_are_there():
-    names = 10 * np.arange(600)
-    reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=names)
-    for start in range(0, 1800, 200):  # more than the table takes before it is made anew, several times
-        reranker.upsert(MORE, names[(start + np.arange(200)) % 600])
+    gallery, queries = (make("normal_isotropic", n, 4, n, dtype="float32") for n in (1200, 3))
+    names = 10 * np.arange(1200)
+    reranker = pe.FaissReranker.build(gallery, "Flat", ids=names)
+    for _ in range(3):  # each time more than the table of ids takes before it is made anew
+        for start in range(0, 1200, 300):
+            reranker.upsert(gallery[start : start + 300], names[start : start + 300])
         np.testing.assert_array_equal(np.sort(reranker.ids), names)
-    found = reranker.search(QUERIES, 700, shortlist=700).ids
-    np.testing.assert_array_equal(np.sort(found[:, :600]), np.tile(names, (20, 1)))
-    assert (found[:, 600:] == -1).all()
-    for name in names:
-        reranker.remove([name])
+    found = reranker.search(queries, 1300, shortlist=1300).ids
+    np.testing.assert_array_equal(np.sort(found[:, :1200]), np.tile(names, (3, 1)))
+    assert (found[:, 1200:] == -1).all()
+    for start in range(0, 1200, 300):
+        reranker.remove(names[start : start + 300])
     assert len(reranker) == 0
 
 
