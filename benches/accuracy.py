@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import pe, special
+from benches.common import special
+from benches.data import pe
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "bessel.csv"
 OPS = {op.name: op for op in pe.ops.OPS}

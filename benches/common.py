@@ -1,81 +1,27 @@
-"""What every benchmark shares: data, peers, one thread for everybody, and a timer that interleaves the sides."""
+"""What benchmarks share: peers, one thread for everybody, and a timer that interleaves the sides."""
 
 from __future__ import annotations
 
 import gc
-import importlib
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-Arrays = tuple[Any, ...]  # the fields of a distribution: (mu,), (mu, var) or (mu, kappa); numpy arrays or torch tensors
+from benches import blas, limits
+from benches.data import PRIOR, Arrays, optional
+
 TOLERANCE = 1e-4  # relative to the largest value: tells another formula from float32 rounding
-BACKENDS = ("peaccel", "torch eager", "torch.compile", "numpy", "scipy", "faiss")
 
 
-def optional(name: str) -> Any:
-    """The module, or None where it is not installed: suites must be discovered where peers, or peaccel, are missing."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
-
-
-pe, torch, faiss, special = (optional(name) for name in ("peaccel", "torch", "faiss", "scipy.special"))
-
+torch, special, faiss = optional("torch"), optional("scipy.special"), blas.load_faiss()
 if torch is not None:
     torch.set_num_threads(1)
-if faiss is not None:
-    faiss.omp_set_num_threads(1)
-    # Since 1.15 FAISS leaves BLAS for batches as large as 256 x 128 and is then up to 10 times slower than it can be
-    # (reference/scoring.md, section 7): without this line it is a straw man.
-    faiss.cvar.distance_compute_blas_threshold = 20
-if pe is not None:
-    pe.set_num_threads(1)
-
-
-# ---- data ----------------------------------------------------------------------------------------------------------
-
-
-def unit(x: np.ndarray) -> np.ndarray:
-    """`x` with rows of length one, in place."""
-    x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
-    return x
-
-
-def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Arrays:
-    """float32 fields of `rows` distributions with unit means, as embedding networks give them.
-
-    `classes` > 0 scatters the means around that many centres, the same for every seed. Variances (and scales) are
-    lognormal around 1 / dim, concentrations between dim and 10 dim, where scipy's Bessel functions do not underflow.
-    """
-    rng = np.random.default_rng(seed)
-    mu = unit(rng.standard_normal((rows, dim), dtype=np.float32))
-    if classes:
-        centres = unit(np.random.default_rng(0).standard_normal((classes, dim), dtype=np.float32))
-        mu = unit(mu + centres[rng.integers(0, classes, rows)])
-    if kind == "point":
-        return (mu,)
-    if kind in ("vmf", "nivmf"):
-        return mu, rng.uniform(dim, 10 * dim, rows if kind == "vmf" else (rows, dim)).astype(np.float32)
-    var = rng.standard_normal((rows, dim) if kind == "diagonal" else rows, dtype=np.float32)
-    var *= np.float32(0.7)
-    np.exp(var, out=var)
-    var /= np.float32(dim)
-    return mu, var
-
-
-def distribution(kind: str, arrays: Arrays) -> Any:
-    """The fields as a peaccel distribution."""
-    if pe is None:
-        raise NotImplementedError("peaccel is not installed")
-    classes = {"point": "Point", "vmf": "VonMisesFisher", "nivmf": "NonIsotropicVonMisesFisher", "scaled": "Scaled"}
-    return getattr(pe, classes.get(kind, "Normal"))(*arrays)
 
 
 # ---- peers: each formula is written once, for numpy (float64: the truth) and torch alike ---------------------------
@@ -93,9 +39,6 @@ def _squared_dense(a: Any, b: Any) -> Any:
 def _mls_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
     d, s = a[0] - b[0], a[1] + b[1]
     return -0.5 * ((d * d / s + xp.log(s)).sum(-1) + d.shape[-1] * math.log(2 * math.pi))
-
-
-PRIOR = 0.01
 
 
 def _llr_diagonal(xp: ModuleType, a: Arrays, b: Arrays) -> Any:
@@ -300,7 +243,7 @@ class Work(NamedTuple):
     name: str
     unit: str
     per_call: float  # units in one call
-    rate: str  # the unit of `Side.work`: GB/s, GF/s or nothing
+    rate: str  # of what `Side.work` counts, and its limit: GB/s, GF/s or nothing
     rounds: int
     sides: list[Side]
     relations: tuple[Relation, ...] = ()
@@ -334,11 +277,12 @@ def starved(work: Work, times: dict[str, Timing]) -> Iterator[str]:
 
 
 def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
-    """The table's rows: one a side."""
+    """The table's rows: one a side; a rate stands beside what the core can do, measured just before."""
+    limit = f"of {limits.work(work.rate) / times[work.rate].seconds / 1e9:.3g} {work.rate}" if work.rate else ""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[work.unit[:2]]
     for side in work.sides:
         seconds = times[side.name].seconds
-        rate = f"{side.work / seconds / 1e9:.3g} {work.rate}" if side.work else ""
+        rate = f"{side.work / seconds / 1e9:.3g} {limit}" if side.work else ""
         judged = [goal.texts(seconds, times[goal.peer].seconds) for goal in side.goals]
         cells = ("; ".join(filter(None, column)) for column in zip(*judged, strict=True)) if judged else ("", "", "")
         yield row(work.name, side.name, f"{seconds * scale / work.per_call:.4g} {work.unit}", rate, *cells)
@@ -346,14 +290,16 @@ def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
 
 def row(*cells: str) -> str:
     """One line of the table."""
-    widths = (66, 26, 18, 12, 34, 56, 8)
+    widths = (66, 32, 18, 20, 34, 56, 8)
     return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
 def measure(work: Work, judge: bool) -> list[str]:
     """Check, time and print one piece of work; returns what is unsound about it."""
     failures = [message for side in work.sides for message in wrong(side)]
-    times = interleave({side.name: side.run for side in work.sides}, work.rounds)
+    # Not in turn with the sides: to measure the memory is to empty the caches.
+    times = interleave({work.rate: partial(limits.burst, work.rate)} if work.rate else {}, 9)
+    times |= interleave({side.name: side.run for side in work.sides}, work.rounds)
     print(*lines(work, times), sep="\n", flush=True)
     if judge:
         failures += starved(work, times)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benches.common import CASES, Arrays, Goal, Side, Work, compact, distribution, doubled, faiss, fields, pe, rescored
+from benches.common import CASES, Goal, Side, Work, compact, doubled, faiss, rescored
 from benches.common import row as table_row
+from benches.data import Arrays, distribution, fields, pe
 
 K = 10
 DIM, SHORTLIST = 128, 100

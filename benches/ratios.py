@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benches import ONE_THREAD, main_job, search
+from benches import ONE_THREAD, blas, main_job, search
 from benches.common import (
     CASES,
     Goal,
@@ -31,18 +31,15 @@ from benches.common import (
     best,
     bind,
     compact,
-    distribution,
     doubled,
     faiss,
-    fields,
     measure,
-    optional,
-    pe,
     rescored,
     row,
     special,
     torch,
 )
+from benches.data import distribution, fields, optional, pe
 from benches.recall import digits
 
 K = 10
@@ -286,7 +283,14 @@ def facts() -> str:
     names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
     cpu = names[0].partition(": ")[2] if names else platform.processor()
     versions = ", ".join(f"{m} {sys.modules[m].__version__}" for m in ("numpy", "torch", "faiss", "scipy"))
-    return f"cpu: {cpu}, {os.cpu_count()} cores, one used\npeaccel: {pe.build_info()}\nversions: {versions}\n"
+    default = blas.DefaultFlatIP(np.zeros((1, 1), np.float32))
+    default.close()
+    mkl = "; torch: MKL, which does not say" if torch.backends.mkl.is_available() else ""
+    return (
+        f"cpu: {cpu}, {os.cpu_count()} cores, one used\npeaccel: {pe.build_info()}\nversions: {versions}\n"
+        f"BLAS kernels: {blas.kernels()}, by default {default.kernels}{mkl}\n"
+        "a rate stands beside what the core did just before: multiply-adds of float32, or sums of an array in memory\n"
+    )
 
 
 def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benches.common import faiss, interleave, optional, pe
+from benches.common import faiss, interleave
+from benches.data import optional, pe
 from benches.recall import K, line, normals
 
 DIM = 64

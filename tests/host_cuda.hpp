@@ -52,6 +52,7 @@ inline std::vector<uint64_t> slots;  // [generation % 2][thread]: what lanes sho
 inline size_t running;
 inline jmp_buf scheduler;
 inline const std::function<void()>* body;
+inline bool backwards;  // every other block: what one thread leaves for another must not depend on who runs first
 
 inline dim3 thread_index() { return {unsigned(running), 0, 0}; }
 
@@ -101,9 +102,11 @@ inline void run_block() {
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, enter, 0);
     }
+    backwards = !backwards;
     for (bool progress = true; progress;) {
         progress = false;
-        for (running = 0; running < n; ++running) {
+        for (size_t i = 0; i < n; ++i) {
+            running = backwards ? n - 1 - i : i;
             if (fibers[running].state != Fiber::READY) continue;
             progress = true;
             resume(fibers[running]);

@@ -4,6 +4,7 @@ The CPU's kernels are held against references elsewhere; here both must agree, w
 """
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -148,6 +149,19 @@ def test_long_lists(k, width):
         assert (found.ids.cpu() == want.ids).double().mean() > 0.99  # nearly equal scores may change places
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "dim", "k"),
+    [("normal_isotropic", "float32", 512, 10), ("normal_diagonal", "float32", 128, 50), ("vmf", "float64", 600, 7)],
+)
+def test_shared_memory_beyond_48_kb(kind, dtype, dim, k):
+    """Launches of just as much beside what the kernels declare, and of more."""
+    q, g = (on_gpu(make(kind, n, dim, n, dtype=dtype, library="torch")) for n in (20, 300))
+    every = torch.arange(300, device="cuda").expand(20, 300)
+    listed = pe.rescore(q, g, every)
+    assert torch.equal(pe.search(q, g, k).scores, listed.sort(dim=1, descending=True).values[:, :k])
+    close(pe.pairwise(q, g), listed.cpu(), dtype)
+
+
 @pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
 def test_tensor_cores_in_small(kind):
     """Two chunks; small enough for compute-sanitizer."""
@@ -196,6 +210,37 @@ def test_in_a_cuda_graph_draws_follow_the_seed():
         graph.replay()
         for found, want in zip(captured, work(), strict=True):
             assert torch.equal(found, want)
+
+
+def test_a_seed_on_the_cpu_is_refused():
+    """Its address would be read by the device."""
+    d, seed = on_gpu(make("vmf", 3, 8, library="torch")), torch.tensor(5)
+    expected = r": seed is a torch tensor on cpu, expected a torch tensor on cuda:0 like mu1?$"
+    d.mu.requires_grad_()
+    for call in (
+        lambda: pe.sample(d, 2, seed=seed),
+        lambda: pe.pairwise(d, d, pe.scores.sampled_cosine(seed=seed)),
+        lambda: pe.search(d, d, 1, pe.scores.sampled_cosine(seed=seed)),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            call()
+
+
+def test_two_threads():
+    """Each on a stream of its own, with kernels that want different amounts of shared memory."""
+    d = on_gpu(make("normal_isotropic", 3000, 500, dtype="float32", library="torch"))
+
+    def found(k):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            ids = [pe.search(d[:40], d, k).ids for _ in range(20)]
+            torch.cuda.current_stream().synchronize()
+            return ids
+
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(2) as threads:
+        for k, results in zip((5, 30), threads.map(found, (5, 30)), strict=True):
+            want = pe.search(d[:40], d, k).ids
+            assert all(torch.equal(ids, want) for ids in results)
 
 
 def test_two_streams():

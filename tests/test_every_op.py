@@ -307,6 +307,26 @@ def test_second_derivatives_of_inputs_so_large_that_they_go_in_blocks(form, gall
         assert (a - b).abs().max() <= 1e-4 * b.abs().max()
 
 
+@pytest.mark.parametrize("op", [op for op in PAIRS if op.shared != "none"], ids=lambda op: op.name)
+def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
+    for queries in (64, 65, 130):  # blocks of them, and parts of one
+        *sides, shared = pair_inputs(op, queries, 2, 3, library="torch")
+        total = lambda shared, sides=sides: score_of(op, [*sides, shared], pairwise=True).sum()  # noqa: E731
+        assert torch.autograd.gradcheck(total, shared.requires_grad_())
+
+
+@each_twice
+def test_a_missing_candidate_has_no_second_derivative(op):
+    ids, weights = torch.tensor(CANDIDATES), torch.linspace(0.5, 2, 12, dtype=torch.float64).reshape(3, 4)
+    found = []
+    for scores_of in (lambda *x: score_of(op, x, ids), function(op, "candidates")):
+        leaves = [x.clone().requires_grad_() for x in (*pair_inputs(op, library="torch"), weights)]
+        first = torch.autograd.grad(scores_of(*leaves[:5]), leaves[:5], leaves[5], create_graph=True)
+        found.append(torch.autograd.grad(sum((g * g).sum() for g in first), leaves))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
 @each_pair
 def test_a_missing_candidate_spreads_no_nan(op):
     inputs = pair_inputs(op, 3, 4, 5, library="torch")

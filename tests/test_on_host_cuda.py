@@ -1,15 +1,8 @@
-"""What of CUDA can be proved without a GPU: kernels run whole on the host, through the core's own launches.
-
-The driver is a library of ours (fake_cuda.cpp) that runs what the host's compiler made of cuda/*.cu, all threads of a
-block as fibers, and knows only kernels that the embedded machine code holds too. Not proved here: that code itself.
-"""
+"""CUDA kernels run whole on the host (see test_on_host_driver.py), against golden values and the CPU's kernels."""
 
 import csv
 import itertools
 import pathlib
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,68 +11,13 @@ from conftest import EPS, make, scored
 from test_every_score import check, same_bits
 
 import peaccel as pe
-from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op, PairOp, SampleOp
+from peaccel.ops._op import Op, PairOp
 from peaccel.prepared import plan as checked
 from peaccel.scores._features import filled
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
-
-# -- the driver --------------------------------------------------------------------------------------------------------
-
-
-def info(**environment):
-    code = "import peaccel; print(peaccel.build_info()['cuda'])"
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr) == (0, "")
-    return run.stdout.strip()
-
-
-def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
-    path = {"PEACCEL_LIBCUDA": libraries["PEACCEL_LIBCUDA"]}
-    assert info(**libraries) == f"{_core.cuda_info()[0]}; driver of CUDA 13.0"
-    assert info(PEACCEL_LIBCUDA="libnone.so") == "no: there is no NVIDIA driver here (libnone.so cannot be loaded)"
-    assert info(**path, FAKE_CUDA_STATUS="34") == "no: cuInit: CUDA_ERROR_STUB_LIBRARY"
-    assert info(**path, FAKE_CUDA_STATUS="100") == "no: cuInit: CUDA_ERROR_NO_DEVICE"
-    assert info(**path, FAKE_CUDA_STATUS="9999") == "no: cuInit: error 9999"
-    old = "no: the NVIDIA driver supports CUDA 12.8, expected 13.0 (driver 580) or later"
-    assert info(**path, FAKE_CUDA_VERSION="12080") == old
-    empty = tmp_path / "libempty.so"
-    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", empty], check=True)
-    assert info(PEACCEL_LIBCUDA=str(empty)) == "no: the driver library lacks cuInit: it is too old"
-
-
-def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
-    x = torch.ones(3, dtype=torch.float64)
-    with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
-        _cuda.elementwise(SimpleNamespace(name="no_such_op"), x[:1], x)
-    monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
-    with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
-        _cuda.elementwise(bessel.log_ive, x[:1], x)
-
-
-def kernels_of(op):
-    """The names of an op's kernels."""
-    full, halves = ("f32", "f64"), ("f32_f16", "f32_bf16")
-    if isinstance(op, Op):
-        return [f"{op.name}_{types}" for types in full]
-    if isinstance(op, SampleOp):
-        return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
-    drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
-    forward = itertools.product(drivers, full if op.sampled else full + halves)
-    return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
-
-
-def test_every_op_has_its_kernels():
-    if not _core.cuda_info()[0]:
-        pytest.skip(f"{_core.cuda_info()[2]}")
-    embedded = pathlib.Path(_core.__file__).read_bytes()
-    wanted = [name for op in OPS for name in kernels_of(op)]
-    assert len(set(wanted)) == len(wanted) > 250
-    assert [name for name in wanted if f".text.{name}".encode() + bytes(1) not in embedded] == []
-
 
 # -- elements ----------------------------------------------------------------------------------------------------------
 
@@ -214,6 +152,13 @@ def test_draws_of_any_rows(device):
     one = extra[:1, :1].expand(12, 24)
     assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
     assert _cuda.sample(op, mu[:0], extra[:0], seed, 3, 0, 0).shape == (3, 0, 24)
+    # Rows of mu that are one number, and gradients by variances that are.
+    flat, weights = mu[:, :1].expand(12, 24), whole.flip(0)
+    found, want = (
+        [_cuda.sample(op, *x, seed, 2, 0, 1), *_cuda.sample_backward(op, weights, *x, seed, 10, 0)]
+        for x in ((flat, one), (flat.clone(), one.clone()))
+    )
+    assert all(map(torch.equal, found, want))
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------

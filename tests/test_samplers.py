@@ -20,6 +20,7 @@ CELLS = [(d, k) for d, k in itertools.product(DIMS, KAPPAS) if not (d == 2048 an
 DRAWS = 100_000
 NODES = np.polynomial.legendre.leggauss(600)
 FRESH = secrets.randbits(63)
+each_op = pytest.mark.parametrize("op", samplers.OPS, ids=lambda op: op.name)
 
 
 def directions(count, dim, seed=0):
@@ -231,6 +232,19 @@ def test_every_number_has_an_address():
     np.testing.assert_array_equal(pe.sample(pe.Normal(np.zeros((2, 33)), np.ones(2)), 1, seed=3), longer[..., :33])
 
 
+@each_op
+@pytest.mark.parametrize("first_row", [0, 2**32 - 50_000])
+def test_no_two_of_many_rows_draw_alike(op, first_row):
+    mu = np.ones((100_000, 3)) / 3**0.5
+    draws = op.numpy(mu, np.ones(len(mu)), 1, 1, first_row, 2)[0]
+    assert len(np.unique(draws[:, 0])) == len(mu)
+
+
+def test_without_a_seed_no_two_of_many_calls_draw_alike():
+    items = pe.Normal(np.zeros((1, 1)), np.ones(1))
+    assert len({pe.sample(items, 1).item() for _ in range(3000)}) == 3000
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_generator_gives_each_call_a_seed_of_its_own(library):
     d = make("normal_diagonal", library=library)
@@ -286,7 +300,6 @@ def test_empty_and_spread_inputs():
 
 
 SEED = torch.tensor(7)
-each_op = pytest.mark.parametrize("op", samplers.OPS, ids=lambda op: op.name)
 
 
 def tensors(count=5, dim=6):

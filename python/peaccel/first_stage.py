@@ -12,7 +12,7 @@ from peaccel import indexes
 from peaccel.distributions import Distribution
 from peaccel.items import Items, ItemsOnGpu, checked_ids
 from peaccel.ops._array import Array, as_array, as_numpy, device_of, require_on_host, require_same_kind
-from peaccel.prepared import Prepared, require_distribution, same, spell
+from peaccel.prepared import Prepared, require_distribution
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k
 from peaccel.scores import Score, get
@@ -80,9 +80,9 @@ class FaissReranker:
         if not (hasattr(index, "search") and hasattr(index, "ntotal")):
             raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
-            if not same(self.score, gallery.score):
-                own = spell(gallery.score)
-                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {spell(self.score)}")
+            if self.score != gallery.score:
+                own = gallery.score.label
+                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {self.score.label}")
             self.gallery = gallery
         else:
             require_distribution(self.score, gallery, "gallery")
@@ -200,7 +200,7 @@ class FaissReranker:
             As `rerank`; features of another width than the index; ids from the index that the gallery lacks (on a GPU
             such an item scores NaN).
         """
-        plan = checked(queries, self.gallery, self.score, detach=True)
+        plan = checked(queries, self.gallery, self.gallery.score, detach=True)
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
         vectors = self._vectors(queries, "query")
         proposed = self._proposed(vectors, shortlist, params)

@@ -26,6 +26,19 @@ __all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
 _records: list[Op | PairOp | SampleOp] = []
 
 
+class _Record:
+    """A kernel's record: known by its name, copied and pickled by it, and equal to itself alone."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return _named, (self.name,)
+
+
+def _named(name: str) -> Any:
+    return next(record for record in _records if record.name == name)
+
+
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
     x = as_stored(array)
@@ -51,8 +64,8 @@ def _checked_seed(name: str, seed: Any) -> int:
     return as_integer(name, "seed", int(seed), *SEEDS)
 
 
-@dataclass(frozen=True)
-class Op:
+@dataclass(frozen=True, eq=False)
+class Op(_Record):
     """A function of an order (no gradient) and x, element by element.
 
     Parameters
@@ -86,8 +99,8 @@ class Op:
         return out
 
 
-@dataclass(frozen=True)
-class PairOp:
+@dataclass(frozen=True, eq=False)
+class PairOp(_Record):
     """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
 
     Parameters
@@ -231,8 +244,8 @@ class PairOp:
         return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared)[None]]
 
 
-@dataclass(frozen=True)
-class SampleOp:
+@dataclass(frozen=True, eq=False)
+class SampleOp(_Record):
     """Draws of N items, each given by a row ``mu`` [D] and an extra number or row; a function of its seed.
 
     Parameters

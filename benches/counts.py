@@ -1,0 +1,194 @@
+"""Instructions of every kernel against those of `counts.toml`: `python -m benches.counts [--update]`.
+
+Counts do not depend on how busy a machine is, so a kernel that got slower shows on any. They are callgrind's, of the
+compiled core as it is installed, on each SIMD level that valgrind can run (it knows no AVX-512); those of Python and
+numpy are left out. Exit 1 where a count moved by more than the tolerance, up or down: gains are to be kept too.
+
+Counts are the compiler's as much as the source's: with another compiler or family of processors than those of
+`counts.toml`, or in a build without CUDA, among whose functions others are inlined, they are shown and not judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benches.data import distribution, every_kernel, fields, pe, with_params
+
+TOLERANCE = 0.02
+FILE = Path(__file__).with_name("counts.toml")
+DIM, QUERIES, CANDIDATES, K = 128, 4, 32, 4
+Case = tuple[str, Callable[[], Any]]
+Counts = Mapping[str, int]
+
+
+# ---- what is counted -------------------------------------------------------------------------------------------------
+
+
+def elements(dtype: str) -> Iterator[Case]:
+    """The Bessel family on 1,024 elements of one order; 2 draws of 16 items, and their gradient."""
+    x = np.random.default_rng(0).uniform(1, 1000, 1024).astype(dtype)
+    for op in (op for op in pe.ops.OPS if isinstance(op, pe.ops.Op)):
+        call = partial(op, np.array(64.0), x)
+        call()  # makes the order's table
+        yield f"{op.name} {dtype}", call
+    weights = np.ones((2, 16, DIM), dtype)
+    for op, kind in ((pe.ops.samplers.sample_normal, "isotropic"), (pe.ops.samplers.sample_vmf, "vmf")):
+        drawn = [field.astype(dtype) for field in fields(kind, 16, DIM, seed=1)]
+        yield f"{op.name} {dtype}", partial(op.numpy, *drawn, seed=1, n=2, first_row=0, stream=0)
+        yield f"{op.name} backward {dtype}", partial(op.numpy_backward, weights, *drawn, 1, 0, 0)
+
+
+def items(kind: str, rows: int, seed: int, dtype: str = "float32") -> Any:
+    """Clustered, so that bounds rule something out."""
+    kind = kind.removeprefix("normal_")
+    return distribution(kind, tuple(x.astype(dtype) for x in fields(kind, rows, DIM, seed, classes=4)))
+
+
+def scores() -> Iterator[Case]:
+    """Every kernel of scores: pairs, their gradient and that of all pairs, the best of a shortlist and of a gallery."""
+    for kernel in every_kernel():
+        name, *kinds = kernel.split()
+        score = with_params(name, kinds[0])
+        op = score.pair(*kinds).op
+        rows = 8 if op.draws or op is pe.ops.dot_scores.hib_isotropic else 32  # these take much longer
+        for dtype in ("float64", "float32"):
+            a, b = (items(kind, rows, seed, dtype) for seed, kind in enumerate(kinds))
+            yield f"{op.name} paired {dtype}", partial(pe.paired, a, b, score)
+        inputs = pe.prepared.plan(a, b, score, detach=True).inputs
+        yield f"{op.name} backward", partial(op.numpy_backward, np.ones(rows, "f"), inputs, None, False)
+        queries, gallery = a[:QUERIES], pe.prepare(b, score)
+        inputs = pe.prepared.plan(queries, b, score, detach=True).inputs
+        weights = np.ones((QUERIES, rows), "f")
+        yield f"{op.name} backward of all pairs", partial(op.numpy_backward, weights, inputs, None, True)
+        ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
+        yield f"{op.name} rerank", partial(pe.rerank, queries, gallery, ids, K, score)
+        yield f"{op.name} search", partial(pe.search, queries, gallery, K, score)
+
+
+def ways() -> Iterator[Case]:
+    """What the verbs do otherwise where there is more to do."""
+    q, g = items("isotropic", 32, 1), items("isotropic", 1024, 2)
+    name, prepared = "mls_isotropic", pe.prepare(g)
+    yield f"{name} prepare", partial(pe.prepare, g)
+    yield f"{name} all pairs", partial(pe.pairwise, q[:QUERIES], g)
+    yield f"{name} search of a plain gallery of 1024", partial(pe.search, q, g, K)
+    yield f"{name} search of 1024", partial(pe.search, q, prepared, K)
+    yield f"{name} search of 1024, one query", partial(pe.search, q[:1], prepared, K)
+    yield f"{name} search of 1024, the best 100", partial(pe.search, q[:QUERIES], prepared, 100)
+    q, g = items("vmf", 8, 1), pe.prepare(items("vmf", 1024, 2))
+    yield "mls_vmf search of 1024", partial(pe.search, q, g, K)
+    q, g = items("diagonal", 16, 1), items("diagonal", 1280, 2)
+    name, half = "mls_diagonal", pe.prepare(g, dtype="float16")
+    yield f"{name} search of 1280, scanned", partial(pe.search, q[:QUERIES], g, K, prune="never")
+    yield f"{name} search of 1280, pruned", partial(pe.search, q, g, K, prune="always")
+    ids = np.random.default_rng(3).integers(0, len(g), (QUERIES, CANDIDATES))
+    yield f"{name} rerank of float16", partial(pe.rerank, q[:QUERIES], half, ids, K)
+
+
+def run() -> None:
+    """Make every call between two marks, and say which it was."""
+    mark = pe._core.num_threads
+    for cases in (elements("float32"), elements("float64"), scores(), ways()):
+        for name, call in cases:
+            mark()
+            call()
+            mark()
+            print(name, flush=True)
+
+
+# ---- counting --------------------------------------------------------------------------------------------------------
+
+
+def counted(level: str) -> dict[str, int]:
+    """Instructions of each case: callgrind counts inside the core's functions, and writes that down at each mark."""
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--quiet", "--collect-atstart=no", f"--callgrind-out-file={folder}/out"]
+        options += ["--toggle-collect=peaccel::python::*::__pyfunction_*"]
+        options += ["--dump-before=peaccel::python::__pyfunction_num_threads"]
+        command = ["valgrind", "--tool=callgrind", *options, sys.executable, "-m", "benches.counts", "--run"]
+        env = os.environ | {"PEACCEL_SIMD": level}
+        names = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+        return {name: total(Path(folder, f"out.{2 * i}")) for i, name in enumerate(names, 1)}
+
+
+def total(dump: Path) -> int:
+    """What callgrind counted since the dump before."""
+    found = re.search(r"^totals: ([1-9]\d*)$", dump.read_text(), re.MULTILINE)
+    if not found:
+        raise RuntimeError("callgrind counted nothing: are the functions of peaccel._core called otherwise?")
+    return int(found[1])
+
+
+def moved(now: Counts, before: Counts) -> Iterator[str]:
+    """A line for each count that is not what it was."""
+    for name in {**before, **now}:
+        new, old = now.get(name), before.get(name)
+        if new is None or old is None:
+            yield f"{name}: {'in counts.toml alone' if new is None else f'{new:,} instructions, not in counts.toml'}"
+        elif abs(new - old) > TOLERANCE * old:
+            yield f"{name}: {new:,} instructions, {new / old:.3f} times the {old:,} of counts.toml"
+
+
+def least(level: str, before: Counts) -> Counts:
+    """Counts, where any moved the lesser of two: a call that takes longer than 50 ms asks Python about signals."""
+    first = counted(level)
+    if not any(moved(first, before)):
+        return first
+    second = counted(level)
+    return {name: min(count, second[name]) for name, count in first.items()}
+
+
+def build() -> str:
+    """What counts depend on beside the source."""
+    rustc = subprocess.run(["rustc", "--version"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return f"{rustc}, {platform.machine()}, {'with' if pe._core.cuda_info()[0] else 'without'} CUDA"
+
+
+def main() -> int:
+    """Count and compare, or write the counts down."""
+    parser = argparse.ArgumentParser(prog="python -m benches.counts", description=__doc__)
+    parser.add_argument("--update", action="store_true", help="write counts.toml")
+    parser.add_argument("--run", action="store_true", help="make the calls alone, for valgrind")
+    options = parser.parse_args()
+    if options.run:
+        run()
+        return 0
+    if shutil.which("valgrind") is None:
+        print("counts: nothing was counted, there is no valgrind (Debian: apt-get install valgrind)")
+        return 1
+    kept = {} if options.update else tomllib.loads(FILE.read_text())
+    levels = ("baseline",) if pe.build_info()["simd"] == "baseline" else ("baseline", "avx2")
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(levels, pool.map(lambda level: least(level, kept.get(level, {})), levels), strict=True))
+    if options.update:
+        tables = (
+            f"[{level}]\n" + "".join(f'"{k}" = {v}\n' for k, v in counts.items()) for level, counts in found.items()
+        )
+        FILE.write_text("\n".join([f"build = {json.dumps(build())}\n", *tables]))
+        return 0
+    lines = [f"{level}, {line}" for level, counts in found.items() for line in moved(counts, kept[level])]
+    same = kept["build"] == build()
+    why = "if that is meant: make counts-update" if same else f"not judged: {kept['build']} then, {build()} now"
+    lines.append(f"counts: of {sum(map(len, found.values()))}, {len(lines)} moved by more than {TOLERANCE:.0%}; {why}")
+    print(*lines, sep="\n")
+    return 1 if same and len(lines) > 1 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
