@@ -290,9 +290,10 @@ def test_torch_draws_its_seed_from_torchs_generator():
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_generator_gives_each_call_a_seed_of_its_own(library):
     q = make("normal_diagonal", 3, 4, library=library)
-    new = np.random.default_rng if library == "numpy" else torch.Generator().manual_seed
     found = []
-    for score in (pe.scores.sampled_cosine(seed=new(7)) for _ in range(2)):
+    for _ in range(2):
+        seed = np.random.default_rng(7) if library == "numpy" else torch.Generator().manual_seed(7)
+        score = pe.scores.sampled_cosine(seed=seed)
         gallery = pe.prepare(q, score)
         found.append([to_numpy(pe.search(q, given, 3, score).scores) for given in (q, gallery, gallery)])
     np.testing.assert_array_equal(*found)

@@ -248,8 +248,8 @@ def test_without_a_seed_no_two_of_many_calls_draw_alike():
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_generator_gives_each_call_a_seed_of_its_own(library):
     d = make("normal_diagonal", library=library)
-    new = np.random.default_rng if library == "numpy" else torch.Generator().manual_seed
-    first, second = ([pe.sample(d, 2, seed=generator) for _ in range(3)] for generator in (new(7), new(7)))
+    generators = [np.random.default_rng(7) if library == "numpy" else torch.Generator().manual_seed(7) for _ in "ab"]
+    first, second = ([pe.sample(d, 2, seed=generator) for _ in range(3)] for generator in generators)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert len({x.tobytes() for x in map(np.asarray, first)}) == 3
 
