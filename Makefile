@@ -12,7 +12,8 @@ CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(P
 	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
-.PHONY: help demo test lint fuzz bench bench-compare counts counts-update ratios accuracy recall metrics choosing clean build wheel
+.PHONY: help demo test lint fuzz mutants bench bench-compare counts counts-update ratios accuracy recall metrics \
+	choosing clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,12 +51,18 @@ test: build  ## run the Rust and Python tests
 lint: build  ## check format, types and style
 	cargo fmt --check
 	$(CUDA) cargo clippy --release --all-targets --features python --quiet -- -D warnings
-	$(BIN)/ruff check python tests benches
-	$(BIN)/ruff format --check python tests benches
+	$(BIN)/ruff check python tests benches tools
+	$(BIN)/ruff format --check python tests benches tools
 	$(BIN)/mypy
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+
+mutants: build  ## plant small mistakes and say which of them no test sees (two hours)
+	cargo install --quiet --locked --root target/mutants cargo-mutants
+	$(BIN)/python -m pip install --quiet cosmic-ray
+	PATH="$(abspath target/mutants/bin):$$PATH" $(BIN)/python tools/mutants.py rust
+	$(BIN)/python tools/mutants.py python
 
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --environment existing:same --quick

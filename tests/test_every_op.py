@@ -416,11 +416,11 @@ def test_opcheck(op):
                 args = (*args[:6], torch.tensor(3), args[6], 3)
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *args), test_utils=CHECKS)
-        inputs = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch") + [torch.tensor(3), 3] * op.draws
-        rerank, search = (getattr(torch.ops.peaccel, f"{op.name}_{verb}") for verb in ("rerank", "search"))
-        torch.library.opcheck(rerank, (*inputs, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)
-        packed = op.panels(*inputs[2:4]) if op.layout == "panels" else []
-        torch.library.opcheck(search, (*inputs, packed, 2, "auto"), test_utils=CHECKS)
+        items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
+        given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
+        packed = map(torch.from_numpy, op.panels(*items[2:4]) if op.layout == "panels" else ())
+        torch.library.opcheck(torch.ops.peaccel.rerank, (*given, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)
+        torch.library.opcheck(torch.ops.peaccel.search, (*given, [*packed], 2, "auto"), test_utils=CHECKS)
 
 
 def test_autocast_leaves_inputs_and_results_as_they_are():

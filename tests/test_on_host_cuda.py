@@ -273,6 +273,19 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
                     assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
 
 
+@pytest.mark.parametrize("name", ["mls", "ppk"])
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
+    """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
+    q, g = (make(kind, n, 6, n, dtype="float64", library="torch") for n in (60, 170))
+    plan = checked(q, g, name, detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((60, 170)))
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+
+
 def listing(rng, scores_of):
     """Scores with ties, NaN and infinities, ids with gaps."""
     scores = torch.from_numpy(rng.integers(-3, 3, scores_of).astype(np.float32))

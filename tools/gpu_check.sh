@@ -51,8 +51,9 @@ start() {
     running=$((running + 1))
 }
 
-# Without the tests' own configuration, which turns warnings of whatever torch is here into errors.
-pytest=(python3 -m pytest -q --noconftest -p no:cacheprovider -o filterwarnings=)
+# Without the tests' own configuration, which turns warnings of whatever torch is here into errors. What fails after an error
+# that sticks says nothing.
+pytest=(python3 -m pytest -q --tb=short --maxfail=10 --noconftest -p no:cacheprovider -o filterwarnings=)
 case $step in
 correctness)
     for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' tests/test_cuda.py); do

@@ -49,7 +49,7 @@ class Prepared:
         self._pack = pack
         # By what a pair is, not by where it lies in memory: a score that was unpickled has pairs of its own.
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
-        self._panels: dict[Pair, Sequence[Array]] = {}
+        self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
         for pair in pairs:
             self.inputs(pair)
@@ -84,7 +84,7 @@ class Prepared:
             self._inputs[pair] = mu, extra
         return self._inputs[pair]
 
-    def panels(self, pair: Pair) -> Sequence[Array] | None:
+    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
         wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
         wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
@@ -237,7 +237,7 @@ class Plan(NamedTuple):
     score: Score
     pair: Pair
     inputs: list[Array]
-    panels: Callable[[], Sequence[Array] | None]
+    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
 
 
 def plan(

@@ -44,7 +44,8 @@ def is_torch(x: object) -> bool:
 
 def is_traced(x: object) -> bool:
     """Whether x is a tensor that torch.compile looks at: it has no values yet, and numpy cannot read it."""
-    return is_torch(x) and bool(sys.modules["torch"].compiler.is_compiling())
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
 
 
 def namespace(x: Array) -> ModuleType:

@@ -53,12 +53,11 @@ def _on_gpu(x: Array) -> bool:
     return is_torch(x) and x.is_cuda
 
 
-def _as_kind(like: Array, arrays: Sequence[np.ndarray[Any, Any]]) -> Sequence[Array]:
-    """The arrays; as tensors, in the same memory, where the other one is a tensor."""
+def _as_kind(like: Array, arrays: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]) -> tuple[Array, Array]:
     if not is_torch(like):
         return arrays
     from_numpy = sys.modules["torch"].from_numpy
-    return [from_numpy(x) for x in arrays]
+    return from_numpy(arrays[0]), from_numpy(arrays[1])
 
 
 def _checked_seed(name: str, seed: Any) -> int:
@@ -180,15 +179,14 @@ class PairOp(_Record):
         """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, detached."""
         if is_traced(inputs[0]):  # nothing else pays for an operator
             scores, ids = _torch().rerank(self, inputs, candidates, k)
-        elif _on_gpu(inputs[0]):
-            scores, ids = _cuda.rerank(self, inputs, candidates, k)
-        else:
-            scores, ids = _as_kind(inputs[0], self.numpy_rerank(inputs, as_numpy(candidates), k))
-        return scores, ids
+            return scores, ids
+        if _on_gpu(inputs[0]):
+            return _cuda.rerank(self, inputs, candidates, k)
+        return _as_kind(inputs[0], self.numpy_rerank(inputs, as_numpy(candidates), k))
 
     def search(
-        self, inputs: Sequence[Array], packed: Sequence[Array] | None, k: int, prune: str
-    ) -> tuple[Sequence[Array], float | None]:
+        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
+    ) -> tuple[tuple[Array, Array], float | None]:
         """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU and in
         torch.compile."""
         if is_traced(inputs[0]):
@@ -196,7 +194,7 @@ class PairOp(_Record):
         if _on_gpu(inputs[0]):
             return _cuda.search(self, inputs, k, prune), None
         *best, scored = self.numpy_search(inputs, packed, k, prune)
-        return _as_kind(inputs[0], best), scored
+        return _as_kind(inputs[0], (best[0], best[1])), scored
 
     def numpy_rerank(
         self, inputs: Sequence[Array], candidates: np.ndarray[Any, Any], k: int
@@ -209,25 +207,23 @@ class PairOp(_Record):
         return scores, ids
 
     def numpy_search(
-        self, inputs: Sequence[Array], packed: Sequence[Array] | None, k: int, prune: str
+        self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
         """Scores and ids [Q, k] of the exact best k, -inf and -1 beyond the gallery; the share of pairs scored."""
         arrays = self._buffers(inputs)
         scores = np.empty((len(arrays[0]), k), arrays[0].dtype)
         ids = np.empty(scores.shape, np.int64)
-        panels = [as_numpy(x) for x in packed] if packed else None
-        return scores, ids, _core.search(self.name, arrays, self._draws(inputs), panels, prune, scores, ids)
+        return scores, ids, _core.search(self.name, arrays, self._draws(inputs), packed, prune, scores, ids)
 
     @staticmethod
-    def panels(mu: Array, extra: Array) -> Sequence[Array]:
-        """The gallery's means [G, D] as panels, ordered by their extras [G]; their squared norms; the order; of the
-        gallery's kind."""
-        rows = np.ascontiguousarray(_buffer(mu))
+    def panels(mu: Array, extra: Array) -> list[np.ndarray[Any, Any]]:
+        """The gallery's means [G, D] as panels, ordered by their extras [G]; their squared norms; the order."""
+        mu = np.ascontiguousarray(_buffer(mu))
         order = np.argsort(as_numpy(extra), kind="stable").astype(np.int64, copy=False)
-        panels = np.empty((_core.panel_rows(len(rows), rows.dtype == np.float64), rows.shape[1]), rows.dtype)
-        norms = np.empty(len(rows), rows.dtype)
-        _core.pack(rows, order, panels, norms)
-        return _as_kind(mu, [panels, norms, order])
+        panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
+        norms = np.empty(len(mu), mu.dtype)
+        _core.pack(mu, order, panels, norms)
+        return [panels, norms, order]
 
     @staticmethod
     def rows(mu: Array, extra: Array) -> Array:

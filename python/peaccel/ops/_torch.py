@@ -32,6 +32,7 @@ class Torch:
             register[type(record)](record)
         for name in (*FLOATING, "int64"):  # else those that torch.compile is the first to meet are compiled for twice
             dtype_name(torch.empty(0, dtype=getattr(torch, name)))
+        self._register_rankings({op.name: op for op in records if isinstance(op, PairOp)})
         self.eager, self.traced = (_autograd.functions(torch, records, traced=traced) for traced in (False, True))
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -49,10 +50,11 @@ class Torch:
         return self._call(op, *inputs[:5], candidates, *inputs[5:6], pairwise, *inputs[6:])
 
     def rerank(self, op: PairOp, inputs: Sequence[Any], candidates: Any, k: int) -> Any:
-        return self._operator(f"{op.name}_rerank")(*_detached(inputs), candidates, k)
+        return self._operator("rerank")(op.name, *_items(inputs), candidates, k)
 
     def search(self, op: PairOp, inputs: Sequence[Any], packed: Sequence[Any] | None, k: int, prune: str) -> Any:
-        return self._operator(f"{op.name}_search")(*_detached(inputs), packed or [], k, prune)
+        panels = [self.torch.from_numpy(x) for x in packed or ()]
+        return self._operator("search")(op.name, *_items(inputs), panels, k, prune)
 
     def sample(self, op: SampleOp, *args: Any) -> Any:
         return self._call(op, *args)
@@ -124,9 +126,8 @@ class Torch:
 
     def _register_pair(self, op: PairOp) -> None:
         torch = self.torch
-        items = f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}"
-        arguments = f"{items}, Tensor? candidates, " + (
-            "Tensor seed, bool pairwise, int n" if op.draws else "bool pairwise"
+        arguments = f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}, " + (
+            "Tensor? candidates, Tensor seed, bool pairwise, int n" if op.draws else "Tensor? candidates, bool pairwise"
         )
 
         def parts(args: Any) -> Any:
@@ -156,37 +157,35 @@ class Torch:
         backwards = cpu_backward, cuda_backward, fake_backward
         self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", returns, *backwards)
 
-        def cpu_rerank(*args: Any) -> Any:
-            *inputs, candidates, k = args
-            return tuple(map(torch.from_numpy, op.numpy_rerank(inputs, as_numpy(candidates), k)))
+    def _register_rankings(self, ops: dict[str, PairOp]) -> None:
+        """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""
+        torch = self.torch
 
-        def cuda_rerank(*args: Any) -> Any:
-            *inputs, candidates, k = args
-            return _cuda.rerank(op, inputs, candidates, k)
+        def given(items: Any, seed: Any, n: int) -> Any:
+            """An op's inputs."""
+            return items if seed is None else (*items, seed, n)
 
-        def fake_rerank(*args: Any) -> Any:
-            return best(args[0], args[-1])
+        def cpu_rerank(name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
+            best = ops[name].numpy_rerank(given(items, seed, n), as_numpy(candidates), k)
+            return tuple(map(torch.from_numpy, best))
 
-        def cpu_search(*args: Any) -> Any:
-            *inputs, packed, k, prune = args
-            return tuple(map(torch.from_numpy, op.numpy_search(inputs, packed, k, prune)[:2]))
+        def cuda_rerank(name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
+            return _cuda.rerank(ops[name], given(items, seed, n), candidates, k)
 
-        def cuda_search(*args: Any) -> Any:
-            *inputs, _, k, prune = args
-            return _cuda.search(op, inputs, k, prune)
+        def cpu_search(name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
+            best = ops[name].numpy_search(given(items, seed, n), [as_numpy(x) for x in packed] or None, k, prune)
+            return tuple(map(torch.from_numpy, best[:2]))
 
-        def fake_search(*args: Any) -> Any:
-            return best(args[0], args[-2])
+        def cuda_search(name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
+            return _cuda.search(ops[name], given(items, seed, n), k, prune)
 
-        def best(mu1: Any, k: Any) -> Any:
-            return mu1.new_empty((mu1.shape[0], k)), mu1.new_empty((mu1.shape[0], k), dtype=torch.int64)
+        def fake(name: str, items: Any, seed: Any, n: int, others: Any, k: Any, prune: str = "") -> Any:
+            shape = items[0].shape[0], k
+            return items[0].new_empty(shape), items[0].new_empty(shape, dtype=torch.int64)
 
-        items += ", Tensor seed, int n" if op.draws else ""
-        returns = "(Tensor scores, Tensor ids)"
-        arguments = f"{items}, Tensor candidates, SymInt k"
-        self._define(f"{op.name}_rerank", arguments, returns, cpu_rerank, cuda_rerank, fake_rerank)
-        arguments = f"{items}, Tensor[] packed, SymInt k, str prune"
-        self._define(f"{op.name}_search", arguments, returns, cpu_search, cuda_search, fake_search)
+        items, returns = "str name, Tensor[] items, Tensor? seed, int n", "(Tensor scores, Tensor ids)"
+        self._define("rerank", f"{items}, Tensor candidates, SymInt k", returns, cpu_rerank, cuda_rerank, fake)
+        self._define("search", f"{items}, Tensor[] packed, SymInt k, str prune", returns, cpu_search, cuda_search, fake)
 
     def _register_sample(self, op: SampleOp) -> None:
         torch = self.torch
@@ -215,6 +214,7 @@ class Torch:
         self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", *backwards)
 
 
-def _detached(inputs: Sequence[Any]) -> list[Any]:
-    """An op's inputs without their gradients."""
-    return [*(x.detach() for x in inputs[:5]), *inputs[5:]]
+def _items(inputs: Sequence[Any]) -> tuple[Any, Any, int]:
+    """An op's five arrays without their gradients; the seed and the number of draws, or none."""
+    seed, n = inputs[5:] or (None, 0)
+    return [x.detach() for x in inputs[:5]], seed, n

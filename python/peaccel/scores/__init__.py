@@ -91,12 +91,12 @@ def get(score: str | Score) -> Score:
 def _items(text: str) -> list[str]:
     """What stands between commas outside brackets."""
     items: list[str] = []
-    for part in text.split(",") if text else ():
+    for part in text.split(","):
         if items and items[-1].count("[") > items[-1].count("]"):
             items[-1] += f" {part}"
         else:
             items.append(part)
-    return items
+    return [item for item in items if item]
 
 
 def _number(text: str) -> float | np.ndarray[Any, np.dtype[np.float64]]:

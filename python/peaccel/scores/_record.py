@@ -12,7 +12,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, is_torch
 from peaccel.ops._op import PairOp
-from peaccel.ops._seed import SEEDS, as_integer, as_seed
+from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
 
 __all__ = [
     "INTEGERS",
@@ -90,7 +90,7 @@ class Score:
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
         Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
-        must be given, or, of a seed, drawn at every call.
+        must be given, or, of a seed, drawn at every call, as from a generator.
     choices
         Parameter -> the words it takes.
     """
@@ -110,7 +110,7 @@ class Score:
                     words = ", ".join(map(repr, self.choices[name]))
                     raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
             elif name in INTEGERS:
-                if not (name == "seed" and (value is None or is_torch(value))):
+                if not (name == "seed" and is_source(value)):
                     as_integer(self.name, name, value, *INTEGERS[name])
             elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
