@@ -128,9 +128,7 @@ def test_what_a_gallery_on_a_gpu_cannot(gpu, tmp_path):
     for verb, arguments in (("add", (g,)), ("remove", ([0],)), ("upsert", (g, range(6))), ("compact", ())):
         with pytest.raises(TypeError, match=rf"^FaissReranker.{verb}: the gallery is on a GPU, where items cannot"):
             getattr(reranker, verb)(*arguments)
-    with pytest.raises(
-        TypeError, match=r"^FaissReranker.search: allowed must be None, FAISS cannot select in this"
-    ):
+    with pytest.raises(TypeError, match=r"^FaissReranker.search: allowed must be None, FAISS cannot select in this"):
         reranker.search(g, 1, allowed=[1])
     for keep in (copy.copy, pickle.dumps, lambda r: r.save(tmp_path / "kept")):
         with pytest.raises(TypeError, match=r"^FaissReranker: FAISS writes no GpuIndex; one on a GPU goes through"):
