@@ -297,13 +297,16 @@ def listing(rng, scores_of):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (40, 3), (40, 60), (700, 1), (700, 256), (3000, 1024), (1500, 1100)])
-def test_the_best_k(device, n, k, dtype):
+@pytest.mark.parametrize(
+    ("rows", "n", "k"),
+    [(3, 1, 1), (3, 40, 60), (3, 700, 1), (3, 700, 256), (3, 3000, 1024), (3, 1500, 1100), (60, 40, 3)],
+)
+def test_the_best_k(device, rows, n, k, dtype):
     """Higher scores, then NaN, then padding; ties to the lower id; by the kernel and, beyond 1024, by sorting."""
-    scores, ids = listing(np.random.default_rng(n + k), (3, n))
+    scores, ids = listing(np.random.default_rng(n + k), (rows, n))
     scores = scores.to(dtype)
     found = _cuda.select(scores, ids, k)
-    for row in range(3):
+    for row in range(rows):
         items = [(float(s), int(i)) for s, i in zip(scores[row], ids[row], strict=True) if i >= 0]
         items.sort(key=lambda item: (item[0] != item[0], -item[0] if item[0] == item[0] else 0, item[1]))
         items = (items + [(-np.inf, -1)] * k)[:k]
@@ -329,6 +332,15 @@ def test_rankings_of_long_lists_and_large_galleries(device, k):
     found = _cuda.search(op, inputs, k)
     assert torch.equal(whole[1], found[1])
     np.testing.assert_array_equal(whole[0], found[0])
+
+
+def test_rankings_of_more_queries_than_blocks(device):
+    q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (100, 30))
+    plan = checked(q, g, "mls", detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 30, (100, 40)))
+    want = _cuda.select(_cuda.score(op, inputs, candidates, False), candidates, 3)
+    assert all(map(torch.equal, _cuda.rerank(op, inputs, candidates, 3), want))
 
 
 def test_candidates_that_are_no_rows(device):

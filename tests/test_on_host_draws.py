@@ -120,10 +120,11 @@ def test_many_pairs_in_parts(device):
     assert_near(found["pairwise"], op.numpy_scores(inputs, None, True), "float32", 4)
 
 
-def test_gradients_of_more_items_than_blocks(device):
+@pytest.mark.parametrize(("name", "kind"), [("hib", "normal_diagonal"), ("sampled_cosine", "vmf")])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
     """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
-    q, g = (make("normal_diagonal", n, 5, n, dtype="float64", library="torch") for n in (30, 60))
-    op, inputs = planned("hib", None, q, g, n=2)
+    q, g = (make(kind, n, 5, n, dtype="float64", library="torch") for n in (30, 60))
+    op, inputs = planned(name, None, q, g, n=2)
     weights = torch.ones(30, 60, dtype=torch.float64)
     found = _cuda.score_backward(op, weights, inputs, None, True)
     for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
