@@ -272,12 +272,39 @@ def test_compiles():
         torch.testing.assert_close(found, want)
 
 
+def test_rankings_compile():
+    q, g = (on_gpu(make("vmf", n, 32, n, dtype="float32", library="torch")) for n in (5, 9))
+    candidates = torch.tensor([[0, 8, -1, 3]] * 5, device="cuda")
+
+    def rankings(mu, kappa):
+        queries = pe.VonMisesFisher(mu, kappa)
+        return *pe.search(queries, g, 3), *pe.rerank(queries, g, candidates, 3)
+
+    compiled = torch.compile(rankings, fullgraph=True)
+    assert all(torch.equal(a, b) for a, b in zip(compiled(*q.arrays), rankings(*q.arrays), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of forward mode
+def test_hessians():
+    q, g = (make("vmf", n, 3, n, library="torch") for n in (2, 4))
+
+    def loss(mu, kappa, gallery):
+        return pe.pairwise(pe.VonMisesFisher(mu, kappa), gallery).logsumexp(1).sum()
+
+    want = torch.func.hessian(loss)(*q.arrays, g)
+    close(torch.func.hessian(loss)(*on_gpu(q).arrays, on_gpu(g)), want)
+
+
 def test_opcheck():
     x = torch.linspace(0.5, 5, 7, device="cuda", dtype=torch.float64)
     torch.library.opcheck(torch.ops.peaccel.log_ive.default, (torch.full((1,), 3.0, device="cuda").double(), x))
     mu, var = torch.randn(5, 4, device="cuda"), torch.rand(5, 4, device="cuda")
     args = mu, var, mu.clone(), var.clone(), mu.new_empty(0), None, True
     torch.library.opcheck(torch.ops.peaccel.mls_diagonal.default, args)
+    given = "mls_diagonal", list(args[:5]), None, 0
+    torch.library.opcheck(torch.ops.peaccel.search.default, (*given, [], 2, "auto"))
+    candidates = torch.zeros((5, 3), dtype=torch.int64, device="cuda")
+    torch.library.opcheck(torch.ops.peaccel.rerank.default, (*given, candidates, 2))
 
 
 def test_every_gpu_has_its_own_context():

@@ -3,8 +3,8 @@
 A record declares a kernel once, its name, inputs and derivatives; the numpy call, the torch operator with its schema
 and fake, and the autograd functions derive from it. In torch a forward kernel is an operator of its own and
 differentiation is an ``autograd.Function`` around it: the form that works under ``torch.func``, double backward and
-``torch.compile`` at the lowest cost per call. Gradients exist to second order, in forward mode too; a third derivative
-raises.
+``torch.compile`` at the lowest cost per call. Gradients exist to second order, in forward and in reverse mode; of what
+is drawn to first order, in reverse mode. Beyond, they are right or raise.
 """
 
 from __future__ import annotations
