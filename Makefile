@@ -65,7 +65,7 @@ mutants: build  ## plant small mistakes and say which of them no test sees (two 
 	$(BIN)/python tools/mutants.py python
 
 bench: build  ## run the asv suite in its quick form
-	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --environment existing:same --quick
+	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
 # Commits are built without CUDA into one folder of cargo's; what they are measured with is this environment.
 bench-compare: .venv/done  ## measure HEAD against BASE=<commit> by turns; fails beyond FACTOR=1.3 (BENCH=<regex>: a part)

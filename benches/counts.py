@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benches.data import distribution, every_kernel, fields, pe, with_params
+from benches.data import costly, distribution, every_kernel, fields, pe, with_params
 
 TOLERANCE = 0.02
 FILE = Path(__file__).with_name("counts.toml")
@@ -66,7 +66,7 @@ def scores() -> Iterator[Case]:
         name, *kinds = kernel.split()
         score = with_params(name, kinds[0])
         op = score.pair(*kinds).op
-        rows = 8 if op.draws or op is pe.ops.dot_scores.hib_isotropic else 32  # these take much longer
+        rows = 8 if costly(op) else 32
         for dtype in ("float64", "float32"):
             a, b = (items(kind, rows, seed, dtype) for seed, kind in enumerate(kinds))
             yield f"{op.name} paired {dtype}", partial(pe.paired, a, b, score)

@@ -67,6 +67,11 @@ def with_params(name: str, kind: str) -> Any:
     return score(**{param: value for param, value in given.items() if param in score.params})
 
 
+def costly(op: Any) -> bool:
+    """Whether a pair takes microseconds: draws are compared, or there is an integral."""
+    return op.sampled or op is pe.ops.dot_scores.hib_isotropic  # type: ignore[no-any-return]
+
+
 def every_kernel() -> tuple[str, ...]:
     """A score's name and kinds of query and gallery for each kernel, equal kinds where it takes such."""
     found: dict[str, str] = {}
