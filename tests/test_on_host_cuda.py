@@ -239,6 +239,7 @@ def test_variances_over_many_powers_of_ten(device, dim, dtype):
             agrees(found["search"], *items, name, dtype)
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):
     for kind in ("normal_isotropic", "normal_diagonal"):
         q, g = (make(kind, n, 20, n, dtype="float32", library="torch") for n in (3, 6))

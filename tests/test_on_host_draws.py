@@ -145,6 +145,7 @@ def test_pairs_that_are_none(device):
         assert ((ids >= 0).sum(1) == b).all()
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_a_variance_below_zero_has_no_score_and_one_of_zero_no_noise(device):
     q, g = (make("normal_isotropic", n, 12, n, dtype="float64", library="torch") for n in (2, 4))
     q.var[:], g.var[0], g.var[1] = 0, 0, -1
