@@ -69,10 +69,11 @@ bench: build  ## run the asv suite in its quick form
 
 # Commits are built without CUDA into one folder of cargo's; what they are measured with is this environment.
 bench-compare: .venv/done  ## measure HEAD against BASE=<commit> by turns; fails beyond FACTOR=1.3 (BENCH=<regex>: a part)
-	cd benches && export PATH="$(abspath $(BIN)):$$PATH" PEACCEL_CUDA=off CARGO_TARGET_DIR="$(abspath target/asv)" \
+	@test -n "$(BASE)" || { echo "bench-compare: BASE is missing, expected a commit"; exit 1; }
+	cd benches && export PEACCEL_CUDA=off CARGO_TARGET_DIR="$(abspath target/asv)" \
 		PEERS="$$(../$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		&& asv machine --yes > /dev/null \
-		&& asv continuous --interleave-rounds --factor $(or $(FACTOR),1.3) --bench '$(or $(BENCH),.)' $(BASE) HEAD
+		&& ../$(BIN)/asv machine --yes > /dev/null \
+		&& ../$(BIN)/asv continuous --interleave-rounds --factor $(or $(FACTOR),1.3) --bench '$(or $(BENCH),.)' $(BASE) HEAD
 
 counts: build  ## hold the kernels' instruction counts against benches/counts.toml (valgrind; a minute)
 	$(BIN)/python -m benches.counts
