@@ -44,8 +44,9 @@ build: .venv/done  ## build the Rust core and install the package into .venv
 demo: .venv/demo  ## train on real digits and show what reranking by uncertainty gains or loses
 	if [ -t 1 ]; then $(BIN)/peaccel demo; else $(WAIT) "running the demo" $(BIN)/peaccel demo; fi
 
+# In a folder of its own: the library without Python would take the place of the one with it, to be built again.
 test: build  ## run the Rust and Python tests
-	$(CUDA) cargo test --release --quiet
+	cargo test --release --quiet --target-dir target/test
 	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 
 lint: build  ## check format, types and style
