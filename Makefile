@@ -2,62 +2,78 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Says every ten seconds that a quiet command is still at it.
+WAIT := tools/wait.sh
+
 # CUDA's compiler, where it can be had; kernels are compiled for one target, wheels for all.
 ifeq ($(shell uname -sm),Linux x86_64)
 NVCC := target/cuda/nvidia/cu13/bin/nvcc
-export PEACCEL_NVCC := $(abspath $(NVCC))
-export PEACCEL_CUDA ?= require
-export PEACCEL_CUDA_TARGETS ?= 90
+CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90) \
+	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
-.PHONY: help demo test lint fuzz bench bench-compare counts counts-update ratios accuracy recall metrics choosing clean build wheel
+.PHONY: help demo test lint fuzz mutants bench bench-compare counts counts-update ratios accuracy recall metrics \
+	choosing clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(BIN)/python:
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(WAIT) "making .venv" $(PYTHON) -m venv .venv
 
 # Beside the environment, where torch keeps other versions of the same packages.
 $(NVCC): | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --no-deps --target target/cuda nvidia-cuda-nvcc==13.0.88 \
-		nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+	$(WAIT) "installing the CUDA compiler" $(BIN)/python -m pip install --quiet --no-deps --target target/cuda \
+		nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
+
+# What the demo needs and no more: the core without CUDA.
+.venv/demo: pyproject.toml $(shell find rust -name '*.rs') | $(BIN)/python
+	PEACCEL_CUDA=off $(WAIT) "building the core, installing torch and FAISS" \
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]'
+	touch $@
 
 # The environment is made once, and again when what it must hold changes.
 .venv/done: pyproject.toml | $(BIN)/python $(NVCC)
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@
+	$(CUDA) $(WAIT) "building the core with CUDA, installing what developers need" \
+		$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	touch $@ .venv/demo
 
 build: .venv/done  ## build the Rust core and install the package into .venv
-	$(BIN)/maturin develop --release --skip-install --quiet
+	$(CUDA) $(WAIT) "building the core with CUDA" $(BIN)/maturin develop --release --skip-install --quiet
 
-demo: build  ## train on real digits and show what reranking by uncertainty gains or loses
-	$(BIN)/peaccel demo
+demo: .venv/demo  ## train on real digits and show what reranking by uncertainty gains or loses
+	if [ -t 1 ]; then $(BIN)/peaccel demo; else $(WAIT) "running the demo" $(BIN)/peaccel demo; fi
 
 test: build  ## run the Rust and Python tests
-	cargo test --release --quiet
-	$(BIN)/python -m pytest -q
+	$(CUDA) cargo test --release --quiet
+	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 
 lint: build  ## check format, types and style
 	cargo fmt --check
-	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
-	$(BIN)/ruff check python tests benches
-	$(BIN)/ruff format --check python tests benches
+	$(CUDA) cargo clippy --release --all-targets --features python --quiet -- -D warnings
+	$(BIN)/ruff check python tests benches tools
+	$(BIN)/ruff format --check python tests benches tools
 	$(BIN)/mypy
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+
+mutants: build  ## plant small mistakes and say which of them no test sees (two hours)
+	cargo install --quiet --locked --root target/mutants cargo-mutants
+	$(BIN)/python -m pip install --quiet cosmic-ray
+	PATH="$(abspath target/mutants/bin):$$PATH" $(BIN)/python tools/mutants.py rust
+	$(BIN)/python tools/mutants.py python
 
 bench: build  ## run the asv suite in its quick form
 	cd benches && ../$(BIN)/asv machine --yes > /dev/null && ../$(BIN)/asv run --python=same --quick
 
 # Commits are built without CUDA into one folder of cargo's; what they are measured with is this environment.
 bench-compare: .venv/done  ## measure HEAD against BASE=<commit> by turns; fails beyond FACTOR=1.3 (BENCH=<regex>: a part)
-	cd benches && export PATH="$(abspath $(BIN)):$$PATH" PEACCEL_CUDA=off CARGO_TARGET_DIR="$(abspath target/asv)" \
+	@test -n "$(BASE)" || { echo "bench-compare: BASE is missing, expected a commit"; exit 1; }
+	cd benches && export PEACCEL_CUDA=off CARGO_TARGET_DIR="$(abspath target/asv)" \
 		PEERS="$$(../$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		&& asv machine --yes > /dev/null \
-		&& asv continuous --interleave-rounds --factor $(or $(FACTOR),1.3) --bench '$(or $(BENCH),.)' $(BASE) HEAD
+		&& ../$(BIN)/asv machine --yes > /dev/null \
+		&& ../$(BIN)/asv continuous --interleave-rounds --factor $(or $(FACTOR),1.3) --bench '$(or $(BENCH),.)' $(BASE) HEAD
 
 counts: build  ## hold the kernels' instruction counts against benches/counts.toml (valgrind; a minute)
 	$(BIN)/python -m benches.counts

@@ -180,7 +180,7 @@ def main() -> int:
         tables = (
             f"[{level}]\n" + "".join(f'"{k}" = {v}\n' for k, v in counts.items()) for level, counts in found.items()
         )
-        FILE.write_text("\n".join([f"build = {json.dumps(build())}\n", *tables]))
+        FILE.write_text("\n".join([f"# Written by `make counts-update`.\nbuild = {json.dumps(build())}\n", *tables]))
         return 0
     lines = [f"{level}, {line}" for level, counts in found.items() for line in moved(counts, kept[level])]
     same = kept["build"] == build()

@@ -1,8 +1,14 @@
-"""Peaccel on a GPU against its peers there: `python -m benches.gpu [--rehearse] [--out FOLDER]`.
+"""Peaccel on a GPU against its peers there: `python -m benches.gpu [--only WORK] [--rehearse] [--out FOLDER]`.
 
-Medians of CUDA events after warm-up, sides in turn. Needs torch and numpy only. Writes FOLDER/<gpu>.json, from which
-docs/performance.md takes its table. `--rehearse` runs all of it on the CPU in small sizes and writes nothing: it shows
-that the code runs, not how fast.
+How it is timed: the device is put to sleep, a call goes on the stream between two events, and the time from one to the
+other is the device's alone, since all of the call's work was waiting for it. That the first event has not passed when
+the host is done proves it. Where it has, because a side asks the device for a value on its way, the row says so
+("waits": true): its time holds the host's. Before each call the caches are filled with something else. Medians of 15
+calls after 3 to warm up, the sides in turn.
+
+Needs torch and numpy only. FOLDER/<gpu>.json, from which docs/performance.md takes its table, is written after each
+piece of work; what it has of other works stays, so that each can be run in a process of its own. `--rehearse` runs all
+of it on the CPU in small sizes, which shows that the code runs, not how fast.
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ import torch
 import peaccel as pe
 
 Run = Callable[[], Any]
+
+SLEEP = 50_000_000  # cycles: some 30 ms, longer than the host takes to ask for any call here
 
 
 class Side(NamedTuple):
@@ -50,6 +58,13 @@ class Work(NamedTuple):
     goals: list[Goal]
 
 
+class Timing(NamedTuple):
+    """The median of a side's times, and whether one of them holds the host's."""
+
+    seconds: float
+    waits: bool
+
+
 class Machine:
     """The device, how to time on it, and sizes."""
 
@@ -57,6 +72,7 @@ class Machine:
         self.rehearse = rehearse
         self.device = "cpu" if rehearse else "cuda"
         self.generator = torch.Generator(self.device).manual_seed(0)
+        self.other = torch.zeros(self.size(2**28), dtype=torch.uint8, device=self.device)
 
     def size(self, full: int) -> int:
         return max(2, int(full ** (1 / 3))) if self.rehearse else full
@@ -70,29 +86,43 @@ class Machine:
     def choose(self, n: int, *shape: int) -> Any:
         return torch.randint(n, shape, generator=self.generator, device=self.device)
 
-    def seconds(self, sides: list[Side], rounds: int = 15) -> list[float]:
-        """Medians, the sides in turn."""
-        times: list[list[float]] = [[] for _ in sides]
-        for side in sides:
-            for _ in range(3):
-                side.run()
-        for _ in range(2 if self.rehearse else rounds):
-            for own, side in zip(times, sides, strict=True):
-                own.append(self._one(side.run))
-        return [statistics.median(x) for x in times]
+    def timings(self, sides: list[Side]) -> list[Timing | str]:
+        """Of the sides, in turn; of one that fails, why: the others go on."""
+        calls: list[list[Timing]] = [[] for _ in sides]
+        failed: dict[int, str] = {}
+        warm_up, rounds = (1, 2) if self.rehearse else (3, 15)
+        for _ in range(warm_up + rounds):
+            for i, side in enumerate(sides):
+                if i not in failed:
+                    try:
+                        calls[i].append(self._one(side.run))
+                    except Exception as error:
+                        failed[i] = reason(error)
+        return [failed.get(i) or median(own[warm_up:]) for i, own in enumerate(calls)]
 
-    def _one(self, run: Run) -> float:
+    def _one(self, run: Run) -> Timing:
         if self.rehearse:
             start = time.perf_counter()
             run()
-            return time.perf_counter() - start
+            return Timing(time.perf_counter() - start, False)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self.other.sum()  # read, not written: nothing is left to be written back
         torch.cuda.synchronize()
+        torch.cuda._sleep(SLEEP)
         start.record()
         run()
         end.record()
+        waits = start.query()
         torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1e3
+        return Timing(start.elapsed_time(end) / 1e3, waits)
+
+
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def median(calls: list[Timing]) -> Timing:
+    return Timing(statistics.median(call.seconds for call in calls), any(call.waits for call in calls))
 
 
 def copy(m: Machine) -> Side:
@@ -228,53 +258,82 @@ def all_pairs(m: Machine) -> Iterator[Work]:
     )
 
 
-def judged(work: Work, seconds: list[float]) -> Iterator[dict[str, Any]]:
+WORKS = {"rerank": rerank, "search": search, "bessel": bessel, "sampling": sampling, "all_pairs": all_pairs}
+
+
+def judged(work: Work, timings: list[Timing | str]) -> Iterator[dict[str, Any]]:
     """A row for each side."""
-    rates = [side.bytes / s / 1e9 for side, s in zip(work.sides, seconds, strict=True)]
-    names = [side.name for side in work.sides]
-    for i, (side, s) in enumerate(zip(work.sides, seconds, strict=True)):
+    found = {side.name: timing for side, timing in zip(work.sides, timings, strict=True)}
+    moved = {side.name: side.bytes for side in work.sides}
+    for i, (name, timing) in enumerate(found.items()):
+        if isinstance(timing, str):
+            yield {"work": work.name, "side": name, "error": timing}
+            continue
         goals = []
         for kind, value, peer in work.goals if i == 0 else ():
-            other = names.index(peer)
-            share = rates[0] / rates[other] if kind == "share" else 0.0
-            ratio = {"faster": seconds[other] / s, "within": s / seconds[other], "share": share}[kind]
+            other = found[peer]
+            if isinstance(other, str):
+                continue
+            faster = other.seconds / timing.seconds
+            share = faster * moved[name] / moved[peer] if kind == "share" else 0.0
+            ratio = {"faster": faster, "within": 1 / faster, "share": share}[kind]
             met = ratio <= value if kind == "within" else ratio >= value
             sign = "<=" if kind == "within" else ">="
             goals.append({"ratio": round(ratio, 3), "goal": f"{sign} {value:g}x {peer}", "met": met})
-        rate = round(rates[i], 1) or None
-        yield {"work": work.name, "side": side.name, "ms": round(1e3 * s, 4), "GB/s": rate, "goals": goals}
+        rate = round(moved[name] / timing.seconds / 1e9, 1) or None
+        row = {"work": work.name, "side": name, "ms": round(1e3 * timing.seconds, 4), "waits": timing.waits}
+        yield {**row, "GB/s": rate, "goals": goals}
+
+
+class Report:
+    """The rows so far, printed as they come and kept in a file from the first one on."""
+
+    def __init__(self, path: pathlib.Path, facts: dict[str, Any]) -> None:
+        self.path, self.facts = path, facts
+        before = json.loads(path.read_text()) if path.exists() else {}
+        same = all(before.get(name) == fact for name, fact in facts.items())
+        self.rows: list[dict[str, Any]] = before.get("rows", []) if same else []
+        print("| work | side | ms | GB/s | ratio | goal | met |\n|---|---|---|---|---|---|---|", flush=True)
+
+    def add(self, rows: list[dict[str, Any]]) -> None:
+        """Rows of one work, in the place of those that it had."""
+        self.rows = [row for row in self.rows if row["work"] != rows[0]["work"]] + rows
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps({**self.facts, "rows": self.rows}, indent=1) + "\n")
+        for row in rows:
+            goals = row.get("goals", [])
+            time = row["error"] if "error" in row else f"{row['ms']}{' with the host' if row['waits'] else ''}"
+            cells = [
+                *(row["work"], row["side"], time, row.get("GB/s") or ""),
+                *("; ".join(str(goal[key]) for goal in goals) for key in ("ratio", "goal", "met")),
+            ]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rehearse", action="store_true", help="on the CPU, in small sizes; writes nothing")
+    parser.add_argument("--only", choices=list(WORKS), help="one kind of work")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, in small sizes; writes rehearsal.json")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "results")
     options = parser.parse_args()
     if not (options.rehearse or torch.cuda.is_available()):
         parser.error("torch sees no GPU here; --rehearse runs the code on the CPU")
-    machine, rows = Machine(options.rehearse), []
-    print("| work | side | ms | GB/s | ratio | goal | met |\n|---|---|---|---|---|---|---|", flush=True)
-    for plan in (rerank, search, bessel, sampling, all_pairs):
-        for work in plan(machine):
-            try:
-                found = list(judged(work, machine.seconds(work.sides)))
-            except (RuntimeError, NotImplementedError) as error:  # one piece of work must not cost the others
-                found = [{"work": work.name, "side": "peaccel", "error": str(error).partition("\n")[0]}]
-            rows += found
-            for row in found:
-                goals = row.get("goals", [])
-                cells = [
-                    *(row["work"], row["side"], row.get("ms", row.get("error")), row.get("GB/s") or ""),
-                    *("; ".join(str(goal[key]) for goal in goals) for key in ("ratio", "goal", "met")),
-                ]
-                print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-    if not options.rehearse:
-        name = torch.cuda.get_device_name()
-        versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
-        text = json.dumps({"gpu": name, "versions": versions, "peaccel": pe.build_info(), "rows": rows}, indent=1)
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / f"{name.replace(' ', '-')}.json").write_text(text + "\n")
-    if failed := [row["work"] for row in rows if "error" in row]:
+    machine = Machine(options.rehearse)
+    gpu = "rehearsal" if options.rehearse else torch.cuda.get_device_name()
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    facts = {"gpu": gpu, "versions": versions, "peaccel": pe.build_info()}
+    report = Report(options.out / f"{gpu.replace(' ', '-')}.json", facts)
+    failed = []
+    for name in [options.only] if options.only else WORKS:
+        try:
+            for work in WORKS[name](machine):
+                rows = list(judged(work, machine.timings(work.sides)))
+                report.add(rows)
+                failed += [row["work"] for row in rows if "error" in row]
+        except Exception as error:  # of making the data
+            report.add([{"work": name, "side": "", "error": reason(error)}])
+            failed.append(name)
+    if failed:
         sys.exit(f"did not run: {'; '.join(failed)}")
 
 

@@ -86,6 +86,7 @@ struct Table {
     Order order;
     Piece pieces[PIECES];
 };
+static_assert(sizeof(Table) <= 32 * 1024, "what rust/cuda/elements.rs makes room for");
 
 struct TableArgs {
     const double* order;  // one
@@ -155,11 +156,11 @@ __device__ inline void tabulated(const TabulatedArgs& args) {
     const uintptr_t places = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.out);
     const int64_t fours = places % sizeof(Four) == 0 ? args.n / 4 : 0;
     for (int64_t i = first; i < fours; i += 2 * step) {
-        // Two loads are under way at once.
+        // Two loads are under way at once: where there is no second one, the first is made twice.
         const bool second = i + step < fours;
         const Four* const x = reinterpret_cast<const Four*>(args.x) + i;
         Four* const out = reinterpret_cast<Four*>(args.out) + i;
-        Four a = x[0], b = second ? x[step] : a;
+        Four a = x[0], b = x[second ? step : 0];
         by_table<Q>(args.table, pieces, a.x);
         out[0] = a;
         by_table<Q>(args.table, pieces, b.x);

@@ -17,8 +17,8 @@ struct SampleArgs {
     int64_t stream;
     int64_t draws;        // of each row, 1 .. 2^31 - 1
     int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
-    int64_t kept;         // von Mises-Fisher: of ceil(D sizeof(T) / 256) steps those whose normals have room in the
-                          // shared memory of the launch, at least 1; each takes 512 bytes of each warp of the block
+    int64_t kept;         // von Mises-Fisher: of a team's steps those whose normals have room in the shared memory of
+                          // the launch, at least 1; each takes 512 bytes of each warp of the block
     void* out;            // [draws, N, D]
 };
 

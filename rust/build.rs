@@ -34,7 +34,7 @@ fn main() {
         Err(why) => (String::new(), String::new(), why),
     };
     let text = format!(
-        "/// Family and fatbin.\npub const IMAGES: &[(&str, &[u8])] = &[{images}];\n\
+        "/// Family and fatbin.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
          /// What they hold code for.\npub const TARGETS: &str = {targets:?};\n\
          /// Why there are none, if so.\npub const WHY_NONE: &str = {why:?};\n"
     );
@@ -87,7 +87,7 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     for outcome in compiled {
         // A kernel that does not compile is an error whatever was wanted.
         let (family, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
-        let _ = write!(images, "({family:?}, include_bytes!({image:?})), ");
+        let _ = write!(images, "({family:?}, &Aligned(*include_bytes!({image:?}))), ");
     }
     let mut names: Vec<String> = capabilities.iter().map(|target| format!("sm_{target}")).collect();
     names.extend((capabilities.len() > 1).then(|| format!("compute_{}", capabilities[0])));

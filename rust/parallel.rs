@@ -23,11 +23,16 @@ struct Pool {
 }
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The number of threads in use: what was set, else `PEACCEL_NUM_THREADS`, else what the machine offers this process.
+/// The number of threads in use: what was set, else `PEACCEL_NUM_THREADS`, else `OMP_NUM_THREADS`, as numpy, torch and FAISS
+/// beside us have it, else what the machine offers this process. Of a list, one for each level of nesting, the first counts.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
-            let wanted = std::env::var("PEACCEL_NUM_THREADS").ok().and_then(|n| n.parse().ok()).filter(|&n| n > 0);
+            let asked = |name| {
+                let text = std::env::var(name).ok()?;
+                text.split(',').next()?.trim().parse().ok().filter(|&n| n > 0)
+            };
+            let wanted = asked("PEACCEL_NUM_THREADS").or_else(|| asked("OMP_NUM_THREADS"));
             let n = wanted.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
             THREADS.store(n, Ordering::Relaxed);
             n

@@ -6,7 +6,7 @@
 //!
 //! Levels: `avx512`, `avx2`, `baseline` (no wide registers assumed; the compiler vectorises as the target allows, and a
 //! processor without fused multiply-add emulates it: slow, with the same bits).
-//! The best one is chosen when first asked for; `PEACCEL_SIMD=baseline|avx2|avx512` forces one.
+//! The best one is chosen when first asked for; `PEACCEL_SIMD=baseline|avx2|avx512` forces one, unless it is empty.
 
 use crate::error::Error;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -269,7 +269,10 @@ fn level() -> Result<Level, Error> {
     LEVEL
         .get_or_init(|| {
             let best = best();
-            let Ok(wanted) = std::env::var("PEACCEL_SIMD") else { return Ok(best) };
+            let wanted = std::env::var("PEACCEL_SIMD").unwrap_or_default();
+            if wanted.is_empty() {
+                return Ok(best);
+            }
             let available = [Level::Baseline, Level::Avx2, Level::Avx512].into_iter().filter(|&l| l <= best);
             let names: Vec<_> = available.clone().map(Level::name).collect();
             match available.into_iter().find(|l| l.name() == wanted) {

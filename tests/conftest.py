@@ -12,9 +12,13 @@ from items import CLASSES, KINDS, NUMPY, PRIOR_VAR, as_library, build, make, sco
 
 import peaccel as pe
 from peaccel import _core
+from peaccel.distributions import Distribution
 from peaccel.ops import _cuda
 
 __all__ = ["CLASSES", "KINDS", "NUMPY", "PRIOR_VAR", "as_library", "build", "make", "scored", "to_numpy"]
+
+# Tests run side by side, and their tensors are small.
+torch.set_num_threads(1)
 
 SCORES = tuple(pe.scores.SCORES)
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -107,6 +111,12 @@ def flat_index(g, ids=None):
     return index
 
 
+@pytest.fixture
+def unlooked(monkeypatch):
+    """Negative parameters get through to the kernels, as they do in rows that retrieval does not look at."""
+    monkeypatch.setattr(Distribution, "check_signs", lambda self: None)
+
+
 @pytest.fixture(autouse=True)
 def _two_threads():
     """A small machine's number, whatever the machine, and whatever a test has set."""
@@ -114,13 +124,13 @@ def _two_threads():
 
 
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory):
+def libraries():
     """The environment in which the core finds a GPU that is the host."""
     if not _core.cuda_info()[0]:
         pytest.skip(f"{_core.cuda_info()[2]}")
     if shutil.which("g++") is None:
         pytest.skip("there is no g++ here to compile the kernels for the host")
-    return host_cuda.compiled(tmp_path_factory.mktemp("cuda"))
+    return host_cuda.compiled()
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 // A CUDA driver whose device is the host: the functions of libcuda that peaccel calls, on kernels compiled by the host's
-// compiler (tests/host_cuda.hpp). What it checks is what the real one would refuse: a kernel that the embedded images lack, a
-// block that is too large, shared memory that was not asked for.
+// compiler (tests/host_cuda.hpp). What it checks is what the real one would refuse: an image that is not aligned, a kernel that
+// the images lack, a block that is too large, a grid that is too high, shared memory that was not asked for or is not there.
 //
 // PEACCEL_LIBCUDA names it; FAKE_CUDA_KERNELS lists libraries of kernels, with colons between them; FAKE_CUDA_STATUS and
 // FAKE_CUDA_VERSION are what cuInit and cuDriverGetVersion say.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,21 +15,25 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <elf.h>
 
 namespace {
 
 using KernelFunction = void (*)(const void*, unsigned, unsigned, unsigned, unsigned, unsigned);
 
-struct Image {
-    const char* data;
-    size_t size;
-};
+// Devices, and the bytes of shared memory that a block may have on each: what compute capability 8.6 has, and too little.
+constexpr int DEVICES = 2, SHARED[DEVICES] = {99 * 1024, 16 * 1024}, SHARED_WITHOUT_ASKING = 48 * 1024;
+
+// The kernels of an image, and the bytes of shared memory that each declares.
+using Image = std::map<std::string, int>;
+
 struct Kernel {
     KernelFunction run;
-    unsigned shared;
+    int own;               // bytes that it declares
+    int dynamic[DEVICES];  // that a launch may have beside them
 };
 
-constexpr int INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500;
+constexpr int INVALID_VALUE = 1, INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NOT_FOUND = 500;
 std::map<std::string, Kernel> kernels;
 std::vector<void*> host_libraries;
 thread_local std::vector<void*> contexts;
@@ -37,6 +42,31 @@ std::mutex launching;  // fibers are shared
 int from_environment(const char* name, int otherwise) {
     const char* text = std::getenv(name);
     return text ? std::atoi(text) : otherwise;
+}
+
+// As the sections of the machine code in a fatbin say.
+Image kernels_of(const char* data, size_t size) {
+    const std::string code = ".text.", shared = ".nv.shared.", reserved = shared + "reserved.0";
+    Image image;
+    for (const char* elf = data; (elf = static_cast<const char*>(memmem(elf, data + size - elf, ELFMAG, SELFMAG)));) {
+        const auto* const header = reinterpret_cast<const Elf64_Ehdr*>(elf);
+        const auto* const first = reinterpret_cast<const Elf64_Shdr*>(elf + header->e_shoff);
+        const auto* const last = first + header->e_shnum;
+        const char* const names = elf + first[header->e_shstrndx].sh_offset;
+        const auto after = [&](const Elf64_Shdr& section, const std::string& prefix) {
+            const std::string name = names + section.sh_name;
+            return name.rfind(prefix, 0) == 0 ? name.substr(prefix.size()) : "";
+        };
+        // From capability 9.0 on, sizes include the 1 KB that the system keeps of each block, which is no part of limits.
+        const bool with_system = std::any_of(first, last, [&](const auto& x) { return names + x.sh_name == reserved; });
+        for (auto section = first; section < last; ++section) {
+            if (const std::string name = after(*section, code); !name.empty()) image.emplace(name, 0);
+            if (const std::string name = after(*section, shared); !name.empty())
+                image[name] = int(section->sh_size) - (with_system ? 1024 : 0);
+        }
+        elf += SELFMAG;
+    }
+    return image;
 }
 
 }  // namespace
@@ -61,7 +91,7 @@ int cuDriverGetVersion(int* version) {
 }
 int cuGetErrorName(int status, const char** name) {
     static const std::map<int, const char*> names{
-        {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"}, {34, "CUDA_ERROR_STUB_LIBRARY"}, {100, "CUDA_ERROR_NO_DEVICE"},
+        {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"}, {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"}, {34, "CUDA_ERROR_STUB_LIBRARY"}, {100, "CUDA_ERROR_NO_DEVICE"},
         {101, "CUDA_ERROR_INVALID_DEVICE"}, {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"}, {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"}};
     const auto found = names.find(status);
     if (found == names.end()) return INVALID_VALUE;
@@ -70,10 +100,10 @@ int cuGetErrorName(int status, const char** name) {
 }
 int cuDeviceGet(int* device, int number) {
     *device = number;
-    return number < 2 ? 0 : 101;
+    return number < DEVICES ? 0 : 101;
 }
-int cuDeviceGetAttribute(int* value, int attribute, int) {
-    *value = attribute == 16 ? 3 : 99 * 1024;  // multiprocessors, shared memory of a block
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+    *value = attribute == 16 ? 3 : SHARED[device];  // multiprocessors, shared memory of a block
     return 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -92,37 +122,47 @@ int cuCtxPopCurrent_v2(void** context) {
 }
 int cuLibraryLoadData(void** library, const void* code, void*, void*, unsigned, void*, void*, unsigned) {
     // A fatbin: magic number, version and size of the header, size of what follows.
-    uint32_t magic;
-    uint16_t header;
-    uint64_t size;
-    const char* data = static_cast<const char*>(code);
-    std::memcpy(&magic, data, 4), std::memcpy(&header, data + 6, 2), std::memcpy(&size, data + 8, 8);
-    if (magic != 0xba55ed50) return 200;
-    *library = new Image{data, header + size};
+    struct Header {
+        uint32_t magic;
+        uint16_t version, size;
+        uint64_t rest;
+    };
+    if (reinterpret_cast<uintptr_t>(code) % alignof(Header)) return INVALID_IMAGE;
+    const Header& header = *static_cast<const Header*>(code);
+    if (header.magic != 0xba55ed50) return INVALID_IMAGE;
+    *library = new Image(kernels_of(static_cast<const char*>(code), header.size + header.rest));
     return 0;
 }
 int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
-    // The name as a section of the machine code has it.
     const Image& image = *static_cast<Image*>(library);
-    const std::string section = std::string(".text.") + name;
-    if (!memmem(image.data, image.size, section.c_str(), section.size() + 1)) return NOT_FOUND;
+    const auto embedded = image.find(name);
+    if (embedded == image.end()) return NOT_FOUND;
     for (void* host : host_libraries)
         if (void* symbol = dlsym(host, name)) {
-            *kernel = &(kernels[name] = {reinterpret_cast<KernelFunction>(symbol), 48 * 1024});
+            Kernel made{reinterpret_cast<KernelFunction>(symbol), embedded->second, {}};
+            for (int i = 0; i < DEVICES; ++i) made.dynamic[i] = std::min(SHARED[i], SHARED_WITHOUT_ASKING) - made.own;
+            *kernel = &kernels.emplace(name, made).first->second;
             return 0;
         }
     return NOT_FOUND;
 }
-int cuKernelSetAttribute(int attribute, int value, void* kernel, int) {
-    if (attribute != 8 || value > 99 * 1024) return INVALID_VALUE;
-    static_cast<Kernel*>(kernel)->shared = unsigned(value);
+int cuKernelGetAttribute(int* value, int attribute, void* kernel, int) {
+    *value = static_cast<Kernel*>(kernel)->own;
+    return attribute == 1 ? 0 : INVALID_VALUE;
+}
+int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
+    Kernel& changed = *static_cast<Kernel*>(kernel);
+    if (attribute != 8 || value < 0 || changed.own + value > SHARED[device]) return INVALID_VALUE;
+    changed.dynamic[device] = value;
     return 0;
 }
 int cuLaunchKernel(void* kernel, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, void*, void** arguments, void**) {
     const Kernel& launched = *static_cast<Kernel*>(kernel);
     if (contexts.empty()) return INVALID_CONTEXT;
-    if (!gx || !gy || !gz || gy > 65535 || !bx || bx > 1024 || by != 1 || bz != 1 || shared > launched.shared) return INVALID_VALUE;
+    const int dynamic = launched.dynamic[reinterpret_cast<intptr_t>(contexts.back()) - 1];
+    if (!gx || !gy || gy > 65535 || gz != 1 || !bx || bx > 1024 || by != 1 || bz != 1 || int(shared) > dynamic)
+        return INVALID_VALUE;
     const std::lock_guard<std::mutex> one(launching);
     launched.run(arguments[0], gx, gy, gz, bx, shared);
     return 0;

@@ -52,6 +52,7 @@ inline std::vector<uint64_t> slots;  // [generation % 2][thread]: what lanes sho
 inline size_t running;
 inline jmp_buf scheduler;
 inline const std::function<void()>* body;
+inline bool backwards;  // in which order threads run
 
 inline dim3 thread_index() { return {unsigned(running), 0, 0}; }
 
@@ -101,15 +102,23 @@ inline void run_block() {
         fiber.context.uc_link = nullptr;
         makecontext(&fiber.context, enter, 0);
     }
+    // Each warp goes as far as it can before the next one begins, in every other block from the last one to the first: what
+    // threads leave for each other without a barrier between is not there.
+    backwards = !backwards;
+    const size_t warps = (n + WARP_SIZE - 1) / WARP_SIZE;
     for (bool progress = true; progress;) {
         progress = false;
-        for (running = 0; running < n; ++running) {
-            if (fibers[running].state != Fiber::READY) continue;
-            progress = true;
-            resume(fibers[running]);
+        for (size_t warp = 0; warp < warps; ++warp) {
+            const size_t first = (backwards ? warps - 1 - warp : warp) * WARP_SIZE, last = std::min(first + WARP_SIZE, n);
+            do {
+                for (size_t i = 0; i < last - first; ++i) {
+                    running = backwards ? last - 1 - i : first + i;
+                    if (fibers[running].state != Fiber::READY) continue;
+                    progress = true;
+                    resume(fibers[running]);
+                }
+            } while (release(first, last, Fiber::IN_WARP));
         }
-        for (size_t first = 0; first < n; first += WARP_SIZE)
-            progress |= release(first, std::min(first + WARP_SIZE, n), Fiber::IN_WARP);
         progress |= release(0, n, Fiber::IN_BLOCK);
     }
     for (const Fiber& fiber : fibers)

@@ -1,33 +1,43 @@
 """A CUDA device that is the host: kernels compiled by the host's compiler, under a driver of our own."""
 
+import hashlib
 import os
 import pathlib
 import subprocess
+import tempfile
+
+from filelock import FileLock
 
 ROOT = pathlib.Path(__file__).parent.parent
+DRIVER, PRELUDE = (ROOT / "tests" / name for name in ("fake_cuda.cpp", "host_cuda.hpp"))
+FAMILIES = sorted((ROOT / "cuda").glob("*.cu"))
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra")
+# Multiply-adds are written out where they matter; a compiler that adds some would hide where they are missing.
+KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PRELUDE, "-x", "c++")
 
 
-def compiled(folder):
-    """The environment in which the core finds that device; libraries are made in the folder."""
-    driver = folder / "libfakecuda.so"
-    commands = [["g++", *FLAGS, ROOT / "tests" / "fake_cuda.cpp", "-o", driver, "-ldl"]]
-    kernels = []
-    for family in sorted((ROOT / "cuda").glob("*.cu")):
-        kernels.append(folder / f"lib{family.stem}.so")
-        # Multiply-adds are written out where they matter; a compiler that adds some would hide where they are missing.
-        flags = [
-            *FLAGS,
-            "-mfma",
-            "-ffp-contract=off",
-            "-Wno-unknown-pragmas",
-            "-include",
-            ROOT / "tests" / "host_cuda.hpp",
-        ]
-        commands.append(["g++", *flags, "-x", "c++", family, "-o", kernels[-1]])
+def compiled():
+    """The environment in which the core finds that device; libraries are kept for as long as what they are made of."""
+    sources = [pathlib.Path(__file__), DRIVER, PRELUDE, *sorted((ROOT / "cuda").iterdir())]
+    made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    folder = ROOT / "target" / "host_cuda" / made_of[:16]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # other processes may want them too
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+                compile_all(pathlib.Path(unfinished) / "made")
+                (pathlib.Path(unfinished) / "made").rename(folder)
+    kernels = os.pathsep.join(str(folder / f"lib{family.stem}.so") for family in FAMILIES)
+    return {"PEACCEL_LIBCUDA": str(folder / "libfakecuda.so"), "FAKE_CUDA_KERNELS": kernels}
+
+
+def compile_all(folder):
+    """The driver and a library for each family, in a new folder."""
+    folder.mkdir()
+    commands = [["g++", *FLAGS, DRIVER, "-o", folder / "libfakecuda.so", "-ldl"]]
+    commands += [["g++", *FLAGS, *KERNEL, family, "-o", folder / f"lib{family.stem}.so"] for family in FAMILIES]
     running = [(command, subprocess.Popen(command, stderr=subprocess.PIPE, text=True)) for command in commands]
     for command, process in running:
         messages = process.communicate()[1]
-        assert process.returncode == 0, f"{command[-1]}: {messages}"
+        assert process.returncode == 0, f"{command}: {messages}"
         assert not messages, messages
-    return {"PEACCEL_LIBCUDA": str(driver), "FAKE_CUDA_KERNELS": os.pathsep.join(map(str, kernels))}

@@ -8,6 +8,9 @@ import torch
 from conftest import flat_index, make
 
 import peaccel as pe
+from peaccel import _core
+from peaccel.ops import _cuda, _op
+from peaccel.ops._array import is_torch
 
 ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotropic", "normal_diagonal", "vmf"))
 TENSORS = make("normal_isotropic", 5, 4, dtype="float32", library="torch")
@@ -400,6 +403,21 @@ def test_bad_input_gets_one_line_that_names_what_was_expected_and_what_came(call
     message = str(caught.value)
     assert message.startswith(begins), message
     assert "\n" not in message and type(caught.value) is error
+
+
+def test_a_gpu_that_cannot_be_used_is_an_error_with_the_reason(monkeypatch):
+    monkeypatch.setenv("PEACCEL_LIBCUDA", "libnone.so")
+    monkeypatch.setattr(_op, "_on_gpu", is_torch)  # torch CPU tensors pass for CUDA ones
+    monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))
+    reason = _core.cuda_info()[2]
+    inputs = [TENSORS.mu, TENSORS.var, TENSORS.mu, TENSORS.var, torch.empty(0)]
+    for call in (
+        lambda: pe.search(TENSORS, TENSORS, 2),
+        lambda: pe.rerank(TENSORS, TENSORS, torch.from_numpy(IDS), 2),
+        lambda: _cuda.score(pe.ops.dot_scores.mls_isotropic, inputs, None, True),
+    ):
+        with pytest.raises(pe.CudaError, match=f"^{re.escape(reason)}$"):
+            call()
 
 
 def test_checks_come_before_any_work():

@@ -4,6 +4,7 @@ The CPU's kernels are held against references elsewhere; here both must agree, w
 """
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -148,6 +149,19 @@ def test_long_lists(k, width):
         assert (found.ids.cpu() == want.ids).double().mean() > 0.99  # nearly equal scores may change places
 
 
+@pytest.mark.parametrize(
+    ("kind", "dtype", "dim", "k"),
+    [("normal_isotropic", "float32", 512, 10), ("normal_diagonal", "float32", 128, 50), ("vmf", "float64", 600, 7)],
+)
+def test_shared_memory_beyond_48_kb(kind, dtype, dim, k):
+    """Launches of just as much beside what the kernels declare, and of more."""
+    q, g = (on_gpu(make(kind, n, dim, n, dtype=dtype, library="torch")) for n in (20, 300))
+    every = torch.arange(300, device="cuda").expand(20, 300)
+    listed = pe.rescore(q, g, every)
+    assert torch.equal(pe.search(q, g, k).scores, listed.sort(dim=1, descending=True).values[:, :k])
+    close(pe.pairwise(q, g), listed.cpu(), dtype)
+
+
 @pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
 def test_tensor_cores_in_small(kind):
     """Two chunks; small enough for compute-sanitizer."""
@@ -198,6 +212,37 @@ def test_in_a_cuda_graph_draws_follow_the_seed():
             assert torch.equal(found, want)
 
 
+def test_a_seed_on_the_cpu_is_refused():
+    """Its address would be read by the device."""
+    d, seed = on_gpu(make("vmf", 3, 8, library="torch")), torch.tensor(5)
+    expected = r": seed is a torch tensor on cpu, expected a torch tensor on cuda:0 like mu1?$"
+    d.mu.requires_grad_()
+    for call in (
+        lambda: pe.sample(d, 2, seed=seed),
+        lambda: pe.pairwise(d, d, pe.scores.sampled_cosine(seed=seed)),
+        lambda: pe.search(d, d, 1, pe.scores.sampled_cosine(seed=seed)),
+    ):
+        with pytest.raises(ValueError, match=expected):
+            call()
+
+
+def test_two_threads():
+    """Each on a stream of its own, with kernels that want different amounts of shared memory."""
+    d = on_gpu(make("normal_isotropic", 3000, 500, dtype="float32", library="torch"))
+
+    def found(k):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            ids = [pe.search(d[:40], d, k).ids for _ in range(20)]
+            torch.cuda.current_stream().synchronize()
+            return ids
+
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(2) as threads:
+        for k, results in zip((5, 30), threads.map(found, (5, 30)), strict=True):
+            want = pe.search(d[:40], d, k).ids
+            assert all(torch.equal(ids, want) for ids in results)
+
+
 def test_two_streams():
     d = on_gpu(make("normal_diagonal", 20_000, 128, dtype="float32", library="torch"))
     want = pe.search(d[:64], d, 5)
@@ -227,12 +272,39 @@ def test_compiles():
         torch.testing.assert_close(found, want)
 
 
+def test_rankings_compile():
+    q, g = (on_gpu(make("vmf", n, 32, n, dtype="float32", library="torch")) for n in (5, 9))
+    candidates = torch.tensor([[0, 8, -1, 3]] * 5, device="cuda")
+
+    def rankings(mu, kappa):
+        queries = pe.VonMisesFisher(mu, kappa)
+        return *pe.search(queries, g, 3), *pe.rerank(queries, g, candidates, 3)
+
+    compiled = torch.compile(rankings, fullgraph=True)
+    assert all(torch.equal(a, b) for a, b in zip(compiled(*q.arrays), rankings(*q.arrays), strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of forward mode
+def test_hessians():
+    q, g = (make("vmf", n, 3, n, library="torch") for n in (2, 4))
+
+    def loss(mu, kappa, gallery):
+        return pe.pairwise(pe.VonMisesFisher(mu, kappa), gallery).logsumexp(1).sum()
+
+    want = torch.func.hessian(loss)(*q.arrays, g)
+    close(torch.func.hessian(loss)(*on_gpu(q).arrays, on_gpu(g)), want)
+
+
 def test_opcheck():
     x = torch.linspace(0.5, 5, 7, device="cuda", dtype=torch.float64)
     torch.library.opcheck(torch.ops.peaccel.log_ive.default, (torch.full((1,), 3.0, device="cuda").double(), x))
     mu, var = torch.randn(5, 4, device="cuda"), torch.rand(5, 4, device="cuda")
     args = mu, var, mu.clone(), var.clone(), mu.new_empty(0), None, True
     torch.library.opcheck(torch.ops.peaccel.mls_diagonal.default, args)
+    given = "mls_diagonal", list(args[:5]), None, 0
+    torch.library.opcheck(torch.ops.peaccel.search.default, (*given, [], 2, "auto"))
+    candidates = torch.zeros((5, 3), dtype=torch.int64, device="cuda")
+    torch.library.opcheck(torch.ops.peaccel.rerank.default, (*given, candidates, 2))
 
 
 def test_every_gpu_has_its_own_context():

@@ -2,13 +2,14 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import peaccel as pe
-from peaccel import config, demo, heads, methods, train
+from peaccel import config, demo, heads, methods, report, train
 from peaccel.data import digits
 from peaccel.losses.likelihood import negative_mls
 from peaccel.losses.margin import cosface
@@ -64,6 +65,29 @@ def test_demo_data_share_no_scan():
 def test_seeds_below_one():
     with pytest.raises(ValueError, match="seeds is 0, expected at least 1"):
         demo.run(demo.DemoSettings(seeds=0))
+
+
+def test_an_out_that_cannot_be_is_found_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "run_seed", pytest.fail)
+    (tmp_path / "file").write_text("good")
+    with pytest.raises(ValueError, match=r"^demo: out is .*file, a file, expected a folder$"):
+        demo.run(demo.DemoSettings(quick=True, out=tmp_path / "file"))
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(ValueError, match=r"report.html: is a folder, expected a file$"):
+        demo.run(demo.DemoSettings(quick=True, out=tmp_path))
+    assert (tmp_path / "file").read_text() == "good"
+
+
+def test_a_report_is_whole_or_the_one_before(tmp_path, monkeypatch):
+    def half(path, text, **_):
+        path.write_bytes(text.encode()[: len(text) // 2])
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "report.html").write_text("good")
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space left on device"):
+        report.write(tmp_path / "report.html", "title", [])
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["good"]
 
 
 def test_variance_factor_finds_the_scale():

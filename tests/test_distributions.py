@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from items import NUMPY, as_library, to_numpy
 
 import peaccel as pe
 from peaccel.distributions import BLOCK, Normal, Point, Scaled, concat
@@ -204,6 +205,64 @@ def test_numpy_users_need_no_torch(monkeypatch):
     assert "torch" not in sys.modules
 
 
+# ---- what is given in other forms ------------------------------------------------------------------------------------
+
+
+class Column:
+    """A column of a data frame: it knows its dtype, and numpy how to read it."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.values, dtype)
+
+
+@each_library
+@pytest.mark.parametrize("dtype", NUMPY)
+def test_one_parameter_for_all_is_a_view_of_it(dtype, library):
+    mu, row = as_library(np.ones((3, 4)), library, dtype), as_library(np.arange(1.0, 5.0), library, dtype)
+    for given in (0.5, 1, np.float64(0.5), row[1:2], row[1:2, None]):
+        d = Normal(mu, given)
+        assert d.kind == "normal_isotropic" and tuple(d.var.shape) == (3,) and d.var.dtype == mu.dtype
+        assert (to_numpy(d.var) == float(np.ravel(to_numpy(given))[0])).all()
+    assert Normal(mu, row[:3, None]).kind == "normal_isotropic"
+    assert to_numpy(Normal(mu, row[:3, None]).var).tolist() == [1, 2, 3]
+    d = Normal(mu, row[None])
+    assert d.kind == "normal_diagonal" and to_numpy(d.var).tolist() == 3 * [[1, 2, 3, 4]]
+    assert Normal(mu[:, :1], row[:3, None]).kind == "normal_diagonal"
+    assert to_numpy(VMF(mu, 7).kappa).tolist() == to_numpy(Scaled(mu, 7).scale).tolist() == [7, 7, 7]
+    assert tuple(NIVMF(mu, 7).kappa.shape) == tuple(NIVMF(mu, row[:3, None]).kappa.shape) == (3, 4)
+    full = Normal(mu, as_library(np.full((3, 4), 0.5), library, dtype))
+    for score in ("mls", "ppk", "neg_kl", "neg_w2"):
+        same_scores = pe.pairwise(full, full, score), pe.pairwise(full, Normal(mu, full.var[:1]), score)
+        assert np.array_equal(*map(to_numpy, same_scores))
+
+
+def test_one_parameter_for_all_has_the_gradient_of_all():
+    mu, var = torch.ones(3, 4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    pe.paired(Normal(mu, var), Point(0 * mu)).sum().backward()
+    assert var.grad == pytest.approx(3 * 0.5 * (4 / 0.25 - 4 / 0.5))
+
+
+@each_library
+def test_lists_integers_and_columns_are_numbers(library):
+    mu = as_library(M, library, "float32")
+    ints = torch.arange(8) if library == "torch" else np.arange(8)
+    for given in (list(range(8)), tuple(range(8)), ints):
+        d = Normal(mu, given)
+        assert d.var.dtype == mu.dtype and to_numpy(d.var).tolist() == list(range(8))
+    assert str(Point(ints[:, None]).mu.dtype).endswith("float64") and Point([[1, 2], [3, 4]]).mu.dtype == np.float64
+
+
+def test_a_column_keeps_its_dtype():
+    assert Point(Column(M)).mu.dtype == np.float32
+    assert Normal(M, Column(V)).var.dtype == np.float32
+    assert Normal(M, Column(V.astype(int))).var.dtype == np.float32
+    with pytest.raises(ValueError, match=r"^Normal: var has dtype float64, expected float32 like mu$"):
+        Normal(M, Column(V.astype(float)))
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 M, V = np.ones((8, 256), np.float32), np.ones(8, np.float32)
@@ -221,17 +280,17 @@ REFUSED = {
         ("VonMisesFisher: mu has shape (8, 1), expected (N, D) with D >= 2", lambda: VMF(M[:, :1], V)),
         ("Normal: var has shape (8, 128), expected (8,) or (8, 256) like mu", lambda: Normal(M, M[:, :128])),
         ("Normal: var has shape (3,), expected (8,) or (8, 256) like mu", lambda: Normal(M, V[:3])),
-        ("Normal: var has shape (), expected (8,) or (8, 256) like mu", lambda: Normal(M, 1.0)),
-        (
-            "Normal: var has shape (8, 1), expected (8,) or (8, 256) like mu: use var[:, 0]",
-            lambda: Normal(M, V[:, None]),
-        ),
-        ("VonMisesFisher: kappa has shape (8, 1), expected (8,) like mu: use kappa[:, 0]", lambda: VMF(M, V[:, None])),
-        ("Scaled: scale has shape (8, 1), expected (8,) like mu: use scale[:, 0]", lambda: Scaled(M, V[:, None])),
+        ("Normal: var has shape (256,), expected (8,) or (8, 256) like mu: use var[None]", lambda: Normal(M, M[0])),
+        ("Normal: var has shape (2, 1), expected (8,) or (8, 256) like mu", lambda: Normal(M, V[:2, None])),
+        ("VonMisesFisher: kappa has shape (1, 256), expected (8,) like mu", lambda: VMF(M, M[:1])),
         ("VonMisesFisher: kappa has shape (8, 256), expected (8,) like mu", lambda: VMF(M, M)),
-        ("NonIsotropicVonMisesFisher: kappa has shape (8,), expected (8, 256) like mu", lambda: NIVMF(M, V)),
-        (f"Point: mu has dtype int64, {ANY_FLOAT}", lambda: Point(M.astype(int))),
-        (f"Point: mu has dtype int64, {ANY_FLOAT}", lambda: Point(T.long())),
+        (
+            "NonIsotropicVonMisesFisher: kappa has shape (8,), expected (8, 256) like mu: use kappa[:, None]",
+            lambda: NIVMF(M, V),
+        ),
+        (f"Point: mu has dtype bool, {ANY_FLOAT}", lambda: Point(M > 0)),
+        (f"Point: mu has dtype bool, {ANY_FLOAT}", lambda: Point(T > 0)),
+        (f"Normal: var has dtype bool, {ANY_FLOAT}", lambda: Normal(M, True)),
         (f"Normal: var has dtype complex64, {ANY_FLOAT}", lambda: Normal(M, V * 1j)),
         ("Normal: var has dtype float64, expected float32 like mu", lambda: Normal(M, V.astype(float))),
         ("Normal: var has dtype float16, expected float32 like mu", lambda: Normal(T, T.half())),
@@ -251,6 +310,9 @@ REFUSED = {
         ("Normal: var must be a numpy array or a torch tensor, got dict", lambda: Normal(M, {"var": V})),
         ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([[1, 2], [3]])),
         ("Point: mu must be a numpy array or a torch tensor, got Point", lambda: Point(Point(M))),
+        ("Point: mu is a masked array, expected a plain one", lambda: Point(np.ma.masked_greater(M, 2))),
+        ("Normal: var must be a numpy array or a torch tensor, got str", lambda: Normal(M, "0.1")),
+        ("Normal: index is (0, 1), expected rows alone; a list of several", lambda: Normal(M, V)[0, 1]),
         (f"{ANY_INDEX}, got bool", lambda: Point(M)[True]),
         (f"{ANY_INDEX}, got float64", lambda: Point(M)[[0.5]]),
         (f"{ANY_INDEX}, got int64 of shape (1, 2)", lambda: Point(M)[[[0, 1]]]),
@@ -290,8 +352,12 @@ BAD_VALUES = {
     "Point: mu is not finite in row 5": (Point, spoil(M, 5, np.nan)),
     "Point: mu is not finite in row 2": (Point, spoil(M, (2, 7), -np.inf)),
     "Normal: var is not finite in row 4": (Normal, M, spoil(V, 4, np.inf)),
-    "Normal: var is negative in row 6": (Normal, M, spoil(V, slice(6, 8), -1e-9)),
-    "Normal: var is negative in row 3": (Normal, M, spoil(M, (3, 200), -1)),
+    "Normal: var is negative in row 6: a variance is expected, not its logarithm": (
+        Normal,
+        M,
+        spoil(V, slice(6, 8), -1e-9),
+    ),
+    "Normal: var is negative in row 3: a variance is expected, not its logarithm": (Normal, M, spoil(M, (3, 200), -1)),
     "VonMisesFisher: kappa is negative in row 1": (VMF, UNIT, spoil(V, 1, -1)),
     "NonIsotropicVonMisesFisher: kappa is not finite in row 0": (NIVMF, UNIT, spoil(M, (0, 9), np.nan)),
     "Scaled: scale is negative in row 7": (Scaled, UNIT, spoil(V, 7, -64)),
@@ -308,6 +374,45 @@ def test_validate_names_the_first_bad_row(message, case, library):
     d = cls(*[torch.from_numpy(x) if library == "torch" else x for x in arrays])
     with pytest.raises(ValueError, match="^" + re.escape(message) + "$"):
         d.validate()
+
+
+RETRIEVED = {
+    "prepare": lambda q, g: pe.prepare(g),
+    "search": lambda q, g: pe.search(q, g, 1),
+    "rerank": lambda q, g: pe.rerank(
+        q, g, (0 * q.mu[:, :1]).astype(int) if isinstance(q.mu, np.ndarray) else 0 * q.mu[:, :1].long(), 1
+    ),
+    "FaissReranker": lambda q, g: pe.FaissReranker.build(g, "Flat").search(q, 1),
+}
+
+
+@each_library
+@pytest.mark.parametrize("call", RETRIEVED.values(), ids=RETRIEVED)
+def test_retrieval_refuses_logarithms_of_variances(call, library):
+    log_var = Normal(as_library(M, library, "float32"), as_library(-M, library, "float32"))
+    kappa = VMF(as_library(UNIT, library, "float32"), as_library(-V, library, "float32"))
+    good = Normal(log_var.mu, -log_var.var)
+    many = Normal(*(np.repeat(x, 40, 0) if library == "numpy" else x.repeat_interleave(40, 0) for x in log_var.arrays))
+    many.var[:300] *= -1
+    for bad, row in ((log_var, 0), (many, 300)):
+        with pytest.raises(
+            ValueError, match=f"^Normal: var is negative in row {row}: a variance is expected, not its log"
+        ):
+            call(good, bad)
+    with pytest.raises(ValueError, match=r"^VonMisesFisher: kappa is negative in row 0$"):
+        call(kappa, kappa)
+    assert np.isnan(to_numpy(pe.pairwise(good, log_var))).all()
+
+
+@each_library
+def test_queries_are_looked_at_too_and_nan_stays_nan(library):
+    good, bad = (
+        Normal(as_library(M, library, "float32"), as_library(sign * M, library, "float32")) for sign in (1, -1)
+    )
+    for call in (RETRIEVED["search"], RETRIEVED["rerank"], RETRIEVED["FaissReranker"]):
+        with pytest.raises(ValueError, match=r"^Normal: var is negative in row 0"):
+            call(bad, good)
+    assert np.isnan(to_numpy(pe.search(good, Normal(good.mu, np.nan * good.var), 1).scores)).all()
 
 
 def test_validate_counts_rows_over_its_blocks():

@@ -307,6 +307,26 @@ def test_second_derivatives_of_inputs_so_large_that_they_go_in_blocks(form, gall
         assert (a - b).abs().max() <= 1e-4 * b.abs().max()
 
 
+@pytest.mark.parametrize("op", [op for op in PAIRS if op.shared != "none"], ids=lambda op: op.name)
+def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
+    for queries in (64, 65, 130):  # blocks of them, and parts of one
+        *sides, shared = pair_inputs(op, queries, 2, 3, library="torch")
+        total = lambda shared, sides=sides: score_of(op, [*sides, shared], pairwise=True).sum()  # noqa: E731
+        assert torch.autograd.gradcheck(total, shared.requires_grad_())
+
+
+@each_twice
+def test_a_missing_candidate_has_no_second_derivative(op):
+    ids, weights = torch.tensor(CANDIDATES), torch.linspace(0.5, 2, 12, dtype=torch.float64).reshape(3, 4)
+    found = []
+    for scores_of in (lambda *x: score_of(op, x, ids), function(op, "candidates")):
+        leaves = [x.clone().requires_grad_() for x in (*pair_inputs(op, library="torch"), weights)]
+        first = torch.autograd.grad(scores_of(*leaves[:5]), leaves[:5], leaves[5], create_graph=True)
+        found.append(torch.autograd.grad(sum((g * g).sum() for g in first), leaves))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
 @each_pair
 def test_a_missing_candidate_spreads_no_nan(op):
     inputs = pair_inputs(op, 3, 4, 5, library="torch")
@@ -318,7 +338,7 @@ def test_a_missing_candidate_spreads_no_nan(op):
     assert all(g.isfinite().all() for g in grads)
 
 
-# -- torch.func, forward mode, vmap ------------------------------------------------------------------------------------
+# -- torch.func, vmap --------------------------------------------------------------------------------------------------
 
 
 @each_pair
@@ -372,22 +392,6 @@ def test_elementwise_vmap_and_func_grad(op):
         torch.testing.assert_close(torch.vmap(torch.func.grad(op, 1))(order, x), expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("op", [*ELEMENTWISE, *PAIRS], ids=lambda op: op.name)
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
-def test_forward_mode_raises_rather_than_losing_the_tangent(op):
-    if isinstance(op, Op):
-        order, x = elementwise_inputs(library="torch")
-        f = lambda x: op(order, x)  # noqa: E731
-    else:
-        x, *rest = pair_inputs(op, library="torch")
-        f = lambda x: score_of(op, [x, *rest], pairwise=True)  # noqa: E731
-    with pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
-        torch.func.jvp(f, (x,), (torch.ones_like(x),))
-    forward_ad = torch.autograd.forward_ad
-    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError), match=r"jvp|forward"):
-        f(forward_ad.make_dual(x, torch.ones_like(x)))
-
-
 # -- torch's own checks ------------------------------------------------------------------------------------------------
 
 CHECKS = ("test_schema", "test_faketensor", "test_autograd_registration")
@@ -412,6 +416,11 @@ def test_opcheck(op):
                 args = (*args[:6], torch.tensor(3), args[6], 3)
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             torch.library.opcheck(backward, (torch.ones(shape, dtype=inputs[0].dtype), *args), test_utils=CHECKS)
+        items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
+        given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
+        packed = map(torch.from_numpy, op.panels(*items[2:4]) if op.layout == "panels" else ())
+        torch.library.opcheck(torch.ops.peaccel.rerank, (*given, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)
+        torch.library.opcheck(torch.ops.peaccel.search, (*given, [*packed], 2, "auto"), test_utils=CHECKS)
 
 
 def test_autocast_leaves_inputs_and_results_as_they_are():

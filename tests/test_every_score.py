@@ -1,5 +1,6 @@
 """Every verb x kinds x dtype x library x score: computes what tests/reference.py says, or stands in one table."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -184,6 +185,21 @@ def test_prepare_with_a_dtype_computes_in_it(name, dtype):
 DIMS = (1, 2, 3, 15, 16, 17, 31, 64, 100, 129, 512)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "normal_diagonal") for name in ("mls", "llr", "ppk", "neg_kl")),
+        ("cosine", "point"),
+        ("neg_sq_l2", "point"),
+    ],
+)
+def test_every_dimension_to_two_groups_of_lanes_and_beyond(name, kind, dtype):
+    for dim in range(1, 131):
+        q, g = make(kind, 2, dim, 1, dtype=dtype), make(kind, 3, dim, 2, dtype=dtype)
+        check(pe.pairwise(q, g, scored(name, kind)), q, g, name, dtype)
+
+
 def spread(kind, n, dim, seed, powers):
     """Items whose uncertainties are spread over powers of ten, within a row too."""
     rng = np.random.default_rng([seed, dim])
@@ -304,13 +320,13 @@ def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, ki
     for dtype in ("float32", "float64"):
         q, g = make(kind, 3, 20, 1, dtype=dtype), make(kind, 70, 20, 2, dtype=dtype)
         clean = pe.pairwise(q, g, score)
-        for row in (0, 33, 69):
+        for row in (1, 33, 69):  # none of which retrieval looks at before
             g.arrays[1][row] = bad if kind != "normal_diagonal" else [*g.arrays[1][row][:-1], bad]
-        rest = np.setdiff1d(np.arange(70), (0, 33, 69))
+        rest = np.setdiff1d(np.arange(70), (1, 33, 69))
         found = by_verb(q, g, score)
         same_bits(found, f"{dtype} raw")
         same_bits(by_verb(q, g, score, prepared=pe.prepare(g, score)), f"{dtype} prepared")
-        assert np.isnan(found["search"][:, [0, 33, 69]]).all()
+        assert np.isnan(found["search"][:, [1, 33, 69]]).all()
         np.testing.assert_array_equal(found["search"][:, rest], clean[:, rest])
 
 
@@ -373,6 +389,19 @@ def test_divergence_from_a_certain_item_is_infinite_and_a_negative_variance_has_
                 assert (pe.pairwise(q, certain, score) == -np.inf).all()
                 assert (pe.pairwise(certain, q, score) == -np.inf).all()
             assert np.isnan(pe.pairwise(q, build(other, g.mu, -g.var), score)).all()
+
+
+@pytest.mark.parametrize(("name", "kind"), SAME_KIND)
+def test_one_object_on_both_sides_gets_the_gradients_of_both(name, kind):
+    score, ids = scored(name, kind), torch.tensor([[0, 3], [1, 1], [2, 0], [3, 2]])
+    d, copy = (make(kind, 4, 6, library="torch") for _ in range(2))
+    own, others = ([x.requires_grad_() for x in items.arrays] for items in (d, copy))
+    for verb in (pe.paired, pe.pairwise, lambda q, g, score: pe.rescore(q, g, ids, score)):
+        grad = functools.partial(torch.autograd.grad, allow_unused=True, materialize_grads=True)
+        found = grad(verb(d, d, score).sum(), own)
+        sides = grad(verb(d, copy, score).sum(), own + others)
+        for both, query, gallery in zip(found, sides[: len(own)], sides[len(own) :], strict=True):
+            torch.testing.assert_close(both, query + gallery)
 
 
 def test_rho_can_be_trained():

@@ -104,3 +104,27 @@ def test_faiss_reranker_takes_tensors_and_halves_and_gives_tensors(dtype):
 def test_a_gallery_prepared_for_another_score_is_refused():
     with pytest.raises(ValueError, match=r"^FaissReranker: gallery is prepared for score mls, got neg_sq_l2"):
         pe.FaissReranker(flat_index(GALLERY), pe.prepare(GALLERY), "neg_sq_l2")
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        ("IDMap2,Flat", "'IDMap2,Flat' keeps ids of its own; leave IDMap out, and give build the ids"),
+        ("PQ5", "'PQ5' at 16 dimensions: The dimension of the vector (d) should be a multiple of the number of"),
+        ("IVF401,Flat", "'IVF401,Flat' cannot be trained on 400 items: Number of training points (400) should be at"),
+        ("PCA20,Flat", "'PCA20,Flat' cannot be trained on 400 items: PCA matrix cannot output 20 dimensions from 16"),
+        ("PQ5x", "'PQ5x' is not a FAISS factory string"),
+    ],
+)
+def test_build_says_what_is_wrong_with_a_factory(factory, says):
+    with pytest.raises(ValueError) as caught:
+        pe.FaissReranker.build(GALLERY, factory)
+    assert str(caught.value).startswith(f"FaissReranker.build: factory {says}") and "\n" not in str(caught.value)
+
+
+def test_a_reference_for_another_score_is_refused():
+    index = faiss.IndexFlatIP(3 * 16 + 5)
+    index.add(pe.first_stage_features(GALLERY, "mls"))
+    reference = pe.first_stage_reference(GALLERY, "mls")
+    with pytest.raises(ValueError, match=r"^FaissReranker: features are for score mls, got llr:prior_var=1"):
+        pe.FaissReranker(index, GALLERY, pe.scores.llr(prior_var=1), features=reference)

@@ -262,6 +262,49 @@ def test_all_can_be_removed_and_others_come():
     reranker.remove([])
 
 
+def test_the_first_row_is_replaced_too():
+    reranker = pe.FaissReranker.build(GALLERY, "Flat")
+    reranker.upsert(MORE[:1], [0])
+    found = reranker.search(GALLERY[:1], 601, shortlist=601).ids[0]
+    np.testing.assert_array_equal(np.sort(found), np.r_[-1, np.arange(600)])
+    assert found[0] != 0  # the query's own item is there no more
+
+
+def test_ids_are_looked_up_among_items_that_are_there():
+    gallery, queries = (make("normal_isotropic", n, 4, n, dtype="float32") for n in (1200, 3))
+    names = 10 * np.arange(1200)
+    reranker = pe.FaissReranker.build(gallery, "Flat", ids=names)
+    for _ in range(3):  # each time more than the table of ids takes before it is made anew
+        for start in range(0, 1200, 300):
+            reranker.upsert(gallery[start : start + 300], names[start : start + 300])
+        np.testing.assert_array_equal(np.sort(reranker.ids), names)
+    found = reranker.search(queries, 1300, shortlist=1300).ids
+    np.testing.assert_array_equal(np.sort(found[:, :1200]), np.tile(names, (3, 1)))
+    assert (found[:, 1200:] == -1).all()
+    for start in range(0, 1200, 300):
+        reranker.remove(names[start : start + 300])
+    assert len(reranker) == 0
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "PQ8x4"])
+def test_no_more_than_the_shortlist_is_found_where_items_were_removed(factory):
+    reranker = pe.FaissReranker.build(GALLERY, factory)
+    reranker.remove(np.arange(100))
+    found = reranker.search(QUERIES, 6, shortlist=3).ids
+    assert (found[:, :3] >= 100).all() and (found[:, 3:] == -1).all()
+
+
+def test_a_gallery_of_views_and_of_arrays_that_cannot_be_written_grows():
+    mu = GALLERY.mu.copy()
+    mu.flags.writeable = False
+    reranker = pe.FaissReranker.build(pe.Normal(mu, 0.5), "Flat")
+    more = pe.Normal(MORE.mu, 0.25)
+    reranker.add(more[:0])
+    reranker.add(more)
+    best = pe.search(QUERIES, pe.concat([pe.Normal(mu, 0.5), more]), 10)
+    assert_ranking(reranker.search(QUERIES, 10, shortlist=800), (best.scores, best.ids))
+
+
 # -- bad input: one line, and nothing has changed ----------------------------------------------------------------------
 
 GIVEN = 5 + np.arange(600)
@@ -313,6 +356,7 @@ FEW = MORE[:2]
             "FaissReranker.add: items must be numpy arrays like gallery, got torch tensors on cpu",
         ),
         (numbered, lambda r: r.add(FEW, [700, 701]), ValueError, "FaissReranker.add: ids must be None"),
+        (numbered, lambda r: r.add(pe.Normal(FEW.mu, -FEW.var)), ValueError, "Normal: var is negative in row 0"),
         (
             numbered,
             lambda r: r.upsert(FEW, [3, 600]),

@@ -1,6 +1,8 @@
 """Files give back what was written to them, and what is damaged is refused in one line."""
 
+import json
 import re
+import subprocess
 import sys
 import zipfile
 
@@ -24,6 +26,7 @@ DISTRIBUTIONS = [
     Scaled(MU, ROW),
     Point(MU),
     Point(MU[:0]),
+    Normal(MU, 0.5),
 ]
 IDS = np.array([[2, 0], [1, -1]])
 SCORES = np.array([[0.5, 0.25], [-1.0, -np.inf]], np.float32)
@@ -61,19 +64,34 @@ def test_a_plain_array_is_a_point(tmp_path):
     assert same(io.read_distribution(path), Point(MU))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
-def test_tensors_are_written_whatever_their_gradients_strides_and_dtype(tmp_path, suffix):
-    mu = torch.tensor(MU.T.copy(), dtype=torch.bfloat16).T.requires_grad_()
+def test_tensors_are_written_whatever_their_gradients_strides_and_dtype(tmp_path, suffix, dtype):
+    mu = torch.tensor(MU.T.copy(), dtype=dtype).T.requires_grad_()
     io.write_distribution(tmp_path / f"d{suffix}", Normal(mu, mu[:, 0] + 1))
-    assert same(io.read_distribution(tmp_path / f"d{suffix}"), Normal(MU, MU[:, 0] + 1))
+    kept = "float32" if (suffix, dtype) == (".npz", torch.bfloat16) else str(dtype).removeprefix("torch.")
+    assert same(io.read_distribution(tmp_path / f"d{suffix}"), Normal(MU, MU[:, 0] + 1).to(kept))
 
 
-def test_bfloat16_is_read_from_safetensors_and_written_widened(tmp_path):
-    d = Point(MU).to("bfloat16")
-    save(tmp_path / "a.safetensors", mu=d.mu)
-    assert io.read_distribution(tmp_path / "a.safetensors").mu.dtype == ml_dtypes.bfloat16
-    io.write_distribution(tmp_path / "b.npz", d)
-    assert same(io.read_distribution(tmp_path / "b.npz"), Point(MU))
+def test_bfloat16_stays_so_in_safetensors_and_is_widened_elsewhere(tmp_path):
+    d = Normal(MU, ROW).to("bfloat16")
+    for suffix, expected in ((".safetensors", d), (".npz", Normal(MU, ROW))):
+        io.write_distribution(tmp_path / f"d{suffix}", d)
+        assert same(io.read_distribution(tmp_path / f"d{suffix}"), expected)
+
+
+def test_bfloat16_is_read_by_who_never_imported_ml_dtypes(tmp_path):
+    path = save(tmp_path / "d.safetensors", mu=MU.astype(ml_dtypes.bfloat16))
+    code = f"from peaccel import io; print(io.read_distribution({str(path)!r}))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found == "Point(N=5, D=4, bfloat16, numpy)\n"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_new_file_has_the_permissions_of_any_other(tmp_path, suffix):
+    (tmp_path / "other").touch()
+    io.write_distribution(tmp_path / f"d{suffix}", Point(MU))
+    assert (tmp_path / f"d{suffix}").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_foreign_byte_order_becomes_native(tmp_path):
@@ -97,9 +115,28 @@ def test_rankings_come_back_as_written(tmp_path, suffix, library):
     assert (scores.dtype, ids.dtype) == (np.float32, np.int64)
 
 
+def test_rankings_for_other_programs(tmp_path):
+    """What is no number is null in JSON, and there is no line for padding; numbers come back to the last bit."""
+    scores = np.array([[1 / 3, np.nan], [-np.inf, -np.inf]], np.float32)
+    for ranking in ((scores, IDS), (torch.from_numpy(scores), torch.from_numpy(IDS))):
+        for name in ("r.json", "r.csv"):
+            io.write_ranking(tmp_path / name, ranking)
+        found = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+        assert found == {"scores": [[float(scores[0, 0]), None], [None, None]], "ids": IDS.tolist()}
+        lines = (tmp_path / "r.csv").read_text().splitlines()
+        assert lines == ["query,rank,id,score", f"0,1,2,{float(scores[0, 0])!r}", "0,2,0,nan", "1,1,1,-inf"]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+def test_ids_become_int64(tmp_path, suffix, dtype):
+    ids = io.read_ids(save(tmp_path / f"i{suffix}", ids=np.array([7, 0, 3], dtype)))
+    assert ids.dtype == np.int64 and ids.tolist() == [7, 0, 3]
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
-READERS = {"d": io.read_distribution, "c": io.read_candidates, "r": io.read_ranking}
+READERS = {"d": io.read_distribution, "c": io.read_candidates, "r": io.read_ranking, "i": io.read_ids}
 
 
 def refuses(path, message, error=ValueError):
@@ -119,19 +156,14 @@ WRONG_CONTENT = [
     ("d", {"mu": MU, "var": ROW, "kappa": ROW}, f"too many keys, found kappa, mu, var; {KEYS}"),
     ("d", {"mu": MU[0], "var": ROW}, "Normal: mu has shape (4,), expected (N, D): a single item needs shape (1, 4)"),
     ("d", {"mu": MU, "var": FULL[:3]}, "Normal: var has shape (3, 4), expected (5,) or (5, 4) like mu"),
-    (
-        "d",
-        {"mu": MU, "var": FULL[:, :1]},
-        "Normal: var has shape (5, 1), expected (5,) or (5, 4) like mu: use var[:, 0]",
-    ),
-    ("d", {"mu": MU, "kappa": FULL[:, :1]}, "VonMisesFisher: kappa has shape (5, 1), expected (5,) like mu"),
+    ("d", {"mu": MU, "kappa": FULL[:2, :1]}, "VonMisesFisher: kappa has shape (2, 1), expected (5,) like mu"),
     (
         "d",
         {"mu": MU, "kappa": FULL[:, :3]},
         "NonIsotropicVonMisesFisher: kappa has shape (5, 3), expected (5, 4) like mu",
     ),
     ("d", {"mu": MU, "scale": FULL}, "Scaled: scale has shape (5, 4), expected (5,) like mu"),
-    ("d", {"mu": MU.astype(np.int32)}, f"Point: mu has dtype int32, {ANY_FLOAT}"),
+    ("d", {"mu": MU > 0}, f"Point: mu has dtype bool, {ANY_FLOAT}"),
     ("d", {"mu": MU, "var": ROW > 0}, f"Normal: var has dtype bool, {ANY_FLOAT}"),
     ("d", {"mu": MU, "var": ROW.astype(float)}, "Normal: var has dtype float64, expected float32 like mu"),
     ("d", {"mu": MU * np.nan}, "Point: mu is not finite in row 0"),
@@ -143,6 +175,11 @@ WRONG_CONTENT = [
     ("c", {"candidates": IDS[0]}, "candidates has shape (2,), expected a row for each query: (Q, K)"),
     ("c", {"candidates": SCORES}, "candidates has dtype float32, expected int"),
     ("c", {"candidates": IDS - 1}, "candidates is below -1 in row 1, expected gallery rows, or -1 for none"),
+    ("i", {"ids": IDS}, "ids has shape (2, 2) and dtype int64, expected an integer for each row"),
+    ("i", {"ids": ROW}, "ids has shape (5,) and dtype float32, expected an integer for each row"),
+    ("i", {"ids": IDS[1]}, "ids holds -1, expected 0 .. 2^63 - 1"),
+    ("i", {"ids": np.array([5, 2**63], np.uint64)}, "ids holds 9223372036854775808, expected 0 .. 2^63 - 1"),
+    ("i", {"ids": np.array([5, 3, 5])}, "ids holds 5 twice"),
     ("r", {"scores": SCORES}, "key ids is missing, found scores; expected scores and ids"),
     ("r", {"scores": SCORES, "ids": IDS, "k": ROW}, "unknown key k, found ids, k, scores; expected scores and ids"),
     ("r", {"scores": IDS, "ids": IDS}, "scores has dtype int64, expected float"),
@@ -233,7 +270,7 @@ def test_other_suffixes_are_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "error", "message"),
     [
-        ("d.csv", ValueError, "unsupported suffix '.csv', expected .npz or .safetensors"),
+        ("d.pt", ValueError, "unsupported suffix '.pt', expected .npz or .safetensors"),
         ("d.npy", ValueError, "unsupported suffix '.npy', expected .npz or .safetensors"),
         ("none/d.npz", FileNotFoundError, "there is no folder"),
         ("none/d.safetensors", FileNotFoundError, "there is no folder"),
@@ -246,8 +283,59 @@ def test_nothing_is_written_where_it_cannot_be(tmp_path, name, error, message):
     assert not list(tmp_path.iterdir())
 
 
+def test_only_distributions_are_written_as_such(tmp_path):
+    with pytest.raises(TypeError, match=r"^write_distribution: d must be a distribution, got ndarray$"):
+        io.write_distribution(tmp_path / "d.npz", MU)
+
+
+FULL_DISK = """
+import resource, sys
+import numpy as np
+from peaccel import Point, io, measures
+
+def write(path, size):
+    x = np.ones((size, 8), np.float32)
+    if "fit" in path:
+        io.write_fit(path, measures.Prior(x[:, 0], 1.0))
+    elif path.endswith((".csv", ".json")):
+        io.write_ranking(path, (x, x.astype(int)))
+    else:
+        io.write_distribution(path, Point(x))
+
+write(sys.argv[1], 3)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000))  # no file grows further: writing more fails half way
+with open(sys.argv[1], "rb") as file:
+    good = file.read()
+try:
+    write(sys.argv[1], 5000)
+except OSError as error:
+    print(error)
+with open(sys.argv[1], "rb") as file:
+    assert file.read() == good
+"""
+
+
+@pytest.mark.parametrize("name", ["d.npz", "d.npy", "d.safetensors", "r.json", "r.csv", "fit.json"])
+def test_a_full_disk_leaves_what_stood_there(tmp_path, name):
+    path = tmp_path / name
+    run = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"{path}: cannot be written (") and run.stdout.count("\n") == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_without_safetensors_the_extra_is_named(tmp_path, monkeypatch):
     path = save(tmp_path / "d.safetensors", mu=MU)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(ImportError, match=r"^\.safetensors files need safetensors: pip install peaccel\[cli\]$"):
         io.read_distribution(path)
+
+
+def test_without_ml_dtypes_the_extra_is_named(tmp_path, monkeypatch):
+    path = save(tmp_path / "d.safetensors", mu=MU.astype(ml_dtypes.bfloat16))
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    message = "arrays of bfloat16 need ml_dtypes: pip install peaccel[cli]"
+    with pytest.raises(ImportError, match="^" + re.escape(f"{path}: {message}") + "$"):
+        io.read_distribution(path)
+    with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):
+        Point(MU).to("bfloat16")

@@ -366,9 +366,9 @@ TENSORS = make("vmf", 5, 4, library="torch")
         (lambda: pe.log_prob(ISO, X[:, :3]), ValueError, "log_prob: z has shape (5, 3), expected (5, 4) or (S, 5, 4)"),
         (lambda: pe.log_prob(ISO, X[None, :4]), ValueError, "log_prob: z has shape (1, 4, 4), expected (5, 4) or (S, "),
         (
-            lambda: pe.log_prob(ISO, X.astype(int)),
+            lambda: pe.log_prob(ISO, X.astype(bool)),
             ValueError,
-            "log_prob: z has dtype int64, expected float16, bfloat16",
+            "log_prob: z has dtype bool, expected float16, bfloat16",
         ),
         (
             lambda: pe.log_prob(ISO, torch.zeros(5, 4)),

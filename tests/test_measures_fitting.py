@@ -282,6 +282,11 @@ def test_calibrate_finds_the_factor_of_simulated_concentrations():
     # A model's kappas a million times off are the same problem.
     far = pe.calibrate(pe.VonMisesFisher(mu, 1e6 * kappa), pairs, same)
     assert far.a == pytest.approx(4e-6 * found.a, rel=1e-10)
+    # Two uniform directions say nothing of the factor.
+    more = pe.VonMisesFisher(np.concatenate([mu, mu[:2]]), np.append(4 * kappa, [0, 0]))
+    assert pe.calibrate(more, np.append(pairs, [[2 * n, 2 * n + 1]], 0), np.ones(n + 1, bool)).a == pytest.approx(
+        found.a
+    )
 
 
 @pytest.mark.parametrize("dtype", NUMPY)

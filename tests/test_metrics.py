@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from peaccel import metrics
 
@@ -86,6 +88,10 @@ def test_perfect_and_hopeless():
     assert metrics.map_at_r(np.array([[2, 4, -1]]), queries, GALLERY) == 0
 
 
+def test_what_was_not_found_counts_as_a_miss():
+    assert metrics.map_at_r(np.array([[0, -1]]), np.array(["d"]), np.array(["d", "d"])) == 0.5
+
+
 def test_what_lies_past_r_does_not_count():
     ids = np.array([[0, 2, 1]])
     assert metrics.map_at_r(ids, np.array(["b"]), GALLERY) == 0
@@ -108,12 +114,53 @@ def test_rejection_hand_case():
     assert metrics.rejection_curve(right, -confidence, np.array([0.5])).tolist() == [0]
 
 
+def as_columns(x):
+    return pd.DataFrame(x) if np.ndim(x) > 1 else pd.Series(x, index=range(7, 7 + len(x)))
+
+
+def as_tensors(x):
+    x = torch.as_tensor(x)
+    return x.requires_grad_() if x.is_floating_point() else x
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [np.ndarray.tolist, lambda x: tuple(map(tuple, x.tolist())) if x.ndim > 1 else tuple(x), as_columns, as_tensors],
+    ids=["list", "tuple", "pandas", "torch"],
+)
+def test_lists_columns_and_tensors_are_as_good_as_arrays(kind):
+    rng = np.random.default_rng(3)
+    queries, gallery = rng.integers(0, 7, 30), rng.integers(0, 5, 40)
+    ids = np.argsort(rng.random((30, 40)), axis=1)[:, :25].copy()
+    ids[rng.random(ids.shape) < 0.1] = -1
+    case = ids, queries, gallery
+    for metric in (metrics.relevance, metrics.recall_at_k, metrics.average_precision_at_r, metrics.map_at_r):
+        np.testing.assert_array_equal(metric(*map(kind, case)), metric(*case))
+    curve = rng.random(30), rng.random(30), np.array([0, 0.25, 0.9])
+    np.testing.assert_array_equal(metrics.rejection_curve(*map(kind, curve)), metrics.rejection_curve(*curve))
+    right = queries > 3
+    np.testing.assert_array_equal(
+        metrics.rejection_curve(kind(right), *map(kind, curve[1:])), metrics.rejection_curve(right * 1.0, *curve[1:])
+    )
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "category"])
+def test_labels_may_be_words_in_a_column_and_a_missing_one_is_no_class(dtype):
+    words, ids = pd.Series(["a", np.nan, "b"], dtype=dtype), [[0, 2], [1, 0], [0, 1]]
+    assert metrics.recall_at_k(ids, words, words) == 0.5
+    assert metrics.map_at_r(ids, ["a", "b", "z"], words) == 0.5
+
+
+def test_no_ids_at_all_are_a_ranking_too():
+    assert metrics.relevance([[], []], [1, 2], []).shape == (2, 0)
+
+
 @pytest.mark.parametrize(
     "call, message",
     [
         (
             lambda: metrics.relevance(np.zeros(3, int), np.arange(3), GALLERY),
-            r"ids has shape \(3,\), expected \(3, K\)",
+            r"ids has shape \(3,\), expected \(Q, K\)",
         ),
         (lambda: metrics.relevance(np.zeros((2, 1), int), np.arange(3), GALLERY), r"ids has shape \(2, 1\)"),
         (lambda: metrics.relevance(np.array([[5]]), np.array(["a"]), GALLERY), r"ids span 5..5, expected -1..4"),
@@ -126,6 +173,26 @@ def test_rejection_hand_case():
         (lambda: metrics.rejection_curve(np.ones(2), np.ones(3), np.zeros(1)), r"confidence has shape \(3,\)"),
         (lambda: metrics.rejection_curve(np.ones(0), np.ones(0), np.zeros(1)), r"Q > 0"),
         (
+            lambda: metrics.recall_at_k([[0, 1], [2]], ["a", "b"], GALLERY),
+            r"^recall_at_k: ids cannot be an array of sh",
+        ),
+        (
+            lambda: metrics.recall_at_k([[0.0, 1.0]], ["a"], GALLERY),
+            r"^recall_at_k: ids has dtype float64, expected int",
+        ),
+        (lambda: metrics.map_at_r([[0, 1, 3]], [["a"]], GALLERY), r"query_labels has shape \(1, 1\), expected \(Q,\)"),
+        (lambda: metrics.relevance([[0]], None, GALLERY), r"^relevance: query_labels has shape \(\), expected \(Q,\)"),
+        (
+            lambda: metrics.recall_at_k([[0]], [1], pd.Series(GALLERY)),
+            r"^recall_at_k: query_labels are numbers, gallery_labels words: no class is in both$",
+        ),
+        (lambda: metrics.rejection_curve([1], ["sure"], [0]), r"confidence cannot be an array .* to float: 'sure'\)$"),
+        (lambda: metrics.rejection_curve([1], [1], 0.5), r"shares has shape \(\), expected \(S,\)"),
+        (
+            lambda: metrics.rejection_curve(torch.ones(1, device="meta"), [1], [0]),
+            r"^rejection_curve: values cannot be an array of shape \(Q,\) \(can't convert meta device",
+        ),
+        (
             lambda: metrics.rejection_curve(np.ones(2), np.ones(2), np.ones(1)),
             r"shares span 1.0..1.0, expected \[0, 1\)",
         ),
@@ -134,3 +201,8 @@ def test_rejection_hand_case():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_k_must_be_an_integer():
+    with pytest.raises(TypeError, match=r"^recall_at_k: k must be an integer, got float$"):
+        metrics.recall_at_k([[0, 1]], ["a"], GALLERY, 1.0)

@@ -1,15 +1,8 @@
-"""What of CUDA can be proved without a GPU: kernels run whole on the host, through the core's own launches.
-
-The driver is a library of ours (fake_cuda.cpp) that runs what the host's compiler made of cuda/*.cu, all threads of a
-block as fibers, and knows only kernels that the embedded machine code holds too. Not proved here: that code itself.
-"""
+"""CUDA kernels run whole on the host (see test_on_host_driver.py), against golden values and the CPU's kernels."""
 
 import csv
 import itertools
 import pathlib
-import subprocess
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,68 +11,13 @@ from conftest import EPS, make, scored
 from test_every_score import check, same_bits
 
 import peaccel as pe
-from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op, PairOp, SampleOp
+from peaccel.ops._op import Op, PairOp
 from peaccel.prepared import plan as checked
 from peaccel.scores._features import filled
 
 ROOT = pathlib.Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
-
-# -- the driver --------------------------------------------------------------------------------------------------------
-
-
-def info(**environment):
-    code = "import peaccel; print(peaccel.build_info()['cuda'])"
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr) == (0, "")
-    return run.stdout.strip()
-
-
-def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
-    path = {"PEACCEL_LIBCUDA": libraries["PEACCEL_LIBCUDA"]}
-    assert info(**libraries) == f"{_core.cuda_info()[0]}; driver of CUDA 13.0"
-    assert info(PEACCEL_LIBCUDA="libnone.so") == "no: there is no NVIDIA driver here (libnone.so cannot be loaded)"
-    assert info(**path, FAKE_CUDA_STATUS="34") == "no: cuInit: CUDA_ERROR_STUB_LIBRARY"
-    assert info(**path, FAKE_CUDA_STATUS="100") == "no: cuInit: CUDA_ERROR_NO_DEVICE"
-    assert info(**path, FAKE_CUDA_STATUS="9999") == "no: cuInit: error 9999"
-    old = "no: the NVIDIA driver supports CUDA 12.8, expected 13.0 (driver 580) or later"
-    assert info(**path, FAKE_CUDA_VERSION="12080") == old
-    empty = tmp_path / "libempty.so"
-    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", empty], check=True)
-    assert info(PEACCEL_LIBCUDA=str(empty)) == "no: the driver library lacks cuInit: it is too old"
-
-
-def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
-    x = torch.ones(3, dtype=torch.float64)
-    with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
-        _cuda.elementwise(SimpleNamespace(name="no_such_op"), x[:1], x)
-    monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
-    with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
-        _cuda.elementwise(bessel.log_ive, x[:1], x)
-
-
-def kernels_of(op):
-    """The names of an op's kernels."""
-    full, halves = ("f32", "f64"), ("f32_f16", "f32_bf16")
-    if isinstance(op, Op):
-        return [f"{op.name}_{types}" for types in full]
-    if isinstance(op, SampleOp):
-        return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
-    drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
-    forward = itertools.product(drivers, full if op.sampled else full + halves)
-    return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
-
-
-def test_every_op_has_its_kernels():
-    if not _core.cuda_info()[0]:
-        pytest.skip(f"{_core.cuda_info()[2]}")
-    embedded = pathlib.Path(_core.__file__).read_bytes()
-    wanted = [name for op in OPS for name in kernels_of(op)]
-    assert len(set(wanted)) == len(wanted) > 250
-    assert [name for name in wanted if f".text.{name}".encode() + bytes(1) not in embedded] == []
-
 
 # -- elements ----------------------------------------------------------------------------------------------------------
 
@@ -214,6 +152,13 @@ def test_draws_of_any_rows(device):
     one = extra[:1, :1].expand(12, 24)
     assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
     assert _cuda.sample(op, mu[:0], extra[:0], seed, 3, 0, 0).shape == (3, 0, 24)
+    # Rows of mu that are one number, and gradients by variances that are.
+    flat, weights = mu[:, :1].expand(12, 24), whole.flip(0)
+    found, want = (
+        [_cuda.sample(op, *x, seed, 2, 0, 1), *_cuda.sample_backward(op, weights, *x, seed, 10, 0)]
+        for x in ((flat, one), (flat.clone(), one.clone()))
+    )
+    assert all(map(torch.equal, found, want))
 
 
 # -- pairs -------------------------------------------------------------------------------------------------------------
@@ -294,6 +239,7 @@ def test_variances_over_many_powers_of_ten(device, dim, dtype):
             agrees(found["search"], *items, name, dtype)
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):
     for kind in ("normal_isotropic", "normal_diagonal"):
         q, g = (make(kind, n, 20, n, dtype="float32", library="torch") for n in (3, 6))
@@ -328,6 +274,19 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
                     assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
 
 
+@pytest.mark.parametrize("name", ["mls", "ppk"])
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
+    """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
+    q, g = (make(kind, n, 6, n, dtype="float64", library="torch") for n in (60, 170))
+    plan = checked(q, g, name, detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((60, 170)))
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+
+
 def listing(rng, scores_of):
     """Scores with ties, NaN and infinities, ids with gaps."""
     scores = torch.from_numpy(rng.integers(-3, 3, scores_of).astype(np.float32))
@@ -339,13 +298,16 @@ def listing(rng, scores_of):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (40, 3), (40, 60), (700, 1), (700, 256), (3000, 1024), (1500, 1100)])
-def test_the_best_k(device, n, k, dtype):
+@pytest.mark.parametrize(
+    ("rows", "n", "k"),
+    [(3, 1, 1), (3, 40, 60), (3, 700, 1), (3, 700, 256), (3, 3000, 1024), (3, 1500, 1100), (60, 40, 3)],
+)
+def test_the_best_k(device, rows, n, k, dtype):
     """Higher scores, then NaN, then padding; ties to the lower id; by the kernel and, beyond 1024, by sorting."""
-    scores, ids = listing(np.random.default_rng(n + k), (3, n))
+    scores, ids = listing(np.random.default_rng(n + k), (rows, n))
     scores = scores.to(dtype)
     found = _cuda.select(scores, ids, k)
-    for row in range(3):
+    for row in range(rows):
         items = [(float(s), int(i)) for s, i in zip(scores[row], ids[row], strict=True) if i >= 0]
         items.sort(key=lambda item: (item[0] != item[0], -item[0] if item[0] == item[0] else 0, item[1]))
         items = (items + [(-np.inf, -1)] * k)[:k]
@@ -371,6 +333,15 @@ def test_rankings_of_long_lists_and_large_galleries(device, k):
     found = _cuda.search(op, inputs, k)
     assert torch.equal(whole[1], found[1])
     np.testing.assert_array_equal(whole[0], found[0])
+
+
+def test_rankings_of_more_queries_than_blocks(device):
+    q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (100, 30))
+    plan = checked(q, g, "mls", detach=True)
+    op, inputs = plan.pair.op, plan.inputs
+    candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 30, (100, 40)))
+    want = _cuda.select(_cuda.score(op, inputs, candidates, False), candidates, 3)
+    assert all(map(torch.equal, _cuda.rerank(op, inputs, candidates, 3), want))
 
 
 def test_candidates_that_are_no_rows(device):

@@ -120,6 +120,17 @@ def test_many_pairs_in_parts(device):
     assert_near(found["pairwise"], op.numpy_scores(inputs, None, True), "float32", 4)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("hib", "normal_diagonal"), ("sampled_cosine", "vmf")])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
+    """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
+    q, g = (make(kind, n, 5, n, dtype="float64", library="torch") for n in (30, 60))
+    op, inputs = planned(name, None, q, g, n=2)
+    weights = torch.ones(30, 60, dtype=torch.float64)
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+
+
 def test_pairs_that_are_none(device):
     q, g = (make("vmf", n, 8, n, dtype="float32", library="torch") for n in (2, 3))
     op, inputs = planned("sampled_cosine", None, q, g)
@@ -134,6 +145,7 @@ def test_pairs_that_are_none(device):
         assert ((ids >= 0).sum(1) == b).all()
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_a_variance_below_zero_has_no_score_and_one_of_zero_no_noise(device):
     q, g = (make("normal_isotropic", n, 12, n, dtype="float64", library="torch") for n in (2, 4))
     q.var[:], g.var[0], g.var[1] = 0, 0, -1

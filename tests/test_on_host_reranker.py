@@ -3,6 +3,8 @@
 faiss-gpu itself is nowhere here; what the fake has is what faiss.contrib.torch_utils uses of GPU indexes.
 """
 
+import copy
+import pickle
 from types import SimpleNamespace
 
 import faiss
@@ -73,6 +75,8 @@ def test_rankings_are_those_of_the_cpu_and_stay_where_they_are(gpu):
     ids = np.random.default_rng(0).permutation(1000)[:60]
     for index, names in ((GpuIndex(g.mu), None), (GpuIndex(g.mu, ids), ids)):
         reranker = pe.FaissReranker(index, g, ids=names)
+        np.testing.assert_array_equal(reranker.ids, range(60) if names is None else names)
+        assert len(reranker) == 60 and reranker.ids[3] in reranker and 2000 not in reranker and reranker.gallery is g
         for k, shortlist in ((5, 20), (70, 80)):
             found = reranker.search(q, k, shortlist=shortlist)
             assert is_torch(found.scores)
@@ -111,7 +115,7 @@ def test_ids_that_the_gallery_lacks_score_nan(gpu):
     assert (found.ids[:, -1] == -1).all()
 
 
-def test_what_a_gallery_on_a_gpu_cannot(gpu):
+def test_what_a_gallery_on_a_gpu_cannot(gpu, tmp_path):
     g = items(6, 2)
     index = GpuIndex(g.mu)
     with pytest.raises(
@@ -121,9 +125,15 @@ def test_what_a_gallery_on_a_gpu_cannot(gpu):
     with pytest.raises(ValueError, match=r"^FaissReranker: surrogate features are made by numpy, gallery is on a GPU"):
         pe.FaissReranker(index, g, features="surrogate")
     reranker = pe.FaissReranker(index, g)
-    for verb, arguments in (("add", (g,)), ("remove", ([0],)), ("upsert", (g, range(6)))):
+    for verb, arguments in (("add", (g,)), ("remove", ([0],)), ("upsert", (g, range(6))), ("compact", ())):
         with pytest.raises(TypeError, match=rf"^FaissReranker.{verb}: the gallery is on a GPU, where items cannot"):
             getattr(reranker, verb)(*arguments)
+    with pytest.raises(TypeError, match=r"^FaissReranker.search: allowed must be None, FAISS cannot select in this"):
+        reranker.search(g, 1, allowed=[1])
+    for keep in (copy.copy, pickle.dumps, lambda r: r.save(tmp_path / "kept")):
+        with pytest.raises(TypeError, match=r"^FaissReranker: FAISS writes no GpuIndex; one on a GPU goes through"):
+            keep(reranker)
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(TypeError, match=r"^FaissReranker: features of the queries is a numpy array, expected a torch"):
         pe.FaissReranker(index, g, features=lambda d: np.ones((6, 12))).search(g, 1)
     with pytest.raises(

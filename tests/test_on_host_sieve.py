@@ -86,6 +86,17 @@ def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
     assert_same(*both_ways(q[:1], g[:40], "mls", 39))
 
 
+@pytest.mark.parametrize("op", ["mls_isotropic", "mls_diagonal"])
+@pytest.mark.parametrize("queries", [1, 3, 1024])
+def test_no_grid_is_too_high_for_ten_million_rows(device, op, queries):
+    """Shards and tiles of rows stand one above the other, of which CUDA takes 65535."""
+    shapes = (queries, 64), (queries, 1), (10_000_000, 64), (10_000_000, 1), (1, 0)
+    arrays = [(0, shape, (shape[1], 1), "float32") for shape in shapes]
+    shards, _, _, survivors, _ = _core.cuda_cut(op, (0, 0), arrays, 10, "always")
+    assert 1 <= shards <= 65535
+    assert 1 <= survivors / 128 <= 65535
+
+
 def passed_by(search, passed):
     """The search, which tells how many rows of a query passed a sieve, at most."""
 

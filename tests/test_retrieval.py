@@ -84,6 +84,7 @@ SIZES = [(1, 17, 8), (5, 1, 3), (3, 100, 33), (70, 211, 16), (4, 1000, 2), (300,
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize(("score", "q_kind", "g_kind"), SEARCHES, ids=NAMES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")  # numpy, of broken data
+@pytest.mark.usefixtures("unlooked")
 def test_search_is_a_sort_of_all_scores(score, q_kind, g_kind, data):
     for queries, gallery, dim in SIZES:
         q, g = items(q_kind, data, queries, dim, 1), items(g_kind, data, gallery, dim, 2)
@@ -102,6 +103,7 @@ def test_search_is_a_sort_of_all_scores(score, q_kind, g_kind, data):
     ("score", "kind"), [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("cosine", "point")]
 )
 @pytest.mark.parametrize("data", ["duplicated", "integers", "identical", "broken"])
+@pytest.mark.usefixtures("unlooked")
 def test_ties_go_to_the_lower_row_over_shards_and_threads(score, kind, data):
     q, g = items(kind, data, 5, 3, 1), items(kind, data, 50_001, 3, 2)
     prepared = pe.prepare(g, score)
@@ -182,6 +184,7 @@ def test_search_never_holds_a_matrix_of_scores(score, kind, diagonal, size, prep
 @pytest.mark.parametrize(("score", "q_kind", "g_kind"), SEARCHES, ids=NAMES)
 @pytest.mark.parametrize("data", ["plain", "integers", "broken"])
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_rerank_is_a_sort_of_the_candidates_without_the_missing(score, q_kind, g_kind, data):
     rng = np.random.default_rng(0)
     q, g = items(q_kind, data, 6, 12, 1), items(g_kind, data, 40, 12, 2)

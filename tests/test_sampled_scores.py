@@ -287,6 +287,19 @@ def test_torch_draws_its_seed_from_torchs_generator():
     assert not torch.equal(*found[0])
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_generator_gives_each_call_a_seed_of_its_own(library):
+    q = make("normal_diagonal", 3, 4, library=library)
+    found = []
+    for _ in range(2):
+        seed = np.random.default_rng(7) if library == "numpy" else torch.Generator().manual_seed(7)
+        score = pe.scores.sampled_cosine(seed=seed)
+        gallery = pe.prepare(q, score)
+        found.append([to_numpy(pe.search(q, given, 3, score).scores) for given in (q, gallery, gallery)])
+    np.testing.assert_array_equal(*found)
+    assert len({x.tobytes() for x in found[0]}) == 3
+
+
 def test_a_batch_draws_what_the_samplers_draw_for_its_rows():
     q = build("normal_isotropic", np.zeros((2, 5)), np.ones(2))
     z1, z2 = (draws(q, 4, 9, side, "float64") for side in ("query", "gallery"))

@@ -7,6 +7,7 @@ import secrets
 import numpy as np
 import pytest
 import torch
+from conftest import make
 from scipy import stats
 
 import peaccel as pe
@@ -19,6 +20,7 @@ CELLS = [(d, k) for d, k in itertools.product(DIMS, KAPPAS) if not (d == 2048 an
 DRAWS = 100_000
 NODES = np.polynomial.legendre.leggauss(600)
 FRESH = secrets.randbits(63)
+each_op = pytest.mark.parametrize("op", samplers.OPS, ids=lambda op: op.name)
 
 
 def directions(count, dim, seed=0):
@@ -230,6 +232,34 @@ def test_every_number_has_an_address():
     np.testing.assert_array_equal(pe.sample(pe.Normal(np.zeros((2, 33)), np.ones(2)), 1, seed=3), longer[..., :33])
 
 
+@each_op
+@pytest.mark.parametrize("first_row", [0, 2**32 - 50_000])
+def test_no_two_of_many_rows_draw_alike(op, first_row):
+    mu = np.ones((100_000, 3)) / 3**0.5
+    draws = op.numpy(mu, np.ones(len(mu)), 1, 1, first_row, 2)[0]
+    assert len(np.unique(draws[:, 0])) == len(mu)
+
+
+def test_without_a_seed_no_two_of_many_calls_draw_alike():
+    items = pe.Normal(np.zeros((1, 1)), np.ones(1))
+    assert len({pe.sample(items, 1).item() for _ in range(3000)}) == 3000
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_generator_gives_each_call_a_seed_of_its_own(library):
+    d = make("normal_diagonal", library=library)
+    generators = [np.random.default_rng(7) if library == "numpy" else torch.Generator().manual_seed(7) for _ in "ab"]
+    first, second = ([pe.sample(d, 2, seed=generator) for _ in range(3)] for generator in generators)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert len({x.tobytes() for x in map(np.asarray, first)}) == 3
+
+
+def test_a_generator_draws_what_torch_s_own_would():
+    d = pe.Normal(torch.zeros(3, 4), torch.ones(3))
+    torch.manual_seed(7)
+    assert torch.equal(pe.sample(d, 2), pe.sample(d, 2, seed=torch.Generator().manual_seed(7)))
+
+
 def test_torch_draws_anew_each_step_and_again_after_manual_seed():
     items = pe.Normal(torch.zeros(2, 3), torch.ones(2))
     torch.manual_seed(4)
@@ -270,7 +300,6 @@ def test_empty_and_spread_inputs():
 
 
 SEED = torch.tensor(7)
-each_op = pytest.mark.parametrize("op", samplers.OPS, ids=lambda op: op.name)
 
 
 def tensors(count=5, dim=6):
@@ -339,7 +368,7 @@ def test_gradient_none_detaches():
     assert not pe.sample(pe.VonMisesFisher(*tensors()), 1, gradient="none").requires_grad
 
 
-D2 = pe.VonMisesFisher(np.eye(2), np.ones(2))
+D2, T2 = pe.VonMisesFisher(np.eye(2), np.ones(2)), pe.Normal(torch.zeros(1, 2), torch.ones(1))
 
 
 @pytest.mark.parametrize(
@@ -355,10 +384,31 @@ D2 = pe.VonMisesFisher(np.eye(2), np.ones(2))
         (lambda: pe.sample(D2, 1, seed=2**63), ValueError, "sample: seed is 9223372036854775808"),
         (lambda: pe.sample(D2, 1, seed="a"), TypeError, "sample: seed must be an integer, got str"),
         (lambda: pe.sample(D2, 1, seed=torch.tensor(1)), TypeError, "sample: seed is a torch tensor"),
+        (
+            lambda: pe.sample(D2, 1, seed=torch.Generator()),
+            TypeError,
+            "sample: seed is a torch generator on cpu, expected a numpy generator like mu",
+        ),
+        (
+            lambda: pe.sample(T2, 1, seed=np.random.default_rng()),
+            TypeError,
+            "sample: seed is a numpy generator, expected a torch generator on cpu like mu",
+        ),
+        (
+            lambda: pe.sample(pe.Normal(*(x.to("meta") for x in T2.arrays)), 1, seed=torch.Generator()),
+            ValueError,
+            "sample: seed is a torch generator on cpu, expected a torch generator on meta like mu",
+        ),
+        (
+            lambda: pe.sample(T2, 1, seed=torch.tensor(1, device="meta")),
+            ValueError,
+            "sample: seed is a torch tensor on meta, expected a torch tensor on cpu like mu",
+        ),
+        (lambda: pe.sample(D2, 1, seed=np.random.RandomState()), TypeError, "sample: seed must be an integer"),
         (lambda: pe.sample(D2, 1, first_row=-1), ValueError, "sample: first_row is -1"),
         (lambda: pe.sample(D2, 1, gradient="implict"), ValueError, "sample: unknown gradient 'implict'; did you mean"),
         (
-            lambda: pe.sample(pe.Normal(torch.zeros(1, 2), torch.ones(1)), 1, seed=torch.tensor(-1)),
+            lambda: pe.sample(T2, 1, seed=torch.tensor(-1)),
             ValueError,
             "sample_normal: seed is -1",
         ),

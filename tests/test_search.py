@@ -43,9 +43,34 @@ def by_sorting(scores, k):
     return np.take_along_axis(scores, order, 1), order
 
 
+UNDERFLOWING = {
+    "normal_isotropic": ("neg_kl", "neg_w2"),
+    "vmf": ("neg_kl", "expected_cosine"),
+    "scaled": ("scale_cosine",),
+}
+
+
+@pytest.mark.parametrize(("dtype", "powers"), [("float32", range(-46, -8)), ("float64", range(-323, -300))])
+@pytest.mark.parametrize("kind", UNDERFLOWING)
+def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
+    """A score that lies below the threshold and rounds to it, among subnormal numbers or to 0, wins by its row."""
+    for score, power in itertools.product(UNDERFLOWING[kind], powers):
+        rng, base = np.random.default_rng(power + 400), 10.0**power
+        sides = []
+        for n in (16, 300):
+            mu = rng.standard_normal((n, 8))
+            mu *= (1 if CLASSES[kind][0]._unit else base**0.5) / np.linalg.norm(mu, axis=1, keepdims=True)
+            sides.append(build(kind, mu, base * rng.uniform(0.5, 2, n), dtype=dtype))
+        q, g = sides
+        expected = by_sorting(pe.pairwise(q, g, score), 12)
+        for gallery, k in itertools.product((g, pe.prepare(g, score)), (1, 12)):
+            assert_ranking(pe.search(q, gallery, k, score), [x[:, :k] for x in expected], f"{score} 1e{power}")
+
+
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")
+@pytest.mark.usefixtures("unlooked")
 def test_search_finds_what_scoring_every_pair_finds(kind, seed):
     rng = np.random.default_rng([seed, list(SCORES).index(kind)])
     for score in SCORES[kind]:
@@ -118,3 +143,39 @@ def test_auto_gives_up_a_bound_that_rules_out_little():
     always, auto = (pe.search(q, g, 10, prune=prune) for prune in ("always", "auto"))
     assert_ranking(auto, tuple(always), "auto")
     assert auto.scored < always.scored
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [128, 256, 512])
+def test_a_row_whose_inner_product_is_rounded_as_far_as_can_be_is_found(dim, dtype):
+    """Each product is just below half a unit of the last place of a sum just above 1, and so lost, all on one side."""
+    unit = np.finfo(dtype).eps
+    a, b, near = np.zeros((3, dim), dtype)
+    a[0], b[0] = -0.6185, 1
+    a, b = a * (1.0005 / 1.1185) ** 0.5, b * (1.0005 / 1.1185) ** 0.5  # |b|^2 / 2 - a.b = 1.0005
+    a[1:] = b[1:] = (0.49 * unit) ** 0.5
+    # Another row, first in the gallery, is farther by a few roundings.
+    near[0] = a[0] + ((a[0] - b[0]) ** 2 - (a[1:] @ a[1:])) ** 0.5 * (1 + 4 * unit)
+    q, g = pe.Point(np.tile(a, (8, 1)).astype(dtype)), pe.Point(np.stack([near, *[10 * near] * 300, b]).astype(dtype))
+    far, best = pe.pairwise(q[:1], g, "neg_sq_l2")[0, [0, -1]]
+    assert far < best
+    for pool in (g, pe.prepare(g, "neg_sq_l2")):
+        ranking = pe.search(q, pool, 1, "neg_sq_l2")
+        assert (ranking.ids == 301).all() and ranking.scored < 0.2
+
+
+@pytest.mark.parametrize("prune", ["never", "always"])
+def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune):
+    rng = np.random.default_rng(0)
+    for dim in (1, 3, 8, 20, 64) * 6:
+        mu = rng.standard_normal(dim)
+        q, g = (
+            build(
+                "normal_diagonal",
+                np.tile(mu, (n, 1)),
+                0.5 * (1 + 2.0**-22 * rng.uniform(-1, 1, (n, dim))),
+                dtype="float32",
+            )
+            for n in (8, 600)
+        )
+        assert_ranking(pe.search(q, g, 5, prune=prune), by_sorting(pe.pairwise(q, g), 5), f"D={dim}")

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 import torch
+from flint import arb, ctx
 
 import peaccel as pe
 from peaccel.ops import OPS
@@ -55,6 +56,16 @@ def test_float64_is_within_the_golden_tolerance_of_every_row(name):
     close(name, found, rows, tolerance[rows])
     tensor = function(torch.tensor(V[rows]), torch.tensor(X[rows]))
     np.testing.assert_array_equal(tensor.numpy(), found)
+
+
+def test_log_ive_at_orders_between_the_golden_ones():
+    rng = np.random.default_rng(0)
+    v = np.concatenate([(np.arange(1000) + rng.random(1000)) / 10, 10.0 ** rng.uniform(2, 4, 200)])
+    x = (1 + v) * 10.0 ** rng.uniform(-3, 3, v.size)
+    with ctx.workprec(160):
+        want = np.array([float(arb(b).bessel_i(arb(a), scaled=True).log()) for a, b in zip(v, x, strict=True)])
+    error = np.abs(pe.special.log_ive(v, x) - want) / np.maximum(1, np.abs(want))
+    assert error.max() <= TOL.max(), f"v={v[error.argmax()]!r} x={x[error.argmax()]!r}"
 
 
 @each_quantity

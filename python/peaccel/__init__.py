@@ -17,6 +17,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from peaccel import _core, scores, special
+from peaccel._core import CudaError
 from peaccel.distributions import (
     NonIsotropicVonMisesFisher,
     Normal,
@@ -26,12 +27,13 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
-from peaccel.prepared import CudaError, Prepared, prepare
+from peaccel.prepared import Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics
     from peaccel.first_stage import FaissReranker
+    from peaccel.fits import Calibration, Prior
     from peaccel.measures import (
         calibrate,
         confidence,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __version__ = _core.__version__
 
 __all__ = [
+    "Calibration",
     "CudaError",
     "FaissReranker",
     "FirstStageReference",
@@ -58,6 +61,7 @@ __all__ = [
     "Normal",
     "Point",
     "Prepared",
+    "Prior",
     "Ranking",
     "Scaled",
     "VonMisesFisher",
@@ -97,6 +101,7 @@ __all__ = [
 _MODULES = ("io", "metrics")
 _ROOMS = {
     "FaissReranker": "first_stage",
+    **dict.fromkeys(("Calibration", "Prior"), "fits"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
 }  # everything else is a measure
 
@@ -115,8 +120,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+_ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
+
+
 def build_info() -> dict[str, Any]:
-    """What this build is and what it uses here: version, SIMD level, threads, CUDA or why not."""
+    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not."""
     targets, driver, why = _core.cuda_info()
     cuda = f"{targets}; driver of CUDA {driver // 1000}.{driver % 1000 // 10}" if why is None else f"no: {why}"
     return {
@@ -124,6 +132,7 @@ def build_info() -> dict[str, Any]:
         "simd": _core.simd_level(),
         "threads": _core.num_threads(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "environment": " ".join(f"{name}={os.environ[name]}" for name in _ENVIRONMENT if os.environ.get(name)) or "-",
         "cuda": cuda,
     }
 
@@ -134,7 +143,8 @@ def set_num_threads(n: int) -> None:
     Parameters
     ----------
     n
-        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else the number of CPUs of the process.
+        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs of the
+        process.
 
     Raises
     ------

@@ -1,32 +1,46 @@
-"""The command ``peaccel``: demo, rerank, info, scores.
+"""The command ``peaccel``: demo, search, rerank, info, scores.
 
 An error of the user's is one line on stderr and exit code 2; Ctrl-C exits 130 without a word.
 """
 
 from __future__ import annotations
 
+import inspect
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
+
+import numpy as np
 
 import peaccel as pe
-from peaccel import io
+from peaccel import indexes, io
+from peaccel.distributions import Distribution
+from peaccel.fits import Calibration, Prior
+from peaccel.scores import Score
 
 __all__ = ["main"]
 
-DESCRIPTION = "Score and rerank probabilistic embeddings. 'peaccel COMMAND --help' says more, files included."
+DESCRIPTION = """Score, search and rerank probabilistic embeddings. 'peaccel COMMAND --help' says more, files included;
+'peaccel --version' says which this is."""
 
-USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+F = TypeVar("F", Prior, Calibration)
+
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; ``arguments`` are those of the process unless given."""
     arguments = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["peaccel", *arguments[:1]])
+    if list(arguments) == ["--version"]:
+        print(f"peaccel {pe.__version__}")
+        return
     try:
         import rich  # noqa: F401  (found missing here, not after the work is done)
         import tyro
@@ -36,10 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if arguments[:1] == ["demo"]:
             _run_demo(arguments[1:])
         else:
-            commands: dict[str, Callable[..., None]] = {"demo": demo, "rerank": rerank, "info": info, "scores": scores}
-            tyro.extras.subcommand_cli_from_dict(commands, prog="peaccel", description=DESCRIPTION, args=arguments)
+            commands: dict[str, Callable[..., None]] = {
+                "demo": demo,
+                "search": search,
+                "rerank": rerank,
+                "info": info,
+                "scores": scores,
+            }
+            tyro.extras.subcommand_cli_from_dict(
+                commands,
+                prog="peaccel",
+                description=DESCRIPTION,
+                args=arguments,
+                config=(tyro.conf.OmitArgPrefixes,),  # --gallery, not --task.gallery
+            )
     except USER_ERRORS as error:
-        _fail(command, " ".join(str(error).split()))
+        _fail(command, _one_line(error))
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -59,68 +85,158 @@ def _run_demo(arguments: Sequence[str]) -> None:
     run(tyro.cli(DemoSettings, prog="peaccel demo", description=demo.__doc__, args=arguments))
 
 
-def rerank(
-    *,
-    gallery: Path,
-    queries: Path,
-    out: Path,
-    candidates: Path | None = None,
-    index: Path | None = None,
-    k: int = 10,
-    score: str = "mls",
-    shortlist: int = 100,
-) -> None:
-    """Rerank candidates, given or found by a FAISS index, by a score that knows uncertainty.
+# -- rankings ----------------------------------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    gallery : path
-        The gallery, G items in D dimensions. An .npz or .safetensors file with the keys
-        mu: float [G, D]; and at most one of
-        var: float [G] or [G, D], VARIANCE, neither sigma nor its logarithm;
-        kappa: float [G] or [G, D], concentrations, where rows of mu have length 1;
-        scale: float [G], where rows of mu have length 1.
-        Or an .npy file with an array [G, D], which has no uncertainty.
-        Float is float16, float32 or float64, the same for all keys.
-    queries : path
-        The queries, Q items in D dimensions, in a file of the same form.
-    out : path
-        The ranking to write, .npz or .safetensors, best first, with the keys
-        scores: float [Q, k], padded with -inf;
-        ids: int64 [Q, k], rows of the gallery, padded with -1.
-    candidates : path
-        Rows of the gallery to choose from, int [Q, K], -1 for none:
-        an .npy file, or .npz or .safetensors with the key candidates.
-        Exactly one of this and --index is needed.
-    index : path
-        A FAISS index over the rows of mu of the gallery, in their order, as faiss.write_index writes it.
-    k : int
-        How many to keep for each query, at least 1.
-    score : str
-        A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5".
-    shortlist : int
-        With --index: how many candidates to ask of it for each query.
-    """
-    io.check_output(out)
-    if candidates is not None and index is None:
-        rows = io.read_candidates(candidates)
 
-        def rank() -> tuple[Any, Any]:
-            return pe.rerank(q, g, rows, k, score=score)
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What to search, by what, and where the ranking goes."""
 
-    elif index is not None and candidates is None:
+    gallery: Path
+    """The gallery, G items in D dimensions. An .npz or .safetensors file with the keys
+    mu: float [G, D]; and at most one of
+    var: float [G] or [G, D], VARIANCE, neither sigma nor its logarithm;
+    kappa: float [G] or [G, D], concentrations, where rows of mu have length 1;
+    scale: float [G], where rows of mu have length 1.
+    Or an .npy file with an array [G, D], which has no uncertainty.
+    Float is float16, float32 or float64, the same for all keys; .safetensors may hold bfloat16 too."""
+    queries: Path
+    """The queries, Q items in D dimensions, in a file of the same form."""
+    out: Path
+    """The ranking to write, best first. .npz or .safetensors, with the keys
+    scores: float [Q, k], padded with -inf;
+    ids: int64 [Q, k], rows of the gallery, or their --ids, padded with -1.
+    Or .json, the same as lists, with null for scores that are not finite;
+    or .csv, a line query,rank,id,score for each item found, ranks from 1."""
+    k: int = 10
+    """How many to keep for each query, at least 1."""
+    score: str = "mls"
+    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
+    prior: Path | None = None
+    """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
+    calibration: Path | None = None
+    """What pe.calibrate found, as pe.io.write_fit writes it; applied to gallery and queries."""
+    ids: Path | None = None
+    """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, none twice:
+    an .npy file, or .npz or .safetensors with the key ids."""
 
-        def rank() -> tuple[Any, Any]:
-            return pe.FaissReranker(index, g, score=score).search(q, k, shortlist=shortlist)
+    def check_output(self) -> None:
+        """Refuse an output that cannot be written, or that is one of the other files."""
+        files = [value for name, value in vars(self).items() if name != "out" and isinstance(value, Path)]
+        io.check_output(self.out, io.RANKINGS, files)
 
-    else:
-        raise ValueError("expected exactly one of --candidates and --index")
-    g, q = io.read_distribution(gallery), io.read_distribution(queries)
+
+@dataclass(frozen=True, kw_only=True)
+class Rerank(Search):
+    """What to rerank, by what, and where the ranking goes."""
+
+    candidates: Path | None = None
+    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none:
+    an .npy file, or .npz or .safetensors with the key candidates.
+    Exactly one of this and --index is needed."""
+    index: Path | None = None
+    """A FAISS index of the rows of the gallery, in their order, as faiss.write_index writes it;
+    with --ids, one that returns these."""
+    features: Literal["mu", "unit", "surrogate"] = "mu"
+    """With --index: what it holds of the gallery, and is asked with. mu: means; unit: means scaled to length 1;
+    surrogate: pe.first_stage_features(gallery, score), by inner product."""
+    shortlist: int = 100
+    """With --index: how many candidates to ask of it for each query."""
+
+
+def search(task: Search) -> None:
+    """Search the whole gallery for the exact best by a score that knows uncertainty."""
+    task.check_output()
+    inputs = _read(task)
     start = perf_counter()
-    ranking = rank()
-    seconds = perf_counter() - start
-    io.write_ranking(out, ranking)
-    print(f"{score}: {len(q)} queries, gallery {len(g)} x {g.dim}, top {k} in {seconds:.3f} s -> {out}")
+    scores, rows = pe.search(inputs.queries, inputs.gallery, task.k, inputs.score)
+    _write(task, inputs, (scores, inputs.named(rows)), perf_counter() - start)
+
+
+def rerank(task: Rerank) -> None:
+    """Rerank candidates, given or found by a FAISS index, by a score that knows uncertainty."""
+    if (task.candidates is None) == (task.index is None):
+        raise ValueError("expected exactly one of --candidates and --index")
+    task.check_output()
+    if task.candidates is not None:
+        candidates = io.read_candidates(task.candidates)
+        inputs = _read(task)
+        start = perf_counter()
+        chosen = inputs.rows(candidates, task.candidates)
+        scores, rows = pe.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
+        ranking = scores, inputs.named(rows)
+    else:
+        index = indexes.read(str(task.index))
+        inputs = _read(task)
+        start = perf_counter()
+        reranker = pe.FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.features)
+        ranking = reranker.search(inputs.queries, task.k, task.shortlist)
+    _write(task, inputs, ranking, perf_counter() - start)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What the files of a task hold."""
+
+    gallery: Distribution
+    queries: Distribution
+    score: Score
+    ids: Ints | None
+
+    def named(self, rows: Ints) -> Ints:
+        """The ids of rows; -1 for -1."""
+        return rows if self.ids is None else np.append(self.ids, -1)[rows]
+
+    def rows(self, candidates: Ints, path: Path) -> Ints:
+        """The rows of candidates, -1 for -1."""
+        if self.ids is None:
+            return candidates
+        order = np.argsort(self.ids)
+        rows = np.append(order, -1)[np.searchsorted(self.ids, candidates, sorter=order)]
+        rows = np.where(self.named(rows) == candidates, rows, -1)
+        unknown = candidates[(rows < 0) & (candidates >= 0)]
+        if len(unknown):
+            raise ValueError(f"{path}: candidates holds {unknown[0]}, which --ids lacks")
+        return rows
+
+
+def _read(task: Search) -> _Inputs:
+    score = pe.scores.get(task.score)
+    if task.prior is not None:
+        prior = _read_fit(task.prior, Prior)
+        if score.params.get("prior_var", 0) is not None:
+            raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
+        score = score(prior_mean=prior.mean, prior_var=prior.var)
+    calibrate = None if task.calibration is None else _read_fit(task.calibration, Calibration)
+    ids = None if task.ids is None else io.read_ids(task.ids)
+    sides = []
+    for path in (task.queries, task.gallery):
+        d = io.read_distribution(path)
+        try:
+            sides.append(d if calibrate is None else calibrate(d))
+        except TypeError as error:
+            raise TypeError(f"{path}: {error}") from None
+    queries, gallery = sides
+    if ids is not None and len(ids) != len(gallery):
+        raise ValueError(f"{task.ids}: ids holds {len(ids)} ids, expected {len(gallery)}, one for each row of gallery")
+    return _Inputs(gallery, queries, score, ids)
+
+
+def _read_fit(path: Path, kind: type[F]) -> F:
+    fit = io.read_fit(path)
+    if not isinstance(fit, kind):
+        found = "shift" if isinstance(fit, float) else type(fit).__name__.lower()
+        raise ValueError(f"{path}: is a {found}, expected a {kind.__name__.lower()}")
+    return fit
+
+
+def _write(task: Search, inputs: _Inputs, ranking: tuple[Any, Any], seconds: float) -> None:
+    io.write_ranking(task.out, ranking)
+    size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
+    print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s -> {task.out}")
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
 
 
 def info() -> None:
@@ -135,27 +251,55 @@ def info() -> None:
     _print_table((), ([key.replace("_", " "), str(value)] for key, value in rows))
 
 
-def scores() -> None:
-    """Print the scores: their names, parameters, and the kinds of distributions they take."""
-    _print_table(
-        ("score, parameters", "what it is, kinds of queries: kinds of galleries"),
-        ([f"{s.name}\n{_parameters(s.params)}", f"{s.doc}\n{_pairs(s.pairs)}"] for s in pe.scores.SCORES.values()),
-    )
+def scores(name: str | None = None, /) -> None:
+    """Print the scores, their parameters and the kinds of distributions they take; or all about one.
+
+    Parameters
+    ----------
+    name : str
+        The one to print whole.
+    """
+    if name is None:
+        _print_table(
+            ("score, parameters", "what it is, kinds of queries: kinds of galleries"),
+            (
+                ["\n".join([s.name, *_parameters(s)]), "\n".join([_paragraphs(s)[0], *_pairs(s.pairs)])]
+                for s in pe.scores.SCORES.values()
+            ),
+        )
+        return
+    score = pe.scores.get(name)
+    blocks = [score.name, *_paragraphs(score)]
+    if score.params:
+        blocks.append("\n  ".join(["parameters", *_parameters(score)]))
+    blocks.append("\n  ".join(["kinds of queries: kinds of galleries", *_pairs(score.pairs)]))
+    print("\n\n".join(blocks))
 
 
-def _parameters(params: Mapping[str, Any]) -> str:
-    return "\n".join(f"{name}={'(needed)' if value is None else value}" for name, value in params.items())
+def _paragraphs(score: Score) -> list[str]:
+    return inspect.cleandoc(score.doc).split("\n\n")
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """One line for each set of galleries, behind the kinds of queries that go with exactly these."""
+def _parameters(score: Score) -> list[str]:
+    """A line for each, with its value, and the words that it may be."""
+    lines = []
+    for name, value in score.params.items():
+        words = [word for word in score.choices.get(name, ()) if word != value]
+        # Of a seed None means another one at every call, of a word that there is none.
+        start = value if value is not None else "(any)" if name == "seed" else "(none)" if words else "(needed)"
+        lines.append(f"{name}={' | '.join(map(str, (start, *words)))}")
+    return lines
+
+
+def _pairs(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each set of galleries, behind the kinds of queries that go with exactly these."""
     galleries: dict[str, list[str]] = {}
     for query, gallery in pairs:
         galleries.setdefault(query, []).append(gallery)
     queries: dict[str, list[str]] = {}
     for query, kinds in galleries.items():
         queries.setdefault(", ".join(kinds), []).append(query)
-    return "\n".join(f"{', '.join(names)}: {kinds}" for kinds, names in queries.items())
+    return [f"{', '.join(names)}: {kinds}" for kinds, names in queries.items()]
 
 
 def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -166,6 +310,17 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console().print(table, markup=False)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error})"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
 
 
 def _fail(command: str, message: str) -> NoReturn:

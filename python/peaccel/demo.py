@@ -25,6 +25,7 @@ from peaccel import config, methods, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
 from peaccel.data.digits import Strips
+from peaccel.files import aside, check_output
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
 HEADER = ("queries", "gallery", "score", "Recall@1 %", "MAP@R %", "us/query")
@@ -141,17 +142,24 @@ def run(settings: DemoSettings) -> Results:
     Raises
     ------
     ValueError
-        `seeds` is below 1, or `data` is unknown.
+        `seeds` is below 1, `data` is unknown, or `out` is a file.
+    PermissionError
+        Nothing can be written in `out`.
     """
     if settings.seeds < 1:
         raise ValueError(f"demo: seeds is {settings.seeds}, expected at least 1")
+    if settings.out.is_file():
+        raise ValueError(f"demo: out is {settings.out}, a file, expected a folder")
+    settings.out.mkdir(parents=True, exist_ok=True)
+    numbers = check_output(settings.out / "results.json")
+    page = check_output(settings.out / "report.html")
     recipe = load_recipe(settings.quick)
     with _one_torch_thread():
         runs = [run_seed(recipe, settings.data, settings.seed + i) for i in range(settings.seeds)]
-    results = _gather(runs, settings.out / "report.html")
-    settings.out.mkdir(parents=True, exist_ok=True)
+    results = _gather(runs, page)
     record = {"settings": asdict(settings), "recipe": asdict(recipe), "results": asdict(results)}
-    (settings.out / "results.json").write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
+    with aside(numbers) as fresh:
+        fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
     report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe))
     _print(results)
     return results

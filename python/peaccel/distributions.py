@@ -22,6 +22,7 @@ from peaccel.ops._array import (
     device_of,
     dtype_name,
     is_torch,
+    is_traced,
     namespace,
     require_same_kind,
 )
@@ -31,12 +32,19 @@ __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Sca
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
 UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
 
+LOOKED_AT = 64  # rows that check_signs() looks at
+
 BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries stay small beside a gallery
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution:
-    """What the five distributions share: N items of dimension D, indexed along the first axis."""
+    """What the five distributions share: N items of dimension D, indexed along the first axis.
+
+    Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
+    it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
+    item; it is kept as a view.
+    """
 
     mu: Array
 
@@ -48,10 +56,13 @@ class Distribution:
     def __post_init__(self) -> None:
         for name in self._names:
             given = getattr(self, name)
-            x = as_array(given, type(self).__name__, name)
+            if name == "mu":
+                x = as_array(given, type(self).__name__, name)
+                self._check_mu(x)
+            else:
+                x = self._parameter(name, as_array(given, type(self).__name__, name, like=self.mu))
             if x is not given:
                 object.__setattr__(self, name, x)
-            self._check_mu(x) if name == "mu" else self._check_parameter(name, x)
 
     def _check_mu(self, mu: Array) -> None:
         shape = tuple(mu.shape)
@@ -61,16 +72,25 @@ class Distribution:
         if shape[1] < self._min_dim:
             raise ValueError(f"{type(self).__name__}: mu has shape {shape}, expected (N, D) with D >= {self._min_dim}")
 
-    def _check_parameter(self, name: str, x: Array) -> None:
+    def _parameter(self, name: str, x: Array) -> Array:
+        """A parameter, checked: [N] or [N, D], as views where one number or row is given for all."""
         owner = type(self).__name__
         require_same_kind(owner, name, x, "mu", self.mu)
-        shape, like = tuple(x.shape), tuple(self.mu.shape)
-        if len(shape) not in self._kinds or shape != like[: len(shape)]:
-            expected = " or ".join(str(like[:rank]) for rank in self._kinds)
-            hint = f": use {name}[:, 0]" if 1 in self._kinds and shape == (like[0], 1) else ""
-            raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
         if x.dtype != self.mu.dtype:
             raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected {dtype_name(self.mu)} like mu")
+        shape, like = tuple(x.shape), tuple(self.mu.shape)
+        if len(shape) in self._kinds and shape == like[: len(shape)]:
+            return x
+        per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
+        if shape in ((), (1,), (1, 1), (like[0], 1)):  # alike in all dimensions
+            return namespace(x).broadcast_to(x.reshape(-1) if per_item else x, like[:1] if per_item else like)
+        if per_dimension and shape == (1, like[1]):
+            return namespace(x).broadcast_to(x, like)
+        expected = " or ".join(str(like[:rank]) for rank in self._kinds)
+        hint = ""
+        if per_dimension and shape in (like[:1], like[1:]):
+            hint = f": use {name}[:, None]" if shape == like[:1] else f": use {name}[None]"
+        raise ValueError(f"{owner}: {name} has shape {shape}, expected {expected} like mu{hint}")
 
     @property
     def kind(self) -> str:
@@ -112,6 +132,8 @@ class Distribution:
                 raise IndexError(f"{owner}: index {index} is out of range for {len(self)} items")
             start = int(index) % len(self)
             return slice(start, start + 1)
+        if isinstance(index, tuple):
+            raise TypeError(f"{owner}: index is {index}, expected rows alone; a list of several")
         if isinstance(index, list) and not index:
             index = np.empty(0, np.intp)  # an empty list has no dtype of its own, and numpy would call it float64
         rows = as_array(index, owner, "index", floating=False)
@@ -147,14 +169,19 @@ class Distribution:
             dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATING}
             args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
             try:
-                return self._map(lambda x: x.to(*args, **kwargs))
+                arrays = [x.to(*args, **kwargs) for x in self.arrays]
             except (TypeError, RuntimeError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ValueError(
                     f"{type(self).__name__}.to: not a dtype or device that torch has here: {reason}"
                 ) from error
-        dtype = _numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
-        return self._map(lambda x: x.astype(dtype, copy=False))
+        else:
+            dtype = _numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
+            arrays = [x.astype(dtype, copy=False) for x in self.arrays]
+        if dtype_name(arrays[0]) not in FLOATING:
+            what = f"{type(self).__name__}: mu has dtype {dtype_name(arrays[0])}"
+            raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
+        return type(self)(*arrays)
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
@@ -185,7 +212,7 @@ class Distribution:
             if (bad := _first(~finite)) is not None:
                 raise ValueError(f"{owner}: {name} is not finite in row {start + bad}")
             if name != "mu" and (bad := _first(x < 0)) is not None:
-                raise ValueError(f"{owner}: {name} is negative in row {start + bad}")
+                raise self._negative(name, start + bad)
         if self._unit:
             mu = self.to("float32").mu if dtype_name(self.mu) in HALVES else self.mu
             norm = namespace(mu).einsum("nd,nd->n", mu, mu) ** 0.5
@@ -193,6 +220,23 @@ class Distribution:
             if (bad := _first(abs(norm - 1) > tolerance)) is not None:
                 length = f"length {float(norm[bad]):.4g}, expected 1 within {tolerance:g}"
                 raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
+
+    def check_signs(self) -> None:
+        """`validate` for what retrieval can afford at every call: 64 rows are looked at, all over, for negative
+        parameters, by which logarithms of variances are most often told. On a GPU, or compiled, none is.
+        """
+        name = self._names[-1]
+        x = getattr(self, name)
+        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x))):
+            return
+        step = len(x) // LOOKED_AT + 1
+        negative = as_numpy(x[::step] if step > 1 else x) < 0
+        if negative.any():
+            raise self._negative(name, step * int(_first(negative) or 0))
+
+    def _negative(self, name: str, row: int) -> ValueError:
+        hint = ": a variance is expected, not its logarithm" if name == "var" else ""
+        return ValueError(f"{type(self).__name__}: {name} is negative in row {row}{hint}")
 
     def _map(self, function: Callable[[Array], Array]) -> Self:
         """A distribution of the same class with the function applied to each array."""
@@ -208,8 +252,8 @@ class Normal(Distribution):
     mu : array [N, D]
         Means, anywhere in space; D >= 1.
     var : array [N] (isotropic) or [N, D] (diagonal)
-        VARIANCES: sigma squared, neither sigma nor log sigma^2 (``pe.io.from_pfe`` and its kin convert); >= 0.
-        Shape [N, 1] is legal with D = 1 only, and diagonal.
+        VARIANCES: sigma squared, neither sigma nor log sigma^2; >= 0. One number and [N, 1] are isotropic (but with
+        D = 1 [N, 1] is diagonal), [1, D] is diagonal.
 
     Raises
     ------
@@ -341,12 +385,19 @@ def concat(distributions: Sequence[D]) -> D:
     return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
 
 
-def _numpy_dtype(owner: str, dtype: Any) -> Any:
-    """The numpy dtype of this name; bfloat16 comes from ml_dtypes."""
-    if str(dtype) == "bfloat16":
+def bfloat16() -> Any:
+    """The dtype of numpy arrays of bfloat16, which numpy has by ml_dtypes."""
+    try:
         import ml_dtypes
+    except ImportError:
+        raise ImportError("arrays of bfloat16 need ml_dtypes: pip install peaccel[cli]") from None
+    return ml_dtypes.bfloat16
 
-        return ml_dtypes.bfloat16
+
+def _numpy_dtype(owner: str, dtype: Any) -> Any:
+    """The numpy dtype of this name."""
+    if str(dtype) == "bfloat16":
+        return bfloat16()
     try:
         return np.dtype(dtype)
     except TypeError:

@@ -4,15 +4,64 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["PathLike", "aside"]
+__all__ = ["PathLike", "aside", "check_output", "check_suffix"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
+
+
+def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: Iterable[PathLike] = ()) -> Path:
+    """The path, if a file can be written there; work that takes long asks before it starts.
+
+    Parameters
+    ----------
+    path : path
+        What is to be written; an existing file will be replaced.
+    suffixes : strings
+        Those that the file may have; None for any.
+    inputs : paths
+        Files that the work reads: none of them may be what the path leads to, by whatever spelling or link.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder does not exist.
+    PermissionError
+        If nothing can be written in the folder, or the file that is there is read-only.
+    ValueError
+        If the suffix is another one; if the path leads to anything but a file, or to one of the inputs.
+    """
+    path = Path(path)
+    if suffixes is not None:
+        check_suffix(path, suffixes)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
+    if path.exists():
+        if not path.is_file():
+            raise ValueError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
+        for name in inputs:
+            if os.path.exists(name) and path.samefile(name):
+                raise ValueError(f"{path}: is also an input ({name}), and would be overwritten")
+        if not os.access(path, os.W_OK):
+            raise PermissionError(f"{path}: is read-only")
+    folder = Path(os.path.realpath(path)).parent
+    try:
+        tempfile.TemporaryFile(dir=folder).close()  # by trying: permissions do not tell of a mount that is read-only
+    except OSError as error:
+        raise PermissionError(f"{path}: cannot write in the folder {folder} ({error.strerror})") from None
+    return path
+
+
+def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
+    """Refuse a path with another suffix than these: ValueError."""
+    if path.suffix not in suffixes:
+        raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
 
 
 @contextmanager
@@ -21,7 +70,8 @@ def aside(path: PathLike) -> Iterator[Path]:
 
     What stood at `path` stays as it was until then, and for good when the block raises; what was written is then
     removed. A file does not take the place of a folder, nor a folder that of a file: OSError. A link is followed, so
-    that it stays one. The content is on the disk before the rename, as far as the system tells.
+    that it stays one, and permissions are kept. The content is on the disk before the rename, as far as the system
+    tells.
     """
     target = Path(os.path.realpath(path))
     name = uuid.uuid4().hex[:12]
@@ -30,6 +80,8 @@ def aside(path: PathLike) -> Iterator[Path]:
         yield fresh
         for written in (fresh, *fresh.rglob("*")) if fresh.is_dir() else (fresh,):
             _synchronise(written)
+        if target.exists():
+            shutil.copymode(target, fresh)
         if target.is_dir() and fresh.is_dir():  # which no rename replaces while it holds anything
             target.rename(old)
             try:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from peaccel import indexes
+from peaccel import indexes, saved
 from peaccel.distributions import Distribution
+from peaccel.files import PathLike
+from peaccel.indexed import Indexed
 from peaccel.items import Items, ItemsOnGpu, checked_ids
-from peaccel.ops._array import Array, as_array, as_numpy, device_of, require_on_host, require_same_kind
-from peaccel.prepared import Prepared, require_distribution, same, spell
+from peaccel.ops._array import Array, device_of, require_on_host
+from peaccel.prepared import Prepared, require_distribution
 from peaccel.prepared import plan as checked
 from peaccel.retrieval import Ranking, best, check_k
 from peaccel.scores import Score, get
-from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference, on_sphere, scaled
+from peaccel.surrogate import FirstStageReference
+from peaccel.vectors import Features, Vectors, checked_features, first_vectors
 
 __all__ = ["FaissReranker"]
-
-Features = Literal["mu", "unit", "surrogate"] | FirstStageReference | Callable[[Distribution], Array]
-
-HEADROOM = 1.1  # how much longer than the longest at build an added item's features may be, and still be in place
 
 
 class FaissReranker:
@@ -30,6 +29,9 @@ class FaissReranker:
 
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
     lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
+
+    ``len(r)`` counts the items that are there, ``id in r`` asks for one. All of it is kept in a folder by `save`, or
+    pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
 
     Parameters
     ----------
@@ -53,16 +55,17 @@ class FaissReranker:
     TypeError
         index is not a FAISS index; gallery is not a distribution; the score has no surrogate.
     ValueError
-        index, gallery and ids of different sizes; repeated ids; unknown features; a file that holds no index.
+        index, gallery and ids of different sizes; repeated ids; unknown features, or for another score; a file that
+        holds no index.
     FileNotFoundError, ImportError
         No such file; FAISS is not installed.
 
     Notes
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
-    by doubling, and 9 bytes an item for ids (25 to 40 where ids are looked up: given ones, or after a change). What a
-    removed item takes there is not freed, nor is its vector in the index, except where the index was given with ids.
-    Rebuild when removed items outnumber the others. What a score derives from the whole gallery, such as llr's centred
+    by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
+    once they are looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
+    the index was given with ids: `compact` frees it. What a score derives from the whole gallery, such as llr's centred
     means, is derived anew at the first search after a change; mls of normals derives nothing.
     """
 
@@ -74,42 +77,49 @@ class FaissReranker:
         ids: Array | None = None,
         features: Features = "mu",
     ) -> None:
-        self.score = get(score)
+        record = get(score)
         if isinstance(index, (str, os.PathLike)):
             index = indexes.read(os.fspath(index))
         if not (hasattr(index, "search") and hasattr(index, "ntotal")):
             raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
-            if not same(self.score, gallery.score):
-                own = spell(gallery.score)
-                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {spell(self.score)}")
-            self.gallery = gallery
+            if record != gallery.score:
+                own = gallery.score.label
+                raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
+            prepared = gallery
         else:
-            require_distribution(self.score, gallery, "gallery")
-            self.gallery = Prepared(gallery.detach(), self.score, pack=False)
-        self._on_gpu = device_of(self.gallery.mu) not in ("numpy", "cpu")
-        if self._on_gpu and not hasattr(index, "getDevice"):
-            own, where = type(index).__name__, device_of(self.gallery.mu)
-            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {where} like gallery")
+            require_distribution(record, gallery, "gallery")
+            gallery.check_signs()
+            prepared = Prepared(gallery.detach(), record, pack=False)
+        device = device_of(gallery.mu)
+        on_gpu = device not in ("numpy", "cpu")
+        if on_gpu and not hasattr(index, "getDevice"):
+            own = type(index).__name__
+            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
-        if not (known or callable(features) or isinstance(features, FirstStageReference)):
-            got = features if isinstance(features, str) else type(features).__name__
-            raise ValueError(f"FaissReranker: features {got!r}, expected 'mu', 'unit', 'surrogate' or a callable")
-        self.index = index
-        self._width = index.d
         external = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
-        items = self.gallery.distribution
-        if self._on_gpu and (features == "surrogate" or isinstance(features, FirstStageReference)):
-            raise ValueError(
-                "FaissReranker: surrogate features are made by numpy, gallery is on a GPU; give a callable"
-            )
-        self.features = first_stage_reference(items, self.score) if features == "surrogate" else features
-        self._items: Any = (ItemsOnGpu if self._on_gpu else Items)(items, external)
-        self._numbered = external is None  # whether ids are the numbers of rows
-        self._by_row = external is None  # whether the index returns rows rather than ids
-        self._radius: float | None = None  # of the sphere on which `build` puts surrogate features
+        held = prepared.distribution
+        features = checked_features(features, record, held, on_gpu=on_gpu)
+        items = ItemsOnGpu(held, external) if on_gpu else Items(held, external, by_row=external is None)
+        self._hold(Indexed(index, items), Vectors(features, prepared.score, index.d, on_gpu=on_gpu), prepared)
+
+    def _hold(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
+        self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
+        self.score, self.features = prepared.score, vectors.features
+
+    @classmethod
+    def _of(cls, indexed: Indexed, vectors: Vectors, pack: bool = False) -> Self:
+        """A reranker of parts that fit; `pack` as in `Prepared`."""
+        reranker = cls.__new__(cls)
+        reranker._hold(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack))
+        return reranker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._of, (self._indexed, self._vectors, self._prepared._pack)
+
+    def __copy__(self) -> Self:
+        return copy.deepcopy(self)  # a copy that shared the index would find items that it has not
 
     @classmethod
     def build(
@@ -119,7 +129,7 @@ class FaissReranker:
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
         score: str | Score = "mls",
         ids: Array | None = None,
-    ) -> FaissReranker:
+    ) -> Self:
         """An index of the gallery, and a reranker over it.
 
         Parameters
@@ -148,32 +158,22 @@ class FaissReranker:
         ValueError
             A factory string that FAISS does not take; an unknown first stage; ids as for the constructor.
         """
-        surrogate = first_stage == "surrogate" or isinstance(first_stage, FirstStageReference)
-        if not (surrogate or first_stage == "cosine"):
+        if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
-        require_distribution(get(score), gallery, "gallery")
+        record = get(score).snapshot()
+        require_distribution(record, gallery, "gallery")
         require_on_host("FaissReranker.build", "gallery", gallery.mu)
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
-        features: Features = "unit"
-        radius = None
-        if surrogate:
-            features = (
-                first_stage if isinstance(first_stage, FirstStageReference) else first_stage_reference(gallery, score)
-            )
-            vectors = first_stage_features(gallery, score, reference=features)
-            if factory != "Flat":
-                radius = HEADROOM * float(np.sqrt((vectors**2).sum(1).max()))
-                vectors = on_sphere(vectors, radius, indexes.width(vectors.shape[1] + 1, factory))
-        else:
-            vectors = _unit(gallery)
+        gallery = gallery.detach()
+        gallery.check_signs()
+        features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = indexes.built(vectors, factory, inner_product=radius is None)
-        reranker = cls(index, gallery, score=score, features=features)
-        reranker._radius = radius
-        if external is not None:
-            reranker._items, reranker._numbered = Items(reranker.gallery.distribution, external), False
-        return reranker
+        items = Items(gallery, external, by_row=True)
+        return cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
 
-    def search(self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None) -> Ranking:
+    def search(
+        self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None, allowed: Array | None = None
+    ) -> Ranking:
         """The best k of the shortlist that the index proposes for each query.
 
         Parameters
@@ -183,11 +183,16 @@ class FaissReranker:
         k
             How many to return, >= 1; more than the shortlist pads.
         shortlist
-            How many the index proposes, >= 1. Where it still holds removed items it is asked for as many more as their
-            share among all, then for twice as many until no query has fewer than the shortlist: with an exact index
-            the result is that of an index without them. (HNSW: with efSearch as large, unless params say otherwise.)
+            How many the index proposes, >= 1, of the items that are there: with an exact index the result is that of an
+            index without removed ones.
         params
-            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through.
+            FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. A selector among
+            them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
+        allowed
+            The items that may be found, for all queries: integer ids (those that no item has find nothing), or a bool
+            for each of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
+            indexes that FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or
+            refined. Not in PQ without IVF, nor on a GPU.
 
         Returns
         -------
@@ -198,12 +203,20 @@ class FaissReranker:
         ------
         TypeError, ValueError
             As `rerank`; features of another width than the index; ids from the index that the gallery lacks (on a GPU
-            such an item scores NaN).
+            such an item scores NaN); params and allowed that do not fit the index or each other.
+
+        Notes
+        -----
+        Where the index holds removed items, or not all are allowed, FAISS passes over the others by a selector. Unless
+        params are given, HNSW goes as much deeper as there are others, and on until each query has its shortlist; where
+        it would compare more items than are allowed, or where no more are than the shortlist, all of them are scored.
+        An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
+        long as a query has fewer than the shortlist.
         """
-        plan = checked(queries, self.gallery, self.score, detach=True)
+        plan = checked(queries, self._prepared, self.score, detach=True)
         k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
-        vectors = self._vectors(queries, "query")
-        proposed = self._proposed(vectors, shortlist, params)
+        choice = self._indexed.choice(params, allowed)
+        proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
         try:
             scores, rows = best(plan, proposed, k)
         except ValueError:
@@ -212,7 +225,83 @@ class FaissReranker:
                 what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
+        if shortlist < k:  # nor are more found where all that are allowed were scored
+            scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         return Ranking(scores, self._items.named(rows))
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> Any:
+        """The FAISS index."""
+        return self._indexed.index
+
+    @property
+    def gallery(self) -> Distribution:
+        """The items that are there, in the order of `ids`; a copy where some were removed."""
+        gallery: Distribution = self._items.present
+        return gallery
+
+    @property
+    def ids(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """int64 [N]: the ids of the items that are there."""
+        ids: np.ndarray[Any, np.dtype[np.int64]] = self._items.ids
+        return ids
+
+    def __len__(self) -> int:
+        """Count the items that are there."""
+        return len(self._items) - int(self._items.dead)
+
+    def __contains__(self, name: Any) -> bool:
+        """Whether an item that is there has this id."""
+        return isinstance(name, (int, np.integer)) and bool(self._items.has(int(name)))
+
+    def __repr__(self) -> str:
+        features = self.features if isinstance(self.features, str) else type(self.features).__name__
+        removed = f", {self._items.dead} removed" if self._items.dead else ""
+        what = f"{type(self.index).__name__}, {self._items.gallery!r}{removed}, score={self.score.label!r}"
+        return f"FaissReranker({what}, features={features})"
+
+    # -- keeping it ----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: PathLike) -> None:
+        """All of it in a folder: FAISS's own file of the index, a .safetensors file with the items, and a description.
+
+        Parameters
+        ----------
+        folder
+            A new one, an empty one, or one with a saved reranker, which is overwritten: written beside it and renamed,
+            so that it is never half written.
+
+        Raises
+        ------
+        TypeError
+            features are a callable, which no file holds (`pickle` keeps those of modules); an index that FAISS cannot
+            write, such as one on a GPU.
+        ValueError
+            The folder holds anything else; a score that is none of `pe.scores`, or without a text.
+        FileNotFoundError, ImportError
+            There is no folder to make it in; safetensors is not installed.
+        """
+        saved.write(folder, self._indexed, self._vectors, self._prepared._pack)
+
+    @classmethod
+    def load(cls, folder: PathLike) -> Self:
+        """What `save` has saved: the same items under the same ids, found in the same way.
+
+        Parameters
+        ----------
+        folder
+            The folder.
+
+        Raises
+        ------
+        FileNotFoundError, ImportError
+            No such folder, or a file is missing there; FAISS, safetensors or the arrays' library is not installed.
+        ValueError
+            Another format version; a file that is damaged, or not the one that was saved.
+        """
+        return cls._of(*saved.read(folder))
 
     def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """New items, in the index and in the gallery.
@@ -239,12 +328,13 @@ class FaissReranker:
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        self._require_on_cpu("add")
+        self._indexed.require_on_cpu("add")
         items = self._items.alike("FaissReranker.add", self.score, items)
-        if self._numbered:
+        following = self._items.following
+        if following is not None:
             if ids is not None:
                 raise ValueError("FaissReranker.add: ids must be None, since items go by the numbers of their rows")
-            names = np.arange(len(self._items), len(self._items) + len(items))
+            names = np.arange(following, following + len(items))
         else:
             if ids is None:
                 raise ValueError(f"FaissReranker.add: ids must be given for {len(items)} items, as for the first ones")
@@ -252,9 +342,10 @@ class FaissReranker:
             taken = names[self._items.rows(names) >= 0]
             if len(taken):
                 raise ValueError(f"FaissReranker.add: ids hold {taken[0]}, which an item has already; see upsert")
-        vectors = self._vectors(items, "gallery")
-        self._changeable("add")
-        self._append(items, names, vectors)
+        vectors = self._vectors.gallery(items)
+        self._indexed.require_changeable("add")
+        self._indexed.append(items, names, vectors)
+        self._changed()
         return names
 
     def remove(self, ids: Array) -> None:
@@ -272,11 +363,11 @@ class FaissReranker:
         ValueError
             ids that are unknown or repeated, or not integers.
         """
-        self._require_on_cpu("remove")
+        self._indexed.require_on_cpu("remove")
         names = checked_ids("FaissReranker.remove", ids)
-        rows = self._known("remove", names)
-        self._changeable("remove")
-        self._drop(names, rows)
+        rows = self._indexed.known("remove", names)
+        self._indexed.require_changeable("remove")
+        self._indexed.drop(names, rows)
 
     def upsert(self, items: Distribution, ids: Array) -> None:
         """Items in place of those that have their ids, or as new ones where none has.
@@ -293,127 +384,39 @@ class FaissReranker:
         TypeError, ValueError
             As `add` and `remove`.
         """
-        self._require_on_cpu("upsert")
+        self._indexed.require_on_cpu("upsert")
         items = self._items.alike("FaissReranker.upsert", self.score, items)
         names = checked_ids("FaissReranker.upsert", ids, len(items))
-        rows = self._known("upsert", names) if self._numbered else self._items.rows(names)
-        vectors = self._vectors(items, "gallery")
-        self._changeable("upsert")
-        self._drop(names[rows >= 0], rows[rows >= 0])
-        self._append(items, names, vectors)
+        numbered = self._items.following is not None
+        rows = self._indexed.known("upsert", names) if numbered else self._items.rows(names)
+        vectors = self._vectors.gallery(items)
+        self._indexed.require_changeable("upsert")
+        self._indexed.drop(names[rows >= 0], rows[rows >= 0])
+        self._indexed.append(items, names, vectors)
+        self._changed()
 
-    # -- the index -----------------------------------------------------------------------------------------------------
+    def compact(self) -> None:
+        """Free what removed items take, in the gallery and in the index; ids stay.
 
-    def _proposed(self, vectors: Array, shortlist: int, params: Any) -> Array:
-        """Rows of live items, the best by the index first, -1 where it has no more."""
-        if self._on_gpu:
-            return self._items.rows(self._found(vectors, shortlist, params))
-        dead = self._items.dead if self._by_row else 0
-        if not dead:
-            return self._to_rows(self._found(vectors, shortlist, params))
-        wanted = min(shortlist, len(self._items) - dead)
-        fetch = shortlist + min(dead, shortlist * dead // max(wanted, 1))
-        while True:
-            found = self._found(vectors, fetch, indexes.deep_enough(self.index, fetch) if params is None else params)
-            rows = self._to_rows(found)
-            if fetch >= shortlist + dead:
-                break
-            more = found[:, -1] >= 0  # the index has more to give
-            if not (more & ((rows >= 0).sum(1) < wanted)).any():
-                break
-            fetch = min(2 * fetch, shortlist + dead)
-        return np.take_along_axis(rows, np.argsort(rows < 0, axis=1, kind="stable")[:, :shortlist], 1)
+        An index that returns rows is emptied and filled anew, trained as it is, with the features of the items that are
+        there: features must be what the index was filled with at first.
 
-    def _found(self, vectors: Array, fetch: int, params: Any) -> Any:
-        """What the index returns; not every one takes params."""
-        try:
-            return indexes.search(self.index, vectors, fetch, params)
-        except (TypeError, AttributeError, RuntimeError) as error:
-            if params is None:
-                raise
-            own, got = type(self.index).__name__, type(params).__name__
-            raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
-
-    def _to_rows(self, found: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Rows of what the index returned; -1 for none and for removed items."""
-        rows: np.ndarray[Any, Any]
-        if self._by_row:
-            if not self._items.dead:
-                return found
-            # Rows beyond the gallery stay: who reads it finds them.
-            live = self._items.live
-            return np.where((found >= len(live)) | live[np.minimum(found, len(live) - 1)], found, -1)
-        rows = self._items.rows(found)
-        if not ((rows >= 0) | (found < 0)).all():
-            raise ValueError(f"FaissReranker: index returned id {found[(rows < 0) & (found >= 0)][0]}, which ids lacks")
-        return rows
-
-    def _vectors(self, items: Distribution, side: Literal["query", "gallery"]) -> Array:
-        """What the index is asked with, or given: float32 [N, d]."""
-        vectors: Array
-        if self._on_gpu:
-            vectors = self.features(items) if callable(self.features) else items.mu.detach().float()
-            if self.features == "unit":
-                vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-38)
-            require_same_kind("FaissReranker", "features of the queries", vectors, "gallery", self.gallery.mu)
-        elif isinstance(self.features, FirstStageReference):
-            vectors = first_stage_features(items, self.score, side, self.features)
-            if self._radius is not None:
-                on = on_sphere if side == "gallery" else scaled
-                vectors = on(vectors, self._radius, self._width)
-        elif callable(self.features):
-            vectors = as_numpy(as_array(self.features(items), "FaissReranker", "features of the queries"))
-        else:
-            vectors = _unit(items) if self.features == "unit" else as_numpy(items.mu)
-        expected = len(items), self._width
-        if tuple(vectors.shape) != expected:
-            got = tuple(vectors.shape)
-            raise ValueError(f"FaissReranker: features of the queries have shape {got}, the index takes {expected}")
-        return vectors.float().contiguous() if self._on_gpu else np.ascontiguousarray(vectors, np.float32)
-
-    # -- changes: whatever can be wrong is found out before anything is changed ----------------------------------------
-
-    def _require_on_cpu(self, verb: str) -> None:
-        if self._on_gpu:
-            raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
-
-    def _known(self, verb: str, names: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """The rows of ids that items have."""
-        rows: np.ndarray[Any, Any] = self._items.rows(names)
-        if (rows < 0).any():
-            raise ValueError(f"FaissReranker.{verb}: ids hold {names[rows < 0][0]}, which no item has")
-        return rows
-
-    def _changeable(self, verb: str) -> None:
-        """An index that was given with ids must add and remove by them; asking for nothing tells."""
-        if self._by_row:
+        Raises
+        ------
+        ValueError
+            features of another width than the index.
+        """
+        self._indexed.require_on_cpu("compact")
+        if not self._items.dead:
             return
-        try:
-            self.index.add_with_ids(np.empty((0, self.index.d), np.float32), np.empty(0, np.int64))
-            if verb != "add":
-                self.index.remove_ids(np.empty(0, np.int64))
-        except RuntimeError:
-            own = type(self.index).__name__
-            raise TypeError(
-                f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
-            ) from None
+        items = self._items.compacted()
+        self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
+        self._changed()
 
-    def _drop(self, names: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> None:
-        if not self._by_row:
-            self.index.remove_ids(names)
-        self._items.remove(rows)
+    @property
+    def _items(self) -> Any:
+        return self._indexed.items
 
-    def _append(self, items: Distribution, names: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any]) -> None:
-        if self._by_row:
-            self.index.add(vectors)
-        else:
-            self.index.add_with_ids(vectors, names)
-        self._items.add(items, names)
-        self.gallery = Prepared(self._items.gallery, self.score, pack=False)
-
-
-def _unit(d: Distribution) -> np.ndarray[Any, Any]:
-    """The directions, float32 [N, D]; a zero vector stays zero."""
-    mu = as_numpy(d.mu).astype(np.float32)
-    norms = np.linalg.norm(mu, axis=1, keepdims=True)
-    return mu / np.where(norms > 0, norms, 1)
+    def _changed(self) -> None:
+        """Other rows than before."""
+        self._prepared = Prepared(self._items.gallery, self.score, pack=False)

@@ -1,7 +1,8 @@
-"""FAISS indexes: read, built from a factory string, searched deep enough. The only user of FAISS."""
+"""FAISS indexes: built, kept, searched, and searched among some of their items only. The only user of FAISS."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import re
@@ -10,10 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from peaccel.files import PathLike
 from peaccel.ops._array import Array, is_torch
 from peaccel.ops._cuda import place
 
-__all__ = ["built", "deep_enough", "read", "search", "width"]
+__all__ = [
+    "built",
+    "graph",
+    "id_selector",
+    "parameters",
+    "read",
+    "refill",
+    "row_selector",
+    "search",
+    "selecting",
+    "selects",
+    "serialized",
+    "unserialized",
+    "width",
+    "write",
+]
 
 
 def _faiss() -> Any:
@@ -35,13 +52,54 @@ def read(path: str) -> Any:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
 
 
+def write(index: Any, path: PathLike) -> None:
+    """Write the index to a file; TypeError where FAISS has no form for it, OSError where the system says no."""
+    try:
+        _faiss().write_index(index, os.fspath(path))
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
+
+
+def serialized(index: Any) -> bytes:
+    """What `write` writes."""
+    try:
+        content: bytes = _faiss().serialize_index(index).tobytes()
+    except (RuntimeError, TypeError) as error:
+        raise _not_written(index, error) from None
+    return content
+
+
+def unserialized(content: bytes) -> Any:
+    """The index of such bytes."""
+    return _faiss().deserialize_index(np.frombuffer(content, np.uint8))
+
+
+def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
+    if isinstance(error, RuntimeError) and "serialize" not in str(error):
+        return OSError(f"FaissReranker: the index cannot be written: {_reason(error)}")
+    own = type(index).__name__
+    return TypeError(f"FaissReranker: FAISS writes no {own}; one on a GPU goes through faiss.index_gpu_to_cpu first")
+
+
+def refill(index: Any, vectors: np.ndarray[Any, Any]) -> None:
+    """Let the index hold these vectors and no others, by what it was trained to."""
+    index.reset()
+    index.add(vectors)
+
+
 def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
     """The ids of the k nearest, -1 for none; of vectors that are torch tensors on a GPU, as the index is, there."""
-    if is_torch(vectors):
-        return _search_on_gpu(index, vectors, k, params)
-    # faiss.contrib.torch_utils, where somebody has imported it, puts in its place one that takes no parameters.
-    by_numpy = getattr(index, "search_numpy", index.search)
-    return (by_numpy(vectors, k) if params is None else by_numpy(vectors, k, params=params))[1]
+    try:
+        if is_torch(vectors):
+            return _search_on_gpu(index, vectors, k, params)
+        # faiss.contrib.torch_utils, where somebody has imported it, puts in its place one that takes no parameters.
+        by_numpy = getattr(index, "search_numpy", index.search)
+        return (by_numpy(vectors, k) if params is None else by_numpy(vectors, k, params=params))[1]
+    except (TypeError, AttributeError, RuntimeError) as error:  # not every index takes params, nor all of them
+        if params is None:
+            raise
+        own, got = type(index).__name__, type(params).__name__
+        raise TypeError(f"FaissReranker: params of type {got} do not fit {own}") from error
 
 
 def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
@@ -65,29 +123,123 @@ def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
     return ids
 
 
-def deep_enough(index: Any, fetch: int) -> Any:
-    """Search parameters for HNSW, which by default stops early: with few of more than efSearch that it is asked for."""
-    if not hasattr(index, "hnsw"):
+# -- search parameters -------------------------------------------------------------------------------------------------
+
+
+def row_selector(rows: np.ndarray[Any, Any], count: int) -> Any:
+    """What lets an index that returns `count` rows find these only: a bit for each."""
+    chosen = np.zeros(count, bool)
+    chosen[rows] = True
+    return _faiss().IDSelectorBitmap(np.packbits(chosen, bitorder="little"))
+
+
+def id_selector(ids: np.ndarray[Any, Any]) -> Any:
+    """What lets an index that returns ids find these only: a hash table."""
+    return _faiss().IDSelectorBatch(ids)
+
+
+def parameters(index: Any, depth: int, selector: Any) -> Any:
+    """Search parameters by which an index as it is set finds only what the selector takes; None where it cannot.
+
+    A graph, which stops early, looks at `depth` items or more. Classes stand here by name, because others take a
+    selector and find nothing, find everything, or end the process.
+    """
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
         return None
-    return _faiss().SearchParametersHNSW(efSearch=max(index.hnsw.efSearch, fetch))
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):  # hands its parameters on
+        return parameters(index.index, depth, selector)
+    if isinstance(index, faiss.IndexIDMap):  # too, and translates the selector's ids, but not one further inside
+        return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
+    if isinstance(index, faiss.IndexRefine):
+        base = parameters(index.base_index, depth, selector)
+        return base and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=base)
+    if _is(index, "IndexHNSW2Level", "IndexIVFPQR"):
+        return None
+    if _is(index, "IndexHNSW"):
+        own = {
+            "efSearch": max(index.hnsw.efSearch, depth),
+            "check_relative_distance": index.hnsw.check_relative_distance,
+        }
+        return faiss.SearchParametersHNSW(sel=selector, **own)
+    if _is(index, "IndexIVFPQ"):
+        own = {"scan_table_threshold": index.scan_table_threshold, "polysemous_ht": index.polysemous_ht}
+        return faiss.IVFPQSearchParameters(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes, **own)
+    if _is(index, "IndexIVFFlat", "IndexIVFScalarQuantizer", "IndexIVFPQFastScan", "IndexIVFRaBitQ"):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=index.nprobe, max_codes=index.max_codes)
+    return faiss.SearchParameters(sel=selector) if _is(index, "IndexFlat", "IndexScalarQuantizer") else None
+
+
+def _is(index: Any, *names: str) -> bool:
+    """Whether the index is of one of these classes, of which older versions of FAISS lack some."""
+    faiss = _faiss()
+    return any(isinstance(index, getattr(faiss, name)) for name in names if hasattr(faiss, name))
+
+
+def selecting(params: Any, selector: Any) -> Any:
+    """A copy of somebody's search parameters with a selector; None where they have one, or others inside them."""
+    kind = type(params)
+    plain = isinstance(params, _faiss().SearchParameters) and not any(hasattr(params, name) for name in INSIDE)
+    if not plain or selects(params):
+        return None
+    names = (name for name, member in inspect.getmembers(kind) if isinstance(member, property))
+    copied = {name: getattr(params, name) for name in names if name not in ("sel", "thisown")}
+    if "bounded_queue" in copied:
+        copied["bounded_queue"] = True  # HNSW's other queue takes no notice of selectors
+    return kind(**copied, sel=selector)
+
+
+def selects(params: Any) -> bool:
+    """Whether search parameters, or others inside them, have a selector."""
+    inside = (getattr(params, name, None) for name in INSIDE)
+    return getattr(params, "sel", None) is not None or any(selects(inner) for inner in inside if inner is not None)
+
+
+INSIDE = ("index_params", "base_index_params")  # attributes of search parameters that are search parameters
+
+
+def graph(index: Any) -> Any:
+    """The HNSW graph that the index, or the one inside it, searches; None where there is none."""
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None
+    index = faiss.downcast_index(index)
+    inside = getattr(index, "base_index", None) or getattr(index, "index", None)
+    return graph(inside) if inside else getattr(index, "hnsw", None)
+
+
+# -- building ----------------------------------------------------------------------------------------------------------
 
 
 def built(vectors: np.ndarray[Any, Any], factory: str, *, inner_product: bool) -> Any:
     """The index of a factory string, by inner product or by L2, trained on the vectors and holding them."""
     faiss = _faiss()
     metric = faiss.METRIC_INNER_PRODUCT if inner_product else faiss.METRIC_L2
+    count, width = vectors.shape
     try:
-        index = faiss.index_factory(vectors.shape[1], factory, metric)
-    except RuntimeError:
-        raise ValueError(f"FaissReranker.build: factory {factory!r} is not a FAISS factory string") from None
+        index = faiss.index_factory(width, factory, metric)
+    except RuntimeError as error:
+        reason = _reason(error)
+        what = "is not a FAISS factory string" if "could not parse" in reason else f"at {width} dimensions: {reason}"
+        raise ValueError(f"FaissReranker.build: factory {factory!r} {what}") from None
+    if "IDMap" in factory:
+        raise ValueError(
+            f"FaissReranker.build: factory {factory!r} keeps ids of its own; leave IDMap out, and give build the ids"
+        )
     try:
         if not index.is_trained:
             index.train(vectors)
         index.add(vectors)
-    except RuntimeError:
-        what = f"factory {factory!r} cannot be trained on {len(vectors)} items"
+    except RuntimeError as error:
+        what = f"factory {factory!r} cannot be trained on {count} items: {_reason(error)}"
         raise ValueError(f"FaissReranker.build: {what}") from None
     return index
+
+
+def _reason(error: RuntimeError) -> str:
+    """What FAISS says was wrong, without the place in its code, in one line."""
+    return " ".join(re.sub(r"(?s).*?\.(cpp|h):\d+: (Error: '.*?' failed(: )?)?", "", str(error), count=1).split())
 
 
 def width(width: int, factory: str) -> int:

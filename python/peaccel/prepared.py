@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel import _core
-from peaccel._core import CudaError
 from peaccel.distributions import Distribution
 from peaccel.ops._array import (
     FLOATING,
@@ -22,33 +20,43 @@ from peaccel.ops._array import (
     device_of,
     dtype_name,
     is_torch,
+    is_traced,
     namespace,
     widened,
 )
 from peaccel.scores import Pair, Score, get
 
-__all__ = ["CudaError", "Prepared", "prepare"]
+__all__ = ["Prepared", "prepare"]
 
 
 class Prepared:
     """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a gallery.
 
+    It can be copied, pickled and sent to other processes: as the gallery and the score, laid out anew where it arrives.
+
     Attributes
     ----------
     score
-        What it is for.
+        What it is for: a copy, whose parameters nobody else changes. Passed to a verb, it need not be compared.
     distribution
         The gallery itself, in the dtype it is kept in; and its `kind`, `dim` and `mu` [G, D].
     """
 
-    def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True) -> None:
-        self.score = score
+    def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
+        self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
         self._pack = pack
-        self._inputs: dict[int, tuple[Array, Array]] = {}
-        self._panels: dict[int, list[np.ndarray[Any, Any]]] = {}
+        # By what a pair is, not by where it lies in memory: a score that was unpickled has pairs of its own.
+        self._inputs: dict[Pair, tuple[Array, Array]] = {}
+        self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
+        for pair in pairs:
+            self.inputs(pair)
+            self.panels(pair)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _laid_out, (self.distribution, self.score, self._pack, tuple(self._inputs))
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -64,8 +72,7 @@ class Prepared:
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """What the gallery hands to the pair's op; kept."""
-        key = id(pair)
-        if key not in self._inputs:
+        if pair not in self._inputs:
             mu, extra = (_detached(x) for x in handed(pair, self.distribution, self.score))
             if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
@@ -74,16 +81,20 @@ class Prepared:
             else:
                 new = [x for x in (mu, extra) if not any(x is own for own in self.distribution.arrays)]
                 self._copies += [x for x in new if 0 not in (x.stride() if is_torch(x) else x.strides)]
-            self._inputs[key] = mu, extra
-        return self._inputs[key]
+            self._inputs[pair] = mu, extra
+        return self._inputs[pair]
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
         wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
-        wanted = wanted and device_of(self.mu) in ("numpy", "cpu")
-        if wanted and id(pair) not in self._panels:
-            self._panels[id(pair)] = pair.op.panels(*self.inputs(pair))
-        return self._panels.get(id(pair))
+        wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
+        if wanted and pair not in self._panels:
+            self._panels[pair] = pair.op.panels(*self.inputs(pair))
+        return self._panels.get(pair)
+
+
+def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[Pair]) -> Prepared:
+    return Prepared(gallery, score, pack=pack, pairs=pairs)
 
 
 def _detached(x: Array) -> Array:
@@ -125,15 +136,13 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
     if dtype is not None and dtype not in FLOATING:
         raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
     gallery = gallery.detach()
-    prepared = Prepared(kept(gallery, dtype or dtype_name(gallery.mu)), record)
+    gallery.check_signs()
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
     # Most queries are of the gallery's own kind; what others need is computed when they come.
     pair = record.pair(gallery.kind if gallery.kind in kinds else kinds[0], gallery.kind)
-    prepared.inputs(pair)
-    prepared.panels(pair)
-    return prepared
+    return Prepared(kept(gallery, dtype or dtype_name(gallery.mu)), record, pairs=[pair])
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
@@ -241,9 +250,8 @@ def plan(
 ) -> Plan:
     prepared = gallery if isinstance(gallery, Prepared) else None
     record = get(score)
-    if prepared is not None and not same(record, prepared.score):
-        got, own = spell(record), spell(prepared.score)
-        raise ValueError(f"{record.name}: {names[1]} is prepared for score {own}, got {got}")
+    if prepared is not None and record is not prepared.score and record != prepared.score:
+        raise ValueError(f"{record.name}: {names[1]} is prepared for score {prepared.score.label}, got {record.label}")
     require_distribution(record, queries, names[0])
     if prepared is None:
         require_distribution(record, gallery, names[1])
@@ -254,20 +262,21 @@ def plan(
     if device != expected:
         kind = TypeError if "numpy" in (device, expected) else ValueError
         raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
-    if device not in ("numpy", "cpu"):
-        if not device.startswith("cuda"):
-            raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
-        if (why := _core.cuda_info()[2]) is not None:
-            raise CudaError(f"{record.name}: {names[0]} and {names[1]} are on {device}, but {why}")
+    if device not in ("numpy", "cpu") and not device.startswith("cuda"):
+        raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
 
     dtype = compute_dtype(gallery)
     if detach:
         queries = queries.detach()
+        queries.check_signs()
+        if isinstance(gallery, Distribution):
+            gallery = gallery.detach()
+            gallery.check_signs()
     first = pair.query(cast(queries, dtype), record.params)
     if prepared is not None:
         second = prepared.inputs(pair)
     else:
-        plain: Any = gallery.detach() if detach and isinstance(gallery, Distribution) else gallery
+        plain: Any = gallery
         second = handed(pair, plain, record)
     if not detach:  # gradients are those of float32
         second = widened(second[0]), widened(second[1])
@@ -277,20 +286,3 @@ def plan(
 
 def plural(device: str) -> str:
     return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
-
-
-def same(a: Score, b: Score) -> bool:
-    if a is b:
-        return True
-    if a.name != b.name:
-        return False
-    pairs = [(a.params[k], b.params[k]) for k in a.params]
-    return all(x is y or np.array_equal(_plain(x), _plain(y)) for x, y in pairs)
-
-
-def _plain(value: Any) -> Any:
-    return as_numpy(value.cpu()) if is_torch(value) else value
-
-
-def spell(score: Score) -> str:
-    return score.name + "".join(f" {k}={'[...]' if np.ndim(_plain(v)) else _plain(v)}" for k, v in score.params.items())

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
 
+from peaccel.files import aside
+
 RIGHT, WRONG = "#1b7f4b", "#c0392b"
 
 PAGE = """<!doctype html>
@@ -58,7 +60,8 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
         In order.
     """
     body = "\n".join(f"<h2>{escape(s.heading)}</h2>\n<p>{escape(s.text)}</p>\n{_content(s)}" for s in sections)
-    path.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
+    with aside(path) as fresh:
+        fresh.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:

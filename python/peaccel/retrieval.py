@@ -41,7 +41,7 @@ class Ranking(_Ranked):
         int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
     scored
         Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
-        best. None of other verbs, and on a GPU, for which nobody waits.
+        best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
     """
 
     scored: float | None = None
@@ -73,7 +73,7 @@ def _check_candidates(score: Score, queries: Distribution, candidates: Array) ->
 
 def check_k(score: Score, k: int, name: str = "k") -> int:
     try:
-        k = operator.index(k)
+        k = k if isinstance(k, int) else operator.index(k)  # which torch.compile would take for a constant
     except TypeError:
         raise TypeError(f"{score.name}: {name} must be an integer, got {type(k).__name__}") from None
     if not 1 <= k <= K_MAX:
@@ -244,5 +244,6 @@ def search(
         raise ValueError(f"{plan.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
     best, scored = plan.pair.op.search(plan.inputs, plan.panels(), k, prune)
     ranking = Ranking(*best)
-    ranking.scored = scored
+    if scored is not None:  # torch.compile lets no tuple have an attribute
+        ranking.scored = scored
     return ranking

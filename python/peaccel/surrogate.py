@@ -21,7 +21,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
 from peaccel.ops._array import as_numpy, require_on_host
-from peaccel.prepared import cast, require_distribution, same, spell
+from peaccel.prepared import cast, require_distribution
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["FirstStageReference", "first_stage_features", "first_stage_reference"]
@@ -194,9 +194,8 @@ def first_stage_features(
                 "first_stage_features: reference must be given for queries: first_stage_reference(gallery)"
             )
         reference = first_stage_reference(d, record)
-    if not same(record, reference.score):
-        got, own = spell(record), spell(reference.score)
-        raise ValueError(f"first_stage_features: reference is for score {own}, got {got}")
+    if record != reference.score:
+        raise ValueError(f"first_stage_features: reference is for score {reference.score.label}, got {record.label}")
     if d.dim != len(reference.typical.centre):
         expected = len(reference.typical.centre)
         raise ValueError(f"first_stage_features: dim of d is {d.dim}, expected {expected} like the reference")

@@ -14,9 +14,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// The driver of CUDA 13, with whose toolkit the kernels are compiled.
 const LEAST_VERSION: c_int = 13_000;
-/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which is 48 KB until it is raised.
+/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, what a kernel declares.
+const OWN_SHARED: c_int = 1;
+/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: until it is raised, what is left of 48 KB.
 const MAX_DYNAMIC_SHARED: c_int = 8;
-const SHARED_WITHOUT_ASKING: u32 = 48 * 1024;
 /// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 const MULTIPROCESSORS: c_int = 16;
 /// CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
@@ -55,7 +56,8 @@ functions! {
     context_pop: "cuCtxPopCurrent_v2" (*mut Handle);
     library_load: "cuLibraryLoadData" (*mut Handle, *const c_void, Handle, Handle, c_uint, Handle, Handle, c_uint);
     library_kernel: "cuLibraryGetKernel" (*mut Handle, Handle, *const c_char);
-    kernel_attribute: "cuKernelSetAttribute" (c_int, c_int, Handle, c_int);
+    kernel_attribute: "cuKernelGetAttribute" (*mut c_int, c_int, Handle, c_int);
+    set_kernel_attribute: "cuKernelSetAttribute" (c_int, c_int, Handle, c_int);
     launch: "cuLaunchKernel" (Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut Handle, Handle);
 }
 
@@ -70,21 +72,25 @@ struct Device {
 // SAFETY: a context may be used from any thread that makes it current.
 unsafe impl Send for Device {}
 
+/// A kernel on a device.
 #[derive(Clone, Copy)]
-struct Kernel(Handle);
-// SAFETY: a kernel's handle may be used from any thread.
-unsafe impl Send for Kernel {}
+struct Kernel {
+    handle: Handle,
+    /// Bytes of dynamic shared memory that a launch may have: all that the device has beside what the kernel declares.
+    shared: u32,
+}
 
 /// The loaded driver.
 pub struct Driver {
     functions: Functions,
     version: c_int,
     /// The family's images, loaded, in the order of [`IMAGES`].
-    libraries: Vec<Kernel>,
+    libraries: Vec<Handle>,
     devices: Mutex<HashMap<i32, Device>>,
-    kernels: Mutex<HashMap<String, Kernel>>,
+    /// By device and name.
+    kernels: Mutex<HashMap<c_int, HashMap<String, Kernel>>>,
 }
-// SAFETY: handles of libraries may be used from any thread.
+// SAFETY: handles of libraries and kernels may be used from any thread.
 unsafe impl Sync for Driver {}
 // SAFETY: as above.
 unsafe impl Send for Driver {}
@@ -154,9 +160,9 @@ impl Driver {
                 let mut library = null_mut();
                 let nothing = null_mut();
                 let status =
-                    (f.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
+                    (f.library_load)(&mut library, image.0.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
                 driver.check(&format!("loading the kernels of {family}"), status)?;
-                libraries.push(Kernel(library));
+                libraries.push(library);
             }
             (driver.version, driver.libraries) = (version, libraries);
         }
@@ -205,21 +211,37 @@ impl Driver {
         Ok(device)
     }
 
-    fn kernel(&self, name: &str) -> Result<Kernel, String> {
+    fn kernel(&self, name: &str, device: Device) -> Result<Kernel, String> {
         let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        let kernels = kernels.entry(device.number).or_default();
         if let Some(&kernel) = kernels.get(name) {
             return Ok(kernel);
         }
         let symbol = CString::new(name).map_err(|_| format!("{name:?} names no kernel"))?;
-        for library in &self.libraries {
-            let mut kernel = null_mut();
+        for &library in &self.libraries {
+            let mut handle = null_mut();
             // SAFETY: the library is loaded, the name ends in 0.
-            if unsafe { (self.functions.library_kernel)(&mut kernel, library.0, symbol.as_ptr()) } == 0 {
-                kernels.insert(name.into(), Kernel(kernel));
-                return Ok(Kernel(kernel));
+            if unsafe { (self.functions.library_kernel)(&mut handle, library, symbol.as_ptr()) } == 0 {
+                let kernel = Kernel { handle, shared: self.raise_shared(name, handle, device)? };
+                kernels.insert(name.into(), kernel);
+                return Ok(kernel);
             }
         }
         Err(format!("there is no CUDA kernel {name}"))
+    }
+
+    /// Lets launches of a kernel have all the shared memory of the device beside what it declares: how much that is. Once and
+    /// for all, since what one thread would ask for before its launch another one could take back.
+    fn raise_shared(&self, name: &str, handle: Handle, device: Device) -> Result<u32, String> {
+        let f = &self.functions;
+        let mut own = 0;
+        // SAFETY: the kernel is loaded, and the device is one of the driver's.
+        unsafe {
+            self.check(name, (f.kernel_attribute)(&mut own, OWN_SHARED, handle, device.number))?;
+            let left = device.shared.saturating_sub(own as u32);
+            self.check(name, (f.set_kernel_attribute)(MAX_DYNAMIC_SHARED, left as c_int, handle, device.number))?;
+            Ok(left)
+        }
     }
 
     /// How many multiprocessors a device has, and how many bytes of shared memory a block may use.
@@ -238,36 +260,36 @@ impl Driver {
             return Ok(()); // nothing to do, which the driver calls an error
         }
         let f = &self.functions;
-        let run = || {
-            let (device, kernel) = (self.device(at.device)?, self.kernel(name)?);
-            self.check(name, (f.context_push)(device.context))?;
-            let asked = if at.shared > SHARED_WITHOUT_ASKING {
-                (f.kernel_attribute)(MAX_DYNAMIC_SHARED, at.shared as c_int, kernel.0, device.number)
-            } else {
-                0
-            };
-            let status = if asked != 0 {
-                asked
-            } else {
-                let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
-                (f.launch)(
-                    kernel.0,
-                    at.grid.0,
-                    at.grid.1,
-                    1,
-                    at.block,
-                    1,
-                    1,
-                    at.shared,
-                    at.stream as Handle,
-                    parameters.as_mut_ptr(),
-                    null_mut(),
-                )
-            };
-            let mut popped = null_mut();
-            self.check(name, (f.context_pop)(&mut popped))?;
+        let run = |device: Device| {
+            let Kernel { handle, shared } = self.kernel(name, device)?;
+            if at.shared > shared {
+                let wants = format!("wants {} bytes of shared memory beside its own", at.shared);
+                return Err(format!("{name}: {wants}, device {} has {shared}", at.device));
+            }
+            let mut parameters = [std::ptr::from_ref(arguments).cast_mut().cast::<c_void>()];
+            let status = (f.launch)(
+                handle,
+                at.grid.0,
+                at.grid.1,
+                1,
+                at.block,
+                1,
+                1,
+                at.shared,
+                at.stream as Handle,
+                parameters.as_mut_ptr(),
+                null_mut(),
+            );
             self.check(name, status)
         };
-        run().map_err(Error::Cuda)
+        let run_there = || {
+            let device = self.device(at.device)?;
+            self.check(name, (f.context_push)(device.context))?;
+            let outcome = run(device);
+            let mut popped = null_mut();
+            self.check(name, (f.context_pop)(&mut popped))?;
+            outcome
+        };
+        run_there().map_err(Error::Cuda)
     }
 }

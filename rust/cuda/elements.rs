@@ -137,9 +137,9 @@ pub const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
 pub struct Normals(u32);
 
 impl Normals {
-    /// Of draws of a dimension.
+    /// Of draws of a dimension; `RUN EACH` of cuda/philox.cuh are made in a step.
     pub fn of(dim: usize, single: bool) -> Self {
-        let each_step = if single { 64 } else { 32 };
+        let each_step = if single { 64 } else { 16 };
         Normals(dim.div_ceil(each_step).clamp(1, 24) as u32)
     }
     /// How many steps.
@@ -196,4 +196,21 @@ pub unsafe fn sample_backward(
     let order = Order::new(0.5 * items.mu.stored as f64);
     let args = BackwardArgs { items, weights, by_mu, by_extra, order };
     driver()?.launch(&format!("{name}_backward_{}", if single { "f32" } else { "f64" }), launch, &args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Normals;
+
+    #[test]
+    fn normals_of_all_steps_are_kept_as_far_as_48_kb_go() {
+        let header = include_str!("../../cuda/philox.cuh");
+        assert!(
+            header.contains("EACH = 4, RUN = 16;\n    float n") && header.contains("EACH = 2, RUN = 8;\n    double n")
+        );
+        for (dim, single, steps) in [(1, true, 1), (64, true, 1), (65, true, 2), (9999, true, 24), (17, false, 2)] {
+            assert_eq!(Normals::of(dim, single).kept(), steps);
+        }
+        assert_eq!((Normals::of(128, false).kept(), Normals::of(9999, false).bytes()), (8, 48 * 1024));
+    }
 }

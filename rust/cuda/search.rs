@@ -5,6 +5,9 @@ use super::pairs::{Call, PairArgs, Ranked, Types, Which};
 use super::{Matrix, Place};
 use crate::error::Error;
 
+/// The most that CUDA lets `gridDim.y` be.
+const GRID_Y: usize = 65_535;
+
 const SEARCH_THREADS: u32 = 256;
 const TOPK_THREADS: u32 = 256;
 /// Dimensions and rows that a block of a search has in shared memory at a time.
@@ -132,7 +135,7 @@ impl Call<'_> {
             return self.tiles_of(k);
         }
         let left = gallery - first;
-        let room = (SURVIVORS / queries / SIEVE_TILE).max(1) * SIEVE_TILE;
+        let room = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
         let bounded = if bounded { left.div_ceil(SIEVE_TILE) } else { 0 };
         Ok(Cut { first, room: room.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
     }
@@ -155,7 +158,7 @@ impl Call<'_> {
         let resident = rows + all + lists_there <= room;
         let shared = rows + if resident { all } else { one } + lists_there;
         let tiles = queries.div_ceil(tile);
-        let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, 65_535));
+        let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, GRID_Y));
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
         Ok(Cut { shards, listed, first: gallery, room: 0, bounded: 0, capacity, resident, shared, tiles })
     }

@@ -74,6 +74,14 @@ pub fn cuda_elementwise(
     Ok(())
 }
 
+/// A matrix whose rows are all there: none is one element that stands for as many as its shape says.
+fn full(x: &DeviceArray) -> Result<Matrix, Error> {
+    let matrix = x.matrix()?;
+    let width = x.shape().get(1).copied().unwrap_or(1);
+    ensure(matrix.stored == width as i64, || format!("expected rows of {width} elements, got one for all of a row"))?;
+    Ok(matrix)
+}
+
 /// Items and where their noise is, checked against what is drawn, [n, N, D].
 fn samples(
     arrays: [&DeviceArray; 3],
@@ -82,7 +90,7 @@ fn samples(
     drawn: &DeviceArray,
 ) -> Result<elements::Samples, Error> {
     let [mu, extra, seed] = arrays;
-    let (items, spread) = (mu.matrix()?, extra.matrix()?);
+    let (items, spread) = (full(mu)?, extra.matrix()?);
     let draws = drawn.shape().first().copied().unwrap_or(0);
     let fit = spread.rows == items.rows && [1, items.stored].contains(&spread.stored) && stream < 3;
     let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
@@ -130,6 +138,7 @@ pub fn cuda_sample_backward(
 ) -> PyResult<()> {
     let single = single(&mu)?;
     let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
+    full(&extra)?; // as its gradient's are
     ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
         "gradients need the shapes of the inputs".into()
     })?;
@@ -158,9 +167,9 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
     let dtypes = extra1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&extra2.dtype());
     ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
     let inputs = Inputs {
-        mu1: mu1.matrix()?,
+        mu1: full(mu1)?,
         extra1: extra1.matrix()?,
-        mu2: mu2.matrix()?,
+        mu2: full(mu2)?,
         extra2: extra2.matrix()?,
         shared: shared.matrix()?,
     };
@@ -209,11 +218,8 @@ pub fn cuda_room(
 }
 
 fn listed(candidates: &DeviceArray, queries: i64) -> Result<Matrix, Error> {
-    let matrix = candidates.matrix()?;
-    // A constant row has one element stored, but stands for as many candidates as its shape says.
-    let width = candidates.shape().last().copied().unwrap_or(0) as i64;
-    let fits = candidates.dtype() == "int64" && matrix.rows == queries && matrix.stored == width;
-    ensure(fits, || "candidates need int64 [Q, K]".into())?;
+    let matrix = full(candidates)?;
+    ensure(candidates.dtype() == "int64" && matrix.rows == queries, || "candidates need int64 [Q, K]".into())?;
     Ok(matrix)
 }
 
@@ -287,6 +293,7 @@ pub fn cuda_score_backward(
     let dtype = arrays[0].dtype();
     let rows = arrays[2 * side].shape()[0];
     set_draws(&mut call, draws.as_ref(), rows, None)?;
+    full(&arrays[2 * side + 1])?; // as its gradient's are
     let shapes = out[0].shape() == arrays[2 * side].shape()
         && out[1].shape() == arrays[2 * side + 1].shape()
         && out[2].shape() == [rows, arrays[4].shape()[1]];
@@ -403,10 +410,9 @@ pub fn cuda_select(
     ids: DeviceArray,
 ) -> PyResult<()> {
     let double = !single(&all)?;
-    let matrix = all.matrix()?;
-    let width = all.shape().last().copied().unwrap_or(0) as i64;
+    let matrix = full(&all)?;
     let all_ids = listed(&all_ids, matrix.rows)?;
-    ensure(matrix.stored == width && all_ids.stored == width, || "scores and ids need one shape".into())?;
+    ensure(all_ids.stored == matrix.stored, || "scores and ids need one shape".into())?;
     let (k, out) = ranked(all.dtype(), matrix.rows as usize, &scores, &ids)?;
     // SAFETY: as in `cuda_score`.
     py.detach(|| unsafe { search::select(place(at), double, (matrix, all_ids), k, out) })?;

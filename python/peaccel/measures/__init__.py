@@ -4,15 +4,17 @@
 fit_shift; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
 """
 
+from peaccel.fits import Calibration, Prior
 from peaccel.measures.certainty import confidence
 from peaccel.measures.density import entropy, kl, log_prob, match_variance
-from peaccel.measures.fitting import Calibration, calibrate, fit_prior, fit_shift, fit_vmf
+from peaccel.measures.fitting import calibrate, fit_prior, fit_shift, fit_vmf
 from peaccel.measures.fusing import fuse
 from peaccel.measures.sampling import sample
 from peaccel.measures.triplets import triplet_probability
 
 __all__ = [
     "Calibration",
+    "Prior",
     "calibrate",
     "confidence",
     "entropy",

@@ -66,7 +66,7 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     Kirchhof et al., "A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning", eq. 4 and supplement B.
     """
     kind = require_kind("log_prob", "d", d, (*NORMALS, "vmf", "nivmf"), "with a density")
-    z = as_array(z, "log_prob", "z")
+    z = as_array(z, "log_prob", "z", like=d.mu)
     require_same_kind("log_prob", "z", z, "d", d.mu)
     shape, like = tuple(z.shape), tuple(d.mu.shape)
     if len(shape) not in (2, 3) or shape[-2:] != like:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from peaccel.distributions import Distribution, VonMisesFisher
+from peaccel.fits import Calibration, Prior
 from peaccel.measures.density import (
     NORMALS,
     cast,
@@ -25,12 +25,10 @@ from peaccel.measures.fusing import group_rows, group_sum, unit
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
 
-__all__ = ["Calibration", "calibrate", "fit_prior", "fit_shift", "fit_vmf"]
-
-D = TypeVar("D", bound=Distribution)
+__all__ = ["calibrate", "fit_prior", "fit_shift", "fit_vmf"]
 
 
-def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
+def fit_prior(d: Distribution, labels: Array) -> Prior:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
     One-way analysis of variance: with c classes of n_k items, ``(between - within) / n0``, n0 = (N - sum n_k^2 / N) /
@@ -46,10 +44,9 @@ def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
 
     Returns
     -------
-    prior_mean
-        [D], of d's kind and dtype: the mean of the class means.
-    prior_var
-        A number, or [D] for diagonal normals.
+    Prior
+        A tuple: ``mean`` [D], of d's kind and dtype, the mean of the class means; ``var``, a number, or [D] for
+        diagonal normals. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------
@@ -83,8 +80,8 @@ def fit_prior(d: Distribution, labels: Array) -> tuple[Array, Any]:
     var = np.maximum(between - within, 0) / typical
     mean = means.mean(0)
     if d.kind != "normal_diagonal":
-        return _like(mean, d.mu), float(var.mean())
-    return _like(mean, d.mu), _like(var, d.mu)
+        return Prior(_like(mean, d.mu), float(var.mean()))
+    return Prior(_like(mean, d.mu), _like(var, d.mu))
 
 
 def _like(x: np.ndarray[Any, Any], mu: Array) -> Array:
@@ -141,7 +138,7 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     if weights is None:
         w = xp.ones_like(x[:, 0])
     else:
-        weights = as_array(weights, "fit_vmf", "weights")
+        weights = as_array(weights, "fit_vmf", "weights", like=z)
         require_same_kind("fit_vmf", "weights", weights, "z", z)
         if tuple(weights.shape) != shape[:1]:
             raise ValueError(f"fit_vmf: weights have shape {tuple(weights.shape)}, expected ({shape[0]},)")
@@ -187,38 +184,6 @@ def _excess(dim: int, kappa: Array, r: Array, spread: Array) -> Array:
 # -- calibration -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What `calibrate` found. Calling it on a distribution returns that with its uncertainty corrected.
-
-    Attributes
-    ----------
-    a
-        Factor: var <- a var + b of a Normal, kappa <- a kappa of a VonMisesFisher.
-    b
-        Offset of a Normal's variances, >= 0; 0 for a VonMisesFisher.
-    of
-        The class it was fitted on, the only one it applies to.
-    """
-
-    a: float
-    b: float
-    of: str
-
-    def __call__(self, d: D) -> D:
-        """The items of d, in their dtype, with their uncertainty corrected; differentiable in torch.
-
-        Raises
-        ------
-        TypeError
-            d is of another class than the one it was fitted on.
-        """
-        if type(d).__name__ != self.of:
-            raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
-        mu, spread = d.arrays
-        return type(d)(*[mu, cast(self.a * spread + self.b, dtype_name(mu))])
-
-
 def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
@@ -243,7 +208,7 @@ def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True)
     Calibration
         ``c = pe.calibrate(d, pairs, labels)`` has ``c.a`` and ``c.b``, and ``c(gallery)`` applies them. a below 1: the
         model says it is less sure than it is (Normal), surer than it is (VonMisesFisher). a = 0 and b > 0: its
-        variances say nothing that one constant does not.
+        variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------

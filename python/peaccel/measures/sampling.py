@@ -36,8 +36,9 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
         Draws of each, 0 .. 2^32 - 1.
     seed
         Integer 0 .. 2^63 - 1: the same draws each time, from numpy and torch alike, whatever the number of threads.
-        In torch also an int64 tensor []. None: new draws, in torch from torch's generator (obeys
-        ``torch.manual_seed``), in numpy from fresh entropy.
+        In torch also an int64 tensor []. A ``torch.Generator`` on the items' device (beside numpy arrays, a
+        ``numpy.random.Generator``): new draws at each call, by a seed drawn from it. None: new draws, in torch from
+        torch's generator (obeys ``torch.manual_seed``), in numpy from fresh entropy.
     gradient
         "implicit": in torch, draws differentiate in all parameters, once; kappa by implicit differentiation of the
         distribution of mu.x, which is unbiased in every dimension. "none": they do not.
@@ -51,9 +52,9 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     Raises
     ------
     TypeError
-        d is of another kind; n, seed or first_row is not an integer.
+        d is of another kind; n, seed or first_row is not an integer; a generator of the other library.
     ValueError
-        n, seed or first_row out of range; an unknown gradient.
+        n, seed or first_row out of range; a generator on another device; an unknown gradient.
 
     Notes
     -----

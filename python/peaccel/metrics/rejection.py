@@ -1,13 +1,15 @@
 """What confidence is worth: how a metric grows when the least confident queries are rejected."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._arrays import as_array
 
 
-def rejection_curve(values: NDArray[Any], confidence: NDArray[Any], shares: NDArray[Any]) -> NDArray[np.float64]:
+def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike) -> NDArray[np.float64]:
     """Mean of a per-query metric over the queries that are kept.
+
+    Parameters are arrays, lists, columns of tables or tensors on the CPU.
 
     Parameters
     ----------
@@ -25,18 +27,22 @@ def rejection_curve(values: NDArray[Any], confidence: NDArray[Any], shares: NDAr
     Raises
     ------
     ValueError
-        Shapes disagree, there is no query, or a share lies outside [0, 1).
+        Shapes disagree, there is no query, something is no number, or a share lies outside [0, 1).
 
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022: filter-out curve, with the gallery left whole.
     """
-    if values.ndim != 1 or values.shape != confidence.shape or not len(values):
+    owner = "rejection_curve"
+    values = as_array(owner, "values", values, "(Q,)", np.float64)
+    confidence = as_array(owner, "confidence", confidence, "(Q,)", np.float64)
+    shares = as_array(owner, "shares", shares, "(S,)", np.float64)
+    if len(values) != len(confidence) or not len(values):
         expected = f"expected (Q,) with Q > 0 like values, which has {values.shape}"
         raise ValueError(f"rejection_curve: confidence has shape {confidence.shape}, {expected}")
     if not np.all((shares >= 0) & (shares < 1)):
         raise ValueError(f"rejection_curve: shares span {shares.min()}..{shares.max()}, expected [0, 1)")
-    running = np.cumsum(values[np.argsort(-confidence, kind="stable")], dtype=np.float64)
+    running = np.cumsum(values[np.argsort(-confidence, kind="stable")])
     # rounding first: 10 * (1 - 0.9) is a hair above 1 and must keep one query, not two
     kept = np.ceil(np.round(len(values) * (1 - shares), 9)).astype(np.int64)
     return np.asarray(running[kept - 1] / kept)

@@ -1,27 +1,30 @@
 """Retrieval metrics for queries ranked against a gallery they are no part of.
 
-Queries of a class that the gallery lacks cannot be answered and are left out of every mean.
+Queries of a class that the gallery lacks cannot be answered and are left out of every mean. Ids and labels are arrays,
+lists, columns of tables or tensors on the CPU.
 """
 
+import operator
+from collections import Counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-Labels = NDArray[Any]
+from peaccel.metrics._arrays import as_array
+
+Array = NDArray[Any]
 
 
-def relevance(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Labels) -> NDArray[np.bool_]:
+def relevance(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike) -> NDArray[np.bool_]:
     """Say which of the ranked gallery items are of the query's class.
 
     Parameters
     ----------
     ids
         [Q, K] gallery rows, best first; -1 = none, which is never relevant.
-    query_labels
-        [Q].
-    gallery_labels
-        [G].
+    query_labels, gallery_labels
+        [Q] and [G]: numbers or words.
 
     Returns
     -------
@@ -30,19 +33,13 @@ def relevance(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Labe
     Raises
     ------
     ValueError
-        Shapes disagree or an id lies outside the gallery.
+        Shapes disagree, ids are no integers, an id lies outside the gallery, or one side's labels are numbers and the
+        other's words.
     """
-    if ids.ndim != 2 or len(ids) != len(query_labels):
-        raise ValueError(f"relevance: ids has shape {ids.shape}, expected ({len(query_labels)}, K) like query_labels")
-    if ids.size and not -1 <= ids.min() <= ids.max() < len(gallery_labels):
-        raise ValueError(f"relevance: ids span {ids.min()}..{ids.max()}, expected -1..{len(gallery_labels) - 1}")
-    if not len(gallery_labels):
-        return np.zeros(ids.shape, np.bool_)
-    hit = gallery_labels[ids] == query_labels[:, None]
-    return np.asarray(hit & (ids >= 0))
+    return _hits(*_checked("relevance", ids, query_labels, gallery_labels))
 
 
-def recall_at_k(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Labels, k: int = 1) -> float:
+def recall_at_k(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike, k: int = 1) -> float:
     """Share of queries with at least one item of their class among the first k.
 
     Parameters
@@ -58,16 +55,22 @@ def recall_at_k(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: La
 
     Raises
     ------
+    TypeError
+        k is no integer.
     ValueError
         k is out of range, or as for `relevance`.
     """
-    if not 1 <= k <= ids.shape[1]:
-        raise ValueError(f"recall_at_k: k is {k}, expected 1..{ids.shape[1]}")
-    hits = relevance(ids[:, :k], query_labels, gallery_labels).max(1)
-    return _mean(hits[np.isin(query_labels, gallery_labels)])
+    found, queries, gallery = _checked("recall_at_k", ids, query_labels, gallery_labels)
+    try:
+        k = operator.index(k)
+    except TypeError:
+        raise TypeError(f"recall_at_k: k must be an integer, got {type(k).__name__}") from None
+    if not 1 <= k <= found.shape[1]:
+        raise ValueError(f"recall_at_k: k is {k}, expected 1..{found.shape[1]}")
+    return _mean(_hits(found[:, :k], queries, gallery).max(1)[_class_sizes(queries, gallery) > 0])
 
 
-def average_precision_at_r(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Labels) -> NDArray[np.float64]:
+def average_precision_at_r(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike) -> NDArray[np.float64]:
     """Average precision at R for each query, R being the size of its class in the gallery.
 
     (1/R) sum_{k<=R} rel_k precision@k
@@ -90,18 +93,18 @@ def average_precision_at_r(ids: NDArray[np.int64], query_labels: Labels, gallery
     ----------
     Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2.
     """
-    classes, sizes = np.unique(gallery_labels, return_counts=True)
-    count = dict(zip(classes.tolist(), sizes.tolist(), strict=True))
-    r = np.array([count.get(label, 0) for label in query_labels.tolist()], np.int64)
-    if r.max(initial=0) > ids.shape[1]:
-        raise ValueError(f"average_precision_at_r: ids has {ids.shape[1]} columns, expected at least R = {r.max()}")
-    ranks = np.arange(1, ids.shape[1] + 1)
-    hit = relevance(ids, query_labels, gallery_labels) & (ranks <= r[:, None])
+    owner = "average_precision_at_r"
+    found, queries, gallery = _checked(owner, ids, query_labels, gallery_labels)
+    r = _class_sizes(queries, gallery)
+    if r.max(initial=0) > found.shape[1]:
+        raise ValueError(f"{owner}: ids has {found.shape[1]} columns, expected at least R = {r.max()}")
+    ranks = np.arange(1, found.shape[1] + 1)
+    hit = _hits(found, queries, gallery) & (ranks <= r[:, None])
     total = (hit * hit.cumsum(1) / ranks).sum(1)
     return np.asarray(np.divide(total, r, out=np.full(len(r), np.nan), where=r > 0))
 
 
-def map_at_r(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Labels) -> float:
+def map_at_r(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike) -> float:
     """Mean over queries of `average_precision_at_r`.
 
     Parameters
@@ -115,6 +118,38 @@ def map_at_r(ids: NDArray[np.int64], query_labels: Labels, gallery_labels: Label
     """
     values = average_precision_at_r(ids, query_labels, gallery_labels)
     return _mean(values[~np.isnan(values)])
+
+
+def _checked(owner: str, ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike) -> tuple[Array, ...]:
+    """The three as arrays that fit each other."""
+    found = as_array(owner, "ids", ids, "(Q, K)")
+    found = found if found.size else found.astype(np.int64)  # an empty list has no dtype
+    queries = as_array(owner, "query_labels", query_labels, "(Q,)")
+    gallery = as_array(owner, "gallery_labels", gallery_labels, "(G,)")
+    if len(found) != len(queries):
+        raise ValueError(f"{owner}: ids has shape {found.shape}, expected ({len(queries)}, K) like query_labels")
+    if found.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: ids has dtype {found.dtype}, expected integers")
+    if found.size and not -1 <= found.min() <= found.max() < len(gallery):
+        raise ValueError(f"{owner}: ids span {found.min()}..{found.max()}, expected -1..{len(gallery) - 1}")
+    kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
+    if len(set(kinds)) > 1:
+        raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
+    return found, queries, gallery
+
+
+def _hits(ids: Array, query_labels: Array, gallery_labels: Array) -> NDArray[np.bool_]:
+    if not len(gallery_labels):
+        return np.zeros(ids.shape, np.bool_)
+    return np.asarray((gallery_labels[ids] == query_labels[:, None]) & (ids >= 0))
+
+
+def _class_sizes(query_labels: Array, gallery_labels: Array) -> NDArray[np.int64]:
+    """[Q]: how many gallery items are of each query's class."""
+    count = Counter(gallery_labels.tolist())
+    sizes = np.array([count[label] for label in query_labels.tolist()], np.int64)
+    missing = query_labels != query_labels  # noqa: PLR0124  (NaN, which no other label equals)
+    return np.where(missing, 0, sizes)
 
 
 def _mean(values: NDArray[Any]) -> float:

@@ -19,6 +19,7 @@ __all__ = [
     "device_of",
     "dtype_name",
     "is_torch",
+    "is_traced",
     "namespace",
     "on_host",
     "require_on_host",
@@ -39,6 +40,12 @@ def is_torch(x: object) -> bool:
         return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_traced(x: object) -> bool:
+    """Whether x is a tensor that torch.compile looks at: it has no values yet, and numpy cannot read it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
 
 
 def namespace(x: Array) -> ModuleType:
@@ -69,26 +76,56 @@ def describe(device: str) -> str:
     return "a numpy array" if device == "numpy" else f"a torch tensor on {device}"
 
 
-def as_array(x: object, owner: str, name: str, *, floating: bool = True) -> Array:
-    """x itself if it is an array of either kind, else (lists, numbers) a numpy array; TypeError names the argument.
+def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: Array = None) -> Array:
+    """x itself if it is an array of either kind, else (lists, numbers, data frames) one; TypeError names the argument.
 
-    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError (lists and Python
-    numbers give float64).
+    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError. Integers become the
+    dtype of the array `like`, float64 without one; so do Python's numbers and lists of them, and its kind of array too.
     """
-    if not (isinstance(x, np.ndarray) or is_torch(x)):
-        if x is None:
-            raise TypeError(f"{owner}: {name} must be a numpy array or a torch tensor, got None")
-        try:
-            x = np.asarray(x, dtype=np.float64 if floating else None)
-        except (TypeError, ValueError):
-            raise TypeError(
-                f"{owner}: {name} must be a numpy array or a torch tensor, got {type(x).__name__}"
-            ) from None
-    if floating and dtype_name(x) not in FLOATING:
-        raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float16, bfloat16, float32 or float64")
-    if isinstance(x, np.ndarray) and not x.dtype.isnative:
-        return x.astype(x.dtype.newbyteorder("="))
-    return x
+    masked = sys.modules.get("numpy.ma")  # not imported before somebody masks
+    if masked is not None and isinstance(x, masked.MaskedArray):
+        raise TypeError(f"{owner}: {name} is a masked array, expected a plain one: what is masked would count")
+    if isinstance(x, np.ndarray) or is_torch(x):
+        array: Array = x
+        untyped = False
+    elif isinstance(x, (int, float)) and not isinstance(x, bool) and is_torch(like):
+        return like.new_full((), x)  # without numpy, which torch.compile cannot see through
+    else:
+        array = _from_python(x, owner, name)
+        untyped = isinstance(x, np.generic) or not hasattr(x, "__array__")
+    if floating:
+        array = _as_floating(array, like, untyped)
+        if dtype_name(array) not in FLOATING:
+            what = f"{owner}: {name} has dtype {dtype_name(array)}"
+            raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
+        return array.astype(array.dtype.newbyteorder("="))
+    return array
+
+
+def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
+    """What numpy makes of an object that is not an array, if that is numbers."""
+    try:
+        array = np.asarray(x)
+        array = array.astype(np.float64) if array.dtype.kind == "O" and x is not None else array
+    except (TypeError, ValueError):  # rows of different lengths, or other objects
+        array = np.asarray("")
+    if array.dtype.kind not in "biufc":
+        what = "None" if x is None else type(x).__name__
+        raise TypeError(f"{owner}: {name} must be a numpy array or a torch tensor, got {what}")
+    return array
+
+
+def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
+    """Integers, and all that had no dtype of its own, as `as_array` says; anything else as it is."""
+    name = dtype_name(x)
+    if not (name.startswith(("int", "uint")) or (untyped and name.startswith("float"))):
+        return x
+    if untyped and is_torch(like):
+        return like.new_tensor(x)
+    if is_torch(x):
+        return x.to(like.dtype if is_torch(like) else sys.modules["torch"].float64)
+    return x.astype(like.dtype if isinstance(like, np.ndarray) else np.float64)
 
 
 def as_numpy(x: Array) -> np.ndarray[Any, Any]:

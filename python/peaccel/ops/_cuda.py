@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from peaccel import _core
-from peaccel.ops._array import Array, dtype_name
+from peaccel.ops._array import Array, dtype_name, require_same_kind
 
 if TYPE_CHECKING:
     from peaccel.ops._op import Op, PairOp, SampleOp
@@ -32,11 +32,30 @@ def place(x: Array) -> tuple[int, int]:
     return index, sys.modules["torch"].cuda.current_stream(index).cuda_stream
 
 
+def _rows(x: Array) -> Array:
+    """x with rows of adjacent elements."""
+    return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) == 1 else x.contiguous()
+
+
+def _extras(x: Array) -> Array:
+    """x with rows of adjacent elements, or of one that is repeated: not for means, whose rows tell the kernels D."""
+    return x if x.stride()[1:] == (0,) else _rows(x)
+
+
+def _require_one_device(owner: str, **arguments: Array) -> None:
+    """Refuses arguments of a kernel that are not all where the first one is, whose address means nothing elsewhere."""
+    (like, first), *others = arguments.items()
+    for name, x in others:
+        if x is not None and x.device != first.device:
+            require_same_kind(owner, name, x, like, first)
+
+
 # -- elements and draws ------------------------------------------------------------------------------------------------
 
 
 def elementwise(op: Op, order: Array, x: Array) -> Array:
     """The op for tensors that broadcast."""
+    _require_one_device(op.name, x=x, order=order)
     torch: Any = sys.modules["torch"]
     shape = torch.broadcast_shapes(order.shape, x.shape)
     order = order.reshape(1) if order.numel() == 1 else order.broadcast_to(shape).reshape(-1)
@@ -51,7 +70,8 @@ def elementwise(op: Op, order: Array, x: Array) -> Array:
 
 def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """Draws [n, N, D]."""
-    mu, extra = _rows(mu), _rows(extra)
+    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed)
+    mu, extra = _rows(mu), _extras(extra)
     out = mu.new_empty((n, *mu.shape))
     given = memory(mu), memory(extra), memory(seed)
     _core.cuda_sample(op.name, place(mu), *given, first_row, stream, memory(out))
@@ -62,7 +82,8 @@ def sample_backward(
     op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """The gradients of sum(weights * draws) with respect to mu and extra."""
-    mu, extra = _rows(mu), _rows(extra)
+    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed, weights=weights)
+    mu, extra = _rows(mu), _rows(extra)  # gradients have no row that is one element
     out = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
     weights = weights.contiguous()
     given = memory(mu), memory(extra), memory(seed), memory(weights)
@@ -73,17 +94,15 @@ def sample_backward(
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def _rows(x: Array) -> Array:
-    """x with rows of adjacent elements, or of one that is repeated."""
-    return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) in (0, 1) else x.contiguous()
+def _inputs(op: PairOp, inputs: Sequence[Array], **others: Array | None) -> list[Array]:
+    """The five arrays as the kernels read them: to be kept until the kernel is on its stream.
 
-
-def _inputs(inputs: Sequence[Array]) -> list[Array]:
-    """The five arrays as the kernels read them: to be kept until the kernel is on its stream."""
-    mu1, extra1, mu2, extra2, shared = map(_rows, inputs[:5])
-    # A row of mu is never constant to the kernels: they take D from it.
-    mu1, mu2 = (x.contiguous() if 0 in x.stride() else x for x in (mu1, mu2))
-    return [mu1, extra1, mu2, extra2, shared.contiguous()[None]]
+    The seed among the inputs, if there is one, and the other arguments must be where they are.
+    """
+    names = "mu1", f"{op.extra}1", "mu2", f"{op.extra}2", op.shared, "seed"
+    _require_one_device(op.name, **dict(zip(names, inputs, strict=False)), **others)
+    mu1, extra1, mu2, extra2, shared = inputs[:5]
+    return [_rows(mu1), _extras(extra1), _rows(mu2), _extras(extra2), shared.contiguous()[None]]
 
 
 def _memories(arrays: Sequence[Array]) -> list[Memory]:
@@ -106,7 +125,7 @@ class _Draws:
 
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
     """As `PairOp.numpy_scores`."""
-    arrays = _inputs(inputs)
+    arrays = _inputs(op, inputs, candidates=candidates)
     shape = (len(arrays[0]), len(arrays[2])) if pairwise else (len(arrays[0]),)
     candidates = None if candidates is None else candidates.contiguous()
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
@@ -121,7 +140,7 @@ def score_backward(
 ) -> list[Array]:
     """As `PairOp.numpy_backward`."""
     torch: Any = sys.modules["torch"]
-    arrays = _inputs([x.contiguous() for x in inputs[:5]])
+    arrays = [x.contiguous() for x in _inputs(op, inputs, weights=weights, candidates=candidates)]
     weights, size = weights.contiguous(), arrays[4].shape[1]
     given, lists = None, None
     if candidates is not None:
@@ -145,7 +164,7 @@ def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tu
     """As `PairOp.numpy_rerank`."""
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates, False), candidates, k)
-    arrays, candidates = _inputs(inputs), candidates.contiguous()
+    arrays, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
     out = _best(arrays[0], len(candidates), k)
     _core.cuda_rerank(op.name, place(candidates), _memories(arrays), memory(candidates), *map(memory, out))
     return out
@@ -154,7 +173,7 @@ def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tu
 def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> tuple[Array, Array]:
     """As `PairOp.numpy_search`; who is pruned are scores of one inner product, by tensor cores."""
     torch: Any = sys.modules["torch"]
-    arrays = _inputs(inputs)
+    arrays = _inputs(op, inputs)
     queries, gallery, at = len(arrays[0]), len(arrays[2]), place(arrays[0])
     if k > _core.CUDA_BEST or op.sampled:
         # More than the kernels keep: blocks of rows, the best of each beside the best so far.

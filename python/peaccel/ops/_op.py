@@ -3,8 +3,8 @@
 A record declares a kernel once, its name, inputs and derivatives; the numpy call, the torch operator with its schema
 and fake, and the autograd functions derive from it. In torch a forward kernel is an operator of its own and
 differentiation is an ``autograd.Function`` around it: the form that works under ``torch.func``, double backward and
-``torch.compile`` at the lowest cost per call. Gradients exist to second order; a third derivative raises, and so does
-forward mode.
+``torch.compile`` at the lowest cost per call. Gradients exist to second order, in forward and in reverse mode; of what
+is drawn to first order, in reverse mode. Beyond, they are right or raise.
 """
 
 from __future__ import annotations
@@ -18,12 +18,25 @@ import numpy as np
 
 from peaccel import _core
 from peaccel.ops import _cuda
-from peaccel.ops._array import Array, as_numpy, as_stored, is_torch, namespace
+from peaccel.ops._array import Array, as_numpy, as_stored, is_torch, is_traced, namespace
 from peaccel.ops._seed import SEEDS, as_integer
 
 __all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
 
 _records: list[Op | PairOp | SampleOp] = []
+
+
+class _Record:
+    """A kernel's record: known by its name, copied and pickled by it, and equal to itself alone."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        return _named, (self.name,)
+
+
+def _named(name: str) -> Any:
+    return next(record for record in _records if record.name == name)
 
 
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
@@ -51,8 +64,8 @@ def _checked_seed(name: str, seed: Any) -> int:
     return as_integer(name, "seed", int(seed), *SEEDS)
 
 
-@dataclass(frozen=True)
-class Op:
+@dataclass(frozen=True, eq=False)
+class Op(_Record):
     """A function of an order (no gradient) and x, element by element.
 
     Parameters
@@ -86,8 +99,8 @@ class Op:
         return out
 
 
-@dataclass(frozen=True)
-class PairOp:
+@dataclass(frozen=True, eq=False)
+class PairOp(_Record):
     """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
 
     Parameters
@@ -164,6 +177,9 @@ class PairOp:
 
     def rerank(self, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:
         """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, detached."""
+        if is_traced(inputs[0]):  # nothing else pays for an operator
+            scores, ids = _torch().rerank(self, inputs, candidates, k)
+            return scores, ids
         if _on_gpu(inputs[0]):
             return _cuda.rerank(self, inputs, candidates, k)
         return _as_kind(inputs[0], self.numpy_rerank(inputs, as_numpy(candidates), k))
@@ -171,7 +187,10 @@ class PairOp:
     def search(
         self, inputs: Sequence[Array], packed: list[np.ndarray[Any, Any]] | None, k: int, prune: str
     ) -> tuple[tuple[Array, Array], float | None]:
-        """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU."""
+        """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU and in
+        torch.compile."""
+        if is_traced(inputs[0]):
+            return _torch().search(self, inputs, packed, k, prune), None
         if _on_gpu(inputs[0]):
             return _cuda.search(self, inputs, k, prune), None
         *best, scored = self.numpy_search(inputs, packed, k, prune)
@@ -225,8 +244,8 @@ class PairOp:
         return [mu1, extra1, mu2, extra2, np.ascontiguousarray(shared)[None]]
 
 
-@dataclass(frozen=True)
-class SampleOp:
+@dataclass(frozen=True, eq=False)
+class SampleOp(_Record):
     """Draws of N items, each given by a row ``mu`` [D] and an extra number or row; a function of its seed.
 
     Parameters

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from peaccel.ops._array import Array, dtype_name, is_torch
+from peaccel.ops._array import Array, device_of, dtype_name, is_torch, require_same_kind
 
-__all__ = ["SEEDS", "as_integer", "as_seed"]
+__all__ = ["SEEDS", "as_integer", "as_seed", "is_source"]
 
 SEEDS = (0, 2**63 - 1)
 
@@ -29,22 +29,41 @@ def as_integer(owner: str, name: str, value: Any, least: int, largest: int) -> i
     return number
 
 
+def is_source(seed: Any) -> bool:
+    """Whether each call gets a new seed from it, or one that has no value yet: None, a generator, a tensor."""
+    return seed is None or is_torch(seed) or _home(seed) is not None
+
+
+def _home(seed: Any) -> str | None:
+    """Where a generator draws, as of arrays: "numpy", "cpu", "cuda:0" ...; None for what is no generator."""
+    if isinstance(seed, np.random.Generator):
+        return "numpy"
+    torch = sys.modules.get("torch")
+    return str(seed.device) if torch is not None and isinstance(seed, torch.Generator) else None
+
+
 def as_seed(owner: str, seed: Any, mu: Array) -> Array:
     """An int64 array [] of mu's kind and device; not looked at where it is a tensor, which may have no value yet.
 
-    None: from torch's generator, for numpy from fresh entropy.
+    Drawn from a generator, which must be where mu is; None: from torch's own, for numpy from fresh entropy.
     """
     torch: Any = sys.modules.get("torch")
     if is_torch(seed):
         if seed.dtype != torch.int64 or seed.ndim:
             got = f"{dtype_name(seed)} of shape {tuple(seed.shape)}"
             raise ValueError(f"{owner}: seed must be an integer or an int64 tensor of shape (), got {got}")
-        if not is_torch(mu):
-            raise TypeError(f"{owner}: seed is a torch tensor, expected an integer beside numpy arrays")
+        require_same_kind(owner, "seed", seed, "mu", mu)
         return seed
-    if seed is None:
-        if is_torch(mu):
-            return torch.randint(2**63 - 1, (), dtype=torch.int64, device=mu.device)
+    home, expected = _home(seed), device_of(mu)
+    if home not in (None, expected):
+        kind = TypeError if "numpy" in (home, expected) else ValueError
+        got, wanted = ("a numpy generator" if x == "numpy" else f"a torch generator on {x}" for x in (home, expected))
+        raise kind(f"{owner}: seed is {got}, expected {wanted} like mu")
+    if is_torch(mu) and is_source(seed):
+        return torch.randint(2**63 - 1, (), dtype=torch.int64, device=mu.device, generator=seed)
+    if home is not None:
+        seed = seed.integers(2**63)
+    elif seed is None:
         seed = int.from_bytes(os.urandom(8), "little") >> 1
     seed = as_integer(owner, "seed", seed, *SEEDS)
     # A fill, which on a GPU waits for nothing.

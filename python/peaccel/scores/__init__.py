@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from peaccel.scores._record import INTEGERS, Pair, Score, unknown
 from peaccel.scores.densities import inclusion, llr, mls, neg_kl, ppk
 from peaccel.scores.distances import (
@@ -58,7 +60,15 @@ SCORES: dict[str, Score] = {
 
 
 def get(score: str | Score) -> Score:
-    """The score of a name, with parameters after a colon: "mls", "llr:prior_var=0.5,prior_mean=0"."""
+    """The score of a name, with parameters after a colon: "mls", "llr:prior_var=0.5,prior_mean=[0.25 -1]".
+
+    Raises
+    ------
+    TypeError
+        score is neither text nor a Score.
+    ValueError
+        An unknown name, parameter or word, the nearest known one named; a number that is none.
+    """
     if isinstance(score, Score):
         return score
     if not isinstance(score, str):
@@ -67,12 +77,30 @@ def get(score: str | Score) -> Score:
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
-    for item in filter(None, text.split(",")):
+    for item in _items(text):
         key, _, value = (part.strip() for part in item.partition("="))
-        parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else float
+        parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else _number
         try:
             params[key] = parse(value)
         except ValueError:
-            wanted = "an integer" if parse is int else "a number"
+            wanted = "an integer" if parse is int else "a number, or numbers in brackets"
             raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
     return SCORES[name](**params) if params else SCORES[name]
+
+
+def _items(text: str) -> list[str]:
+    """What stands between commas outside brackets."""
+    items: list[str] = []
+    for part in text.split(","):
+        if items and items[-1].count("[") > items[-1].count("]"):
+            items[-1] += f" {part}"
+        else:
+            items.append(part)
+    return [item for item in items if item]
+
+
+def _number(text: str) -> float | np.ndarray[Any, np.dtype[np.float64]]:
+    """A number, or a row of them in brackets, between commas or spaces."""
+    if text[:1] == "[" and text[-1:] == "]":
+        return np.array([float(part) for part in text[1:-1].replace(",", " ").split()])
+    return float(text)

@@ -10,7 +10,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.scores._record import Features, Params
+from peaccel.scores._record import Params
 
 
 def constant(d: Distribution, value: float) -> Array:
@@ -45,19 +45,24 @@ def isotropic(d: Any, params: Params) -> tuple[Array, Array]:
     return d.mu, variance(d)
 
 
-def centred(features: Features) -> Features:
-    """The features with the prior's mean subtracted."""
+def centred_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
+    """`isotropic` less the prior's mean."""
+    return _centred(d.mu, params), variance(d)
 
-    def centre(d: Distribution, params: Params) -> tuple[Array, Array]:
-        mu, extra = features(d, params)
-        mean = params["prior_mean"]
-        if isinstance(mean, (int, float)):
-            return (mu - mean if mean else mu), extra
-        if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
-            raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
-        return mu - like(mean, mu), extra
 
-    return centre
+def centred_rows(d: Any, params: Params) -> tuple[Array, Array]:
+    """`normal_rows` less the prior's mean."""
+    mu, var = normal_rows(d, params)
+    return _centred(mu, params), var
+
+
+def _centred(mu: Array, params: Params) -> Array:
+    mean = params["prior_mean"]
+    if isinstance(mean, (int, float)):
+        return mu - mean if mean else mu
+    if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
+        raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
+    return mu - like(mean, mu)
 
 
 def vmf(d: Any, params: Params) -> tuple[Array, Array]:

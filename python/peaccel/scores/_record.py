@@ -1,4 +1,4 @@
-"""What a score is."""
+"""What a score is: data, that is a name, parameters and functions of modules; as such it compares and pickles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, is_torch
+from peaccel.ops._array import Array, as_numpy, is_torch
 from peaccel.ops._op import PairOp
-from peaccel.ops._seed import SEEDS, as_integer, as_seed
+from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
 
 __all__ = [
     "INTEGERS",
@@ -20,6 +20,7 @@ __all__ = [
     "KINDS",
     "NORMALS",
     "SCALAR",
+    "ByWord",
     "Choice",
     "Features",
     "Kinds",
@@ -58,12 +59,26 @@ class Pair:
     shared: Shared = _nothing_shared
 
 
+@dataclass(frozen=True)
+class ByWord:
+    """The pair for each word that a parameter can be."""
+
+    param: str
+    pairs: Mapping[str | None, Pair]
+
+    def __call__(self, params: Params) -> Pair:
+        return self.pairs[params[self.param]]
+
+
 Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or what chooses one by the parameters
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Score:
     """A score of pairs. Calling it returns a copy with other parameters.
+
+    ``str(score)`` is a text that verbs, and `pe.scores.get`, read back without loss: parameters to the last bit, arrays
+    in brackets. Scores are equal where names, pairs and values of parameters are.
 
     Attributes
     ----------
@@ -75,7 +90,7 @@ class Score:
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
         Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
-        must be given, or, of a seed, drawn at every call.
+        must be given, or, of a seed, drawn at every call, as from a generator.
     choices
         Parameter -> the words it takes.
     """
@@ -95,11 +110,46 @@ class Score:
                     words = ", ".join(map(repr, self.choices[name]))
                     raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
             elif name in INTEGERS:
-                if not (name == "seed" and (value is None or is_torch(value))):
+                if not (name == "seed" and is_source(value)):
                     as_integer(self.name, name, value, *INTEGERS[name])
             elif not (value is None or is_torch(value) or _numeric(value)):
                 raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
         return replace(self, params={**self.params, **params})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Score):
+            return NotImplemented
+        if (self.name, self.pairs, set(self.params)) != (other.name, other.pairs, set(other.params)):
+            return False
+        return all(_equal(value, other.params[name]) for name, value in self.params.items())
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        """Text to be read back: "llr:prior_var=0.5,prior_mean=[0.25 -1.0]"; ValueError where a parameter has none."""
+        return self._text(_spelled)
+
+    def __repr__(self) -> str:
+        return f"Score({self.label!r})"
+
+    @property
+    def label(self) -> str:
+        """`str` for messages: arrays are abbreviated."""
+        return self._text(_abbreviated)
+
+    def _text(self, spell: Callable[[Any], str]) -> str:
+        given = [f"{name}={spell(value)}" for name, value in self.params.items() if value is not None]
+        return f"{self.name}:{','.join(given)}" if given else self.name
+
+    def snapshot(self) -> Score:
+        """The score with parameters that nobody else can change: copies of arrays, detached ones of tensors."""
+        copies = {
+            name: value.detach().clone() if is_torch(value) else np.array(value)
+            for name, value in self.params.items()
+            if np.ndim(value) or is_torch(value)
+        }
+        return replace(self, params={**self.params, **copies}) if copies else self
 
     def pair(self, query: str, gallery: str) -> Pair:
         """How these kinds are scored; TypeError listing what the score accepts."""
@@ -112,6 +162,31 @@ class Score:
     def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
         """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
         return (as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else ()
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):  # torch.compile cannot ask numpy
+        return x == y
+    return x is y or np.array_equal(_host(x), _host(y))
+
+
+def _host(value: Any) -> Any:
+    return as_numpy(value.cpu()) if is_torch(value) else value
+
+
+def _spelled(value: Any) -> str:
+    """A parameter as `pe.scores.get` reads it; floats by the shortest text that is exact in float64."""
+    value = _host(value)
+    if isinstance(value, str):
+        return value
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "iuf" or numbers.ndim > 1:
+        raise ValueError(f"a parameter that is {value!r} has no text: expected a word, a number or a row of numbers")
+    return f"[{' '.join(map(repr, numbers.tolist()))}]" if numbers.ndim else repr(numbers.item())
+
+
+def _abbreviated(value: Any) -> str:
+    return "[...]" if np.ndim(value) else str(value)
 
 
 def _numeric(value: Any) -> bool:

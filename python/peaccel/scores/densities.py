@@ -7,7 +7,7 @@ import numpy as np
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.ops._op import PairOp
-from peaccel.scores._features import centred, isotropic, like, normal_rows, order, vmf
+from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, order, vmf
 from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
@@ -61,8 +61,8 @@ mls = Score(
     },
 )
 
-_llr_isotropic = Pair(dot_scores.llr_isotropic, centred(isotropic), centred(isotropic), _prior_var)
-_llr_diagonal = Pair(diag_scores.llr_diagonal, centred(normal_rows), centred(normal_rows), _prior_var_row)
+_llr_isotropic = Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var)
+_llr_diagonal = Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prior_var_row)
 
 
 def _llr_by_prior(params: Params) -> Pair:

@@ -21,7 +21,20 @@ from peaccel.scores._features import (
     spread_diagonal,
     spread_isotropic,
 )
-from peaccel.scores._record import ISOTROPIC, KINDS, NORMALS, SCALAR, Choice, Features, Pair, Params, Score, every
+from peaccel.scores._record import (
+    ISOTROPIC,
+    KINDS,
+    NORMALS,
+    SCALAR,
+    ByWord,
+    Choice,
+    Features,
+    Pair,
+    Params,
+    Score,
+    Shared,
+    every,
+)
 
 __all__ = [
     "cosine",
@@ -80,19 +93,29 @@ neg_w2 = Score(
 )
 
 
-def _weighted(name: str, both: Features, query: Features) -> Choice:
+def _shift(name: str, mu: Array, params: Params) -> Array:
+    if tuple(np.shape(params["mu"])) not in SCALAR:
+        raise ValueError(f"{name}: mu has shape {tuple(np.shape(params['mu']))}, expected a number")
+    return like(params["mu"], mu).reshape(-1)
+
+
+def _scale_shift(mu: Array, params: Params) -> Array:
+    return _shift("scale_cosine", mu, params)
+
+
+def _norm_shift(mu: Array, params: Params) -> Array:
+    return _shift("norm_cosine", mu, params)
+
+
+def _weighted(both: Features, query: Features, shift: Shared) -> Choice:
     """Roots of both sides' scales as weights, or the query's scale alone."""
-
-    def shift(mu: Array, params: Params) -> Array:
-        if tuple(np.shape(params["mu"])) not in SCALAR:
-            raise ValueError(f"{name}: mu has shape {tuple(np.shape(params['mu']))}, expected a number")
-        return like(params["mu"], mu).reshape(-1)
-
-    pairs = {
-        "both": Pair(dot_scores.shifted_cosine, both, both, shift),
-        "query": Pair(dot_scores.shifted_cosine, query, direction, shift),
-    }
-    return lambda params: pairs[params["sides"]]
+    return ByWord(
+        "sides",
+        {
+            "both": Pair(dot_scores.shifted_cosine, both, both, shift),
+            "query": Pair(dot_scores.shifted_cosine, query, direction, shift),
+        },
+    )
 
 
 _SIDES = {"mu": 0.0, "sides": "both"}
@@ -100,7 +123,7 @@ _SIDES = {"mu": 0.0, "sides": "both"}
 scale_cosine = Score(
     "scale_cosine",
     "ScaleFace: sqrt(scale1 scale2) (cosine - mu), or scale1 (cosine - mu) with sides=query; pe.fit_shift finds mu.",
-    {("scaled", "scaled"): _weighted("scale_cosine", root_scale, scale)},
+    {("scaled", "scaled"): _weighted(root_scale, scale, _scale_shift)},
     _SIDES,
     {"sides": ("both", "query")},
 )
@@ -108,7 +131,7 @@ scale_cosine = Score(
 norm_cosine = Score(
     "norm_cosine",
     "scale_cosine with the norms of the means as scales: the score of features that were not normalised.",
-    every(NORMALS, _weighted("norm_cosine", root_norm, norm)),
+    every(NORMALS, _weighted(root_norm, norm, _norm_shift)),
     _SIDES,
     {"sides": ("both", "query")},
 )

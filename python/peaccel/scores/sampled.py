@@ -3,8 +3,8 @@
 Draws come from the samplers of `peaccel.sample`, addressed by the seed, the side and the number of the row in its
 distribution. So for an int seed a pair has the same score, to the last bit, from every verb that sees its rows under
 the same numbers. ``seed=None`` draws a new seed at every call: in torch from torch's generator (obeys
-``torch.manual_seed``). Gradients are those of the drawn function, by reparametrised draws; what is drawn
-differentiates once.
+``torch.manual_seed``). So does a ``torch.Generator``, or beside numpy arrays a ``numpy.random.Generator``. Gradients
+are those of the drawn function, by reparametrised draws; what is drawn differentiates once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from peaccel.ops import dot_scores, sampled_scores
 from peaccel.ops._array import Array, namespace
 from peaccel.ops._op import PairOp
 from peaccel.scores._features import isotropic, like, location, normal_rows, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, every
+from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 
@@ -70,7 +70,7 @@ hib = Score(
     """,
     {
         **every(NORMALS, _DRAWN_MATCH),
-        **every(ISOTROPIC, lambda params: _DRAWN_MATCH if params["variant"] == "published" else _EXACT_MATCH),
+        **every(ISOTROPIC, ByWord("variant", {None: _EXACT_MATCH, "published": _DRAWN_MATCH})),
     },
     {"a": 1.0, "b": 0.0, "n": 8, "seed": None, "variant": None},
     VARIANT,
@@ -98,8 +98,8 @@ neg_sampled_l2 = Score(
     {"n": 10, "seed": None},
 )
 
-_AT_DRAWS = {name: Pair(op, vmf, vmf) for name, op in sampled_scores.el_nivmf.items()}
-_AT_DIRECTION = {name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()}
+_AT_DRAWS = ByWord("variant", {name: Pair(op, vmf, vmf) for name, op in sampled_scores.el_nivmf.items()})
+_AT_DIRECTION = ByWord("variant", {name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()})
 
 el_nivmf = Score(
     "el_nivmf",
@@ -112,7 +112,7 @@ el_nivmf = Score(
 
     Kirchhof et al., "A non-isotropic probabilistic take on proxy-based deep metric learning", 2022, eq. 4 and 5.
     """,
-    {("vmf", "nivmf"): lambda params: _AT_DRAWS[params["variant"]]},
+    {("vmf", "nivmf"): _AT_DRAWS},
     {"n": 5, "seed": None, "variant": None},
     VARIANT,
 )
@@ -124,7 +124,7 @@ nivmf = Score(
     As in `el_nivmf`, without draws. ``variant="published"`` is the paper's d_nivMF with its code's det K / n for the
     last factor, which does not integrate to 1. Kirchhof et al. 2022, sec. 3.3.
     """,
-    {(query, "nivmf"): lambda params: _AT_DIRECTION[params["variant"]] for query in ("point", "vmf")},
+    {(query, "nivmf"): _AT_DIRECTION for query in ("point", "vmf")},
     {"variant": None},
     VARIANT,
 )

@@ -155,9 +155,10 @@ struct Filter<'a, 'b, T, F> {
     extras: Vec<f64>,
 }
 
-/// One rounding below: a score may have been rounded up to the threshold and win a tie there.
+/// One rounding below: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers and at 0
+/// a rounding is not relative, but up to half the smallest number.
 fn lowered<T: Float>(threshold: f64) -> f64 {
-    threshold - 2.0 * T::ROUNDOFF * threshold.abs()
+    threshold - 2.0 * T::ROUNDOFF * threshold.abs() - T::SMALLEST
 }
 
 const NO_ROWS: Group = Group {

@@ -148,6 +148,8 @@ impl Formula for Cosine {
         if !(query.extra > 0.0 && least >= 0.0) {
             return f64::NEG_INFINITY;
         }
+        // Weights may be subnormal, or their product; each of six roundings of a score errs by half the smallest number.
+        let threshold = threshold - 4.0 * f64::from_bits(1);
         let weight = if threshold < 0.0 { least } else { greatest };
         let cosine = threshold / (query.extra * weight) + self.shift;
         let length = query.norm.sqrt() * if cosine < 0.0 { longest } else { shortest }.sqrt();

@@ -1,0 +1,26 @@
+"""Distributions, candidates, ids, rankings and fits in files; distributions and fits as plain dicts.
+
+Everything is checked on reading, values too. An error is one line that names the file and the key. Nothing is ever
+unpickled. A file is written aside and renamed, so that what stood there stays until the new one is whole.
+"""
+
+from peaccel.files import check_output
+from peaccel.io.distributions import read_distribution, write_distribution
+from peaccel.io.fits import read_fit, write_fit
+from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_ranking, write_ranking
+from peaccel.io.states import from_state, to_state
+
+__all__ = [
+    "RANKINGS",
+    "check_output",
+    "from_state",
+    "read_candidates",
+    "read_distribution",
+    "read_fit",
+    "read_ids",
+    "read_ranking",
+    "to_state",
+    "write_distribution",
+    "write_fit",
+    "write_ranking",
+]

@@ -1,0 +1,117 @@
+"""Fits in small .json files."""
+
+from __future__ import annotations
+
+import json
+import math
+import reprlib
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from peaccel.files import PathLike
+from peaccel.fits import Calibration, Prior
+from peaccel.io._files import existing, on_host, write_text
+from peaccel.io.states import to_state
+
+__all__ = ["read_fit", "write_fit"]
+
+Fit: TypeAlias = Prior | Calibration | float
+
+VERSION = 1
+KEYS = {"prior": {"mean", "var"}, "calibration": {"a", "b", "of"}, "shift": {"value"}}
+
+
+def write_fit(path: PathLike, fit: Fit) -> None:
+    """Write what `fit_prior`, `calibrate` or `fit_shift` found, so that ``read_fit`` gives it back.
+
+    Parameters
+    ----------
+    path : path
+        A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
+        "calibration" a, b and of; of a "shift" its value. An existing file is replaced once the new one is whole.
+    fit
+        A ``Prior``, a ``Calibration`` or a float.
+
+    Raises
+    ------
+    TypeError
+        If fit is anything else.
+    ValueError, FileNotFoundError, PermissionError, OSError
+        As ``write_distribution``; if a value is not finite, or negative where it cannot be.
+    """
+    values: dict[str, Any]
+    if isinstance(fit, float):
+        kind, values = "shift", {"value": fit}
+    elif isinstance(fit, (Prior, Calibration)):
+        kind, values = type(fit).__name__.lower(), to_state(fit)
+    else:
+        raise TypeError(f"write_fit: fit must be a Prior, a Calibration or a float, got {type(fit).__name__}")
+    plain = {key: value if isinstance(value, str) else _plain(value) for key, value in values.items()}
+    try:
+        _fit(kind, plain)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    write_text(path, (".json",), json.dumps({"peaccel": kind, "version": VERSION, **plain}) + "\n")
+
+
+def read_fit(path: PathLike) -> Fit:
+    """Read a fit that ``write_fit`` wrote: a ``Prior``, its arrays float64, a ``Calibration``, or a shift, a float.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not a .json file that holds a fit, or one of a later format; if its values are wrong.
+    """
+    path = existing(path, (".json",))
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON, truncated or damaged? ({error})") from None
+    kind = record.pop("peaccel", None) if isinstance(record, dict) else None
+    if not isinstance(kind, str) or kind not in KEYS:
+        raise ValueError(f'{path}: is not a fit: expected an object with the key "peaccel", one of {", ".join(KEYS)}')
+    if (version := record.pop("version", None)) != VERSION:
+        raise ValueError(f"{path}: has format version {version}, expected {VERSION}")
+    try:
+        return _fit(kind, record)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A number or a list of numbers, every digit of it."""
+    return np.asarray(on_host(value.double() if hasattr(value, "double") else value), np.float64).tolist()
+
+
+def _fit(kind: str, values: dict[str, Any]) -> Fit:
+    """The fit of these plain values; ValueError where they are none."""
+    if set(values) != KEYS[kind]:
+        found, expected = (", ".join(sorted(keys)) or "none" for keys in (values, KEYS[kind]))
+        raise ValueError(f"{kind} has the keys {found}; expected {expected}")
+    if kind == "shift":
+        return float(_numbers("value", values, rank=0))
+    if kind == "calibration":
+        if values["of"] not in ("Normal", "VonMisesFisher"):
+            raise ValueError(f"of is {values['of']!r}, expected 'Normal' or 'VonMisesFisher'")
+        a, b = (float(_numbers(key, values, rank=0, least=0)) for key in "ab")
+        return Calibration(a, b, values["of"])
+    mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
+    if mean.ndim == var.ndim == 1 and len(mean) != len(var):
+        raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
+    return Prior(*(x if x.ndim else float(x) for x in (mean, var)))
+
+
+def _numbers(key: str, values: dict[str, Any], rank: int, least: float = -math.inf) -> np.ndarray[Any, Any]:
+    """The number, or the list of them where the rank is 1, under a key."""
+    try:
+        x = np.asarray(values[key])
+    except ValueError:  # lists of different lengths
+        x = np.empty(0)
+    if not (x.dtype.kind in "iuf" and x.ndim <= rank and x.size and np.isfinite(x).all() and x.min() >= least):
+        lists = " or a list of them" if rank else ""
+        expected = f"a finite number{'' if least else ' >= 0'}{lists}"
+        raise ValueError(f"{key} is {reprlib.repr(values[key])}, expected {expected}")
+    return x.astype(np.float64)

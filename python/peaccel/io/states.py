@@ -1,0 +1,83 @@
+"""Distributions and fits as plain dicts, which any format keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
+from peaccel.fits import Calibration, Prior
+
+__all__ = ["from_state", "to_state"]
+
+
+def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
+    """A distribution or a fit as a dict of arrays, numbers and words, which ``from_state`` reads back.
+
+    ``torch.load(weights_only=True)`` loads it where arrays are tensors; safetensors files of a distribution's are what
+    ``read_distribution`` reads. Scores need no dict: ``str(score)`` is a text that ``pe.scores.get`` reads back.
+
+    Parameters
+    ----------
+    x
+        A distribution, or what `fit_prior` or `calibrate` found.
+
+    Returns
+    -------
+    dict
+        The attributes under their names; arrays are those of x, detached.
+
+    Raises
+    ------
+    TypeError
+        If x is anything else.
+    """
+    if isinstance(x, Prior):
+        state = x._asdict()
+    elif isinstance(x, (Distribution, Calibration)):
+        state = {field.name: getattr(x, field.name) for field in fields(x)}
+    else:
+        raise TypeError(f"to_state: x must be a distribution, a Prior or a Calibration, got {type(x).__name__}")
+    return {key: value.detach() if hasattr(value, "detach") else value for key, value in state.items()}
+
+
+def from_state(state: Mapping[str, Any]) -> Any:
+    """The distribution, `Prior` or `Calibration` of a dict that ``to_state`` made.
+
+    Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of.
+
+    Raises
+    ------
+    TypeError
+        If state is not a dict.
+    ValueError
+        If the keys are others. Arrays are checked as the constructors of distributions do, and no further:
+        ``validate()`` scans the values.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"from_state: state must be a dict, got {type(state).__name__}")
+    keys = set(state)
+    if "mu" in keys and keys <= {"mu", "var", "kappa", "scale"} and len(keys) <= 2:
+        return _distribution(**state)
+    if keys == {"mean", "var"}:
+        return Prior(**state)
+    if keys == {"a", "b", "of"}:
+        return Calibration(**state)
+    expected = "mu and at most one of var, kappa, scale; mean and var; or a, b and of"
+    raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
+
+
+def _distribution(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None) -> Distribution:
+    if var is not None:
+        return Normal(mu, var)
+    if scale is not None:
+        return Scaled(mu, scale)
+    if kappa is None:
+        return Point(mu)
+    shape = np.shape(kappa)
+    # [N, 1] is [N], not one concentration for each of D >= 2 dimensions.
+    diagonal = len(shape) == 2 and shape[1] > 1
+    return NonIsotropicVonMisesFisher(mu, kappa) if diagonal else VonMisesFisher(mu, kappa)
