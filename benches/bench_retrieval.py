@@ -103,9 +103,11 @@ class Peak:
     params = (SCORES, ("prepare", "search", "search prepared", "rerank"))
     unit = "bytes"
 
-    def track_peak(self, score: str, verb: str) -> int:
+    def setup(self, score: str, verb: str) -> None:
         if not RESET.exists():
             raise NotImplementedError("peaks of memory are read from /proc, which only Linux has")
+
+    def track_peak(self, score: str, verb: str) -> int:
         command = [sys.executable, "-m", "benches.peak", CASES[score].score, CASES[score].kind, verb]
         return int(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
 

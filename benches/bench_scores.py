@@ -48,7 +48,7 @@ class Paired(Scores):
 class PairedGradient(Scores):
     """Forward and backward of 2,000 pairs, in torch."""
 
-    params = (("mls diagonal", "mls isotropic"), ("peaccel", "torch eager"))
+    params = (("mls diagonal", "mls isotropic"), ("peaccel", "torch eager", "torch.compile"))
 
     def setup(self, score: str, backend: str) -> None:
         case = CASES[score]
@@ -65,6 +65,9 @@ class PairedGradient(Scores):
             return case.pair(torch, a, b)
 
         self.score = ours if backend == "peaccel" else theirs
+        if backend == "torch.compile":
+            self.score = torch.compile(theirs, dynamic=False)
+        self.time_paired_gradient(score, backend)
 
     def time_paired_gradient(self, score: str, backend: str) -> None:
         torch.autograd.grad(self.score(self.a, self.b).sum(), (*self.a, *self.b))
