@@ -40,7 +40,7 @@ def load_faiss(at_its_best: bool = True) -> Any:
         os.environ.pop("OPENBLAS_CORETYPE", None)
     faiss.omp_set_num_threads(1)
     # Queries times dimensions from which FAISS multiplies matrices. Its own number since 1.15, 128 000, makes batches
-    # up to 10 times slower than they can be (reference/scoring.md, section 7), a very small one single queries 3 times.
+    # up to 10 times slower than they can be, a very small one single queries 3 times.
     faiss.cvar.distance_compute_blas_threshold = 600
     return faiss
 
