@@ -135,14 +135,20 @@ def total(dump: Path) -> int:
     return int(found[1])
 
 
+def same(now: int, before: int | None) -> bool:
+    """Whether a count is what it was."""
+    return before is not None and abs(now - before) <= TOLERANCE * before
+
+
 def moved(now: Counts, before: Counts) -> Iterator[str]:
     """A line for each count that is not what it was."""
-    for name in {**before, **now}:
-        new, old = now.get(name), before.get(name)
-        if new is None or old is None:
-            yield f"{name}: {'in counts.toml alone' if new is None else f'{new:,} instructions, not in counts.toml'}"
-        elif abs(new - old) > TOLERANCE * old:
-            yield f"{name}: {new:,} instructions, {new / old:.3f} times the {old:,} of counts.toml"
+    for name, count in now.items():
+        old = before.get(name)
+        if old is None:
+            yield f"{name}: {count:,} instructions, not in counts.toml"
+        elif not same(count, old):
+            yield f"{name}: {count:,} instructions, {count / old:.3f} times the {old:,} of counts.toml"
+    yield from (f"{name}: in counts.toml alone" for name in before.keys() - now.keys())
 
 
 def least(level: str, before: Counts) -> Counts:
@@ -160,6 +166,16 @@ def build() -> str:
     return f"{rustc}, {platform.machine()}, {'with' if pe._core.cuda_info()[0] else 'without'} CUDA"
 
 
+def update(found: Mapping[str, Counts], kept: Mapping[str, Any]) -> None:
+    """Write the file; counts that did not move stay as they are, so that the difference shows what did."""
+    lines = ["# Written by `make counts-update`.", f"build = {json.dumps(build())}"]
+    for level, counts in found.items():
+        before = kept.get(level, {})
+        lines += ["", f"[{level}]"]
+        lines += [f'"{name}" = {before[name] if same(now, before.get(name)) else now}' for name, now in counts.items()]
+    FILE.write_text("\n".join(lines) + "\n")
+
+
 def main() -> int:
     """Count and compare, or write the counts down."""
     parser = argparse.ArgumentParser(prog="python -m benches.counts", description=__doc__)
@@ -172,22 +188,19 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         print("counts: nothing was counted, there is no valgrind (Debian: apt-get install valgrind)")
         return 1
-    kept = {} if options.update else tomllib.loads(FILE.read_text())
+    kept = tomllib.loads(FILE.read_text())
+    judged = kept["build"] == build()
     levels = ("baseline",) if pe.build_info()["simd"] == "baseline" else ("baseline", "avx2")
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(levels, pool.map(lambda level: least(level, kept.get(level, {})), levels), strict=True))
+        found = dict(zip(levels, pool.map(lambda level: least(level, kept[level]), levels), strict=True))
     if options.update:
-        tables = (
-            f"[{level}]\n" + "".join(f'"{k}" = {v}\n' for k, v in counts.items()) for level, counts in found.items()
-        )
-        FILE.write_text("\n".join([f"# Written by `make counts-update`.\nbuild = {json.dumps(build())}\n", *tables]))
+        update(found, kept if judged else {})
         return 0
     lines = [f"{level}, {line}" for level, counts in found.items() for line in moved(counts, kept[level])]
-    same = kept["build"] == build()
-    why = "if that is meant: make counts-update" if same else f"not judged: {kept['build']} then, {build()} now"
+    why = "if that is meant: make counts-update" if judged else f"not judged: {kept['build']} then, {build()} now"
     lines.append(f"counts: of {sum(map(len, found.values()))}, {len(lines)} moved by more than {TOLERANCE:.0%}; {why}")
     print(*lines, sep="\n")
-    return 1 if same and len(lines) > 1 else 0
+    return 1 if judged and len(lines) > 1 else 0
 
 
 if __name__ == "__main__":
