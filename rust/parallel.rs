@@ -1,7 +1,8 @@
 //! Threads: the only user of rayon.
 //!
-//! Work comes as independent parts, so its result does not depend on how many threads there are. The caller waits outside the
-//! pool in slices of 50 ms and asks whether it was interrupted; workers look at a flag between parts. The pool belongs to the
+//! Work comes as independent parts, so its result does not depend on how many threads there are. The caller begins alone, and
+//! wakes the pool if the work lasts longer than the waking; then it waits outside the pool in slices of 50 ms and asks whether
+//! it was interrupted; workers look at a flag between parts. The pool belongs to the
 //! process that made it: after a fork the child makes its own and forgets the old one, whose threads do not exist there.
 
 use crate::error::Error;
@@ -13,6 +14,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const SLICE: Duration = Duration::from_millis(50);
+
+/// About what it takes to wake threads and to hear from them again, on a busy machine.
+const WAKING: Duration = Duration::from_micros(100);
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
@@ -69,31 +73,62 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
 }
 
 /// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. If `interrupted` says so, no
-/// further part is started and the call returns [`Error::Interrupted`].
+/// further part is started and the call returns [`Error::Interrupted`]. Other threads are woken once the caller has worked
+/// alone for half as long as that takes, if by its pace twice as much is left: little work is not slower on many threads.
 pub fn for_each<P: Send>(parts: Vec<P>, interrupted: &dyn Fn() -> bool, work: impl Fn(P) + Sync) -> Result<(), Error> {
+    each(parts, true, interrupted, work)
+}
+
+/// [`for_each`] for parts of which each takes longer than waking threads does: these are woken at once.
+pub fn for_each_long<P: Send>(
+    parts: Vec<P>,
+    interrupted: &dyn Fn() -> bool,
+    work: impl Fn(P) + Sync,
+) -> Result<(), Error> {
+    each(parts, false, interrupted, work)
+}
+
+fn each<P: Send>(
+    parts: Vec<P>,
+    alone: bool,
+    interrupted: &dyn Fn() -> bool,
+    work: impl Fn(P) + Sync,
+) -> Result<(), Error> {
     let count = parts.len();
     let queue = Mutex::new(parts.into_iter());
-    run(count, interrupted, &|| {
+    run(count, alone, interrupted, &|| {
         let part = queue.lock().map_or(None, |mut queue| queue.next());
         part.map(&work).is_some()
     })
 }
 
-/// [`for_each`], whatever the parts: `step` does one and says whether there was one left. Compiled once.
-fn run(parts: usize, interrupted: &dyn Fn() -> bool, step: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
-    let threads = num_threads().min(parts);
-    if threads <= 1 {
-        let mut asked = Instant::now();
-        while step() {
-            if asked.elapsed() > SLICE {
-                if interrupted() {
-                    return Err(Error::Interrupted);
-                }
-                asked = Instant::now();
+/// [`each`], whatever the parts: `step` does one and says whether there was one left. Compiled once.
+fn run(
+    parts: usize,
+    alone: bool,
+    interrupted: &dyn Fn() -> bool,
+    step: &(dyn Fn() -> bool + Sync),
+) -> Result<(), Error> {
+    let begun = Instant::now();
+    let (mut left, mut asked) = (parts, begun);
+    let little = |left: usize| {
+        let (spent, done) = (begun.elapsed(), parts - left);
+        done == 0 || spent < WAKING / 2 || spent.mul_f64(left as f64 / done as f64) < 2 * WAKING
+    };
+    while left > 0 && (num_threads().min(left) == 1 || (alone && little(left))) {
+        step();
+        left -= 1;
+        if asked.elapsed() > SLICE {
+            if interrupted() {
+                return Err(Error::Interrupted);
             }
+            asked = Instant::now();
         }
+    }
+    if left == 0 {
         return Ok(());
     }
+    let threads = num_threads().min(left);
     let pool = pool(threads)?;
     let stop = AtomicBool::new(false);
     let (done, finished) = channel();

@@ -18,6 +18,9 @@ pub use backward::{backward, Gradients};
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
 pub const BLOCK: usize = 64;
 
+/// Candidates of one query above which they are scored as several parts.
+const LONG: usize = 2048;
+
 /// How many pairs ahead scattered rows are asked for: a row from memory takes as long as several pairs do.
 pub const AHEAD: usize = 4;
 
@@ -241,16 +244,28 @@ pub fn candidates<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
-    let parts = out.chunks_mut(candidates.stored().max(1)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(i, out): (usize, &mut [T])| {
+    let mut parts = Vec::with_capacity(candidates.rows());
+    for (i, out) in out.chunks_mut(candidates.stored().max(1)).enumerate() {
+        parts.extend(out.chunks_mut(LONG).zip(candidates.row(i).chunks(LONG)).map(|(out, row)| (i, row, out)));
+    }
+    parallel::for_each(parts, interrupted, |(i, row, out): (usize, &[i64], &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        scores_of(pair, i, candidates.row(i), |place, score| out[place] = score);
+        scores_of(pair, i, row, |place, score| out[place] = score);
     })
 }
 
 /// The best k of each row of candidates.
 pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
+    let (queries, count) = (candidates.rows(), candidates.stored());
+    if count > LONG {
+        let scan: &Scan<T> = &|query, places, _, tops| {
+            let (i, row, count) = (query.start, &candidates.row(query.start)[places.clone()], places.len());
+            scores_of(pair, i, row, |place, score| tops[0].push(score, row[place]));
+            count
+        };
+        return search_by_shards(queries, count, 1, 1, best, scan).map(|_| ());
+    }
     let parts = best.scores.chunks_mut(best.k).zip(best.ids.chunks_mut(best.k)).enumerate().collect();
     parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
         let (mut top, row) = (TopK::new(best.k), candidates.row(i));
@@ -305,7 +320,7 @@ pub fn search_by_shards<T: Float>(
     let tops: Vec<Mutex<TopK<T>>> = (0..queries).map(|_| Mutex::new(TopK::new(k))).collect();
     let scored = AtomicUsize::new(0);
     let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
-    parallel::for_each(parts, interrupted, |(block, shard): (usize, usize)| {
+    parallel::for_each_long(parts, interrupted, |(block, shard): (usize, usize)| {
         let range = block * query_block..((block + 1) * query_block).min(queries);
         let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
         let mut local: Vec<_> = range.clone().map(|_| TopK::new(k)).collect();

@@ -1,7 +1,7 @@
 //! The Bessel family, elementwise: an order (or dimension) and x for each element.
 //!
 //! float64 and orders that differ by element: float64 lanes, rounded once to the type of x; what depends on the order alone
-//! is made once per run of equal orders. Formulas and error bounds: `special::bessel`.
+//! is made once per run of equal orders, or, where these are short, in lanes too. Formulas and error bounds: `special::bessel`.
 //!
 //! float32 of one order, the use that every von Mises-Fisher has: quadratics on 64 pieces an octave of x in [2^-2, 2^24),
 //! fitted to the float64 function and kept for the orders in use. An element costs two multiplications and three
@@ -12,7 +12,7 @@
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
-use crate::special::bessel::{self, Order};
+use crate::special::bessel::{self, AnyOrder, LaneOrders, Order};
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -22,48 +22,51 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub trait Quantity: 'static {
     /// Whether its relative slope by log x is moderate everywhere, so that quadratics on the pieces keep its accuracy.
     const TABLE: bool;
-    /// What depends on the first argument alone.
-    fn order(order: f64) -> Order;
+    /// How many of an order's series it takes: one more than derivatives of the remainder.
+    const SERIES: usize;
+    /// The order that belongs to the first argument.
+    fn order(argument: f64) -> f64;
     /// The value.
-    fn value<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64>;
+    fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>;
 }
 
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $function:ident, table: $table:expr) => {
+    ($(#[$doc:meta])* $name:ident, $function:ident, series: $series:expr, table: $table:expr) => {
         $(#[$doc])*
         pub struct $name;
         impl Quantity for $name {
             const TABLE: bool = $table;
-            fn order(order: f64) -> Order {
-                Order::new(order)
+            const SERIES: usize = $series;
+            fn order(order: f64) -> f64 {
+                order
             }
             #[inline(always)]
-            fn value<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+            fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
                 bessel::$function::<S>(order, x)
             }
         }
     };
 }
-quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, table: true);
-quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, table: false);
-quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, table: false);
-quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, table: true);
-quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, table: false);
-quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, table: false);
-quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, table: false);
+quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, series: 1, table: true);
+quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, series: 2, table: false);
+quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, series: 3, table: false);
+quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, series: 2, table: true);
+quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, series: 3, table: false);
+quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, series: 4, table: false);
+quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, series: 3, table: false);
 
 /// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension. Its derivative in
 /// kappa is -[`IvRatio`] of order dim/2.
 pub struct VmfLogNorm;
 impl Quantity for VmfLogNorm {
     const TABLE: bool = true;
-    fn order(dim: f64) -> Order {
-        Order::new(0.5 * dim - 1.0)
+    const SERIES: usize = 1;
+    fn order(dim: f64) -> f64 {
+        0.5 * dim - 1.0
     }
     #[inline(always)]
-    fn value<S: Simd>(order: &Order, kappa: V<S, f64>) -> V<S, f64> {
-        let uniform = V::<S, f64>::splat(order.log_norm_at_zero());
-        let value = uniform - bessel::log_hyp0f1e::<S>(order, kappa) - kappa;
+    fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
+        let value = order.log_norm_at_zero() - bessel::log_hyp0f1e::<S>(order, kappa) - kappa;
         // -inf at infinity, where the terms have opposite signs; NaN passes.
         kappa.if_less(V::<S, f64>::splat(f64::INFINITY), value, -kappa)
     }
@@ -83,7 +86,7 @@ pub fn elementwise<Q: Quantity, T: Float>(
     let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, (x, out)): (usize, (&[T], &mut [T]))| {
         if let Some(table) = &table {
-            let order = Q::order(order[0]);
+            let order = Order::new(Q::order(order[0]));
             return dispatch(ByTable::<Q, T> { table, order: &order, x, out, quantity: PhantomData });
         }
         let orders = if order.len() == 1 { order } else { &order[part * CHUNK..part * CHUNK + x.len()] };
@@ -91,14 +94,54 @@ pub fn elementwise<Q: Quantity, T: Float>(
     })
 }
 
-/// Runs of equal orders by the formula, on the calling thread.
+/// Elements by the formula, on the calling thread; `order` has one element for all, or as many as `x`.
 fn by_formula<Q: Quantity, T: Float>(order: &[f64], x: &[T], out: &mut [T]) {
+    let runs = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    if runs * SHORT > order.len() {
+        return dispatch(ByLanes::<Q, T> { order, x, out, quantity: PhantomData });
+    }
     let mut start = 0;
     for run in order.chunk_by(|a, b| a == b) {
         let end = if order.len() == 1 { x.len() } else { start + run.len() };
         let (x, out) = (&x[start..end], &mut out[start..end]);
-        dispatch(ByFormula::<Q, T> { order: &Q::order(run[0]), x, out, quantity: PhantomData });
+        dispatch(ByFormula::<Q, T> { order: &Order::new(Q::order(run[0])), x, out, quantity: PhantomData });
         start = end;
+    }
+}
+
+/// Elements of one order that pay for making what belongs to it.
+const SHORT: usize = 16;
+
+/// Elements of an order each, lane by lane; those whose orders lie on one piece together.
+struct ByLanes<'a, Q, T> {
+    order: &'a [f64],
+    x: &'a [T],
+    out: &'a mut [T],
+    quantity: PhantomData<Q>,
+}
+
+impl<Q: Quantity, T: Float> Kernel for ByLanes<'_, Q, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let mut places = [const { Vec::new() }; bessel::ORDER_PIECES];
+        for (i, &order) in self.order.iter().enumerate() {
+            places[bessel::piece(Q::order(order))].push(i);
+        }
+        let mut made = LaneOrders::none();
+        for (piece, places) in places.iter().enumerate() {
+            for places in places.chunks(f64::LANES) {
+                let (mut orders, mut lanes) = ([Q::order(self.order[places[0]]); f64::LANES], [1.0; f64::LANES]);
+                for (lane, &i) in places.iter().enumerate() {
+                    (orders[lane], lanes[lane]) = (Q::order(self.order[i]), self.x[i].to_f64());
+                }
+                made.set(&orders, piece, Q::SERIES);
+                Q::value::<S>(&made, V::<S, f64>::load(&lanes)).store(&mut lanes);
+                for (&i, lane) in places.iter().zip(lanes) {
+                    self.out[i] = T::from_f64(lane);
+                }
+            }
+        }
     }
 }
 
@@ -251,7 +294,7 @@ impl<T: Float> Table<T> {
 mod tests {
     use super::*;
 
-    quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, table: false);
+    quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, series: 1, table: false);
 
     /// Columns of tests/golden/bessel.csv; NaN where a field is empty.
     struct Golden {

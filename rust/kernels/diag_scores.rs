@@ -34,17 +34,13 @@ pub struct DiagScore<'a, T, F> {
     pub prune: Prune,
 }
 
-/// What fills a group up where a row ends: for MLS the logarithm of 1.
+/// What fills a vector up where a row ends: for MLS the logarithm of 1.
 const BEYOND: Dimension = Dimension { a: 0.0, b: 0.0, v: 0.5, w: 0.5, shared: 0.0 };
-/// Room for a group of either type.
-const WIDEST: usize = GROUP * 16;
 
-/// The elements of a row from `from` on, then `fill`.
+/// The elements of a row from `from` on as a vector, then `fill`.
 #[inline(always)]
-fn tail<T: Float>(row: &[T], from: usize, fill: f64) -> [T; WIDEST] {
-    let mut group = [T::from_f64(fill); WIDEST];
-    group[..row.len() - from].copy_from_slice(&row[from..]);
-    group
+fn rest<S: Simd, T: Float>(row: &[T], from: usize, fill: f64) -> V<S, T> {
+    V::<S, T>::load_partial(&row[from..row.len().min(from + T::LANES)], T::from_f64(fill))
 }
 
 /// Element `d` of a row, or the only one of a constant row.
@@ -100,7 +96,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     /// The base-2 logarithms of what stands at the places beyond the end of a row, summed.
     fn beyond(&self) -> [f64; LOGS] {
         let (_, under_logs) = self.formula.by_dimension(BEYOND);
-        let places = self.inputs.mu1.stored().next_multiple_of(GROUP * T::LANES) - self.inputs.mu1.stored();
+        let places = self.inputs.mu1.stored().next_multiple_of(T::LANES) - self.inputs.mu1.stored();
         under_logs.map(|x| places as f64 * x.log2())
     }
 
@@ -129,15 +125,16 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                     prefetch(part);
                 }
             }
-            self.formula.add::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
+            self.formula.add_group::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
         }
         ahead.into_iter().flatten().for_each(prefetch);
-        let whole = dim / width * width;
-        if whole < dim {
-            // Places beyond the end add nothing to the rational part; what they add to the logarithms is taken off below.
-            let (a, b, shared) = (tail(a, whole, 0.0), tail(b, whole, 0.0), tail(shared, whole, 0.0));
-            let (v, w) = (tail(v, whole, BEYOND.v), tail(w, whole, BEYOND.v));
-            self.formula.add::<S, T>(&mut sums, &loaded::<S, T>(&a, &b, &v, &w, &shared));
+        // What is left of a row, a vector at a time. Places beyond the end add nothing to the rational part; what they add to
+        // the logarithms is taken off below.
+        for from in (dim / width * width..dim).step_by(T::LANES) {
+            let (a, b, shared) =
+                (rest::<S, T>(a, from, 0.0), rest::<S, T>(b, from, 0.0), rest::<S, T>(shared, from, 0.0));
+            let (v, w) = (rest::<S, T>(v, from, BEYOND.v), rest::<S, T>(w, from, BEYOND.w));
+            self.formula.add::<S, T>(&mut sums, &Loaded { a, b, v, w, shared });
         }
         let mut parts =
             Parts { rational: sums.rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };

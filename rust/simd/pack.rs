@@ -14,6 +14,8 @@ pub trait Register: Copy {
     const WIDTH: usize;
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
+    /// The first `n` elements, at most `WIDTH`, from memory, the others from `rest`.
+    unsafe fn load_first(p: *const Self::Elem, n: usize, rest: Self) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);
     unsafe fn add(self, b: Self) -> Self;
     unsafe fn sub(self, b: Self) -> Self;
@@ -62,6 +64,11 @@ impl<R: Register> Register for Two<R> {
     #[inline(always)]
     unsafe fn load(p: *const R::Elem) -> Self {
         unsafe { Two(R::load(p), R::load(p.add(R::WIDTH))) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(p: *const R::Elem, n: usize, rest: Self) -> Self {
+        let low = n.min(R::WIDTH);
+        unsafe { Two(R::load_first(p, low, rest.0), R::load_first(p.add(low), n - low, rest.1)) }
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut R::Elem) {
@@ -132,9 +139,9 @@ impl<R: Register> Lanes<R::Elem> for Pack<R> {
     }
     #[inline(always)]
     fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
-        let mut buffer = [fill; 16];
-        buffer[..x.len()].copy_from_slice(x);
-        Self::load(&buffer[..R::WIDTH])
+        assert!(x.len() <= R::WIDTH);
+        // SAFETY: the slice holds as many elements as are read; level as in `lanes!`.
+        Pack(unsafe { R::load_first(x.as_ptr(), x.len(), R::splat(fill)) })
     }
     #[inline(always)]
     fn store(self, out: &mut [R::Elem]) {
@@ -203,6 +210,11 @@ macro_rules! plain {
             #[inline(always)]
             unsafe fn load(p: *const $t) -> Self {
                 Plain(unsafe { p.cast::<[$t; N]>().read_unaligned() })
+            }
+            #[inline(always)]
+            unsafe fn load_first(p: *const $t, n: usize, mut rest: Self) -> Self {
+                rest.0[..n].copy_from_slice(unsafe { std::slice::from_raw_parts(p, n) });
+                rest
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut $t) {

@@ -38,7 +38,8 @@ impl Simd for Avx512 {
 }
 
 macro_rules! register {
-    ($reg:ty, $elem:ty, $width:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident,
+    ($reg:ty, $elem:ty, $width:expr, $splat:ident, $load:ident,
+     load_first: |$from:ident, $n:ident, $rest:ident| $load_first:expr; $store:ident, $add:ident, $sub:ident, $mul:ident,
      $div:ident, $fma:ident, $sqrt:ident, $min:ident, $max:ident,
      sign: |$s:ident| $abs:expr, $neg:expr;
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
@@ -55,6 +56,10 @@ macro_rules! register {
             #[inline(always)]
             unsafe fn load(p: *const $elem) -> Self {
                 unsafe { $load(p) }
+            }
+            #[inline(always)]
+            unsafe fn load_first($from: *const $elem, $n: usize, $rest: Self) -> Self {
+                unsafe { $load_first }
             }
             #[inline(always)]
             unsafe fn store(self, p: *mut $elem) {
@@ -161,7 +166,13 @@ const TWO52: i64 = 0x4330_0000_0000_0000;
 const FIRST_F32: i32 = 125 << 6;
 const FIRST_F64: i64 = 1021 << 6;
 
-register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
+register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps,
+load_first: |p, n, rest| {
+    let places = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+    let mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(n as i32), places);
+    _mm256_blendv_ps(rest, _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask))
+};
+_mm256_storeu_ps, _mm256_add_ps, _mm256_sub_ps, _mm256_mul_ps,
 _mm256_div_ps, _mm256_fmadd_ps, _mm256_sqrt_ps, _mm256_min_ps, _mm256_max_ps,
 sign: |x| _mm256_andnot_ps(_mm256_set1_ps(-0.0), x), _mm256_xor_ps(_mm256_set1_ps(-0.0), x);
 compare: |a, b, yes, no| _mm256_blendv_ps(no, yes, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)),
@@ -196,7 +207,12 @@ sum: |x| {
     _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
 });
 
-register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
+register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd,
+load_first: |p, n, rest| {
+    let mask = _mm256_cmpgt_epi64(_mm256_set1_epi64x(n as i64), _mm256_set_epi64x(3, 2, 1, 0));
+    _mm256_blendv_pd(rest, _mm256_maskload_pd(p, mask), _mm256_castsi256_pd(mask))
+};
+_mm256_storeu_pd, _mm256_add_pd, _mm256_sub_pd, _mm256_mul_pd,
 _mm256_div_pd, _mm256_fmadd_pd, _mm256_sqrt_pd, _mm256_min_pd, _mm256_max_pd,
 sign: |x| _mm256_andnot_pd(_mm256_set1_pd(-0.0), x), _mm256_xor_pd(_mm256_set1_pd(-0.0), x);
 compare: |a, b, yes, no| _mm256_blendv_pd(no, yes, _mm256_cmp_pd::<_CMP_LT_OQ>(a, b)),
@@ -229,7 +245,9 @@ sum: |x| {
     _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
 });
 
-register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
+register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps,
+load_first: |p, n, rest| _mm512_mask_loadu_ps(rest, ((1_u32 << n) - 1) as u16, p);
+_mm512_storeu_ps, _mm512_add_ps, _mm512_sub_ps, _mm512_mul_ps,
 _mm512_div_ps, _mm512_fmadd_ps, _mm512_sqrt_ps, _mm512_min_ps, _mm512_max_ps,
 sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_ps(-0.0), x);
 compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
@@ -255,7 +273,9 @@ sum: |x| {
     Register::product(octet)
 });
 
-register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
+register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd,
+load_first: |p, n, rest| _mm512_mask_loadu_pd(rest, ((1_u32 << n) - 1) as u8, p);
+_mm512_storeu_pd, _mm512_add_pd, _mm512_sub_pd, _mm512_mul_pd,
 _mm512_div_pd, _mm512_fmadd_pd, _mm512_sqrt_pd, _mm512_min_pd, _mm512_max_pd,
 sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_pd(-0.0), x);
 compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),

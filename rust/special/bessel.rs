@@ -26,7 +26,7 @@
 
 use super::log::ln_normal;
 use super::tables::REMAINDER;
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use std::f64::consts::{LN_2, PI};
 
 /// log(2 pi) / 2 in two parts.
@@ -38,8 +38,38 @@ const NEAR: f64 = 3.0;
 /// Pairs of coefficients of P: u^0 and u^1, u^2 and u^3, ...
 const PAIRS: usize = REMAINDER[2].len().div_ceil(2);
 type Series = [[f64; 2]; PAIRS];
+/// The last coefficients are dropped as long as they are below this together.
+const DISPENSABLE: f64 = 2.8e-17; // 2^-55
 
-/// Everything that depends on the order alone; takes about half a microsecond to make. cuda/special.cuh has the same struct.
+/// Series number `i` at u, by lanes: the sum of `pairs` of coefficients, from the last one on.
+#[inline(always)]
+fn horner<S: Simd>(pairs: impl Iterator<Item = [V<S, f64>; 2]>, u: V<S, f64>) -> V<S, f64> {
+    let square = u * u;
+    let (mut even, mut odd) = (splat::<S>(0.0), splat::<S>(0.0));
+    for [a, b] in pairs {
+        even = even.mul_add(square, a);
+        odd = odd.mul_add(square, b);
+    }
+    odd.mul_add(u, even)
+}
+
+/// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LaneOrders`]), to the same bits.
+pub trait AnyOrder<S: Simd> {
+    /// v.
+    fn v(&self) -> V<S, f64>;
+    /// w.
+    fn w(&self) -> V<S, f64>;
+    /// 1/w.
+    fn inverse(&self) -> V<S, f64>;
+    /// As [`Order`] has them: the constants of the logarithm.
+    fn constants(&self) -> (V<S, f64>, V<S, f64>);
+    /// Series number `i` at u = 2 t - 1.
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64>;
+    /// As [`Order::log_norm_at_zero`].
+    fn log_norm_at_zero(&self) -> V<S, f64>;
+}
+
+/// Everything that depends on the order alone; takes about a third of a microsecond to make. cuda/special.cuh has the same struct.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
@@ -60,40 +90,14 @@ pub struct Order {
 impl Order {
     /// The plan for order v; all its values are NaN where v is outside the domain.
     pub fn new(v: f64) -> Self {
-        let v = if (0.0..=1e60).contains(&v) { v } else { f64::NAN };
-        let w = v + SHIFT;
-        let piece = ((3.0 * SHIFT / w) as usize).min(REMAINDER.len() - 1);
-        let place = 6.0 * SHIFT / w - (1 + 2 * piece) as f64;
-
-        let mut series = [[[0.0; 2]; PAIRS]; 4];
-        for (k, row) in REMAINDER[piece].iter().enumerate() {
-            series[0][k / 2][k % 2] = row.iter().rev().fold(0.0, |sum, c| sum * place + c);
-        }
-        for i in 0..3 {
-            for k in 1..2 * PAIRS {
-                series[i + 1][(k - 1) / 2][(k - 1) % 2] = (2 * k) as f64 * series[i][k / 2][k % 2];
-            }
-        }
-        // What is dropped is below 2^-55 together.
-        let mut dropped = 0.0;
-        let dispensable = series[0].iter().rev().take_while(|[even, odd]| {
-            dropped += even.abs() + odd.abs();
-            dropped < 2.8e-17
-        });
-        let pairs = PAIRS - dispensable.count();
-
-        // At x = 0, u = 1. The rest is divided by u - 1, so that it keeps all digits down to there.
-        let at_zero = exact_sum(series[0].iter().flatten().copied());
-        let mut above = 0.0;
-        for pair in series[0].iter_mut().rev() {
-            for c in pair.iter_mut().rev() {
-                (*c, above) = (above, above + *c);
-            }
-        }
-        let constants = [at_zero.0, at_zero.1, -0.5 * w.ln(), -HALF_LOG_2_PI.0, -HALF_LOG_2_PI.1];
-        let constant = exact_sum(constants.into_iter()).0;
-        let limit = exact_sum(constants.into_iter().chain([w])).0;
-        Order { v, w, pairs, series, inverse: 1.0 / w, constant, limit }
+        let mut all = LaneOrders::none();
+        all.set(&[v; f64::LANES], piece(v), 4);
+        let series = all.series.map(|series| series.map(|pair| pair.map(|c| c[0])));
+        // What is 0 in all of them need not be added.
+        let used = |k: &usize| series.iter().any(|series| series[*k] != [0.0; 2]);
+        let pairs = (0..all.pairs).rev().find(used).map_or(0, |last| last + 1);
+        let LaneOrders { v: [v, ..], w: [w, ..], inverse: [inverse, ..], .. } = all;
+        Order { v, w, pairs, series, inverse, constant: all.constant[0], limit: all.limit[0] }
     }
 
     /// v.
@@ -103,33 +107,211 @@ impl Order {
 
     /// The limit of log C(kappa) at kappa = 0 for v = dim/2 - 1: minus the log surface of the unit sphere.
     pub fn log_norm_at_zero(&self) -> f64 {
-        // log(I_v(x) / x^v) at x = 0.
-        -(self.v + 1.0) * (2.0 * PI).ln() - (self.limit - self.v * (2.0 * self.w).ln())
-    }
-
-    /// Series number `i` at u = 2 t - 1.
-    #[inline(always)]
-    fn series<S: Simd>(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
-        let square = u * u;
-        let (mut even, mut odd) = (splat::<S>(0.0), splat::<S>(0.0));
-        for &[a, b] in self.series[i][..self.pairs].iter().rev() {
-            even = even.mul_add(square, splat::<S>(a));
-            odd = odd.mul_add(square, splat::<S>(b));
-        }
-        odd.mul_add(u, even)
+        norm_at_zero(self.v, self.w, self.limit)
     }
 }
 
-/// The sum and what rounding lost of it.
-fn exact_sum(terms: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (mut sum, mut lost) = (0.0, 0.0);
-    for term in terms {
-        let next = sum + term;
-        let part = next - sum;
-        lost += (sum - (next - part)) + (term - part);
-        sum = next;
+/// The limit of log C(kappa) at kappa = 0, from v, w and [`Order::limit`].
+fn norm_at_zero(v: f64, w: f64, limit: f64) -> f64 {
+    // log(I_v(x) / x^v) at x = 0.
+    -(v + 1.0) * (2.0 * PI).ln() - (limit - v * (2.0 * w).ln())
+}
+
+/// How many pieces the orders are cut into, and on which one v lies.
+pub const ORDER_PIECES: usize = REMAINDER.len();
+/// See [`ORDER_PIECES`].
+pub fn piece(v: f64) -> usize {
+    ((3.0 * SHIFT / (v + SHIFT)) as usize).min(ORDER_PIECES - 1)
+}
+
+impl<S: Simd> AnyOrder<S> for Order {
+    #[inline(always)]
+    fn v(&self) -> V<S, f64> {
+        splat::<S>(self.v)
     }
-    (sum + lost, lost - ((sum + lost) - sum))
+    #[inline(always)]
+    fn w(&self) -> V<S, f64> {
+        splat::<S>(self.w)
+    }
+    #[inline(always)]
+    fn inverse(&self) -> V<S, f64> {
+        splat::<S>(self.inverse)
+    }
+    #[inline(always)]
+    fn constants(&self) -> (V<S, f64>, V<S, f64>) {
+        (splat::<S>(self.constant), splat::<S>(self.limit))
+    }
+    #[inline(always)]
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
+        let pairs = self.series[i][..self.pairs].iter().rev();
+        horner::<S>(pairs.map(|&[a, b]| [splat::<S>(a), splat::<S>(b)]), u)
+    }
+    #[inline(always)]
+    fn log_norm_at_zero(&self) -> V<S, f64> {
+        splat::<S>(Order::log_norm_at_zero(self))
+    }
+}
+
+/// A number of each lane.
+type Each = [f64; f64::LANES];
+
+/// An [`Order`] for each lane: a few tens of nanoseconds each.
+pub struct LaneOrders {
+    v: Each,
+    w: Each,
+    inverse: Each,
+    constant: Each,
+    limit: Each,
+    /// Pairs of their piece; as [`Order`] has them, 0 beyond those in use, the series that were asked for.
+    pairs: usize,
+    series: [[[Each; 2]; PAIRS]; 4],
+}
+
+impl LaneOrders {
+    /// None yet.
+    pub fn none() -> Self {
+        let each = [0.0; f64::LANES];
+        LaneOrders {
+            v: each,
+            w: each,
+            inverse: each,
+            constant: each,
+            limit: each,
+            pairs: 0,
+            series: [[[each; 2]; PAIRS]; 4],
+        }
+    }
+
+    /// Takes the plans for orders that lie on one piece, NaN as in [`Order::new`], with the first `series` of the four.
+    pub fn set(&mut self, v: &Each, piece: usize, series: usize) {
+        dispatch(MakeOrders { v, piece, series, orders: self });
+    }
+}
+
+struct MakeOrders<'a> {
+    v: &'a Each,
+    piece: usize,
+    series: usize,
+    orders: &'a mut LaneOrders,
+}
+
+impl Kernel for MakeOrders<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (zero, load) = (splat::<S>(0.0), V::<S, f64>::load);
+        let LaneOrders { v, w, inverse, constant, limit, pairs, series } = self.orders;
+        *v = self.v.map(|v| if (0.0..=1e60).contains(&v) { v } else { f64::NAN });
+        *w = v.map(|v| v + SHIFT);
+        *inverse = w.map(|w| 1.0 / w);
+        let place = load(&w.map(|w| 6.0 * SHIFT / w - (1 + 2 * self.piece) as f64));
+
+        let rows = REMAINDER[self.piece];
+        *pairs = rows.len().div_ceil(2);
+        let pairs = *pairs;
+        zero.store(&mut series[0][pairs - 1][1]); // where rows are odd in number
+        for (k, row) in rows.iter().enumerate() {
+            let mut sum = zero;
+            for &c in row.iter().rev() {
+                sum = sum.mul_add(place, splat::<S>(c));
+            }
+            sum.store(&mut series[0][k / 2][k % 2]);
+        }
+        for i in 0..self.series - 1 {
+            for k in 1..2 * pairs {
+                let slope = splat::<S>((2 * k) as f64) * load(&series[i][k / 2][k % 2]);
+                slope.store(&mut series[i + 1][(k - 1) / 2][(k - 1) % 2]);
+            }
+            zero.store(&mut series[i + 1][pairs - 1][1]);
+        }
+        let mut dropped = zero;
+        let mut sums = ExactSum::<S>::new();
+        for pair in &series[0][..pairs] {
+            sums.add(load(&pair[0]));
+            sums.add(load(&pair[1]));
+        }
+        let at_zero = sums.parts();
+        let mut above = zero;
+        for k in (0..pairs).rev() {
+            let [even, odd] = series[0][k].map(|c| load(&c));
+            dropped = dropped + (even.abs() + odd.abs());
+            let kept = |c: V<S, f64>| dropped.if_less(splat::<S>(DISPENSABLE), zero, c);
+            kept(above).store(&mut series[0][k][1]);
+            above = above + odd;
+            kept(above).store(&mut series[0][k][0]);
+            above = above + even;
+            for slopes in &mut series[1..self.series] {
+                for c in &mut slopes[k] {
+                    kept(load(c)).store(c);
+                }
+            }
+        }
+        let mut sums = ExactSum::<S>::new();
+        let half_logs = load(&w.map(|w| -0.5 * w.ln()));
+        let (high, low) = (splat::<S>(-HALF_LOG_2_PI.0), splat::<S>(-HALF_LOG_2_PI.1));
+        for term in [at_zero.0, at_zero.1, half_logs, high, low] {
+            sums.add(term);
+        }
+        sums.parts().0.store(constant);
+        sums.add(load(w));
+        sums.parts().0.store(limit);
+    }
+}
+
+impl<S: Simd> AnyOrder<S> for LaneOrders {
+    #[inline(always)]
+    fn v(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.v)
+    }
+    #[inline(always)]
+    fn w(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.w)
+    }
+    #[inline(always)]
+    fn inverse(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.inverse)
+    }
+    #[inline(always)]
+    fn constants(&self) -> (V<S, f64>, V<S, f64>) {
+        (V::<S, f64>::load(&self.constant), V::<S, f64>::load(&self.limit))
+    }
+    #[inline(always)]
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
+        horner::<S>(
+            self.series[i][..self.pairs].iter().rev().map(|[a, b]| [V::<S, f64>::load(a), V::<S, f64>::load(b)]),
+            u,
+        )
+    }
+    #[inline(always)]
+    fn log_norm_at_zero(&self) -> V<S, f64> {
+        let at = |lane: usize| norm_at_zero(self.v[lane], self.w[lane], self.limit[lane]);
+        V::<S, f64>::load(&std::array::from_fn::<f64, { f64::LANES }, _>(at))
+    }
+}
+
+/// A sum, and what rounding lost of it.
+struct ExactSum<S: Simd> {
+    sum: V<S, f64>,
+    lost: V<S, f64>,
+}
+
+impl<S: Simd> ExactSum<S> {
+    #[inline(always)]
+    fn new() -> Self {
+        ExactSum { sum: splat::<S>(0.0), lost: splat::<S>(0.0) }
+    }
+    #[inline(always)]
+    fn add(&mut self, term: V<S, f64>) {
+        let next = self.sum + term;
+        let part = next - self.sum;
+        self.lost = self.lost + ((self.sum - (next - part)) + (term - part));
+        self.sum = next;
+    }
+    #[inline(always)]
+    fn parts(&self) -> (V<S, f64>, V<S, f64>) {
+        let whole = self.sum + self.lost;
+        (whole, self.lost - (whole - self.sum))
+    }
 }
 
 #[inline(always)]
@@ -183,9 +365,9 @@ struct Point<S: Simd> {
 impl<S: Simd> Point<S> {
     /// At x in the domain (or NaN); infinity counts as the largest number.
     #[inline(always)]
-    fn new(order: &Order, any: V<S, f64>) -> Self {
+    fn new(order: &impl AnyOrder<S>, any: V<S, f64>) -> Self {
         let (half, one, two) = (splat::<S>(0.5), splat::<S>(1.0), splat::<S>(2.0));
-        let (v, w, shift) = (splat::<S>(order.v), splat::<S>(order.w), splat::<S>(SHIFT));
+        let (v, w, shift) = (order.v(), order.w(), splat::<S>(SHIFT));
         let any = splat::<S>(f64::MAX).min(any);
         let x = splat::<S>(FAR).min(any);
         let r = x.mul_add(x, w * w).sqrt();
@@ -198,7 +380,7 @@ impl<S: Simd> Point<S> {
         let (over_w, over_x) = (x * (x * by_sum), w * w * by_other);
 
         let u = two.mul_add(t, -one);
-        let (p1, p2, p3) = (order.series::<S>(1, u), order.series::<S>(2, u), order.series::<S>(3, u));
+        let (p1, p2, p3) = (order.series(1, u), order.series(2, u), order.series(3, u));
         let h = t.mul_add(p1, half);
         let h1 = t * t.mul_add(p2, p1); // theta h = -z h1
         let h2 = t * tt.mul_add(p3, t.mul_add(splat::<S>(3.0) * p2, p1)); // theta h1 = -z h2
@@ -208,7 +390,7 @@ impl<S: Simd> Point<S> {
         let st = shift * t;
 
         let far_r = x.if_less(splat::<S>(FAR), r, any);
-        let log_r = ln_normal::<S, f64>(far_r * splat::<S>(order.inverse));
+        let log_r = ln_normal::<S, f64>(far_r * order.inverse());
         let d = v + (x.mul_add(c, v * t) - z * h);
         Point {
             x,
@@ -217,7 +399,7 @@ impl<S: Simd> Point<S> {
             over_w,
             over_x,
             over_both: -w * ((over_w + x) * by_other),
-            tail: -two * (over_w * by_r) * order.series::<S>(0, u) - half * log_r,
+            tail: -two * (over_w * by_r) * order.series(0, u) - half * log_r,
             d: x.if_less(splat::<S>(FAR), d, any + splat::<S>(0.0) * d), // keeps a NaN
             d1: z * (r + st - two * tt * h + z * h1),
             mu: x.if_less(w, x.mul_add(c, v * t) - x, over_x - st) - z * h,
@@ -229,9 +411,9 @@ impl<S: Simd> Point<S> {
 
 /// log(I_v(x) e^-x): -inf at x = 0 (0 for v = 0) and at infinity.
 #[inline(always)]
-pub fn log_ive<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn log_ive<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
-    let (v, w) = (splat::<S>(order.v), splat::<S>(order.w));
+    let (v, w) = (order.v(), order.w());
     let x = nonnegative::<S>(x);
     let p = Point::<S>::new(order, x);
 
@@ -246,14 +428,11 @@ pub fn log_ive<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
     let log_y = ln_normal::<S, f64>(y) + scaling;
 
     // At small orders w is far larger than the value where x is small: there r - x less its limit w is what varies.
-    let (head, constant) = if order.v < NEAR {
-        let constant = p.x.if_less(w, splat::<S>(order.limit), splat::<S>(order.constant));
-        (p.x.if_less(w, p.over_both, p.over_x), constant)
-    } else {
-        (p.over_x, splat::<S>(order.constant))
-    };
+    let (near, (constant, limit)) = (p.x.if_less(w, v, splat::<S>(NEAR)), order.constants());
+    let (head, constant) =
+        (near.if_less(splat::<S>(NEAR), p.over_both, p.over_x), near.if_less(splat::<S>(NEAR), limit, constant));
     let value = v.mul_add(log_y, head) + (p.tail + constant);
-    let at_zero = splat::<S>(if order.v > 0.0 { f64::NEG_INFINITY } else { 0.0 * order.v });
+    let at_zero = zero.if_less(v, splat::<S>(f64::NEG_INFINITY), zero * v);
     // The last selection makes -inf of +inf and passes NaN.
     x.if_less(splat::<S>(f64::INFINITY), zero.if_less(x, value, at_zero), -x)
 }
@@ -261,26 +440,27 @@ pub fn log_ive<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
 /// log(0F1(; v + 1; x^2/4) e^-x), that is log(I_v(x) e^-x / x^v) less its limit at x = 0; falls from 0 to -inf. The log
 /// normaliser of von Mises-Fisher is `log_norm_at_zero` - this - x.
 #[inline(always)]
-pub fn log_hyp0f1e<S: Simd>(order: &Order, any: V<S, f64>) -> V<S, f64> {
-    let (zero, one, infinity) = (splat::<S>(0.0), splat::<S>(1.0), splat::<S>(f64::INFINITY));
+pub fn log_hyp0f1e<S: Simd>(order: &impl AnyOrder<S>, any: V<S, f64>) -> V<S, f64> {
+    let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
+    let infinity = splat::<S>(f64::INFINITY);
     let any = nonnegative::<S>(any);
     let p = Point::<S>::new(order, any);
 
     // log1p((r - w) / 2w), corrected by what the rounding of the sum lost where that matters.
     let over_w = p.x.if_less(splat::<S>(FAR), p.over_w, splat::<S>(f64::MAX).min(any));
-    let u = over_w * splat::<S>(0.5 * order.inverse);
+    let u = over_w * half * order.inverse();
     let sum = one + u;
     let lost = u.if_less(one, u - (sum - one), zero);
     let log_sum = ln_normal::<S, f64>(sum) + lost;
 
-    let value = p.over_both - splat::<S>(order.v) * log_sum + p.tail;
-    let at_zero = splat::<S>(0.0 * order.v);
+    let value = p.over_both - order.v() * log_sum + p.tail;
+    let at_zero = zero * order.v();
     any.if_less(infinity, zero.if_less(any, value, at_zero), -any)
 }
 
 /// I_v(x) / I_(v-1)(x) for v >= 1, in [0, 1].
 #[inline(always)]
-pub fn iv_ratio<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn iv_ratio<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = ratio_domain::<S>(order, x);
     let p = Point::<S>::new(order, x);
     splat::<S>(1.0).min(splat::<S>(f64::MAX).min(x) / p.d)
@@ -288,44 +468,40 @@ pub fn iv_ratio<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
 
 /// The first derivative of [`iv_ratio`] in x.
 #[inline(always)]
-pub fn iv_ratio_dx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn iv_ratio_dx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let p = Point::<S>::new(order, ratio_domain::<S>(order, x));
-    (splat::<S>(order.v) - p.bend) / p.d / p.d
+    (order.v() - p.bend) / p.d / p.d
 }
 
 /// 1 - A^2 for A = [`iv_ratio`], as A' + (2 v - 1) A / x, whose terms are positive.
 #[inline(always)]
-pub fn iv_ratio_complement<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn iv_ratio_complement<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     // Where x is tiny A / x is constant, and A is accurate down to subnormal numbers.
     let tiny = V::<S, f64>::splat(1e-300);
     let x = x.if_less(V::<S, f64>::splat(0.0), x, x.if_less(tiny, tiny, x));
-    iv_ratio_dx::<S>(order, x) + V::<S, f64>::splat(2.0 * order.v - 1.0) * iv_ratio::<S>(order, x) / x
+    iv_ratio_dx::<S>(order, x) + (splat::<S>(2.0) * order.v() - splat::<S>(1.0)) * iv_ratio::<S>(order, x) / x
 }
 
 /// The second derivative of [`iv_ratio`] in x.
 #[inline(always)]
-pub fn iv_ratio_dxx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn iv_ratio_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = ratio_domain::<S>(order, x);
     let within = bounded::<S>(x);
     let p = Point::<S>::new(order, within);
-    let n = splat::<S>(order.v) - p.bend;
+    let n = order.v() - p.bend;
     // (theta n - 2 n theta d / d) / (x d^2): both terms are negative.
     let at_bound = (p.n1 - splat::<S>(2.0) * n * (p.d1 / p.d)) / p.d / p.d / within;
     at_bound * splat::<S>(1.0).min(x * splat::<S>(1.0 / BOUNDS.0)) // proportional to x below the lower bound
 }
 
 #[inline(always)]
-fn ratio_domain<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
-    if order.v < 1.0 {
-        splat::<S>(f64::NAN)
-    } else {
-        nonnegative::<S>(x)
-    }
+fn ratio_domain<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
+    order.v().if_less(splat::<S>(1.0), splat::<S>(f64::NAN), nonnegative::<S>(x))
 }
 
 /// The first derivative of [`log_ive`] in x: +inf at x = 0 (-1 for v = 0), 0 at infinity.
 #[inline(always)]
-pub fn log_ive_dx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn log_ive_dx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = nonnegative::<S>(x);
     let within = bounded::<S>(x);
     Point::<S>::new(order, within).mu / slope_divisor::<S>(order, x, within)
@@ -333,7 +509,7 @@ pub fn log_ive_dx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
 
 /// The second derivative of [`log_ive`] in x: -inf at x = 0 (1/2 for v = 0), 0 at infinity.
 #[inline(always)]
-pub fn log_ive_dxx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
+pub fn log_ive_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = nonnegative::<S>(x);
     let within = bounded::<S>(x);
     let p = Point::<S>::new(order, within);
@@ -343,10 +519,6 @@ pub fn log_ive_dxx<S: Simd>(order: &Order, x: V<S, f64>) -> V<S, f64> {
 
 /// What turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
 #[inline(always)]
-fn slope_divisor<S: Simd>(order: &Order, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
-    if order.v > 0.0 {
-        x
-    } else {
-        bounded.max(x)
-    }
+fn slope_divisor<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
+    splat::<S>(0.0).if_less(order.v(), x, bounded.max(x))
 }

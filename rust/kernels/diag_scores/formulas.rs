@@ -88,8 +88,15 @@ pub trait Formula: Copy + Sync {
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]);
     /// Derivatives of the score, weights included.
     fn slopes(&self, x: Dimension) -> Slopes;
-    /// Adds four vectors of dimensions: means `a`, `b`, variances `v`, `w`, shared numbers.
-    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]);
+    /// Adds a vector of dimensions: means `a`, `b`, variances `v`, `w`, shared numbers.
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>);
+    /// Adds four vectors of dimensions.
+    #[inline(always)]
+    fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+        for x in x {
+            self.add::<S, T>(sums, x);
+        }
+    }
     /// The formula that gives the score when the two items change places.
     fn transposed(self) -> Self {
         self
@@ -138,7 +145,17 @@ impl Formula for Mls {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let (difference, s) = (x.a - x.b, x.v + x.w);
+        sums.least.0 = x.v.min(sums.least.0);
+        sums.least.1 = x.w.min(sums.least.1);
+        sums.greatest = s.max(sums.greatest);
+        sums.rational = sums.rational + difference * difference / s;
+        sums.products[0].times(s);
+    }
+
+    #[inline(always)]
+    fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
         let mut square = [x[0].a; 4];
         let mut s = [x[0].v; 4];
         for i in 0..4 {
@@ -205,23 +222,21 @@ impl Formula for Llr {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
-        for i in 0..GROUP {
-            let Loaded { a, b, v, w, shared: p } = x[i];
-            let (s, t) = (p + v, p + w);
-            let both = s * t;
-            let inverse = V::<S, T>::splat(T::from_f64(1.0)) / p.mul_add(v + w, v * w);
-            let own = (a * a * v).mul_add(t, b * b * w * s) / both;
-            let spread = own - (a - b) * (a - b);
-            sums.rational = spread.mul_add(p * inverse, sums.rational);
-            let ratio = both * inverse;
-            // Adds 0 unless the ratio is not finite, which then shows in the sum.
-            sums.rational = V::<S, T>::splat(T::default()).mul_add(ratio, sums.rational);
-            sums.least.0 = v.min(p.min(sums.least.0));
-            sums.least.1 = w.min(sums.least.1);
-            sums.greatest = ratio.max(sums.greatest);
-            sums.products[0].times(ratio);
-        }
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let Loaded { a, b, v, w, shared: p } = *x;
+        let (s, t) = (p + v, p + w);
+        let both = s * t;
+        let inverse = V::<S, T>::splat(T::from_f64(1.0)) / p.mul_add(v + w, v * w);
+        let own = (a * a * v).mul_add(t, b * b * w * s) / both;
+        let spread = own - (a - b) * (a - b);
+        sums.rational = spread.mul_add(p * inverse, sums.rational);
+        let ratio = both * inverse;
+        // Adds 0 unless the ratio is not finite, which then shows in the sum.
+        sums.rational = V::<S, T>::splat(T::default()).mul_add(ratio, sums.rational);
+        sums.least.0 = v.min(p.min(sums.least.0));
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = ratio.max(sums.greatest);
+        sums.products[0].times(ratio);
     }
 }
 
@@ -268,20 +283,18 @@ impl Formula for Overlap {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
         // Quotients, so that s is rounded as the slow path rounds it.
         let (alpha, beta) =
             (V::<S, T>::splat(T::from_f64(self.powers.0)), V::<S, T>::splat(T::from_f64(self.powers.1)));
-        for i in 0..GROUP {
-            let Loaded { a, b, v, w, .. } = x[i];
-            let s = v / alpha + w / beta;
-            sums.rational = sums.rational + (a - b) * (a - b) / s;
-            sums.least.0 = v.min(sums.least.0);
-            sums.least.1 = w.min(sums.least.1);
-            sums.greatest = s.max(v.max(w.max(sums.greatest)));
-            for (product, x) in sums.products.iter_mut().zip([s, v, w]) {
-                product.times(x);
-            }
+        let Loaded { a, b, v, w, .. } = *x;
+        let s = v / alpha + w / beta;
+        sums.rational = sums.rational + (a - b) * (a - b) / s;
+        sums.least.0 = v.min(sums.least.0);
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = s.max(v.max(w.max(sums.greatest)));
+        for (product, x) in sums.products.iter_mut().zip([s, v, w]) {
+            product.times(x);
         }
     }
 
@@ -342,19 +355,17 @@ impl Formula for NegKl {
     }
 
     #[inline(always)]
-    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
         let (share, rest) =
             (V::<S, T>::splat(T::from_f64(self.share)), V::<S, T>::splat(T::from_f64(1.0 - self.share)));
-        for i in 0..GROUP {
-            let Loaded { a, b, v, w, .. } = x[i];
-            let (square, apart) = ((a - b) * (a - b), v - w);
-            sums.rational = sums.rational + (share * ((square + apart) / w) + rest * ((square - apart) / v));
-            sums.least.0 = v.min(sums.least.0);
-            sums.least.1 = w.min(sums.least.1);
-            sums.greatest = v.max(w.max(sums.greatest));
-            for (product, x) in sums.products.iter_mut().zip([v, w]) {
-                product.times(x);
-            }
+        let Loaded { a, b, v, w, .. } = *x;
+        let (square, apart) = ((a - b) * (a - b), v - w);
+        sums.rational = sums.rational + (share * ((square + apart) / w) + rest * ((square - apart) / v));
+        sums.least.0 = v.min(sums.least.0);
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = v.max(w.max(sums.greatest));
+        for (product, x) in sums.products.iter_mut().zip([v, w]) {
+            product.times(x);
         }
     }
 

@@ -14,7 +14,7 @@
 //!
 //! Rounding, with unit roundoff u: a quotient of eight dimensions has a relative error of at most 36 u (a term of the numerator:
 //! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division)
-//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L in each lane. So both R
+//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L and up to 3 vectors' own in each lane. So both R
 //! agree to (D/8 + D/32 + 70) u R. Both products of D sums of variances are off by 2 D u, the multiplication of e (at most 15 D +
 //! 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to
 //! float64 and to T, are 2 u of the score.
