@@ -40,23 +40,35 @@ pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize)
     }
 }
 
-/// Queries in tiles as wide as the level takes, element by element: `[tile][d][query]`, filled up with zeros.
+/// Queries in tiles as wide as the level takes, element by element: `[tile][d][query]`, filled up with zeros; the last one is
+/// narrower where few are left.
 pub struct QueryTiles<T> {
     data: Vec<T>,
     dim: usize,
+    width: usize,
+    /// Of the last tile.
+    last: usize,
 }
 
 impl<T: Float> QueryTiles<T> {
     /// Packs the rows `range` of a view, of at least one dimension.
     pub fn new(view: &View<T>, range: Range<usize>) -> Self {
         let (width, dim) = (tile_queries(), view.stored());
-        let mut data = vec![T::default(); range.len().div_ceil(width) * width * dim];
+        let last = match range.len() % width {
+            1 => 1,
+            left if (2..=width / 3).contains(&left) => width / 3,
+            _ => width,
+        };
+        let whole = range.len() / width * width;
+        let padded = whole + if range.len() > whole { last } else { 0 };
+        let mut data = vec![T::default(); padded * dim];
         for (k, i) in range.enumerate() {
+            let tile = if k < whole { width } else { last };
             for (d, &x) in view.row(i).iter().enumerate() {
-                data[(k / width * dim + d) * width + k % width] = x;
+                data[k / width * width * dim + d * tile + k % width] = x;
             }
         }
-        QueryTiles { data, dim }
+        QueryTiles { data, dim, width, last }
     }
 
     /// How many queries fill the tiles.
@@ -101,61 +113,78 @@ impl<T: Float> Kernel for Products<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        match S::TILE {
-            (2, 12) => tiles::<S, T, 2, 12>(self),
-            (1, 6) => tiles::<S, T, 1, 6>(self),
-            _ => tiles::<S, T, 1, 2>(self),
+        let Products { queries, panels, starts, epilogue } = self;
+        let QueryTiles { data, dim, width, last } = queries;
+        for (t, tile) in data.chunks(dim * width).enumerate() {
+            let few = tile.len() < dim * width;
+            let work = Tile { first: t * width, queries: tile, dim: *dim, panels, starts, epilogue: &mut *epilogue };
+            match (S::TILE, if few { *last } else { *width }) {
+                ((2, 12), 12) => tiles::<S, T, 2, 12>(work),
+                ((2, 12), 4) => tiles::<S, T, 2, 4>(work),
+                ((2, 12), _) => tiles::<S, T, 2, 1>(work),
+                ((1, 6), 6) => tiles::<S, T, 1, 6>(work),
+                ((1, 6), 2) | (_, 2) => tiles::<S, T, 1, 2>(work),
+                _ => tiles::<S, T, 1, 1>(work),
+            }
         }
     }
 }
 
+/// One tile of queries and all panels.
+struct Tile<'a, T> {
+    first: usize,
+    queries: &'a [T],
+    dim: usize,
+    panels: &'a [T],
+    starts: &'a [T],
+    epilogue: &'a mut dyn Epilogue<T>,
+}
+
 #[inline(always)]
-fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Products<T>) {
-    let Products { queries, panels, starts, epilogue } = work;
-    let (dim, width) = (queries.dim, 2 * T::LANES);
-    for (t, tile) in queries.data.chunks_exact(dim * Q).enumerate() {
-        for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {
-            for first in (0..2).step_by(P) {
-                let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
+    let Tile { first: first_query, queries: tile, dim, panels, starts, epilogue } = work;
+    let width = 2 * T::LANES;
+    for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {
+        for first in (0..2).step_by(P) {
+            let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+            for p in 0..P {
+                let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+                for q in 0..Q {
+                    sums[q][p] = start;
+                }
+            }
+            for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
+                let mut rows = [V::<S, T>::splat(T::default()); P];
                 for p in 0..P {
-                    let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
-                    for q in 0..Q {
-                        sums[q][p] = start;
-                    }
+                    rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
                 }
-                for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
-                    let mut rows = [V::<S, T>::splat(T::default()); P];
+                for q in 0..Q {
+                    let y = V::<S, T>::splat(y[q]);
                     for p in 0..P {
-                        rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
-                    }
-                    for q in 0..Q {
-                        let y = V::<S, T>::splat(y[q]);
-                        for p in 0..P {
-                            sums[q][p] = y.mul_add(rows[p], sums[q][p]);
-                        }
+                        sums[q][p] = y.mul_add(rows[p], sums[q][p]);
                     }
                 }
-                // Only loops of constant length over little code may look at the sums: one found by a variable index, or by a
-                // function that is not inlined, would live in memory and be stored there at each step.
-                let limits = &epilogue.limits()[t * Q..(t + 1) * Q];
-                let mut visits = 0_u32;
+            }
+            // Only loops of constant length over little code may look at the sums: one found by a variable index, or by a
+            // function that is not inlined, would live in memory and be stored there at each step.
+            let limits = &epilogue.limits()[first_query..first_query + Q];
+            let mut visits = 0_u32;
+            for q in 0..Q {
+                for p in 0..P {
+                    let below = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q])) == 0;
+                    visits |= u32::from(!below) << (q * P + p);
+                }
+            }
+            if visits != 0 {
+                let mut products = [[[T::default(); 16]; P]; Q];
                 for q in 0..Q {
                     for p in 0..P {
-                        let below = sums[q][p].not_less_bits(V::<S, T>::splat(limits[q])) == 0;
-                        visits |= u32::from(!below) << (q * P + p);
+                        products[q][p] = sums[q][p].to_array();
                     }
                 }
-                if visits != 0 {
-                    let mut products = [[[T::default(); 16]; P]; Q];
-                    for q in 0..Q {
-                        for p in 0..P {
-                            products[q][p] = sums[q][p].to_array();
-                        }
-                    }
-                    for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
-                        let (q, p) = (visit / P, visit % P);
-                        epilogue.visit(t * Q + q, g * 2 + first + p, &products[q][p]);
-                    }
+                for visit in (0..P * Q).filter(|visit| visits >> visit & 1 == 1) {
+                    let (q, p) = (visit / P, visit % P);
+                    epilogue.visit(first_query + q, g * 2 + first + p, &products[q][p]);
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::topk::TopK;
 use crate::view::{Matrix, View};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 mod backward;
 pub use backward::{backward, Gradients};
@@ -259,7 +259,7 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
     let (queries, count) = (candidates.rows(), candidates.stored());
     if count > LONG {
-        let scan: &Scan<T> = &|query, places, _, tops| {
+        let scan: &Scan<TopK<T>> = &|query, places, _, tops| {
             let (i, row, count) = (query.start, &candidates.row(query.start)[places.clone()], places.len());
             scores_of(pair, i, row, |place, score| tops[0].push(score, row[place]));
             count
@@ -299,47 +299,81 @@ pub struct Best<'a, T> {
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// `scan(queries, rows, floors, tops)` offers the rows of one shard to the heaps of one block of queries; a row that scores
-/// below a query's floor is not among its best, by what other shards have found. Returns how many pairs it scored.
-pub type Scan<'a, T> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [TopK<T>]) -> usize + Sync + 'a;
+/// What the tasks of a search find for a query.
+pub trait Found: Send {
+    /// Nothing yet, of at most k.
+    fn new(k: usize) -> Self;
+    /// A score that k of what was found reach; -infinity where there are fewer.
+    fn threshold(&self) -> f64;
+    /// Moves all of `self` into `other`.
+    fn merge_into(self, other: &mut Self);
+}
 
-/// Runs a search as tasks over (block of queries, shard of the gallery) and merges the shards.
+impl<T: Float> Found for TopK<T> {
+    fn new(k: usize) -> Self {
+        TopK::new(k)
+    }
+    fn threshold(&self) -> f64 {
+        TopK::threshold(self)
+    }
+    fn merge_into(self, other: &mut Self) {
+        self.drain_into(other);
+    }
+}
+
+/// `scan(queries, rows, floors, found)` adds the rows of one shard to what was found for one block of queries; a row that scores
+/// below a query's floor is not among its best, by what other shards have found. Returns how many pairs it scored.
+pub type Scan<'a, C> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [C]) -> usize + Sync + 'a;
+
+/// Runs a search for the best k as tasks over (block of queries, shard of the gallery) and merges what the shards find: for each
+/// query, and how many pairs were scored.
+pub fn shards<C: Found>(
+    (queries, gallery, k): (usize, usize, usize),
+    query_block: usize,
+    row_multiple: usize,
+    interrupted: &dyn Fn() -> bool,
+    scan: &Scan<C>,
+) -> Result<(Vec<C>, usize), Error> {
+    let blocks = queries.div_ceil(query_block).max(1);
+    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
+    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
+    let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
+    let found: Vec<Mutex<C>> = (0..queries).map(|_| Mutex::new(C::new(k))).collect();
+    let scored = AtomicUsize::new(0);
+    let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
+    parallel::for_each_long(parts, interrupted, |(block, shard): (usize, usize)| {
+        let range = block * query_block..((block + 1) * query_block).min(queries);
+        let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
+        let mut local: Vec<_> = range.clone().map(|_| C::new(k)).collect();
+        let floor = |i: usize| found[i].lock().map_or(f64::NEG_INFINITY, |found| found.threshold());
+        let floors: Vec<_> = range.clone().map(floor).collect();
+        scored.fetch_add(scan(range.clone(), rows, &floors, &mut local), Ordering::Relaxed);
+        for (i, local) in range.zip(local) {
+            // The order of merging does not matter: the best k of a set are the same however it is cut.
+            if let Ok(mut all) = found[i].lock() {
+                local.merge_into(&mut all);
+            }
+        }
+    })?;
+    let found = found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Ok((found.collect(), scored.into_inner()))
+}
+
+/// [`shards`] whose scans find scores, written out.
 pub fn search_by_shards<T: Float>(
     queries: usize,
     gallery: usize,
     query_block: usize,
     row_multiple: usize,
     best: Best<T>,
-    scan: &Scan<T>,
+    scan: &Scan<TopK<T>>,
 ) -> Result<usize, Error> {
     let Best { k, scores, ids, interrupted } = best;
-    let blocks = queries.div_ceil(query_block).max(1);
-    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
-    let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
-    let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
-    let tops: Vec<Mutex<TopK<T>>> = (0..queries).map(|_| Mutex::new(TopK::new(k))).collect();
-    let scored = AtomicUsize::new(0);
-    let parts = (0..blocks).flat_map(|b| (0..shards).map(move |s| (b, s))).collect();
-    parallel::for_each_long(parts, interrupted, |(block, shard): (usize, usize)| {
-        let range = block * query_block..((block + 1) * query_block).min(queries);
-        let rows = (shard * shard_rows).min(gallery)..((shard + 1) * shard_rows).min(gallery);
-        let mut local: Vec<_> = range.clone().map(|_| TopK::new(k)).collect();
-        let floor = |i: usize| tops[i].lock().map_or(f64::NEG_INFINITY, |top| top.threshold());
-        let floors: Vec<_> = range.clone().map(floor).collect();
-        scored.fetch_add(scan(range.clone(), rows, &floors, &mut local), Ordering::Relaxed);
-        for (i, top) in range.zip(local) {
-            // The order of merging does not matter: the best k of a set are the same however it is cut.
-            if let Ok(mut all) = tops[i].lock() {
-                top.drain_into(&mut all);
-            }
-        }
-    })?;
-    for (i, top) in tops.into_iter().enumerate() {
-        if let Ok(top) = top.into_inner() {
-            top.write(&mut scores[i * k..(i + 1) * k], &mut ids[i * k..(i + 1) * k]);
-        }
+    let (tops, scored) = shards((queries, gallery, k), query_block, row_multiple, interrupted, scan)?;
+    for (top, (scores, ids)) in tops.into_iter().zip(scores.chunks_mut(k).zip(ids.chunks_mut(k))) {
+        top.write(scores, ids);
     }
-    Ok(scored.into_inner())
+    Ok(scored)
 }
 
 /// Exact top-k by scoring every pair.

@@ -44,6 +44,11 @@ impl<T: Float> TopK<T> {
         TopK { heap: BinaryHeap::with_capacity(k.min(64)), k }
     }
 
+    /// How many items it keeps.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
     /// Offers an item.
     #[inline]
     pub fn push(&mut self, score: T, id: i64) {
@@ -67,8 +72,11 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// Moves all items of `self` into `other`.
-    pub fn drain_into(self, other: &mut TopK<T>) {
+    /// Moves all items of `self` into `other`, which keeps as many.
+    pub fn drain_into(mut self, other: &mut TopK<T>) {
+        if other.heap.len() < self.heap.len() {
+            std::mem::swap(&mut self.heap, &mut other.heap);
+        }
         for item in self.heap {
             other.push(item.score, item.id);
         }
@@ -78,7 +86,9 @@ impl<T: Float> TopK<T> {
     pub fn write(self, scores: &mut [T], ids: &mut [i64]) {
         scores.fill(T::from_f64(f64::NEG_INFINITY));
         ids.fill(-1);
-        for (place, item) in self.heap.into_sorted_vec().into_iter().enumerate() {
+        let mut items = self.heap.into_vec();
+        items.sort_unstable();
+        for (place, item) in items.into_iter().enumerate() {
             scores[place] = item.score;
             ids[place] = item.id;
         }

@@ -36,9 +36,9 @@ pub struct DotScore<'a, T, F> {
 pub struct Packed<'a, T> {
     /// All rows as [`crate::panels`], in order.
     pub panels: &'a [T],
-    /// The squared norm of each row, as [`sq_norm`] computes it.
+    /// The squared norm of the row at each place of the panels, as [`sq_norm`] computes it.
     pub norms: &'a [T],
-    /// The row at each place of the panels: by their extras, so that neighbours have much the same.
+    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
     pub order: &'a [i64],
 }
 
@@ -164,10 +164,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
             if F::NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
-                block.norms.1[k] = match &self.packed {
-                    Some(packed) => packed.norms[j].to_f64(),
-                    None => sq_norm::<S, T>(b).to_f64(),
-                };
+                block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
             }
             block.extras.0[k] = extra1.row(i)[0].to_f64();
             block.extras.1[k] = extra2.first(j);

@@ -302,7 +302,7 @@ pub fn search(
 }
 
 /// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), the row at each place by `order` [G], and the squared
-/// norms [G] of the rows.
+/// norm of the row at each place [G].
 #[pyfunction]
 pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
     py.detach(|| {
@@ -312,7 +312,7 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
             ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
             panels::pack(&rows, 0..rows.rows(), |place| order[place] as usize, panels);
-            dot_scores::sq_norms(&rows, 0..rows.rows(), norms);
+            dot_scores::sq_norms(&rows, order.iter().map(|&row| row as usize), norms);
             Ok::<(), Error>(())
         })
     })?;

@@ -217,7 +217,7 @@ class PairOp(_Record):
 
     @staticmethod
     def panels(mu: Array, extra: Array) -> list[np.ndarray[Any, Any]]:
-        """The gallery's means [G, D] as panels, ordered by their extras [G]; their squared norms; the order."""
+        """The gallery's means [G, D] as panels, ordered by their extras [G]; in that order squared norms; the order."""
         mu = np.ascontiguousarray(_buffer(mu))
         order = np.argsort(as_numpy(extra), kind="stable").astype(np.int64, copy=False)
         panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)

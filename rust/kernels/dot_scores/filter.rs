@@ -4,11 +4,13 @@ use super::formulas::{Group, Query};
 use super::{sq_norms, DotScore, Formula, Pair};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
-use crate::shapes::{self, Best, PairScore, Rows};
+use crate::parallel;
+use crate::shapes::{self, Best, Found, PairScore, Rows, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::topk::TopK;
 use crate::view::Matrix;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The best `k` rows of every query, found by inner products of panels and scored by the pair function.
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
@@ -18,9 +20,29 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
         return shapes::search(score, best);
     }
     let group = panels::padded::<T>(shapes::segment(dim));
-    shapes::search_by_shards(queries, gallery, 1024, group, best, &|queries, rows, floors, tops| {
-        scan(score, queries, rows, group, floors, tops)
-    })
+    let sorted;
+    let order = match &score.packed {
+        Some(packed) => packed.order,
+        None => {
+            sorted = in_order(&score.inputs.extra2, queries)?;
+            &sorted[..]
+        }
+    };
+    let groups = scattered(gallery.div_ceil(group));
+    let block = (POOLED / best.k.max(1)).clamp(12, 1024);
+    let Best { k, scores, ids, interrupted } = best;
+    let scan: &shapes::Scan<Pool<T>> = &|queries, places, floors, pools| {
+        // A shard beyond the last row is empty.
+        let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
+        scan(score, queries, order, (groups, group), floors, pools)
+    };
+    let (pools, scored) = shapes::shards((queries, gallery, k), block, group, interrupted, scan)?;
+    let (scored, parts) = (AtomicUsize::new(scored), scores.chunks_mut(k).zip(ids.chunks_mut(k)).zip(pools));
+    parallel::for_each(parts.enumerate().collect(), interrupted, |(query, ((scores, ids), mut pool))| {
+        scored.fetch_add(pool.settle(score, query), Ordering::Relaxed);
+        pool.top.write(scores, ids);
+    })?;
+    Ok(scored.into_inner())
 }
 
 /// Queries from which on it pays to sort a gallery that is not prepared: a row takes some 60 ns, and saves some 5 ns a query.
@@ -29,24 +51,38 @@ const SORTED: usize = 32;
 /// Rows that are sorted at once: few enough for the second-level cache.
 const STRETCH: usize = 1 << 16;
 
+/// Rows of all queries at hand, times k, whose scores are not settled yet: a few dozen megabytes.
+const POOLED: usize = 1 << 19;
+
 /// Rows in the order they are looked at: by their extras, as [`Packed`] has them, if there are queries enough.
-fn in_order<T: Float>(extras: &Matrix<T>, queries: usize, rows: Range<usize>) -> Vec<i64> {
-    if queries < SORTED || extras.stored() == 0 {
-        return (rows.start as i64..rows.end as i64).collect();
+fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
+    let mut order: Vec<i64> = (0..extras.rows() as i64).collect();
+    if queries >= SORTED && extras.stored() > 0 {
+        parallel::for_each(order.chunks_mut(STRETCH).collect(), &|| false, |rows| {
+            let mut keyed: Vec<_> = rows.iter().map(|&row| (extras.first(row as usize), row)).collect();
+            keyed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+            rows.iter_mut().zip(keyed).for_each(|(row, (_, sorted))| *row = sorted);
+        })?;
     }
-    let mut keyed: Vec<_> = rows.map(|row| (extras.first(row), row as i64)).collect();
-    keyed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    keyed.into_iter().map(|(_, row)| row).collect()
+    Ok(order)
 }
 
-/// One task of a search: a block of queries over a shard of the gallery, a group of rows at a time.
+/// The numbers below n, neighbours far apart: what comes first is a sample of all, whatever its order, so that thresholds are
+/// soon near their ends. In the order of their extras rows could get better up to the last one.
+fn scattered(n: usize) -> Vec<usize> {
+    let bits = usize::BITS - n.saturating_sub(1).leading_zeros();
+    let reversed = |i: usize| if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) };
+    (0..1 << bits).map(reversed).filter(|&i| i < n).collect()
+}
+
+/// One task of a search: a block of queries over a shard of the gallery, given as numbers of groups of so many rows each.
 fn scan<T: Float, F: Formula>(
     score: &DotScore<T, F>,
     queries: Range<usize>,
-    rows: Range<usize>,
-    group: usize,
+    order: &[i64],
+    (groups, group): (&[usize], usize),
     floors: &[f64],
-    tops: &mut [TopK<T>],
+    pools: &mut [Pool<T>],
 ) -> usize {
     let inputs = &score.inputs;
     let dim = inputs.mu1.stored();
@@ -58,52 +94,54 @@ fn scan<T: Float, F: Formula>(
         extra: inputs.extra1.row(i)[0].to_f64(),
         ..Query::default()
     };
+    for (pool, &floor) in pools.iter_mut().zip(floors) {
+        pool.threshold = floor;
+    }
     let mut filter = Filter {
         score,
         first_query: queries.start,
         queries: queries.clone().zip(&norms).map(query).collect(),
-        floors,
-        thresholds: floors.iter().map(|&floor| lowered::<T>(floor)).collect(),
         // Beyond the last query there is nothing to reach.
         limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
-        tops,
+        pools,
         slack: slack::<T>(dim),
         smallest: (6 * dim + 20) as f64 * T::SMALLEST,
         scored: 0,
         group: NO_ROWS,
-        ids: Vec::with_capacity(group),
-        norms: vec![0.0; group],
-        extras: vec![0.0; group],
+        rows: &[],
+        norms: Vec::with_capacity(group),
     };
     let (mut buffer, mut starts) = (Vec::new(), vec![T::default(); group]);
-    for stretch in rows.clone().step_by(STRETCH).map(|first| first..(first + STRETCH).min(rows.end)) {
-        let sorted;
-        let order = match &score.packed {
-            Some(packed) => &packed.order[stretch.clone()],
+    for first in groups.iter().map(|number| number * group) {
+        let order = &order[first..order.len().min(first + group)];
+        let norms = match &score.packed {
+            Some(packed) => &packed.norms[first..first + order.len()],
             None => {
-                sorted = in_order(&inputs.extra2, queries.len(), stretch.clone());
-                &sorted[..]
+                sq_norms(&inputs.mu2, order.iter().map(|&row| row as usize), &mut norms[..order.len()]);
+                &norms[..order.len()]
             }
         };
-        for (order, first) in order.chunks(group).zip(stretch.step_by(group)) {
-            if score.packed.is_none() {
-                sq_norms(&inputs.mu2, order.iter().map(|&row| row as usize), &mut norms[..order.len()]);
-            }
-            filter.enter(order, &norms);
-            for (start, norm) in starts.iter_mut().zip(&filter.norms) {
-                *start = T::from_f64(if F::DIFFERENCE { -0.5 * filter.group.share * norm } else { 0.0 });
-            }
-            let size = panels::padded::<T>(order.len()) * dim;
-            let packed = match &score.packed {
-                Some(packed) => &packed.panels[first * dim..][..size],
-                None => {
-                    buffer.resize(size, T::default());
-                    panels::pack(&inputs.mu2, 0..order.len(), |place| order[place] as usize, &mut buffer);
-                    &buffer
-                }
-            };
-            panels::products(&tiles, packed, &starts, &mut filter);
+        filter.enter(order, norms);
+        // Beyond the last row there is nothing to find.
+        starts.fill(T::from_f64(f64::NEG_INFINITY));
+        for (start, norm) in starts.iter_mut().zip(norms) {
+            let share = -0.5 * filter.group.share * norm.to_f64();
+            *start = T::from_f64(if F::DIFFERENCE { share } else { 0.0 });
         }
+        let size = panels::padded::<T>(order.len()) * dim;
+        let packed = match &score.packed {
+            Some(packed) => &packed.panels[first * dim..][..size],
+            None => {
+                buffer.resize(size, T::default());
+                panels::pack(&inputs.mu2, 0..order.len(), |place| order[place] as usize, &mut buffer);
+                &buffer
+            }
+        };
+        panels::products(&tiles, packed, &starts, &mut filter);
+    }
+    for query in 0..filter.queries.len() {
+        filter.weigh(query);
+        filter.pools[query].narrow();
     }
     filter.scored
 }
@@ -122,37 +160,112 @@ fn slack<T: Float>(dim: usize) -> f64 {
     1.01 * (2.0 * dim + 3.0 * dim / lanes + 26.0) * T::ROUNDOFF
 }
 
-/// Keeps the rows whose score may reach the query's threshold and scores them by the pair function.
+/// Keeps the rows whose score may reach the query's threshold, and scores those of them by the pair function that may be among
+/// the best in the end.
 ///
 /// Two sieves. The first one compares a panel's inner products, less each row's share of its squared norm, with one number per
 /// query and group of rows, got from [`Formula::bound`]: where the rows of a group have much the same extra, hardly any pair
-/// passes that is not among the best. The second one is the formula itself on what is left.
+/// passes that is not among the best. The second one is the formula itself on what is left: it finds between which numbers the
+/// score lies. The k-th greatest of the lower ones is a threshold; a row whose upper one is below it is dropped.
 ///
 /// Proof that no row is lost by the second: let x be what the pair function finds and y what the panels find, moved by the
 /// slack to the side of higher scores, so y <= x (y >= x for inner products). The pair function's score is `T(value(x, ...))`; the
 /// filter compares with `value(y, ...)`, the same float64 operations on the same other numbers. It is monotone in x as rounded,
-/// but for [`Formula::tolerance`], and so is the rounding to T, hence `T(value(y)) >= T(value(x))`, and a row whose `T(value(y))`
-/// is below the threshold cannot be among the best. By the first: a row that can reach the threshold has x within the bound, so
-/// y too, and the limit is the inner product at which y is the bound, rounded down. A NaN passes both, but rows whose norm or
-/// extra is NaN do not count in a group: a score that is NaN is not among the best while there is a threshold.
+/// but for [`Formula::tolerance`], and so is the rounding to T, hence `T(value(y)) >= T(value(x))`, and moved to the other side
+/// `T(value(y)) <= T(value(x))`. Where k rows have a lower bound of at least t, their scores are at least T(t), and a row whose
+/// upper bound is below t by more than a rounding to T scores less than each of them. By the first: a row that can reach the
+/// threshold has x within the bound, so y too, and the limit is the inner product at which y is the bound, rounded down. Where
+/// products may overflow there is no lower bound. A NaN passes both, but rows whose norm or extra is NaN do not count in a group: a score that is NaN is not among the best while
+/// there is a threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
     queries: Vec<Query>,
-    floors: &'a [f64],
-    thresholds: Vec<f64>,
     /// What an inner product must reach in the group at hand.
     limits: Vec<T>,
-    tops: &'a mut [TopK<T>],
+    pools: &'a mut [Pool<T>],
     slack: f64,
     smallest: f64,
     /// Pairs scored so far.
     scored: usize,
     /// The rows at hand: what bounds them all, and each.
     group: Group,
-    ids: Vec<usize>,
-    norms: Vec<f64>,
-    extras: Vec<f64>,
+    rows: &'a [i64],
+    norms: Vec<T>,
+}
+
+/// Rows that may be among a query's best.
+struct Pool<T> {
+    k: usize,
+    /// What a score must reach.
+    threshold: f64,
+    /// Rows that passed the first sieve.
+    passed: Vec<Passed>,
+    /// Those that passed the second one.
+    bounded: Vec<Bounded>,
+    /// Those whose scores are known.
+    top: TopK<T>,
+}
+
+/// A row: its squared distance or inner product as the panels find it, its squared norm and extra.
+struct Passed {
+    x: f64,
+    norm: f64,
+    extra: f64,
+    row: usize,
+}
+
+/// A row whose score is known to lie between two numbers; NaN is above all numbers.
+struct Bounded {
+    least: f64,
+    most: f64,
+    row: usize,
+}
+
+/// Rows that are weighed together.
+const WEIGHED: usize = 32;
+
+impl<T: Float> Found for Pool<T> {
+    fn new(k: usize) -> Self {
+        let (threshold, passed, bounded) = (f64::NEG_INFINITY, Vec::new(), Vec::new());
+        Pool { k, threshold, passed, bounded, top: TopK::new(k) }
+    }
+    fn threshold(&self) -> f64 {
+        self.threshold
+    }
+    fn merge_into(self, other: &mut Self) {
+        other.bounded.extend(self.bounded);
+        self.top.drain_into(&mut other.top);
+        other.threshold = other.threshold.max(self.threshold).max(lowered::<T>(other.top.threshold()));
+        other.narrow();
+    }
+}
+
+impl<T: Float> Pool<T> {
+    /// Finds the threshold that the bounds give, and drops rows that are below it.
+    fn narrow(&mut self) {
+        if self.bounded.len() >= self.k {
+            let (_, last, _) = self.bounded.select_nth_unstable_by(self.k - 1, |a, b| b.least.total_cmp(&a.least));
+            self.threshold = self.threshold.max(lowered::<T>(last.least));
+        }
+        self.bounded.retain(|row| !(row.most < self.threshold));
+    }
+
+    /// Scores the rows; how many they were.
+    fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
+        let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
+        rows.sort_unstable();
+        let mut scores = [T::default(); BLOCK];
+        for first in (0..rows.len()).step_by(BLOCK) {
+            let scores = &mut scores[..BLOCK.min(rows.len() - first)];
+            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
+            for (&row, &score) in rows[first..].iter().zip(scores.iter()) {
+                self.top.push(score, row as i64);
+            }
+        }
+        self.threshold = self.threshold.max(lowered::<T>(self.top.threshold()));
+        rows.len()
+    }
 }
 
 /// One rounding below: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers and at 0
@@ -182,23 +295,28 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
     }
 }
 
-impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
-    /// Takes these rows as the group at hand; `norms` are theirs, unless they are kept with the panels.
-    fn enter(&mut self, rows: &[i64], norms: &[T]) {
-        let packed = &self.score.packed;
-        self.ids.clear();
-        self.ids.extend(rows.iter().map(|&row| row as usize));
-        self.group = NO_ROWS;
-        for (place, &row) in self.ids.iter().enumerate() {
-            let norm = packed.map_or(norms[place], |packed| packed.norms[row]).to_f64();
-            let extra = self.score.inputs.extra2.first(row);
-            (self.norms[place], self.extras[place]) = (norm, extra);
-            // The least and greatest of two numbers, one of which may be NaN.
+impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
+    /// Takes these rows as the group at hand, with their norms.
+    fn enter(&mut self, rows: &'a [i64], norms: &[T]) {
+        (self.rows, self.group) = (rows, NO_ROWS);
+        self.norms.clear();
+        self.norms.extend_from_slice(norms);
+        // The least and greatest of two numbers, one of which may be NaN.
+        for norm in norms.iter().map(|norm| norm.to_f64()) {
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
-            self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
         }
-        // Beyond the last row there is nothing to find.
-        self.norms[self.ids.len()..].fill(f64::INFINITY);
+        let extras = &self.score.inputs.extra2;
+        let extra = |&row: &i64| extras.first(row as usize);
+        let mut take = |extra: f64| {
+            self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
+        };
+        if self.score.packed.is_some() {
+            // In order, NaN last.
+            rows.first().map(extra).into_iter().for_each(&mut take);
+            rows.iter().rev().map(extra).find(|extra| !extra.is_nan()).into_iter().for_each(take);
+        } else {
+            rows.iter().map(extra).for_each(take);
+        }
         dispatch(Enter { formula: &self.score.formula, group: &mut self.group });
         for query in 0..self.queries.len() {
             self.set_limit(query);
@@ -206,11 +324,11 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
     }
 
     fn set_limit(&mut self, query: usize) {
-        let limit = if self.thresholds[query] == f64::NEG_INFINITY {
+        let threshold = self.pools[query].threshold;
+        let limit = if threshold == f64::NEG_INFINITY {
             f64::NEG_INFINITY
         } else {
             let (own, group) = (&mut self.queries[query], &self.group);
-            let threshold = self.thresholds[query];
             let bound = dispatch(Bound { formula: &self.score.formula, threshold, own: &mut *own, group });
             let both = own.norm + self.group.norms.1;
             let limit = if F::DIFFERENCE {
@@ -224,49 +342,42 @@ impl<T: Float, F: Formula> Filter<'_, '_, T, F> {
         self.limits[query] = T::from_f64(if limit.is_nan() { f64::NEG_INFINITY } else { limit });
     }
 
-    /// The second sieve.
+    /// Takes what passes the first sieve.
     #[inline(never)]
     fn sift(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
-        let mut rows = [0; 16];
-        let mut n = 0;
         let first = panel * T::LANES;
-        for at in (first..first + T::LANES).step_by(f64::LANES) {
-            let dots = &dots[at - first..][..f64::LANES];
-            if dots.iter().all(|&dot| dot < self.limits[query]) {
+        for (place, &dot) in (first..self.rows.len()).zip(&dots[..T::LANES]) {
+            if dot < self.limits[query] {
                 continue;
             }
-            let passing = Passing {
-                formula: &self.score.formula,
-                query: self.queries[query],
-                threshold: self.thresholds[query],
-                dots: std::array::from_fn(|lane| dots[lane].to_f64()),
-                norms: &self.norms[at..at + f64::LANES],
-                extras: &self.extras[at..at + f64::LANES],
-                share: self.group.share,
-                slack: self.slack,
-                smallest: self.smallest,
+            let (norm, row) = (self.norms[place].to_f64(), self.rows[place] as usize);
+            let x = if F::DIFFERENCE {
+                self.queries[query].norm + (1.0 - self.group.share) * norm - 2.0 * dot.to_f64()
+            } else {
+                dot.to_f64()
             };
-            let bits = dispatch(passing);
-            for lane in (0..f64::LANES).filter(|lane| bits >> lane & 1 == 1) {
-                if !(dots[lane] < self.limits[query]) && at + lane < self.ids.len() {
-                    rows[n] = self.ids[at + lane];
-                    n += 1;
-                }
+            let extra = self.score.inputs.extra2.first(row);
+            self.pools[query].passed.push(Passed { x, norm, extra, row });
+            if self.pools[query].passed.len() == WEIGHED {
+                self.weigh(query);
             }
         }
-        if n == 0 {
-            return;
+    }
+
+    /// The second sieve.
+    fn weigh(&mut self, query: usize) {
+        let (slack, smallest, formula) = (self.slack, self.smallest, &self.score.formula);
+        let (pool, own) = (&mut self.pools[query], self.queries[query]);
+        let before = pool.threshold;
+        dispatch(Weigh { formula, query: own, pool: &mut *pool, slack, smallest });
+        if pool.bounded.len() >= 2 * pool.k + WEIGHED {
+            pool.narrow();
+            // Many that are much the same, or NaN, are not to be told apart by bounds.
+            if pool.bounded.len() >= pool.k + pool.k / 2 + WEIGHED / 2 {
+                self.scored += pool.settle(self.score, self.first_query + query);
+            }
         }
-        let mut scores = [T::default(); 16];
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(&rows[..n]), &mut scores[..n]);
-        self.scored += n;
-        let top = &mut self.tops[query];
-        for (&row, &score) in rows[..n].iter().zip(&scores) {
-            top.push(score, row as i64);
-        }
-        let threshold = lowered::<T>(top.threshold().max(self.floors[query]));
-        if threshold != self.thresholds[query] {
-            self.thresholds[query] = threshold;
+        if self.pools[query].threshold > before {
             self.set_limit(query);
         }
     }
@@ -300,38 +411,53 @@ impl<F: Formula> Kernel for Bound<'_, F> {
     }
 }
 
-/// Which of eight rows may reach the threshold, as bits.
-struct Passing<'a, F> {
+/// Moves rows of which a formula finds that they may reach the threshold on, with the least and the most that they can score.
+struct Weigh<'a, T, F> {
     formula: &'a F,
     query: Query,
-    threshold: f64,
-    /// The panels' inner products, less the rows' share of their squared norms.
-    dots: [f64; f64::LANES],
-    norms: &'a [f64],
-    extras: &'a [f64],
-    share: f64,
+    pool: &'a mut Pool<T>,
     slack: f64,
     smallest: f64,
 }
-impl<F: Formula> Kernel for Passing<'_, F> {
-    type Output = u32;
+impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
+    type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self) -> u32 {
-        let splat = V::<S, f64>::splat;
-        let dot = V::<S, f64>::load(&self.dots);
-        let norms = (splat(self.query.norm), V::<S, f64>::load(self.norms));
-        let extras = (splat(self.query.extra), V::<S, f64>::load(self.extras));
-        let both = norms.0 + norms.1;
-        let (slack, smallest) = (splat(self.slack), splat(self.smallest));
-        let x = if F::DIFFERENCE {
-            // A squared distance is never negative, so neither need its lower bound be.
-            let own = norms.0 + splat(1.0 - self.share) * norms.1;
-            (own - slack * both - (dot + dot) - smallest).max(splat(0.0))
-        } else {
-            (splat(0.5) * slack).mul_add(both, dot + smallest)
-        };
-        let pair = Pair { x, norms, extras };
-        let value = self.formula.value::<S>(pair) + self.formula.tolerance::<S>(&pair);
-        value.not_less_bits(splat(self.threshold))
+    fn run<S: Simd>(self) {
+        let (splat, load) = (V::<S, f64>::splat, V::<S, f64>::load);
+        let Pool { threshold, passed, bounded, .. } = self.pool;
+        for rows in passed.chunks(f64::LANES) {
+            let [mut x, mut norms, mut extras] = [[0.0; f64::LANES]; 3];
+            for (lane, row) in rows.iter().enumerate() {
+                (x[lane], norms[lane], extras[lane]) = (row.x, row.norm, row.extra);
+            }
+            let norms = (splat(self.query.norm), load(&norms));
+            let extras = (splat(self.query.extra), load(&extras));
+            let (x, slack) = (load(&x), splat(self.slack) * (norms.0 + norms.1));
+            let (best, worst) = if F::DIFFERENCE {
+                let slack = slack + splat(self.smallest);
+                // A squared distance is never negative, so neither need its lower bound be.
+                ((x - slack).max(splat(0.0)), x + slack)
+            } else {
+                let slack = splat(0.5).mul_add(slack, splat(self.smallest));
+                (x + slack, x - slack)
+            };
+            let pair = Pair { x: best, norms, extras };
+            let tolerance = self.formula.tolerance::<S>(&pair);
+            let most = self.formula.value::<S>(pair) + tolerance;
+            let bits = most.not_less_bits(splat(*threshold));
+            if bits == 0 {
+                continue;
+            }
+            let least = self.formula.value::<S>(Pair { x: worst, ..pair }) - tolerance;
+            let (least, most) = (least.to_array(), most.to_array());
+            for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
+                // Nothing is known where the panels or the pair function may overflow.
+                let range = T::from_f64(2.0 * (self.query.norm + row.norm)).to_f64();
+                let known = range < f64::INFINITY && !least[lane].is_nan();
+                let least = if known { least[lane] } else { f64::NEG_INFINITY };
+                bounded.push(Bounded { least, most: most[lane], row: row.row });
+            }
+        }
+        passed.clear();
     }
 }
