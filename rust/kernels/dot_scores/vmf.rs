@@ -99,14 +99,20 @@ impl Formula for OverlapVmf<'_> {
         V::<S, f64>::splat(4.0 * f64::EPSILON / dim).mul_add((k1 + k2) * (k1 + k2), logs + spare)
     }
 
+    /// A tangent of beta G(k2), at the least and the greatest k2.
     #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
-        group.own[0] = self.powers.1 * self.g::<S>(group.extras.0);
+        let (least, greatest) = group.extras;
+        let middle = 0.5 * (least + greatest);
+        let slope = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(middle)).to_array()[0];
+        group.own = [least, greatest].map(|k2| self.powers.1 * (self.g::<S>(middle) + slope * (k2 - middle)));
     }
 
-    /// The score is G(R) - alpha G(k1) - beta G(k2) + constant, so R^2 must reach a least y. A tangent in R^2, concave, bounds
-    /// it from below at the price of a division: `own` holds its point, value and slope, and alpha G(k1). The point moves to
-    /// where the last bound was, one Newton step, unless it is there already.
+    /// The score is G(R) - alpha G(k1) - beta G(k2) + constant. At any x, G(R) is convex in k2 (R is the length of a sum), so
+    /// it lies below its chord, and G(k2) above a tangent: the score lies below a line, which is highest at the least k2 or at
+    /// the greatest. There R^2 must reach a least y. A tangent in R^2, concave, bounds it from below at the price of a
+    /// division: `own` holds its point, value and slope, and alpha G(k1). The point moves to where the last bound was, one
+    /// Newton step, unless it is there already.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let ((alpha, beta), (least, greatest)) = (self.powers, group.extras);
@@ -118,21 +124,31 @@ impl Formula for OverlapVmf<'_> {
         if own[2] == 0.0 {
             own[3] = alpha * self.g::<S>(query.extra);
         }
-        let needed = threshold - constant + own[3] + group.own[0] - spare - SPARE * constant.abs();
-        let mut y = own[0] + (needed - own[1]) / own[2];
-        // The first time, and where it has moved by more than a part in 64.
-        for _ in 0..3 {
-            if own[2] != 0.0 && (y - own[0]).abs() <= own[0] / 64.0 {
-                break;
+        let mut bound = f64::NEG_INFINITY;
+        for (k2, tangent) in [(beta * least, group.own[0]), (beta * greatest, group.own[1])] {
+            let needed = threshold - constant + own[3] + tangent - spare - SPARE * constant.abs();
+            let mut y = own[0] + (needed - own[1]) / own[2];
+            // The first time, and where it has moved by more than a part in 64.
+            for _ in 0..3 {
+                if own[2] != 0.0 && (y - own[0]).abs() <= own[0] / 64.0 {
+                    break;
+                }
+                let at = if own[2] == 0.0 { k1 * k1 + k2 * k2 } else { y.max(own[0] / 16.0) };
+                let r = at.sqrt();
+                let ratio = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(r)).to_array()[0];
+                (own[0], own[1], own[2]) = (at, self.g::<S>(r), if r > 0.0 { 0.5 * ratio / r } else { 0.5 / dim });
+                y = own[0] + (needed - own[1]) / own[2];
             }
-            let at = if own[2] == 0.0 { k1 * k1 + beta * least * (beta * least) } else { y.max(own[0] / 16.0) };
-            let r = at.sqrt();
-            let ratio = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(r)).to_array()[0];
-            (own[0], own[1], own[2]) = (at, self.g::<S>(r), if r > 0.0 { 0.5 * ratio / r } else { 0.5 / dim });
-            y = own[0] + (needed - own[1]) / own[2];
+            let x = ((1.0 + SPARE) * (k1 + k2) * (k1 + k2) - y) / (k1 * k2);
+            // A NaN must show.
+            bound = if bound.is_nan() || x <= bound { bound } else { x };
         }
-        let left = (1.0 + SPARE) * most * most - y;
-        left / (k1 * beta * if left > 0.0 { least } else { greatest })
+        // R is a length, and convex, where x is at most 4; rows that are rounded may be a little further apart.
+        if bound > 3.99 {
+            f64::INFINITY
+        } else {
+            bound
+        }
     }
 
     fn transposed(self) -> Self {
