@@ -418,5 +418,7 @@ class FaissReranker:
         return self._indexed.items
 
     def _changed(self) -> None:
-        """Other rows than before."""
-        self._prepared = Prepared(self._items.gallery, self.score, pack=False)
+        """More rows than before, or others."""
+        gallery = self._items.gallery
+        more = len(gallery) >= len(self._prepared)
+        self._prepared = self._prepared.extended(gallery) if more else Prepared(gallery, self.score, pack=False)

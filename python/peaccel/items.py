@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch, on_host
+from peaccel.ops._array import Array, appended, as_numpy, device_of, dtype_name, is_torch, on_host
 from peaccel.prepared import cast, compute_dtype, plural, require_distribution
 from peaccel.scores import Score
 
@@ -196,12 +196,12 @@ class Items:
         if not len(items):  # not even nothing is written into the caller's arrays, which may be views
             return
         rows = range(self._size, self._size + len(items))
-        self._arrays = [self._appended(x, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
-        self._live = self._appended(self._live, np.ones(len(ids), bool))
+        self._arrays = [appended(x, self._size, new) for x, new in zip(self._arrays, items.arrays, strict=True)]
+        self._live = appended(self._live, self._size, np.ones(len(ids), bool))
         if self._ids is None and not np.array_equal(ids, rows):
             self._ids = np.append(np.arange(self._size), -1)
         if self._ids is not None:
-            self._ids = self._appended(self._ids, np.append(ids, -1))
+            self._ids = appended(self._ids, self._size, np.append(ids, -1))
         if self.following is not None:
             self.following += len(items)
         self._size = rows.stop
@@ -212,17 +212,6 @@ class Items:
         """Mark live rows, all different, as dead."""
         self._live[rows] = False
         self.dead += len(rows)
-
-    def _appended(self, buffer: Array, new: Array) -> Array:
-        """The buffer with rows after the first `size`, of twice the length where they do not fit."""
-        stop = self._size + len(new)
-        if stop > len(buffer):
-            shape = (max(2 * self._size, stop), *buffer.shape[1:])
-            grown = buffer.new_empty(shape) if is_torch(buffer) else np.empty(shape, buffer.dtype)
-            grown[: self._size] = buffer[: self._size]
-            buffer = grown
-        buffer[self._size : stop] = new
-        return buffer
 
 
 class ItemsOnGpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from peaccel.ops._array import (
     FLOATS,
     HALVES,
     Array,
+    adjacent,
+    appended,
     as_numpy,
     as_stored,
     describe,
@@ -21,9 +24,11 @@ from peaccel.ops._array import (
     dtype_name,
     is_torch,
     is_traced,
+    lies_adjacent,
     namespace,
     widened,
 )
+from peaccel.ops._op import differentiates, transformed
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["Prepared", "prepare"]
@@ -51,6 +56,8 @@ class Prepared:
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
         self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
+        # What was computed of a gallery that grows, with room for more rows, by pair and which of the two inputs it is.
+        self._growing: dict[tuple[Pair, int], Array] = {}
         for pair in pairs:
             self.inputs(pair)
             self.panels(pair)
@@ -73,16 +80,31 @@ class Prepared:
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """What the gallery hands to the pair's op; kept."""
         if pair not in self._inputs:
-            mu, extra = (_detached(x) for x in handed(pair, self.distribution, self.score))
+            mu, extra = (adjacent(_detached(x)) for x in handed(pair, self.distribution, self.score))
             if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
                 self._copies.append(rows)
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
             else:
-                new = [x for x in (mu, extra) if not any(x is own for own in self.distribution.arrays)]
-                self._copies += [x for x in new if 0 not in (x.stride() if is_torch(x) else x.strides)]
+                self._copies += [x for x in (mu, extra) if not _is_read(x, self.distribution)]
             self._inputs[pair] = mu, extra
         return self._inputs[pair]
+
+    def extended(self, gallery: Distribution) -> Prepared:
+        """The same for a gallery whose first items are those of this one; nothing of these is computed again."""
+        size, new = len(self), Prepared(gallery, self.score, pack=False)
+        for pair, inputs in self._inputs.items():
+            arrays = []
+            for i, (old, rows) in enumerate(zip(inputs, handed(pair, gallery[size:], self.score), strict=True)):
+                if _is_read(old, self.distribution):
+                    arrays.append(_read_likewise(old, self.distribution, gallery))
+                else:
+                    buffer = appended(self._growing.get((pair, i), old), size, _detached(rows))
+                    new._growing[pair, i], grown = buffer, buffer[: len(gallery)]
+                    arrays.append(grown)
+                    new._copies.append(grown)
+            new._inputs[pair] = arrays[0], arrays[1]
+        return new
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search such; kept."""
@@ -99,6 +121,24 @@ def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[P
 
 def _detached(x: Array) -> Array:
     return x.detach() if is_torch(x) and x.requires_grad else x
+
+
+def _start(x: Array) -> int:
+    return int(x.data_ptr() if is_torch(x) else x.__array_interface__["data"][0])
+
+
+def _is_read(x: Array, d: Distribution) -> bool:
+    """Whether what is handed to an op costs no memory: an array of the distribution itself, or one number for all."""
+    strides = x.stride() if is_torch(x) else x.strides
+    return 0 in strides or any(_start(x) == _start(own) for own in d.arrays)
+
+
+def _read_likewise(x: Array, d: Distribution, other: Distribution) -> Array:
+    """What is to another distribution as x, which `_is_read`, is to the first."""
+    for own, others in zip(d.arrays, other.arrays, strict=True):
+        if _start(x) == _start(own):
+            return others if x.ndim == own.ndim else others[:, None]
+    return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
 def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:
@@ -232,12 +272,18 @@ HALVES_AT_ONCE = 8192  # rows
 
 
 class Plan(NamedTuple):
-    """A checked call: the op's inputs, and the gallery's panels if it has any."""
+    """A checked call: the op's inputs, the gallery's panels if it has any, and the candidates.
+
+    Where not the whole gallery is among the inputs, candidates are numbers of those rows of it, ascending, that `rows`
+    holds.
+    """
 
     score: Score
     pair: Pair
     inputs: list[Array]
     panels: Callable[[], list[np.ndarray[Any, Any]] | None]
+    candidates: Array = None
+    rows: Array = None
 
 
 def plan(
@@ -247,6 +293,7 @@ def plan(
     *,
     detach: bool,
     names: tuple[str, str] = ("queries", "gallery"),
+    candidates: Array = None,
 ) -> Plan:
     prepared = gallery if isinstance(gallery, Prepared) else None
     record = get(score)
@@ -266,6 +313,8 @@ def plan(
         raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
 
     dtype = compute_dtype(gallery)
+    if candidates is not None:
+        candidates = check_candidates(record, queries, candidates)
     if detach:
         queries = queries.detach()
         queries.check_signs()
@@ -273,15 +322,75 @@ def plan(
             gallery = gallery.detach()
             gallery.check_signs()
     first = pair.query(cast(queries, dtype), record.params)
+    rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
+    rows = None
     if prepared is not None:
         second = prepared.inputs(pair)
     else:
         plain: Any = gallery
-        second = handed(pair, plain, record)
-    if not detach:  # gradients are those of float32
+        if candidates is not None and not _is_taken_as_it_is(pair, plain, record):
+            candidates, rows = _touched(pair, plain.mu, candidates)
+        second = handed(pair, plain if rows is None else plain[rows], record)
+    if not detach and dtype_name(second[0]) in HALVES and differentiates([*first, *second, *rest]):
+        # Gradients are those of float32.
+        if candidates is not None and rows is None:
+            candidates, rows = _touched(pair, second[0], candidates)
+            second = second if rows is None else (second[0][rows], second[1][rows])
         second = widened(second[0]), widened(second[1])
-    rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
-    return Plan(record, pair, [*first, *second, *rest], lambda: prepared.panels(pair) if prepared is not None else None)
+    panels = prepared.panels if prepared is not None else _no_panels
+    return Plan(record, pair, [*first, *second, *rest], lambda: panels(pair), candidates, rows)
+
+
+def _no_panels(pair: Pair) -> None:
+    return None
+
+
+def _is_taken_as_it_is(pair: Pair, gallery: Distribution, score: Score) -> bool:
+    """Whether the kernel reads the gallery's own arrays, so that all of it costs no more than a few candidates."""
+    if not all(map(lies_adjacent, gallery.arrays)) or (pair.op.sampled and dtype_name(gallery.mu) in HALVES):
+        return False
+    few = cast(gallery[:1], compute_dtype(gallery))
+    return all(_is_read(x, few) for x in pair.gallery(few, score.params))
+
+
+def _touched(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:
+    """Candidates as numbers of the rows that they name, and these rows, ascending; the candidates and None where all
+    rows are needed: draws go by the row, and what is traced, transformed or on a GPU cannot be looked at here."""
+    free = device_of(mu) in ("numpy", "cpu") and not is_traced(mu) and not transformed(mu)
+    if not free or pair.op.draws or math.prod(candidates.shape) >= len(mu):
+        return candidates, None
+    ids = as_numpy(candidates)
+    rows, numbers = np.unique(ids, return_inverse=True)
+    if len(rows) and (rows[0] < -1 or rows[-1] >= len(mu)):
+        return candidates, None  # the kernel says so
+    none = int(len(rows) > 0 and rows[0] == -1)
+    rows, numbers = rows[none:], numbers.reshape(ids.shape) - none
+    from_numpy = sys.modules["torch"].from_numpy if is_torch(mu) else np.asarray
+    return from_numpy(numbers), from_numpy(rows)
+
+
+def check_candidates(score: Score, queries: Distribution, candidates: Array) -> Array:
+    """candidates as int64 [Q, K] of the queries' kind."""
+    if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
+        try:
+            candidates = np.asarray(candidates)
+            candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
+        except ValueError:
+            raise ValueError(f"{score.name}: candidates have rows of different lengths, expected [Q, K]") from None
+    if candidates.ndim != 2 or candidates.shape[0] != len(queries):
+        shape = tuple(candidates.shape)
+        raise ValueError(f"{score.name}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
+    name = dtype_name(candidates)
+    if not name.startswith(("int", "uint")):
+        raise ValueError(f"{score.name}: candidates have dtype {name}, expected an integer dtype")
+    device, expected = device_of(candidates), device_of(queries.mu)
+    if device != expected:
+        raise TypeError(f"{score.name}: candidates are {plural(device)}, expected {plural(expected)} like queries")
+    if is_torch(candidates):
+        return candidates.long()
+    if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{score.name}: candidates hold id {candidates.max()}, beyond int64")
+    return candidates.astype(np.int64, copy=False)
 
 
 def plural(device: str) -> str:

@@ -8,13 +8,14 @@ pair has the same score, to the last bit, from every verb.
 from __future__ import annotations
 
 import operator
+import sys
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, device_of, dtype_name, is_torch
-from peaccel.prepared import Plan, Prepared, plural
+from peaccel.ops._array import Array, as_numpy, dtype_name, is_torch
+from peaccel.prepared import Plan, Prepared
 from peaccel.prepared import plan as checked
 from peaccel.scores import Score
 
@@ -45,30 +46,6 @@ class Ranking(_Ranked):
     """
 
     scored: float | None = None
-
-
-def _check_candidates(score: Score, queries: Distribution, candidates: Array) -> Array:
-    """candidates as int64 [Q, K] of the queries' kind."""
-    if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
-        try:
-            candidates = np.asarray(candidates)
-            candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
-        except ValueError:
-            raise ValueError(f"{score.name}: candidates have rows of different lengths, expected [Q, K]") from None
-    if candidates.ndim != 2 or candidates.shape[0] != len(queries):
-        shape = tuple(candidates.shape)
-        raise ValueError(f"{score.name}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
-    name = dtype_name(candidates)
-    if not name.startswith(("int", "uint")):
-        raise ValueError(f"{score.name}: candidates have dtype {name}, expected an integer dtype")
-    device, expected = device_of(candidates), device_of(queries.mu)
-    if device != expected:
-        raise TypeError(f"{score.name}: candidates are {plural(device)}, expected {plural(expected)} like queries")
-    if is_torch(candidates):
-        return candidates.long()
-    if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"{score.name}: candidates hold id {candidates.max()}, beyond int64")
-    return candidates.astype(np.int64, copy=False)
 
 
 def check_k(score: Score, k: int, name: str = "k") -> int:
@@ -159,10 +136,9 @@ def rescore(
     TypeError, ValueError
         As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
     """
-    plan = checked(queries, gallery, score, detach=False)
-    rows = _check_candidates(plan.score, queries, candidates)
+    plan = checked(queries, gallery, score, detach=False, candidates=candidates)
     try:
-        return plan.pair.op.scores(plan.inputs, rows)
+        return plan.pair.op.scores(plan.inputs, plan.candidates)
     except ValueError as error:
         raise _named(plan, error) from None
 
@@ -189,9 +165,15 @@ def rerank(
     TypeError, ValueError
         As `rescore`; k below 1 or not an integer.
     """
-    plan = checked(queries, gallery, score, detach=True)
-    k = check_k(plan.score, k)
-    return Ranking(*best(plan, _check_candidates(plan.score, queries, candidates), k))
+    plan = checked(queries, gallery, score, detach=True, candidates=candidates)
+    scores, ids = best(plan, plan.candidates, check_k(plan.score, k))
+    return Ranking(scores, ids if plan.rows is None else _looked_up(plan.rows, ids))
+
+
+def _looked_up(rows: Array, numbers: Array) -> Array:
+    """The rows of these numbers, -1 of -1."""
+    ids = np.append(as_numpy(rows), -1)[as_numpy(numbers)]
+    return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
 
 
 def _named(plan: Plan, error: ValueError) -> ValueError:

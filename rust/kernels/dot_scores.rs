@@ -14,6 +14,7 @@ mod filter;
 mod formulas;
 mod match_probability;
 mod normals;
+mod pool;
 mod vmf;
 
 pub use formulas::{Cosine, Formula, NegSqL2, Pair};

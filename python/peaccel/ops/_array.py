@@ -13,6 +13,8 @@ import numpy as np
 
 __all__ = [
     "Array",
+    "adjacent",
+    "appended",
     "as_array",
     "as_numpy",
     "as_stored",
@@ -20,6 +22,7 @@ __all__ = [
     "dtype_name",
     "is_torch",
     "is_traced",
+    "lies_adjacent",
     "namespace",
     "on_host",
     "require_on_host",
@@ -145,6 +148,32 @@ def as_stored(x: Array) -> np.ndarray[Any, Any]:
         x = x.detach() if x.requires_grad else x
         x = (x.view(sys.modules["torch"].int16) if brain else x).numpy()
     return x.view(np.uint16) if brain else np.asarray(x)
+
+
+def adjacent(x: Array) -> Array:
+    """x itself where it `lies_adjacent`, else a copy that does."""
+    if lies_adjacent(x):
+        return x
+    return x.contiguous() if is_torch(x) else np.ascontiguousarray(x)
+
+
+def lies_adjacent(x: Array) -> bool:
+    """Whether the rows of x lie as kernels read them: elements side by side, or one for all."""
+    if x.ndim < 2 or x.shape[1] < 2:
+        return True
+    return x.stride(1) in (0, 1) if is_torch(x) else x.strides[1] in (0, x.itemsize)
+
+
+def appended(buffer: Array, size: int, new: Array) -> Array:
+    """The buffer with rows after the first `size`; a new one, twice as long as these, where they do not fit."""
+    stop = size + len(new)
+    if stop > len(buffer):
+        shape = (max(2 * size, stop), *buffer.shape[1:])
+        grown = buffer.new_empty(shape) if is_torch(buffer) else np.empty(shape, buffer.dtype)
+        grown[:size] = buffer[:size]
+        buffer = grown
+    buffer[size:stop] = new
+    return buffer
 
 
 def widened(x: Array) -> Array:

@@ -18,10 +18,10 @@ import numpy as np
 
 from peaccel import _core
 from peaccel.ops import _cuda
-from peaccel.ops._array import Array, as_numpy, as_stored, is_torch, is_traced, namespace
+from peaccel.ops._array import Array, adjacent, as_numpy, as_stored, is_torch, is_traced, namespace
 from peaccel.ops._seed import SEEDS, as_integer
 
-__all__ = ["Op", "PairOp", "SampleOp", "enable_torch"]
+__all__ = ["Op", "PairOp", "SampleOp", "differentiates", "enable_torch", "transformed"]
 
 _records: list[Op | PairOp | SampleOp] = []
 
@@ -41,10 +41,8 @@ def _named(name: str) -> Any:
 
 def _buffer(array: Array) -> np.ndarray[Any, Any]:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
-    x = as_stored(array)
-    flags = x.flags
-    adjacent = flags.c_contiguous or x.ndim < 2 or x.shape[1] < 2 or x.strides[1] in (0, x.itemsize)
-    if adjacent and flags.aligned and x.dtype.isnative:
+    x: np.ndarray[Any, Any] = adjacent(as_stored(array))
+    if x.flags.aligned and x.dtype.isnative:
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
@@ -294,6 +292,16 @@ class SampleOp(_Record):
 def enable_torch() -> None:
     """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one."""
     _torch()
+
+
+def differentiates(arrays: Sequence[Array]) -> bool:
+    """Whether torch may ask for derivatives of what is computed of these."""
+    return is_torch(arrays[0]) and bool(_torch().differentiates(arrays))
+
+
+def transformed(x: Array) -> bool:
+    """Whether x may be a tensor that a transform of torch.func, or forward mode, is at work on."""
+    return is_torch(x) and bool(_torch().transformed())
 
 
 def _torch() -> Any:

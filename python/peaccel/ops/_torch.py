@@ -65,15 +65,23 @@ class Torch:
     def _call(self, op: Op | PairOp | SampleOp, *args: Any) -> Any:
         """The autograd function where something may differentiate or batch, else the operator: half the overhead."""
         torch, functions = self.torch, self.eager
-        wanted = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args)
+        wanted = self._tracked(args)
         if torch.compiler.is_compiling():
             functions = self.traced
             self._require_traceable(op, args, wanted)
         elif not wanted:
-            wanted = self._transformed()
+            wanted = self.transformed()
         return (functions[op.name].apply if wanted else self._operator(op.name))(*args)
 
-    def _transformed(self) -> bool:
+    def differentiates(self, args: Sequence[Any]) -> bool:
+        """Whether derivatives of what is computed of these may be asked for."""
+        return self.torch.compiler.is_compiling() or self._tracked(args) or self.transformed()
+
+    def _tracked(self, args: Sequence[Any]) -> bool:
+        """Whether autograd follows one of these."""
+        return self.torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args)
+
+    def transformed(self) -> bool:
         """Whether a transform of torch.func, or forward mode, is under way."""
         torch = self.torch
         try:  # private names: without them, the function's cost is paid always

@@ -1,13 +1,13 @@
 //! Exact search that computes few exact scores: inner products of register tiles rule out the rest.
 
 use super::formulas::{Group, Query};
-use super::{sq_norms, DotScore, Formula, Pair};
+use super::pool::{Passed, Pool, Weigh};
+use super::{sq_norms, DotScore, Formula};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::parallel;
-use crate::shapes::{self, Best, Found, PairScore, Rows, BLOCK};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
-use crate::topk::TopK;
+use crate::shapes::{self, Best};
+use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::Matrix;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,86 +194,6 @@ struct Filter<'a, 'b, T, F> {
     norms: Vec<T>,
 }
 
-/// Rows that may be among a query's best.
-struct Pool<T> {
-    k: usize,
-    /// What a score must reach.
-    threshold: f64,
-    /// Rows that passed the first sieve.
-    passed: Vec<Passed>,
-    /// Those that passed the second one.
-    bounded: Vec<Bounded>,
-    /// Those whose scores are known.
-    top: TopK<T>,
-}
-
-/// A row: its squared distance or inner product as the panels find it, its squared norm and extra.
-struct Passed {
-    x: f64,
-    norm: f64,
-    extra: f64,
-    row: usize,
-}
-
-/// A row whose score is known to lie between two numbers; NaN is above all numbers.
-struct Bounded {
-    least: f64,
-    most: f64,
-    row: usize,
-}
-
-/// Rows that are weighed together.
-const WEIGHED: usize = 32;
-
-impl<T: Float> Found for Pool<T> {
-    fn new(k: usize) -> Self {
-        let (threshold, passed, bounded) = (f64::NEG_INFINITY, Vec::new(), Vec::new());
-        Pool { k, threshold, passed, bounded, top: TopK::new(k) }
-    }
-    fn threshold(&self) -> f64 {
-        self.threshold
-    }
-    fn merge_into(self, other: &mut Self) {
-        other.bounded.extend(self.bounded);
-        self.top.drain_into(&mut other.top);
-        other.threshold = other.threshold.max(self.threshold).max(lowered::<T>(other.top.threshold()));
-        other.narrow();
-    }
-}
-
-impl<T: Float> Pool<T> {
-    /// Finds the threshold that the bounds give, and drops rows that are below it.
-    fn narrow(&mut self) {
-        if self.bounded.len() >= self.k {
-            let (_, last, _) = self.bounded.select_nth_unstable_by(self.k - 1, |a, b| b.least.total_cmp(&a.least));
-            self.threshold = self.threshold.max(lowered::<T>(last.least));
-        }
-        self.bounded.retain(|row| !(row.most < self.threshold));
-    }
-
-    /// Scores the rows; how many they were.
-    fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
-        let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
-        rows.sort_unstable();
-        let mut scores = [T::default(); BLOCK];
-        for first in (0..rows.len()).step_by(BLOCK) {
-            let scores = &mut scores[..BLOCK.min(rows.len() - first)];
-            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
-            for (&row, &score) in rows[first..].iter().zip(scores.iter()) {
-                self.top.push(score, row as i64);
-            }
-        }
-        self.threshold = self.threshold.max(lowered::<T>(self.top.threshold()));
-        rows.len()
-    }
-}
-
-/// One rounding below: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers and at 0
-/// a rounding is not relative, but up to half the smallest number.
-fn lowered<T: Float>(threshold: f64) -> f64 {
-    threshold - 2.0 * T::ROUNDOFF * threshold.abs() - T::SMALLEST
-}
-
 const NO_ROWS: Group = Group {
     norms: (f64::INFINITY, f64::NEG_INFINITY),
     extras: (f64::INFINITY, f64::NEG_INFINITY),
@@ -357,8 +277,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
                 dot.to_f64()
             };
             let extra = self.score.inputs.extra2.first(row);
-            self.pools[query].passed.push(Passed { x, norm, extra, row });
-            if self.pools[query].passed.len() == WEIGHED {
+            if self.pools[query].push(Passed { x, norm, extra, row }) {
                 self.weigh(query);
             }
         }
@@ -370,13 +289,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         let (pool, own) = (&mut self.pools[query], self.queries[query]);
         let before = pool.threshold;
         dispatch(Weigh { formula, query: own, pool: &mut *pool, slack, smallest });
-        if pool.bounded.len() >= 2 * pool.k + WEIGHED {
-            pool.narrow();
-            // Many that are much the same, or NaN, are not to be told apart by bounds.
-            if pool.bounded.len() >= pool.k + pool.k / 2 + WEIGHED / 2 {
-                self.scored += pool.settle(self.score, self.first_query + query);
-            }
-        }
+        self.scored += pool.tidy(self.score, self.first_query + query);
         if self.pools[query].threshold > before {
             self.set_limit(query);
         }
@@ -408,56 +321,5 @@ impl<F: Formula> Kernel for Bound<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) -> f64 {
         self.formula.bound::<S>(self.threshold, self.own, self.group)
-    }
-}
-
-/// Moves rows of which a formula finds that they may reach the threshold on, with the least and the most that they can score.
-struct Weigh<'a, T, F> {
-    formula: &'a F,
-    query: Query,
-    pool: &'a mut Pool<T>,
-    slack: f64,
-    smallest: f64,
-}
-impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let (splat, load) = (V::<S, f64>::splat, V::<S, f64>::load);
-        let Pool { threshold, passed, bounded, .. } = self.pool;
-        for rows in passed.chunks(f64::LANES) {
-            let [mut x, mut norms, mut extras] = [[0.0; f64::LANES]; 3];
-            for (lane, row) in rows.iter().enumerate() {
-                (x[lane], norms[lane], extras[lane]) = (row.x, row.norm, row.extra);
-            }
-            let norms = (splat(self.query.norm), load(&norms));
-            let extras = (splat(self.query.extra), load(&extras));
-            let (x, slack) = (load(&x), splat(self.slack) * (norms.0 + norms.1));
-            let (best, worst) = if F::DIFFERENCE {
-                let slack = slack + splat(self.smallest);
-                // A squared distance is never negative, so neither need its lower bound be.
-                ((x - slack).max(splat(0.0)), x + slack)
-            } else {
-                let slack = splat(0.5).mul_add(slack, splat(self.smallest));
-                (x + slack, x - slack)
-            };
-            let pair = Pair { x: best, norms, extras };
-            let tolerance = self.formula.tolerance::<S>(&pair);
-            let most = self.formula.value::<S>(pair) + tolerance;
-            let bits = most.not_less_bits(splat(*threshold));
-            if bits == 0 {
-                continue;
-            }
-            let least = self.formula.value::<S>(Pair { x: worst, ..pair }) - tolerance;
-            let (least, most) = (least.to_array(), most.to_array());
-            for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
-                // Nothing is known where the panels or the pair function may overflow.
-                let range = T::from_f64(2.0 * (self.query.norm + row.norm)).to_f64();
-                let known = range < f64::INFINITY && !least[lane].is_nan();
-                let least = if known { least[lane] } else { f64::NEG_INFINITY };
-                bounded.push(Bounded { least, most: most[lane], row: row.row });
-            }
-        }
-        passed.clear();
     }
 }

@@ -1,0 +1,118 @@
+//! Functions of one order in float32, by quadratics on pieces of x.
+
+use super::{by_formula, by_formula_at, Quantity};
+use crate::simd::{Float, Kernel, Lanes, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
+use crate::special::bessel::Order;
+use std::any::{Any, TypeId};
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Elements of one order by its table; by the formula in groups that reach beyond it.
+pub struct ByTable<'a, Q, T> {
+    pub table: &'a Table<T>,
+    pub order: &'a Order,
+    pub x: &'a [T],
+    pub out: &'a mut [T],
+    pub quantity: PhantomData<Q>,
+}
+
+impl<Q: Quantity, T: Float> Kernel for ByTable<'_, Q, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let whole = self.x.len() / T::LANES * T::LANES;
+        let ((x, x_rest), (out, out_rest)) = (self.x.split_at(whole), self.out.split_at_mut(whole));
+        let mut outside = Vec::new();
+        for (first, (x, out)) in x.chunks_exact(T::LANES).zip(out.chunks_exact_mut(T::LANES)).enumerate() {
+            let lanes = V::<S, T>::load(x);
+            self.table.value::<S>(lanes).store(out);
+            note_outside::<S, T>(lanes, first * T::LANES, &mut outside);
+        }
+        let lanes = V::<S, T>::load_partial(x_rest, T::from_f64(1.0));
+        out_rest.copy_from_slice(&self.table.value::<S>(lanes).to_array()[..x_rest.len()]);
+        note_outside::<S, T>(lanes, whole, &mut outside);
+        for places in outside.chunks(f64::LANES) {
+            let (mut x, mut values) = ([T::from_f64(1.0); f64::LANES], [T::default(); f64::LANES]);
+            for (x, &place) in x.iter_mut().zip(places) {
+                *x = self.x[place];
+            }
+            by_formula_at::<S, Q, T>(self.order, &x[..places.len()], &mut values[..places.len()]);
+            for (&place, value) in places.iter().zip(values) {
+                self.out[place] = value;
+            }
+        }
+    }
+}
+
+/// Adds the places of lanes that the table cannot know, the first of which has the number `first`.
+#[inline(always)]
+fn note_outside<S: Simd, T: Float>(lanes: V<S, T>, first: usize, places: &mut Vec<usize>) {
+    let (from, to) = (V::<S, T>::splat(T::from_f64(PIECES_FROM)), V::<S, T>::splat(T::from_f64(PIECES_TO)));
+    // Bits of lanes at or below the start of the first piece, at the end of the last or above, or NaN.
+    let outside = from.not_less_bits(lanes) | lanes.not_less_bits(to);
+    if outside != 0 {
+        places.extend((0..T::LANES).filter(|lane| outside >> lane & 1 == 1).map(|lane| first + lane));
+    }
+}
+
+/// Quadratics c0 + u (c1 + u c2) on the pieces, u in [-1/128, 1/128] from the middle of each.
+pub struct Table<T> {
+    coefficients: [Box<[T; PIECES]>; 3],
+}
+
+/// Tables by quantity, type and order, the one used last at the end; 20 KB each.
+type Tables = VecDeque<((TypeId, u64), Arc<dyn Any + Send + Sync>)>;
+static TABLES: Mutex<Tables> = Mutex::new(VecDeque::new());
+const TABLES_KEPT: usize = 256;
+
+impl<T: Float> Table<T> {
+    #[inline(always)]
+    fn value<S: Simd>(&self, x: V<S, T>) -> V<S, T> {
+        let [c0, c1, c2] = &self.coefficients;
+        let u = x.place() - V::<S, T>::splat(T::from_f64(1.0 + 1.0 / 128.0));
+        u.mul_add(u.mul_add(x.lookup(c2), x.lookup(c1)), x.lookup(c0))
+    }
+
+    /// The kept one, else a fresh one.
+    pub fn of<Q: Quantity>(order: f64) -> Arc<Self> {
+        let key = (TypeId::of::<(Q, T)>(), order.to_bits());
+        let kept = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = |tables: &mut Tables| tables.iter().position(|(k, _)| *k == key).and_then(|i| tables.remove(i));
+        let found = take(&mut kept());
+        // Made without the lock, so that no fork can find it held for long.
+        let (_, table) = found.unwrap_or_else(|| (key, Arc::new(Self::new::<Q>(order))));
+        let mut tables = kept();
+        take(&mut tables);
+        tables.push_back((key, table.clone()));
+        if tables.len() > TABLES_KEPT {
+            tables.pop_front();
+        }
+        table.downcast().expect("the key names the type")
+    }
+
+    /// Interpolates at the Chebyshev nodes -b, 0, b of each piece.
+    fn new<Q: Quantity>(order: f64) -> Self {
+        let half = 1.0 / 128.0;
+        let b = half * 0.75_f64.sqrt();
+        let mut x = Vec::with_capacity(3 * PIECES);
+        for i in 0..PIECES {
+            let octave = PIECES_FROM * f64::powi(2.0, (i / 64) as i32);
+            let middle = 1.0 + half + (i % 64) as f64 / 64.0;
+            x.extend([-b, 0.0, b].map(|u| octave * (middle + u)));
+        }
+        let mut y = vec![0.0; x.len()];
+        by_formula::<Q, f64>(&[order], &x, &mut y);
+        let coefficient = |f: fn(&[f64], f64) -> f64| -> Box<[T; PIECES]> {
+            let all: Vec<T> = y.chunks_exact(3).map(|y| T::from_f64(f(y, b))).collect();
+            all.try_into().expect("one for each piece")
+        };
+        Table {
+            coefficients: [
+                coefficient(|y, _| y[1]),
+                coefficient(|y, b| (y[2] - y[0]) / (2.0 * b)),
+                coefficient(|y, b| ((y[2] - y[1]) - (y[1] - y[0])) / (2.0 * b * b)),
+            ],
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a search by bounds holds of each query: rows that may be among its best.
+
+use super::formulas::{Formula, Query};
+use super::Pair;
+use crate::shapes::{Found, PairScore, Rows, BLOCK};
+use crate::simd::{Float, Kernel, Lanes, Simd, V};
+use crate::topk::TopK;
+
+/// Rows that may be among a query's best.
+pub struct Pool<T> {
+    k: usize,
+    /// What a score must reach.
+    pub threshold: f64,
+    /// Rows that passed the first sieve.
+    passed: Vec<Passed>,
+    /// Those that passed the second one.
+    bounded: Vec<Bounded>,
+    /// Those whose scores are known.
+    pub top: TopK<T>,
+}
+
+/// A row: its squared distance or inner product as the panels find it, its squared norm and extra.
+pub struct Passed {
+    pub x: f64,
+    pub norm: f64,
+    pub extra: f64,
+    pub row: usize,
+}
+
+/// A row whose score is known to lie between two numbers; NaN is above all numbers.
+struct Bounded {
+    least: f64,
+    most: f64,
+    row: usize,
+}
+
+/// Rows that are weighed together.
+const WEIGHED: usize = 32;
+
+impl<T: Float> Found for Pool<T> {
+    fn new(k: usize) -> Self {
+        let (threshold, passed, bounded) = (f64::NEG_INFINITY, Vec::new(), Vec::new());
+        Pool { k, threshold, passed, bounded, top: TopK::new(k) }
+    }
+    fn threshold(&self) -> f64 {
+        self.threshold
+    }
+    fn merge_into(self, other: &mut Self) {
+        other.bounded.extend(self.bounded);
+        self.top.drain_into(&mut other.top);
+        other.threshold = other.threshold.max(self.threshold).max(lowered::<T>(other.top.threshold()));
+        other.narrow();
+    }
+}
+
+impl<T: Float> Pool<T> {
+    /// Adds a row; whether so many wait that they are to be weighed.
+    pub fn push(&mut self, row: Passed) -> bool {
+        self.passed.push(row);
+        self.passed.len() == WEIGHED
+    }
+
+    /// Drops what cannot be among the best once much is at hand; how many rows were scored, which it does where they are much
+    /// the same, or NaN, and not to be told apart by bounds.
+    pub fn tidy(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
+        if self.bounded.len() < 2 * self.k + WEIGHED {
+            return 0;
+        }
+        self.narrow();
+        if self.bounded.len() < self.k + self.k / 2 + WEIGHED / 2 {
+            return 0;
+        }
+        self.settle(score, query)
+    }
+
+    /// Finds the threshold that the bounds give, and drops rows that are below it.
+    pub fn narrow(&mut self) {
+        if self.bounded.len() >= self.k {
+            let (_, last, _) = self.bounded.select_nth_unstable_by(self.k - 1, |a, b| b.least.total_cmp(&a.least));
+            self.threshold = self.threshold.max(lowered::<T>(last.least));
+        }
+        self.bounded.retain(|row| !(row.most < self.threshold));
+    }
+
+    /// Scores the rows; how many they were.
+    pub fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
+        let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
+        rows.sort_unstable();
+        let mut scores = [T::default(); BLOCK];
+        for first in (0..rows.len()).step_by(BLOCK) {
+            let scores = &mut scores[..BLOCK.min(rows.len() - first)];
+            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
+            for (&row, &score) in rows[first..].iter().zip(scores.iter()) {
+                self.top.push(score, row as i64);
+            }
+        }
+        self.threshold = self.threshold.max(lowered::<T>(self.top.threshold()));
+        rows.len()
+    }
+}
+
+/// One rounding below: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers and at 0
+/// a rounding is not relative, but up to half the smallest number.
+fn lowered<T: Float>(threshold: f64) -> f64 {
+    threshold - 2.0 * T::ROUNDOFF * threshold.abs() - T::SMALLEST
+}
+
+/// Moves rows of which a formula finds that they may reach the threshold on, with the least and the most that they can score.
+pub struct Weigh<'a, T, F> {
+    pub formula: &'a F,
+    pub query: Query,
+    pub pool: &'a mut Pool<T>,
+    pub slack: f64,
+    pub smallest: f64,
+}
+impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (splat, load) = (V::<S, f64>::splat, V::<S, f64>::load);
+        let Pool { threshold, passed, bounded, .. } = self.pool;
+        for rows in passed.chunks(f64::LANES) {
+            let [mut x, mut norms, mut extras] = [[0.0; f64::LANES]; 3];
+            for (lane, row) in rows.iter().enumerate() {
+                (x[lane], norms[lane], extras[lane]) = (row.x, row.norm, row.extra);
+            }
+            let norms = (splat(self.query.norm), load(&norms));
+            let extras = (splat(self.query.extra), load(&extras));
+            let (x, slack) = (load(&x), splat(self.slack) * (norms.0 + norms.1));
+            let (best, worst) = if F::DIFFERENCE {
+                let slack = slack + splat(self.smallest);
+                // A squared distance is never negative, so neither need its lower bound be.
+                ((x - slack).max(splat(0.0)), x + slack)
+            } else {
+                let slack = splat(0.5).mul_add(slack, splat(self.smallest));
+                (x + slack, x - slack)
+            };
+            let pair = Pair { x: best, norms, extras };
+            let tolerance = self.formula.tolerance::<S>(&pair);
+            let most = self.formula.value::<S>(pair) + tolerance;
+            let bits = most.not_less_bits(splat(*threshold));
+            if bits == 0 {
+                continue;
+            }
+            let least = self.formula.value::<S>(Pair { x: worst, ..pair }) - tolerance;
+            let (least, most) = (least.to_array(), most.to_array());
+            for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
+                // Nothing is known where the panels or the pair function may overflow.
+                let range = T::from_f64(2.0 * (self.query.norm + row.norm)).to_f64();
+                let known = range < f64::INFINITY && !least[lane].is_nan();
+                let least = if known { least[lane] } else { f64::NEG_INFINITY };
+                bounded.push(Bounded { least, most: most[lane], row: row.row });
+            }
+        }
+        passed.clear();
+    }
+}

@@ -1,0 +1,289 @@
+//! What the functions of this family take of orders: the remainder's coefficients at an order, for all lanes or for each.
+
+use super::splat;
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::special::tables::REMAINDER;
+use std::f64::consts::PI;
+
+/// log(2 pi) / 2 in two parts.
+const HALF_LOG_2_PI: (f64, f64) = (0.9189385332046728, -3.878294158067242e-17);
+/// w - v.
+pub const SHIFT: f64 = 3.25;
+/// Pairs of coefficients of P: u^0 and u^1, u^2 and u^3, ...
+const PAIRS: usize = REMAINDER[2].len().div_ceil(2);
+type Series = [[f64; 2]; PAIRS];
+/// The last coefficients are dropped as long as they are below this together.
+const DISPENSABLE: f64 = 2.8e-17; // 2^-55
+
+/// Series number `i` at u, by lanes: the sum of `pairs` of coefficients, from the last one on.
+#[inline(always)]
+fn horner<S: Simd>(pairs: impl Iterator<Item = [V<S, f64>; 2]>, u: V<S, f64>) -> V<S, f64> {
+    let square = u * u;
+    let (mut even, mut odd) = (splat::<S>(0.0), splat::<S>(0.0));
+    for [a, b] in pairs {
+        even = even.mul_add(square, a);
+        odd = odd.mul_add(square, b);
+    }
+    odd.mul_add(u, even)
+}
+
+/// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LaneOrders`]), to the same bits.
+pub trait AnyOrder<S: Simd> {
+    /// v.
+    fn v(&self) -> V<S, f64>;
+    /// w.
+    fn w(&self) -> V<S, f64>;
+    /// 1/w.
+    fn inverse(&self) -> V<S, f64>;
+    /// As [`Order`] has them: the constants of the logarithm.
+    fn constants(&self) -> (V<S, f64>, V<S, f64>);
+    /// Series number `i` at u = 2 t - 1.
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64>;
+    /// As [`Order::log_norm_at_zero`].
+    fn log_norm_at_zero(&self) -> V<S, f64>;
+}
+
+/// Everything that depends on the order alone; takes about a third of a microsecond to make. cuda/special.cuh has the same struct.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    v: f64,
+    w: f64,
+    /// Pairs in use in each series.
+    pairs: usize,
+    /// Coefficients, by powers of u, of (P - P at x = 0) / (u - 1) and of the first three derivatives of P in t.
+    series: [Series; 4],
+    /// 1/w
+    inverse: f64,
+    /// P at x = 0 - log(2 pi w)/2
+    constant: f64,
+    /// w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0.
+    limit: f64,
+}
+
+impl Order {
+    /// The plan for order v; all its values are NaN where v is outside the domain.
+    pub fn new(v: f64) -> Self {
+        let mut all = LaneOrders::none();
+        all.set(&[v; f64::LANES], piece(v), 4);
+        let series = all.series.map(|series| series.map(|pair| pair.map(|c| c[0])));
+        // What is 0 in all of them need not be added.
+        let used = |k: &usize| series.iter().any(|series| series[*k] != [0.0; 2]);
+        let pairs = (0..all.pairs).rev().find(used).map_or(0, |last| last + 1);
+        let LaneOrders { v: [v, ..], w: [w, ..], inverse: [inverse, ..], .. } = all;
+        Order { v, w, pairs, series, inverse, constant: all.constant[0], limit: all.limit[0] }
+    }
+
+    /// v.
+    pub fn order(&self) -> f64 {
+        self.v
+    }
+
+    /// The limit of log C(kappa) at kappa = 0 for v = dim/2 - 1: minus the log surface of the unit sphere.
+    pub fn log_norm_at_zero(&self) -> f64 {
+        norm_at_zero(self.v, self.w, self.limit)
+    }
+}
+
+/// The limit of log C(kappa) at kappa = 0, from v, w and [`Order::limit`].
+fn norm_at_zero(v: f64, w: f64, limit: f64) -> f64 {
+    // log(I_v(x) / x^v) at x = 0.
+    -(v + 1.0) * (2.0 * PI).ln() - (limit - v * (2.0 * w).ln())
+}
+
+/// How many pieces the orders are cut into, and on which one v lies.
+pub const ORDER_PIECES: usize = REMAINDER.len();
+/// See [`ORDER_PIECES`].
+pub fn piece(v: f64) -> usize {
+    ((3.0 * SHIFT / (v + SHIFT)) as usize).min(ORDER_PIECES - 1)
+}
+
+impl<S: Simd> AnyOrder<S> for Order {
+    #[inline(always)]
+    fn v(&self) -> V<S, f64> {
+        splat::<S>(self.v)
+    }
+    #[inline(always)]
+    fn w(&self) -> V<S, f64> {
+        splat::<S>(self.w)
+    }
+    #[inline(always)]
+    fn inverse(&self) -> V<S, f64> {
+        splat::<S>(self.inverse)
+    }
+    #[inline(always)]
+    fn constants(&self) -> (V<S, f64>, V<S, f64>) {
+        (splat::<S>(self.constant), splat::<S>(self.limit))
+    }
+    #[inline(always)]
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
+        let pairs = self.series[i][..self.pairs].iter().rev();
+        horner::<S>(pairs.map(|&[a, b]| [splat::<S>(a), splat::<S>(b)]), u)
+    }
+    #[inline(always)]
+    fn log_norm_at_zero(&self) -> V<S, f64> {
+        splat::<S>(Order::log_norm_at_zero(self))
+    }
+}
+
+/// A number of each lane.
+type Each = [f64; f64::LANES];
+
+/// An [`Order`] for each lane: a few tens of nanoseconds each.
+pub struct LaneOrders {
+    v: Each,
+    w: Each,
+    inverse: Each,
+    constant: Each,
+    limit: Each,
+    /// Pairs of their piece; as [`Order`] has them, 0 beyond those in use, the series that were asked for.
+    pairs: usize,
+    series: [[[Each; 2]; PAIRS]; 4],
+}
+
+impl LaneOrders {
+    /// None yet.
+    pub fn none() -> Self {
+        let each = [0.0; f64::LANES];
+        LaneOrders {
+            v: each,
+            w: each,
+            inverse: each,
+            constant: each,
+            limit: each,
+            pairs: 0,
+            series: [[[each; 2]; PAIRS]; 4],
+        }
+    }
+
+    /// Takes the plans for orders that lie on one piece, NaN as in [`Order::new`], with the first `series` of the four.
+    pub fn set(&mut self, v: &Each, piece: usize, series: usize) {
+        dispatch(MakeOrders { v, piece, series, orders: self });
+    }
+}
+
+struct MakeOrders<'a> {
+    v: &'a Each,
+    piece: usize,
+    series: usize,
+    orders: &'a mut LaneOrders,
+}
+
+impl Kernel for MakeOrders<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (zero, load) = (splat::<S>(0.0), V::<S, f64>::load);
+        let LaneOrders { v, w, inverse, constant, limit, pairs, series } = self.orders;
+        *v = self.v.map(|v| if (0.0..=1e60).contains(&v) { v } else { f64::NAN });
+        *w = v.map(|v| v + SHIFT);
+        *inverse = w.map(|w| 1.0 / w);
+        let place = load(&w.map(|w| 6.0 * SHIFT / w - (1 + 2 * self.piece) as f64));
+
+        let rows = REMAINDER[self.piece];
+        *pairs = rows.len().div_ceil(2);
+        let pairs = *pairs;
+        zero.store(&mut series[0][pairs - 1][1]); // where rows are odd in number
+        for (k, row) in rows.iter().enumerate() {
+            let mut sum = zero;
+            for &c in row.iter().rev() {
+                sum = sum.mul_add(place, splat::<S>(c));
+            }
+            sum.store(&mut series[0][k / 2][k % 2]);
+        }
+        for i in 0..self.series - 1 {
+            for k in 1..2 * pairs {
+                let slope = splat::<S>((2 * k) as f64) * load(&series[i][k / 2][k % 2]);
+                slope.store(&mut series[i + 1][(k - 1) / 2][(k - 1) % 2]);
+            }
+            zero.store(&mut series[i + 1][pairs - 1][1]);
+        }
+        let mut dropped = zero;
+        let mut sums = ExactSum::<S>::new();
+        for pair in &series[0][..pairs] {
+            sums.add(load(&pair[0]));
+            sums.add(load(&pair[1]));
+        }
+        let at_zero = sums.parts();
+        let mut above = zero;
+        for k in (0..pairs).rev() {
+            let [even, odd] = series[0][k].map(|c| load(&c));
+            dropped = dropped + (even.abs() + odd.abs());
+            let kept = |c: V<S, f64>| dropped.if_less(splat::<S>(DISPENSABLE), zero, c);
+            kept(above).store(&mut series[0][k][1]);
+            above = above + odd;
+            kept(above).store(&mut series[0][k][0]);
+            above = above + even;
+            for slopes in &mut series[1..self.series] {
+                for c in &mut slopes[k] {
+                    kept(load(c)).store(c);
+                }
+            }
+        }
+        let mut sums = ExactSum::<S>::new();
+        let half_logs = load(&w.map(|w| -0.5 * w.ln()));
+        let (high, low) = (splat::<S>(-HALF_LOG_2_PI.0), splat::<S>(-HALF_LOG_2_PI.1));
+        for term in [at_zero.0, at_zero.1, half_logs, high, low] {
+            sums.add(term);
+        }
+        sums.parts().0.store(constant);
+        sums.add(load(w));
+        sums.parts().0.store(limit);
+    }
+}
+
+impl<S: Simd> AnyOrder<S> for LaneOrders {
+    #[inline(always)]
+    fn v(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.v)
+    }
+    #[inline(always)]
+    fn w(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.w)
+    }
+    #[inline(always)]
+    fn inverse(&self) -> V<S, f64> {
+        V::<S, f64>::load(&self.inverse)
+    }
+    #[inline(always)]
+    fn constants(&self) -> (V<S, f64>, V<S, f64>) {
+        (V::<S, f64>::load(&self.constant), V::<S, f64>::load(&self.limit))
+    }
+    #[inline(always)]
+    fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
+        horner::<S>(
+            self.series[i][..self.pairs].iter().rev().map(|[a, b]| [V::<S, f64>::load(a), V::<S, f64>::load(b)]),
+            u,
+        )
+    }
+    #[inline(always)]
+    fn log_norm_at_zero(&self) -> V<S, f64> {
+        let at = |lane: usize| norm_at_zero(self.v[lane], self.w[lane], self.limit[lane]);
+        V::<S, f64>::load(&std::array::from_fn::<f64, { f64::LANES }, _>(at))
+    }
+}
+
+/// A sum, and what rounding lost of it.
+struct ExactSum<S: Simd> {
+    sum: V<S, f64>,
+    lost: V<S, f64>,
+}
+
+impl<S: Simd> ExactSum<S> {
+    #[inline(always)]
+    fn new() -> Self {
+        ExactSum { sum: splat::<S>(0.0), lost: splat::<S>(0.0) }
+    }
+    #[inline(always)]
+    fn add(&mut self, term: V<S, f64>) {
+        let next = self.sum + term;
+        let part = next - self.sum;
+        self.lost = self.lost + ((self.sum - (next - part)) + (term - part));
+        self.sum = next;
+    }
+    #[inline(always)]
+    fn parts(&self) -> (V<S, f64>, V<S, f64>) {
+        let whole = self.sum + self.lost;
+        (whole, self.lost - (whole - self.sum))
+    }
+}
