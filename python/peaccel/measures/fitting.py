@@ -10,17 +10,8 @@ import numpy as np
 
 from peaccel.distributions import Distribution, VonMisesFisher
 from peaccel.fits import Calibration, Prior
-from peaccel.measures.density import (
-    NORMALS,
-    cast,
-    compute_dtype,
-    double,
-    one_minus_ratio,
-    order,
-    ratio_dx,
-    require_kind,
-    scaled_log_norm,
-)
+from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_kind
+from peaccel.measures.density import one_minus_ratio, ratio_dx, scaled_log_norm
 from peaccel.measures.fusing import group_rows, group_sum, unit
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind

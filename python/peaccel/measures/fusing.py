@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.measures.density import cast, compute_dtype, double
+from peaccel.measures._checks import cast, compute_dtype, double
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
 
 __all__ = ["fuse"]
