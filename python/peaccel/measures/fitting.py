@@ -12,7 +12,7 @@ from peaccel.distributions import Distribution, VonMisesFisher
 from peaccel.fits import Calibration, Prior
 from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_kind
 from peaccel.measures.density import one_minus_ratio, ratio_dx, scaled_log_norm
-from peaccel.measures.fusing import group_rows, group_sum, unit
+from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
 
@@ -125,9 +125,9 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     shape = tuple(z.shape)
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
-    xp, x = namespace(z), double(z)
+    xp = namespace(z)
     if weights is None:
-        w = xp.ones_like(x[:, 0])
+        w = xp.ones_like(z[:, 0], dtype=xp.float64)
     else:
         weights = as_array(weights, "fit_vmf", "weights", like=z)
         require_same_kind("fit_vmf", "weights", weights, "z", z)
@@ -136,18 +136,42 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
         w = double(weights)
         if not bool((w >= 0).all()):
             raise ValueError(f"fit_vmf: weights hold {float(w[~(w >= 0)][0]):g}, expected numbers >= 0")
-    rows, count = (xp.zeros_like(w, dtype=xp.int64), 1) if groups is None else group_rows("fit_vmf", groups, z)
+    of = group_rows("fit_vmf", xp.zeros_like(w, dtype=xp.int64) if groups is None else groups, z)
 
-    weight = group_sum(w, rows, count)
+    weight, mean, spread = _weighted_moments(z, w, of)
     known = weight > 0
-    weight = xp.where(known, weight, 1.0)
-    mean = group_sum(w[:, None] * x, rows, count) / weight[:, None]
-    spread = group_sum(w * ((x - mean[rows]) ** 2).sum(-1), rows, count) / weight
     mu, r = unit(mean)
     # r^2 + spread is the mean square of the rows, 1 but for rounding: divided out, r and spread tell the same kappa.
     square = xp.where(known, r * r + spread, 1.0)
     kappa = _concentration(shape[1], r / xp.sqrt(square), xp.where(known, spread / square, 1.0))
     return VonMisesFisher(cast(mu, compute_dtype(z)), cast(kappa, compute_dtype(z)))
+
+
+def _weighted_moments(z: Array, weights: Array, groups: Groups) -> tuple[Array, Array, Array]:
+    """Of each group the sum of the weights, the weighted mean, and the weighted mean of |z - mean|^2; 0 without weight.
+
+    That is the mean of |z|^2 less the mean's square but where the two are near, where it is another sum.
+    """
+
+    def terms(x: Array, w: Array) -> tuple[Array, ...]:
+        return w, w[:, None] * x, w * namespace(x).einsum("nd,nd->n", x, x)
+
+    weight, mean, square = group_sum(terms, (z, weights), groups)
+    known = namespace(weight).where(weight > 0, weight, 1.0)
+    mean, square = mean / known[:, None], square / known
+    spread = square - (mean * mean).sum(-1)
+    near = spread < square / 8
+    if not bool(near.any()):
+        return weight, mean, spread
+
+    def differences(x: Array, w: Array, rows: Array) -> tuple[Array, ...]:
+        return (w * ((x - mean[rows]) ** 2).sum(-1),)
+
+    again = near[groups.rows]
+    rows = groups.rows[again]
+    (total,) = group_sum(differences, (z[again], weights[again], rows), group_rows("fit_vmf", rows, rows))
+    spread[near] = total / known[near]
+    return weight, mean, spread
 
 
 def _concentration(dim: int, r: Array, spread: Array) -> Array:
