@@ -126,9 +126,8 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
     xp = namespace(z)
-    if weights is None:
-        w = xp.ones_like(z[:, 0], dtype=xp.float64)
-    else:
+    w = None
+    if weights is not None:
         weights = as_array(weights, "fit_vmf", "weights", like=z)
         require_same_kind("fit_vmf", "weights", weights, "z", z)
         if tuple(weights.shape) != shape[:1]:
@@ -136,7 +135,7 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
         w = double(weights)
         if not bool((w >= 0).all()):
             raise ValueError(f"fit_vmf: weights hold {float(w[~(w >= 0)][0]):g}, expected numbers >= 0")
-    of = group_rows("fit_vmf", xp.zeros_like(w, dtype=xp.int64) if groups is None else groups, z)
+    of = group_rows("fit_vmf", xp.zeros_like(z[:, 0], dtype=xp.int64) if groups is None else groups, z)
 
     weight, mean, spread = _weighted_moments(z, w, of)
     known = weight > 0
@@ -147,16 +146,17 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     return VonMisesFisher(cast(mu, compute_dtype(z)), cast(kappa, compute_dtype(z)))
 
 
-def _weighted_moments(z: Array, weights: Array, groups: Groups) -> tuple[Array, Array, Array]:
+def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array, Array]:
     """Of each group the sum of the weights, the weighted mean, and the weighted mean of |z - mean|^2; 0 without weight.
 
     That is the mean of |z|^2 less the mean's square but where the two are near, where it is another sum.
     """
 
-    def terms(x: Array, w: Array) -> tuple[Array, ...]:
-        return w, w[:, None] * x, w * namespace(x).einsum("nd,nd->n", x, x)
+    def terms(x: Array) -> tuple[Array, ...]:
+        xp = namespace(x)
+        return xp.ones_like(x[:, 0]), x, xp.einsum("nd,nd->n", x, x)
 
-    weight, mean, square = group_sum(terms, (z, weights), groups)
+    weight, mean, square = group_sum(terms, [z], groups, weights)
     known = namespace(weight).where(weight > 0, weight, 1.0)
     mean, square = mean / known[:, None], square / known
     spread = square - (mean * mean).sum(-1)
@@ -164,12 +164,14 @@ def _weighted_moments(z: Array, weights: Array, groups: Groups) -> tuple[Array, 
     if not bool(near.any()):
         return weight, mean, spread
 
-    def differences(x: Array, w: Array, rows: Array) -> tuple[Array, ...]:
-        return (w * ((x - mean[rows]) ** 2).sum(-1),)
+    def differences(x: Array, rows: Array) -> tuple[Array, ...]:
+        x = x - mean[rows]
+        return (namespace(x).einsum("nd,nd->n", x, x),)
 
-    again = near[groups.rows]
+    again = slice(None) if bool(near.all()) else near[groups.rows]
     rows = groups.rows[again]
-    (total,) = group_sum(differences, (z[again], weights[again], rows), group_rows("fit_vmf", rows, rows))
+    of_them = None if weights is None else weights[again]
+    (total,) = group_sum(differences, [z[again], rows], group_rows("fit_vmf", rows, rows), of_them)
     spread[near] = total / known[near]
     return weight, mean, spread
 
