@@ -22,8 +22,8 @@ BLOCK = 1 << 15  # numbers that are widened to float64 at a time, and stay in a 
 class Groups(NamedTuple):
     """What group each row is of."""
 
-    rows: Array  # [N]: a number below count, in the order of the sorted labels
-    count: int
+    rows: Array  # [N]: a number below that of groups, in the order of the sorted labels
+    number: int
     order: Any = None  # numpy's rows, sorted by group; None where they are
 
 
@@ -209,12 +209,12 @@ def group_sum(
     sums = []
     for x in made(*arrays):
         weighted = x if weights is None else x * (_column(weights) if x.ndim == 2 else weights)
-        sums.append(x.new_zeros((groups.count, *x.shape[1:])).index_add(0, groups.rows, weighted))
+        sums.append(x.new_zeros((groups.number, *x.shape[1:])).index_add(0, groups.rows, weighted))
     return tuple(sums)
 
 
 def _group_means(arrays: Sequence[Array], groups: Groups) -> list[Array]:
-    sizes = namespace(groups.rows).bincount(groups.rows, minlength=groups.count)
+    sizes = namespace(groups.rows).bincount(groups.rows, minlength=groups.number)
     return [x / (sizes[:, None] if x.ndim == 2 else sizes) for x in group_sum(lambda *x: x, arrays, groups)]
 
 
@@ -222,7 +222,7 @@ def _group_extreme(which: str, x: Array, groups: Groups) -> Array:
     """Element by element the smallest ("min") or largest ("max") of each group."""
     if is_torch(x):
         index = (groups.rows if x.ndim == 1 else groups.rows[:, None]).expand_as(x)
-        return x.new_zeros((groups.count, *x.shape[1:])).scatter_reduce(0, index, x, f"a{which}", include_self=False)
+        return x.new_zeros((groups.number, *x.shape[1:])).scatter_reduce(0, index, x, f"a{which}", include_self=False)
     function = np.minimum if which == "min" else np.maximum
     return _reduce(function, lambda x: (cast(x, compute_dtype(x)),), [x], groups)[0]
 
@@ -242,9 +242,9 @@ def _reduce(
     if not len(groups.rows):
         return terms(*arrays)
     step = -(-BLOCK // max(math.prod(x.shape[1:]) for x in arrays))
-    sizes = np.bincount(groups.rows, minlength=groups.count)
+    sizes = np.bincount(groups.rows, minlength=groups.number)
     ends, pieces = np.cumsum(sizes), -(-sizes // step)
-    of = np.repeat(np.arange(groups.count), pieces)
+    of = np.repeat(np.arange(groups.number), pieces)
     begins = (ends - sizes)[of] + step * (np.arange(len(of)) - (np.cumsum(pieces) - pieces)[of])
     lengths = np.minimum(ends[of] - begins, step)
     by_length = np.argsort(lengths, kind="stable")
@@ -264,9 +264,9 @@ def _reduce(
                     out[chosen] = np.matmul(np.ones(length), stretches)
                 else:
                     out[chosen] = function.reduce(stretches, axis=1)
-    if len(of) == groups.count:
+    if len(of) == groups.number:
         return tuple(found)
-    return _reduce(function, lambda *x: x, found, Groups(of, groups.count))
+    return _reduce(function, lambda *x: x, found, Groups(of, groups.number))
 
 
 def _rows(order: Array, begins: Array, length: int) -> slice | Array:
