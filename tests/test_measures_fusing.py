@@ -1,5 +1,7 @@
 """Fused items against loops over groups, and against the product of the densities."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -132,6 +134,18 @@ def test_a_scale_of_0_is_the_harmonic_mean_of_its_group(library):
 def test_what_is_not_finite_stays_in_its_group():
     d = pe.Normal(np.array([[1.0, 2], [np.nan, 2], [3, np.inf], [5, 6]]), np.ones(4))
     np.testing.assert_array_equal(pe.fuse(d, [0, 1, 1, 0]).mu, [[3, 4], [np.nan, np.inf]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_memory_is_that_of_the_result_and_blocks(dtype):
+    d = make("normal_diagonal", 50_000, 64, dtype=dtype)  # as float64, means and variances are 51 MB
+    labels = np.random.default_rng(0).integers(0, 500, len(d))
+    z = direction(d.mu.astype("float32")).astype(dtype)
+    for call in (lambda: pe.fuse(d, labels), lambda: pe.fit_vmf(z, groups=labels), lambda: pe.fit_prior(d, labels)):
+        tracemalloc.start()
+        call()
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+        tracemalloc.stop()
 
 
 def test_halves_do_not_overflow_where_concentrations_add_up():

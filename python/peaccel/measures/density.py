@@ -370,7 +370,11 @@ def _with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
 
 def _kl_diagonal(mu_p: Array, var_p: Array, mu_q: Array, var_q: Array) -> Array:
     """Of means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
-    return total(_x_minus_log1p((var_p - var_q) / var_q) + (mu_p - mu_q) ** 2 / var_q) / 2
+    square, wide = (mu_p - mu_q) ** 2 / var_q, double(var_q)
+    x = (double(var_p) - wide) / wide
+    # Where x is of float32 it is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
+    volume = x - namespace(x).log1p(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
+    return (total(volume) + total(square)) / 2
 
 
 def _kl_diagonal_by_blocks(*arrays: Array) -> Array:

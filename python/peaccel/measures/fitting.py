@@ -51,7 +51,7 @@ def fit_prior(d: Distribution, labels: Array) -> Prior:
     """
     if getattr(d, "kind", "") not in ("normal_isotropic", "normal_diagonal", "point"):
         raise TypeError(f"fit_prior: d must be a Normal or a Point, got {getattr(d, 'kind', type(d).__name__)}")
-    mu = on_host("fit_prior", "d", d.mu).astype(np.float64)
+    mu = on_host("fit_prior", "d", d.mu)
     names = on_host("fit_prior", "labels", labels)
     if names.shape != (len(d),):
         raise ValueError(f"fit_prior: labels have shape {names.shape}, expected ({len(d)},)")
@@ -61,11 +61,12 @@ def fit_prior(d: Distribution, labels: Array) -> Prior:
         raise ValueError(
             f"fit_prior: labels name {groups} classes of {items} items, expected two classes and a repeated one"
         )
-    sums = np.zeros((groups, mu.shape[1]))
-    np.add.at(sums, classes, mu)
+    of = Groups(classes, groups, np.argsort(classes, kind="stable"))
+    (sums,) = group_sum(lambda x: (x,), [mu], of)
     means = sums / sizes[:, None]
-    within = ((mu - means[classes]) ** 2).sum(0) / (items - groups)
-    between = (sizes[:, None] * (means - mu.mean(0)) ** 2).sum(0) / (groups - 1)
+    (squares,) = group_sum(lambda x, rows: ((x - means[rows]) ** 2,), [mu, classes], of)
+    within = squares.sum(0) / (items - groups)
+    between = (sizes[:, None] * (means - sums.sum(0) / items) ** 2).sum(0) / (groups - 1)
     typical = (items - (sizes**2).sum() / items) / (groups - 1)
     var = np.maximum(between - within, 0) / typical
     mean = means.mean(0)

@@ -65,7 +65,7 @@ def recall_at_k(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLi
     TypeError
         k is no integer.
     ValueError
-        k is out of range, or as for `relevance`.
+        k is out of range, or as for `relevance`, of the first k ids.
     """
     found, queries, gallery = _checked("recall_at_k", ids, query_labels, gallery_labels)
     try:
@@ -98,7 +98,7 @@ def average_precision_at_r(ids: ArrayLike, query_labels: ArrayLike, gallery_labe
     Raises
     ------
     ValueError
-        `ids` is too narrow, or as for `relevance`.
+        `ids` is too narrow, or as for `relevance`, of the first ids, as many as the largest R.
 
     References
     ----------
