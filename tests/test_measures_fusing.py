@@ -8,6 +8,7 @@ import torch
 from conftest import KINDS, NUMPY, build, make, to_numpy
 
 import peaccel as pe
+from peaccel.measures import fusing
 
 LIBRARIES = ("numpy", "torch")
 GROUPS = np.array([4, -1, 4, 9, 9, -1, 4, 9, 0, 9])  # 0 has one item
@@ -129,6 +130,15 @@ def test_directions_that_cancel_fuse_to_the_first_axis(library):
 def test_a_scale_of_0_is_the_harmonic_mean_of_its_group(library):
     d = build("scaled", np.eye(3), np.array([2.0, 0, 5]), library=library)
     np.testing.assert_array_equal(to_numpy(pe.fuse(d, [0, 0, 1], "harmonic").scale), [0, 5])
+
+
+@pytest.mark.parametrize("block", [1, 100])
+def test_groups_are_the_same_whatever_a_block_holds(block, monkeypatch):
+    d, labels = make("normal_diagonal", 700, 40), np.random.default_rng(0).permutation(np.arange(700) ** 2 // 9000)
+    whole = pe.fuse(d, labels)
+    monkeypatch.setattr(fusing, "BLOCK", block)
+    for x, y in zip(pe.fuse(d, labels).arrays, whole.arrays, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14)
 
 
 def test_what_is_not_finite_stays_in_its_group():

@@ -29,7 +29,6 @@ __all__ = ["FirstStageReference", "first_stage_features", "first_stage_reference
 
 LOOKED_AT = 1 << 14  # rows of which a reference is made
 BLOCK = 1 << 16  # numbers at a time in float64, which stay in a core's cache
-LOG_2PI = math.log(2 * math.pi)
 QUANTILES = (0.05, 0.25, 0.75, 0.95)  # of the queries' uncertainties, where levels are beside the reference
 
 Double = np.ndarray[Any, np.dtype[np.float64]]
@@ -209,21 +208,18 @@ def first_stage_features(
     features = np.empty((len(d), len(reference.scale)), np.float32)
     step = -(-BLOCK // d.dim)
     factor = reference.scale if side == "query" else 1 / reference.scale
-    for start in range(0, len(d), step):
-        rows = slice(start, start + step)
+    for rows in (slice(start, start + step) for start in range(0, len(d), step)):
         inputs = _inputs(d[rows], pair, record, side)
         with np.errstate(all="ignore"):
             if side == "query":
                 columns = surrogate.query(*inputs, reference.typical)
-                columns -= reference.offset
-                features[rows, :-1] = np.multiply(columns, factor[:-1], out=columns)
+                features[rows, :-1] = (columns - reference.offset) * factor[:-1]
                 features[rows, -1] = factor[-1]
             else:
                 plain = _completed(surrogate.gallery(*inputs, reference.typical), reference.offset)
-                plain -= reference.mean
-                features[rows] = np.multiply(plain, factor, out=plain)
+                features[rows] = np.multiply(np.subtract(plain, reference.mean, out=plain), factor, out=plain)
         if side == "gallery" and not (finite := np.isfinite(features[rows]).all(1)).all():
-            row = start + int(np.argmin(finite))
+            row = rows.start + int(np.argmin(finite))
             raise ValueError(
                 f"first_stage_features: row {row} has no finite features: mu not finite, or var, kappa < 0"
             )
@@ -342,24 +338,23 @@ def _mls_gallery(mu: Double, var: Double, typical: Typical) -> Double:
     # What a match loses on average, at each level's variance, is put right there: E (x - y)^2 = level + var.
     own = typical.levels[:, None] * typical.query
     factor = (typical.query + typical.gallery) / (own + typical.gallery)
-    repeated = mu.shape[1] / inverse.shape[1]
     match = factor.sum(1)[:, None] + (factor * (own - typical.query)) @ inverse.T
-    levels = 0.5 * repeated * (match - _log_sums(own, var))
+    levels = 0.5 * mu.shape[1] / inverse.shape[1] * (match - _log_sums(own, var))
     return np.hstack([scaled, -0.5 * inverse, _loss(y, scaled, inverse), _from_first(levels)])
 
 
 def _loss(y: Double, scaled: Double, like: Double) -> Double:
     """-1/2 y^2 over the variance: summed where that is one for all dimensions."""
-    loss: Double = scaled * y if like.shape[1] == y.shape[1] else np.einsum("nd,nd->n", y, scaled)[:, None]
-    loss *= -0.5
-    return loss
+    return -0.5 * (scaled * y if like.shape[1] == y.shape[1] else np.einsum("nd,nd->n", y, scaled)[:, None])
 
 
 def _log_sums(levels: Double, var: Double) -> Double:
     """Sums over dimensions of log(level + var), [L, N], by the kernel of ``mls`` at a distance of 0."""
     width = max(levels.shape[1], var.shape[1])
     inputs = [np.zeros((len(levels), width)), levels, np.zeros((len(var), width)), var, np.empty(0)]
-    sums: Double = -2 * diag_scores.mls_diagonal.numpy_scores(inputs, None, pairwise=True) - width * LOG_2PI
+    sums: Double = -2 * diag_scores.mls_diagonal.numpy_scores(inputs, None, pairwise=True) - width * math.log(
+        2 * math.pi
+    )
     return sums
 
 

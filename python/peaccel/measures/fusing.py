@@ -167,7 +167,7 @@ def unit(x: Array) -> tuple[Array, Array]:
 
 
 def group_rows(owner: str, groups: Array, like: Array) -> Groups:
-    """The groups of as many rows as ``like`` has, by their labels; of ``like``'s kind."""
+    """The groups of the rows of ``like`` by their labels, of its kind of array."""
     groups = as_array(groups, owner, "groups", floating=False)
     shape, dtype = tuple(groups.shape), dtype_name(groups)
     if shape != (len(like),) or "int" not in dtype:
@@ -241,7 +241,7 @@ def _reduce(
     """
     if not len(groups.rows):
         return terms(*arrays)
-    step = -(-BLOCK // max(math.prod(x.shape[1:]) for x in arrays))
+    step = max(BLOCK // max(math.prod(x.shape[1:]) for x in arrays), 2)
     sizes = np.bincount(groups.rows, minlength=groups.number)
     ends, pieces = np.cumsum(sizes), -(-sizes // step)
     of = np.repeat(np.arange(groups.number), pieces)
