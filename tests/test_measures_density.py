@@ -193,6 +193,29 @@ def test_kl_of_normals_is_right_to_rounding_down_to_equal_ones(p, q, library):
         np.testing.assert_allclose(to_numpy(found), value.astype(float), rtol=12 * EPS["float64"])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kl_keeps_its_digits_where_near_and_far_rows_share_a_block_and_there_are_many(dtype):
+    n, dim = 5000, 33
+    rng = np.random.default_rng(0)
+    gap = 10.0 ** rng.integers(-7 if dtype == "float32" else -4, 1, (n, 1))
+    mu, var = rng.standard_normal((n, dim)), np.exp(rng.standard_normal((n, dim)))
+    other = mu + gap * rng.standard_normal((n, dim)), var * np.exp(gap * rng.standard_normal((n, dim)))
+    a, v, b, w = (x.astype(dtype) for x in (mu, var, *other))
+    found = pe.kl(pe.Normal(a, v), pe.Normal(b, w))
+    a, v, b, w = (x.astype(np.longdouble) for x in (a, v, b, w))
+    value = ((v - w) / w - np.log1p((v - w) / w) + (a - b) ** 2 / w).sum(1) / 2
+    # A rounding to the dtype, and some of float64 of the terms that are not negative.
+    rounding = 12 * EPS["float64"] + (EPS["float32"] if dtype == "float32" else 0)
+    np.testing.assert_allclose(found, value.astype(float), rtol=rounding)
+
+
+def test_kl_of_zero_variances_is_infinite_and_of_negative_ones_nan():
+    mu, one, some = np.zeros((4, 3)), np.ones((4, 3)), np.ones((4, 3))
+    some[:, 1] = 0, -1, 1, np.nan
+    np.testing.assert_array_equal(pe.kl(pe.Normal(mu, some), pe.Normal(mu, one)), [np.inf, np.nan, 0, np.nan])
+    np.testing.assert_array_equal(pe.kl(pe.Normal(mu, one), pe.Normal(mu, some)), [np.inf, np.nan, 0, np.nan])
+
+
 @pytest.mark.parametrize("kind", NORMALS)
 def test_kl_of_normals_is_the_mean_log_ratio_of_draws(kind):
     p, q = make(kind, 4, 3), make(kind, 4, 3, 5)

@@ -1,11 +1,14 @@
 """Fused items against loops over groups, and against the product of the densities."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
 from conftest import KINDS, NUMPY, build, make, to_numpy
 
 import peaccel as pe
+from peaccel.measures import fusing
 
 LIBRARIES = ("numpy", "torch")
 GROUPS = np.array([4, -1, 4, 9, 9, -1, 4, 9, 0, 9])  # 0 has one item
@@ -68,6 +71,30 @@ def test_fuse_is_its_rule_for_each_group_in_sorted_order(rule, kind, library):
                 np.testing.assert_allclose(rows(to_numpy(x))[i], y, rtol=eps, atol=1e-15)
 
 
+LABELS = {
+    "one group": lambda rng: np.zeros(3000, int),
+    "in order": lambda rng: np.sort(rng.integers(0, 50, 3000)),
+    "of all sizes": lambda rng: rng.permutation(np.repeat(np.arange(76), np.arange(76))),
+    "a long one among single ones": lambda rng: rng.permutation(np.r_[np.full(2500, 7), np.arange(8, 308)]),
+    "beyond 16 bits": lambda rng: rng.choice([-(2**62), -1, 0, 70_000, 2**62], 3000),
+}
+
+
+@pytest.mark.parametrize("which", LABELS)
+@pytest.mark.parametrize(("rule", "kind"), CELLS)
+def test_groups_of_any_size_and_order_are_added_up_in_float64(rule, kind, which):
+    labels = LABELS[which](np.random.default_rng(0))
+    d = make(kind, len(labels), 40, dtype="float32")
+    found, arrays = pe.fuse(d, labels, rule), [rows(x.astype(np.float64)) for x in d.arrays]
+    names = np.unique(labels)
+    assert len(found) == len(names)
+    for i, name in enumerate(names):
+        picked = [x[labels == name] for x in arrays]
+        value = definition(rule, kind)(*picked, *([None] if kind == "point" else []))
+        for x, y in zip(found.arrays, value, strict=True):
+            np.testing.assert_allclose(rows(x)[i], y, rtol=2.0**-23, atol=1e-12)  # sums that may cancel
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_and_the_fusion_of_single_items(kind):
     d = make(kind, 5, 6)
@@ -103,6 +130,32 @@ def test_directions_that_cancel_fuse_to_the_first_axis(library):
 def test_a_scale_of_0_is_the_harmonic_mean_of_its_group(library):
     d = build("scaled", np.eye(3), np.array([2.0, 0, 5]), library=library)
     np.testing.assert_array_equal(to_numpy(pe.fuse(d, [0, 0, 1], "harmonic").scale), [0, 5])
+
+
+@pytest.mark.parametrize("block", [1, 100])
+def test_groups_are_the_same_whatever_a_block_holds(block, monkeypatch):
+    d, labels = make("normal_diagonal", 700, 40), np.random.default_rng(0).permutation(np.arange(700) ** 2 // 9000)
+    whole = pe.fuse(d, labels)
+    monkeypatch.setattr(fusing, "BLOCK", block)
+    for x, y in zip(pe.fuse(d, labels).arrays, whole.arrays, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12, atol=1e-14)
+
+
+def test_what_is_not_finite_stays_in_its_group():
+    d = pe.Normal(np.array([[1.0, 2], [np.nan, 2], [3, np.inf], [5, 6]]), np.ones(4))
+    np.testing.assert_array_equal(pe.fuse(d, [0, 1, 1, 0]).mu, [[3, 4], [np.nan, np.inf]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_memory_is_that_of_the_result_and_blocks(dtype):
+    d = make("normal_diagonal", 50_000, 64, dtype=dtype)  # as float64, means and variances are 51 MB
+    labels = np.random.default_rng(0).integers(0, 500, len(d))
+    z = direction(d.mu.astype("float32")).astype(dtype)
+    for call in (lambda: pe.fuse(d, labels), lambda: pe.fit_vmf(z, groups=labels), lambda: pe.fit_prior(d, labels)):
+        tracemalloc.start()
+        call()
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+        tracemalloc.stop()
 
 
 def test_halves_do_not_overflow_where_concentrations_add_up():

@@ -54,6 +54,31 @@ def test_recall_against_loops(case):
         )
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.uint64, np.float64, str, object, bool])
+def test_classes_are_the_same_in_every_dtype_over_many_blocks(dtype):
+    rng = np.random.default_rng(3)
+    queries, gallery, ids = rng.integers(0, 9, 500), rng.integers(2, 7, 300), rng.integers(-1, 300, (500, 300))
+    if dtype is bool:
+        queries, gallery = queries % 2, gallery % 2
+    q, g = queries.astype(dtype), gallery.astype(dtype)
+    expected = (gallery[ids] == queries[:, None]) & (ids >= 0)
+    np.testing.assert_array_equal(metrics.relevance(ids, q, g), expected)
+    in_gallery = np.isin(queries, gallery)
+    assert metrics.recall_at_k(ids, q, g, 3) == expected[:, :3].any(1)[in_gallery].mean()
+    np.testing.assert_array_equal(np.isnan(metrics.average_precision_at_r(ids, q, g)), ~in_gallery)
+    assert metrics.map_at_r(ids, q, g) == pytest.approx(naive_map_at_r(ids, queries, gallery), abs=1e-14)
+
+
+def test_labels_far_from_0_and_far_apart():
+    ids = np.array([[0, 1, 2], [2, 1, 0]])
+    for labels in ([-(2**62), -1, 2**62], [2**62, 2**62 + 1, 2**62 + 2], [2**64 - 1, 2**63, 2**63 + 1]):
+        gallery = np.array(labels)
+        for i in (0, 2):
+            found = metrics.average_precision_at_r(ids, gallery[[i, 1]], gallery)
+            np.testing.assert_array_equal(found, [i == 0, 0])
+    assert math.isnan(metrics.recall_at_k(ids, np.array([-5, 7]), np.array([2, 3, 4], np.uint8)))
+
+
 def test_map_at_r_against_loops(case):
     ids, queries, gallery = case
     expected = naive_map_at_r(ids.tolist(), queries.tolist(), gallery.tolist())

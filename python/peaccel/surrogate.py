@@ -12,6 +12,7 @@ Both are exact for a query of the reference's own uncertainty.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -19,14 +20,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops import bessel
+from peaccel.ops import bessel, diag_scores
 from peaccel.ops._array import as_numpy, require_on_host
 from peaccel.prepared import cast, require_distribution
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["FirstStageReference", "first_stage_features", "first_stage_reference"]
 
-BLOCK = 1 << 14  # rows at a time in float64, and rows that a reference looks at
+LOOKED_AT = 1 << 14  # rows of which a reference is made
+BLOCK = 1 << 16  # numbers at a time in float64, which stay in a core's cache
 QUANTILES = (0.05, 0.25, 0.75, 0.95)  # of the queries' uncertainties, where levels are beside the reference
 
 Double = np.ndarray[Any, np.dtype[np.float64]]
@@ -67,10 +69,10 @@ class FirstStageReference:
 
 
 class Surrogate(NamedTuple):
-    """Of (means, uncertainties): a query's columns [N, p]; an item's columns, and the constant [N] beside them."""
+    """Of (means, uncertainties): a query's columns [N, p]; an item's columns and a constant beside them [N, p + 1]."""
 
     query: Callable[[Double, Double, Typical], Double]
-    gallery: Callable[[Double, Double, Typical], tuple[Double, Double]]
+    gallery: Callable[[Double, Double, Typical], Double]
 
 
 def first_stage_reference(
@@ -113,13 +115,13 @@ def first_stage_reference(
         require_on_host("first_stage_reference", name, d.mu)
         if not len(d):
             raise ValueError(f"first_stage_reference: {name} has no items, expected at least one")
-        samples.append(d[:: -(-len(d) // BLOCK)])
+        samples.append(d[:: -(-len(d) // LOOKED_AT)])
     (x, s1), (y, s2) = _inputs(samples[0], pair, record, "query"), _inputs(samples[1], pair, record, "gallery")
     typical = _typical(record, pair, (x, s1), (y, s2), samples[1])
     with np.errstate(all="ignore"):
         columns = surrogate.query(x, s1, typical)
         offset = columns.mean(0)
-        plain = _completed(*surrogate.gallery(y, s2, typical), offset)
+        plain = _completed(surrogate.gallery(y, s2, typical), offset)
         mean = plain.mean(0)
     if not np.isfinite(offset).all() or not np.isfinite(mean).all():
         raise ValueError("first_stage_reference: mu must be finite, var or kappa finite and not negative")
@@ -204,19 +206,23 @@ def first_stage_features(
     pair = record.pair(*((d.kind, reference.kinds[1]) if side == "query" else reference.kinds))
     surrogate = _surrogate(record, record.pair(*reference.kinds))
     features = np.empty((len(d), len(reference.scale)), np.float32)
-    for start in range(0, len(d), BLOCK):
-        rows = slice(start, start + BLOCK)
+    step = -(-BLOCK // d.dim)
+    factor = reference.scale if side == "query" else 1 / reference.scale
+    for rows in (slice(start, start + step) for start in range(0, len(d), step)):
         inputs = _inputs(d[rows], pair, record, side)
         with np.errstate(all="ignore"):
             if side == "query":
-                columns = surrogate.query(*inputs, reference.typical) - reference.offset
-                features[rows] = np.c_[columns, np.ones(len(columns))] * reference.scale
+                columns = surrogate.query(*inputs, reference.typical)
+                features[rows, :-1] = (columns - reference.offset) * factor[:-1]
+                features[rows, -1] = factor[-1]
             else:
-                plain = _completed(*surrogate.gallery(*inputs, reference.typical), reference.offset)
-                features[rows] = (plain - reference.mean) / reference.scale
-    if side == "gallery" and not (finite := np.isfinite(features).all(1)).all():
-        row = int(np.argmin(finite))
-        raise ValueError(f"first_stage_features: row {row} has no finite features: mu not finite, or var, kappa < 0")
+                plain = _completed(surrogate.gallery(*inputs, reference.typical), reference.offset)
+                features[rows] = np.multiply(np.subtract(plain, reference.mean, out=plain), factor, out=plain)
+        if side == "gallery" and not (finite := np.isfinite(features[rows]).all(1)).all():
+            row = rows.start + int(np.argmin(finite))
+            raise ValueError(
+                f"first_stage_features: row {row} has no finite features: mu not finite, or var, kappa < 0"
+            )
     return features
 
 
@@ -226,9 +232,10 @@ def _surrogate(score: Score, pair: Pair) -> Surrogate:
     return SURROGATES[pair.op.name]
 
 
-def _completed(columns: Double, constant: Double, offset: Double) -> Double:
-    """An item's columns and the constant beside query columns from which the offset is subtracted."""
-    return np.hstack([columns, (constant + columns @ offset)[:, None]])
+def _completed(columns: Double, offset: Double) -> Double:
+    """An item's columns, the last the constant, beside query columns from which the offset is subtracted; in place."""
+    columns[:, -1] += columns[:, :-1] @ offset
+    return columns
 
 
 def _inputs(d: Distribution, pair: Pair, score: Score, side: str) -> tuple[Double, Double]:
@@ -282,9 +289,9 @@ def _weights(extra: Double, typical: Typical) -> Double:
     return np.stack(weights, 1) if weights else np.empty((len(extra), 0))
 
 
-def _from_first(levels: list[Double]) -> tuple[Double, Double]:
-    """An item's value at each level as the columns beside `_weights`, and the constant beside them."""
-    return np.stack(levels[1:], 1) - levels[0][:, None] if levels[1:] else np.empty((len(levels[0]), 0)), levels[0]
+def _from_first(levels: Double) -> Double:
+    """An item's value at each level [L, N] as the columns beside `_weights`, and the constant beside them."""
+    return np.vstack([levels[1:] - levels[0], levels[:1]]).T
 
 
 # -- distances: no uncertainty of the query changes the ranking --------------------------------------------------------
@@ -294,15 +301,15 @@ def _means(mu: Double, extra: Double, typical: Typical) -> Double:
     return mu - typical.centre
 
 
-def _cosine(mu: Double, length: Double, typical: Typical) -> tuple[Double, Double]:
+def _cosine(mu: Double, length: Double, typical: Typical) -> Double:
     norm = np.linalg.norm(mu, axis=1, keepdims=True)
     direction = length * mu / np.where(norm > 0, norm, 1)
-    return direction, direction @ typical.centre
+    return np.hstack([direction, (direction @ typical.centre)[:, None]])
 
 
-def _neg_sq_l2(mu: Double, trace: Double, typical: Typical) -> tuple[Double, Double]:
+def _neg_sq_l2(mu: Double, trace: Double, typical: Typical) -> Double:
     y = mu - typical.centre
-    return 2 * y, -(y * y).sum(1) - trace[:, 0]
+    return np.hstack([2 * y, -np.einsum("nd,nd->n", y, y)[:, None] - trace])
 
 
 # -- normals -----------------------------------------------------------------------------------------------------------
@@ -325,19 +332,30 @@ def _mls_query(mu: Double, var: Double, typical: Typical) -> Double:
     return np.hstack([*_quadratic(mu - typical.centre, factor, factor), _weights(var, typical)])
 
 
-def _mls_gallery(mu: Double, var: Double, typical: Typical) -> tuple[Double, Double]:
-    y, total = mu - typical.centre, typical.query + var
-    squares = y * y / total
+def _mls_gallery(mu: Double, var: Double, typical: Typical) -> Double:
+    y, inverse = mu - typical.centre, 1 / (typical.query + var)
+    scaled = y * inverse
     # What a match loses on average, at each level's variance, is put right there: E (x - y)^2 = level + var.
-    levels = []
-    for level in typical.levels:
-        own = level * typical.query
-        factor = (typical.query + typical.gallery) / (own + typical.gallery)
-        match = factor * (own + var) / total - np.log(own + var)
-        levels.append(0.5 * (match + 0 * y).sum(1))
-    columns, constant = _from_first(levels)
-    loss = squares if total.shape[1] == y.shape[1] else squares.sum(1, keepdims=True)
-    return np.hstack([y / total, -0.5 / total, -0.5 * loss, columns]), constant
+    own = typical.levels[:, None] * typical.query
+    factor = (typical.query + typical.gallery) / (own + typical.gallery)
+    match = factor.sum(1)[:, None] + (factor * (own - typical.query)) @ inverse.T
+    levels = 0.5 * mu.shape[1] / inverse.shape[1] * (match - _log_sums(own, var))
+    return np.hstack([scaled, -0.5 * inverse, _loss(y, scaled, inverse), _from_first(levels)])
+
+
+def _loss(y: Double, scaled: Double, like: Double) -> Double:
+    """-1/2 y^2 over the variance: summed where that is one for all dimensions."""
+    return -0.5 * (scaled * y if like.shape[1] == y.shape[1] else np.einsum("nd,nd->n", y, scaled)[:, None])
+
+
+def _log_sums(levels: Double, var: Double) -> Double:
+    """Sums over dimensions of log(level + var), [L, N], by the kernel of ``mls`` at a distance of 0."""
+    width = max(levels.shape[1], var.shape[1])
+    inputs = [np.zeros((len(levels), width)), levels, np.zeros((len(var), width)), var, np.empty(0)]
+    sums: Double = -2 * diag_scores.mls_diagonal.numpy_scores(inputs, None, pairwise=True) - width * math.log(
+        2 * math.pi
+    )
+    return sums
 
 
 def _det(prior: Double, var1: Double, var2: Double) -> Double:
@@ -350,14 +368,17 @@ def _llr_query(mu: Double, var: Double, typical: Typical) -> Double:
     return np.hstack([*_quadratic(mu, factor * (prior + own) / (prior + var), factor), _weights(var, typical)])
 
 
-def _llr_gallery(mu: Double, var: Double, typical: Typical) -> tuple[Double, Double]:
+def _llr_gallery(mu: Double, var: Double, typical: Typical) -> Double:
     own, prior = typical.query, typical.shared
-    det, both = _det(prior, own, var), prior + var
-    squares = prior**2 * mu * mu / (both * det)
-    levels = [0.5 * (np.log(both / _det(prior, level * own, var)) + 0 * mu).sum(1) for level in typical.levels]
-    columns, constant = _from_first(levels)
-    loss = squares if det.shape[1] == mu.shape[1] else squares.sum(1, keepdims=True)
-    return np.hstack([prior * mu / det, -0.5 * prior**2 / ((prior + own) * det), -0.5 * loss, columns]), constant
+    inverse, both = 1 / _det(prior, own, var), prior + var
+    scaled = prior * mu * inverse
+    # det = (prior + level) (var + prior level / (prior + level))
+    level = typical.levels[:, None] * own
+    logs = _log_sums(np.vstack([0 * level[:1] + prior, prior * level / (prior + level)]), var)
+    levels = logs[0] - logs[1:] - np.log(prior + level).sum(1, keepdims=True)
+    levels *= 0.5 * mu.shape[1] / inverse.shape[1]
+    loss = _loss(prior * mu / both, scaled, inverse)
+    return np.hstack([scaled, (-0.5 * prior**2 / (prior + own)) * inverse, loss, _from_first(levels)])
 
 
 # -- von Mises-Fisher --------------------------------------------------------------------------------------------------
@@ -379,8 +400,7 @@ def _match(dim: int, kappa1: Double, kappa2: Double) -> tuple[Double, Double, Do
 
 
 def _factor(dim: int, kappa: Double, typical: Typical) -> Double:
-    own = np.full_like(kappa, typical.query[0])
-    other = np.full_like(kappa, typical.gallery[0])
+    own, other = typical.query[:1], typical.gallery[:1]
     return _match(dim, kappa, other)[1] / _match(dim, own, other)[1]
 
 
@@ -389,17 +409,14 @@ def _vmf_query(mu: Double, kappa: Double, typical: Typical) -> Double:
     return np.hstack([factor[:, None] * (mu - typical.centre), _weights(kappa, typical)])
 
 
-def _vmf_gallery(mu: Double, kappa: Double, typical: Typical) -> tuple[Double, Double]:
+def _vmf_gallery(mu: Double, kappa: Double, typical: Typical) -> Double:
     dim, own = mu.shape[1], kappa[:, 0]
-    slope = _match(dim, np.full_like(own, typical.query[0]), own)[1]
-    levels = []
-    for level in typical.levels:
-        query = np.full_like(own, level * typical.query[0])
-        cosine, _, value = _match(dim, query, own)
-        # What the query's columns miss of the cosine, since they are of the difference to the centre.
-        levels.append(value - _factor(dim, query, typical) * slope * (cosine - mu @ typical.centre))
-    columns, constant = _from_first(levels)
-    return np.hstack([slope[:, None] * mu, columns]), constant
+    slope = _match(dim, typical.query[:1], own)[1]
+    query = typical.levels[:, None] * typical.query[0]
+    cosine, _, value = _match(dim, query, own)
+    # What the query's columns miss of the cosine, since they are of the difference to the centre.
+    levels = value - _factor(dim, query, typical) * slope * (cosine - mu @ typical.centre)
+    return np.hstack([slope[:, None] * mu, _from_first(levels)])
 
 
 SURROGATES = {

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from peaccel.distributions import Distribution
-from peaccel.measures.density import cast, compute_dtype, entropy
+from peaccel.measures._checks import cast, compute_dtype
+from peaccel.measures.density import entropy
 from peaccel.ops._array import Array, dtype_name, namespace
 
 __all__ = ["confidence"]

@@ -1,24 +1,29 @@
 """Log density, entropy, divergence, and the variance of a match's distance.
 
-What runs over dimensions does so in the compute dtype, with sums and all that is one number per item in float64: the
-terms of a von Mises-Fisher density are of the size of kappa and of D log D, and their sum need not be.
+What runs over dimensions does so in the compute dtype, mostly by the kernels of scores, and all that is one number per
+item in float64: the terms of a von Mises-Fisher density are of the size of kappa and of D log D, and their sum need not
+be.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops import bessel
-from peaccel.ops._array import HALVES, Array, as_array, dtype_name, is_torch, namespace, require_same_kind
+from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_kind, require_pair, total
+from peaccel.ops import bessel, diag_scores, dot_scores
+from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, require_same_kind
+from peaccel.ops._op import PairOp
 
 __all__ = ["entropy", "kl", "log_prob", "match_variance"]
 
 LOG_2PI = math.log(2 * math.pi)
-NORMALS = ("normal_isotropic", "normal_diagonal")
+
+BLOCK = 1 << 16  # numbers at a time, which stay in a core's cache
+CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below which the kernel's rounding could show
 
 # Gauss-Legendre over [0, 1]; made here, since torch.compile cannot see through the making.
 _NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.legendre.leggauss(20), strict=True)]
@@ -79,15 +84,12 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     mu, spread = (cast(x, dtype) for x in d.arrays)
     z = cast(z, dtype)
     if kind == "vmf":
-        value = _log_prob_vmf(d.dim, double(spread), total((z - mu) ** 2))
+        value = _log_prob_vmf(d.dim, double(spread), square_distance(mu, z))
     elif kind == "nivmf":
         value = _log_prob_nivmf(mu, spread, z, variant)
-    elif kind == "normal_diagonal":
-        log_volume = total(namespace(spread).log(spread)) + d.dim * LOG_2PI
-        value = -(total((z - mu) ** 2 / spread) + log_volume) / 2
-    else:
-        var = double(spread)
-        value = -(total((z - mu) ** 2) / var + d.dim * (namespace(var).log(var) + LOG_2PI)) / 2
+    else:  # the mutual likelihood with a point is the density there
+        op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
+        value = _with_points(op, mu, spread, z)
     return cast(value, dtype)
 
 
@@ -124,8 +126,7 @@ def entropy(d: Distribution) -> Array:
     dtype = compute_dtype(d.mu)
     spread = cast(d.arrays[1], dtype)
     if kind == "vmf":
-        kappa = double(spread)
-        value = kappa * one_minus_ratio(d.dim, kappa) - scaled_log_norm(d.dim, kappa)
+        value = _entropy_vmf(d.dim, double(spread), dtype)
     elif kind == "normal_diagonal":
         value = (d.dim * (1 + LOG_2PI) + total(namespace(spread).log(spread))) / 2
     else:
@@ -171,12 +172,13 @@ def kl(p: Distribution, q: Distribution) -> Array:
     dtype = compute_dtype(p.mu)
     (mu_p, spread_p), (mu_q, spread_q) = ([cast(x, dtype) for x in d.arrays] for d in (p, q))
     if p.kind == "vmf":
-        return cast(_kl_vmf(p.dim, double(spread_p), double(spread_q), total((mu_p - mu_q) ** 2)), dtype)
-    var_p, var_q = _columns(spread_p), _columns(spread_q)
-    volume = total(_x_minus_log1p((var_p - var_q) / var_q))
+        return cast(_kl_vmf(p.dim, double(spread_p), double(spread_q), square_distance(mu_p, mu_q), dtype), dtype)
     if p.kind == q.kind == "normal_isotropic":
-        volume = p.dim * volume
-    return cast((volume + total((mu_p - mu_q) ** 2 / var_q)) / 2, dtype)
+        var_p, var_q = double(spread_p), double(spread_q)
+        volume = p.dim * _x_minus_log1p((var_p - var_q) / var_q)
+        return cast((volume + square_distance(mu_p, mu_q) / var_q) / 2, dtype)
+    arrays = mu_p, _columns(spread_p), mu_q, _columns(spread_q)
+    return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
 
 
 def match_variance(q: Distribution, g: Distribution) -> Array:
@@ -209,15 +211,15 @@ def match_variance(q: Distribution, g: Distribution) -> Array:
     kinds = (*NORMALS, "point")
     require_pair("match_variance", {"q": q, "g": g}, [(a, b) for a in kinds for b in kinds])
     dtype = compute_dtype(q.mu)
-    square = (cast(q.mu, dtype) - cast(g.mu, dtype)) ** 2
+    mu_q, mu_g = cast(q.mu, dtype), cast(g.mu, dtype)
     columns = [_columns(cast(d.arrays[1], dtype)) for d in (q, g) if d.kind != "point"]
     if not columns:
-        return 0 * square.sum(-1)
+        return cast(0 * square_distance(mu_q, mu_g), dtype)
     var = columns[0] if len(columns) == 1 else columns[0] + columns[1]
     if var.shape[-1] == q.dim:
-        return cast(total(var * (2 * var + 4 * square)), dtype)
+        return cast(total(var * (2 * var + 4 * (mu_q - mu_g) ** 2)), dtype)
     var = double(var[:, 0])
-    return cast(var * (2 * q.dim * var + 4 * total(square)), dtype)
+    return cast(var * (2 * q.dim * var + 4 * square_distance(mu_q, mu_g)), dtype)
 
 
 # -- von Mises-Fisher --------------------------------------------------------------------------------------------------
@@ -226,6 +228,16 @@ def match_variance(q: Distribution, g: Distribution) -> Array:
 def _log_prob_vmf(dim: int, kappa: Array, square: Array) -> Array:
     """From |mu - z|^2: mu.z = 1 - |mu - z|^2 / 2 for unit rows."""
     return scaled_log_norm(dim, kappa) - kappa * square / 2
+
+
+def _entropy_vmf(dim: int, kappa: Array, dtype: str) -> Array:
+    def plain(k: Array) -> Array:
+        return -bessel.vmf_log_norm(order(dim, k), k) - k * bessel.iv_ratio(order(dim / 2, k), k)
+
+    def careful(k: Array) -> Array:
+        return k * one_minus_ratio(dim, k) - scaled_log_norm(dim, k)
+
+    return _either(_plain(dim, kappa, dtype), plain, careful, (0.0, float(dim)), kappa)
 
 
 def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
@@ -247,10 +259,14 @@ def scaled_log_norm(dim: int, kappa: Array) -> Array:
     the logs of both kappa^v and I_v go to infinity, and only log C, where they have met already, is finite.
     """
     xp, v = namespace(kappa), dim / 2 - 1
-    large = kappa >= dim
-    low, high = xp.where(large, 0.0, kappa), xp.where(large, kappa, float(dim))
-    small = bessel.vmf_log_norm(order(dim, kappa), low) + low
-    return xp.where(large, v * xp.log(high) - dim / 2 * LOG_2PI - bessel.log_ive(order(v, kappa), high), small)
+
+    def large(k: Array) -> Array:
+        return v * xp.log(k) - dim / 2 * LOG_2PI - bessel.log_ive(order(v, k), k)
+
+    def small(k: Array) -> Array:
+        return bessel.vmf_log_norm(order(dim, k), k) + k
+
+    return _either(kappa >= dim, large, small, (float(dim), 0.0), kappa)
 
 
 def one_minus_ratio(dim: int, kappa: Array) -> Array:
@@ -264,22 +280,28 @@ def ratio_dx(dim: int, kappa: Array) -> Array:
     return bessel._iv_ratio_dx(order(dim / 2, kappa), kappa)
 
 
-def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array) -> Array:
+def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str) -> Array:
     """Of the concentrations, and of the directions: mu_p.mu_q = 1 - square / 2."""
-    turned = kappa_q * bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p) * square / 2
-    terms = (
-        scaled_log_norm(dim, kappa_p)
-        - scaled_log_norm(dim, kappa_q)
-        + (kappa_q - kappa_p) * one_minus_ratio(dim, kappa_p)
-    )
+    ratio = bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p)
+    turned = kappa_q * ratio * square / 2
+
+    def plain(p: Array, q: Array, ratio: Array) -> Array:
+        v = order(dim, p)
+        return bessel.vmf_log_norm(v, p) - bessel.vmf_log_norm(v, q) + ratio * (p - q)
+
+    def careful(p: Array, q: Array, _: Array) -> Array:
+        return scaled_log_norm(dim, p) - scaled_log_norm(dim, q) + (q - p) * one_minus_ratio(dim, p)
+
+    is_plain = _plain(dim, namespace(kappa_p).maximum(kappa_p, kappa_q), dtype)
+    terms = _either(is_plain, plain, careful, (0.0, float(dim)), kappa_p, kappa_q, ratio)
     if not is_torch(terms):
-        return _kl_of_kappas(dim, kappa_p, kappa_q, terms) + turned
+        return _kl_of_kappas(dim, kappa_p, kappa_q, terms, dtype) + turned
     # The value that does not cancel, with the derivatives of the one that does: they are of other terms.
-    value = _kl_of_kappas(dim, kappa_p.detach(), kappa_q.detach(), terms.detach())
+    value = _kl_of_kappas(dim, kappa_p.detach(), kappa_q.detach(), terms.detach(), dtype)
     return value + (terms - terms.detach()) + turned
 
 
-def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array) -> Array:
+def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype: str) -> Array:
     """log C(p) - log C(q) + A(p) (p - q): ``terms`` where q is far from p, and near it the integral of (q - t) A'(t)
     over t from p to q, all of whose parts have one sign.
 
@@ -289,14 +311,87 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array) -> Arr
     xp, width = namespace(kappa_p), kappa_q - kappa_p
     # Written as two bounds, since the square of a large kappa has no float.
     near = abs(width) <= xp.where(kappa_p + kappa_q > dim + 2.0, (kappa_p + kappa_q) / 2, dim / 2 + 1.0)
-    step = xp.where(near, width, 0.0)
-    integral = 0 * step
-    for node, weight in _NODES:
-        integral = integral + weight * (1 - node) * ratio_dx(dim, kappa_p + node * step)
-    return xp.where(near, step * step * integral, terms)
+    if dtype == "float32":  # whose digits the terms have down to 2^24 of their own roundings
+        near = near & (abs(terms) < 2.0**-24 * (8 * dim + kappa_p + kappa_q))
+
+    def integral(start: Array, step: Array, _: Array) -> Array:
+        value = 0 * step
+        for node, weight in _NODES:
+            value = value + weight * (1 - node) * ratio_dx(dim, start + node * step)
+        return step * step * value
+
+    return _either(near, integral, lambda *given: given[2], (0.0, 0.0), kappa_p, width, terms)
+
+
+def _plain(dim: int, kappa: Array, dtype: str) -> Array:
+    """Where terms of the size of kappa, in float64, leave the digits of dtype to their sum."""
+    return kappa < dim * (2.0**20 if dtype == "float32" else 1)
+
+
+def _either(
+    mask: Array, one: Callable[..., Array], other: Callable[..., Array], safe: tuple[float, float], *inputs: Array
+) -> Array:
+    """One function of the inputs where the mask is true, the other elsewhere.
+
+    In torch each is given all elements, those of the other as its safe value, which keeps gradients finite; in numpy
+    each is given its own.
+    """
+    if is_torch(mask):
+        where = namespace(mask).where
+        first = one(*(where(mask, x, safe[0]) for x in inputs))
+        return where(mask, first, other(*(where(mask, safe[1], x) for x in inputs)))
+    if mask.all():
+        return one(*inputs)
+    value = np.empty(mask.shape)
+    for function, chosen in ((one, mask), (other, ~mask)):
+        places = chosen.nonzero()
+        value[places] = function(*(x[places] for x in inputs))
+    return value
 
 
 # -- normals -----------------------------------------------------------------------------------------------------------
+
+
+def square_distance(a: Array, b: Array) -> Array:
+    """|a - b|^2 in float64, of rows [N, D], and of b [N, D] or [S, N, D]."""
+    return -double(_with_points(dot_scores.neg_sq_l2, a, namespace(a).zeros_like(a[:, 0]), b))
+
+
+def _with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
+    """A score of each item and its points, [N] or [S, N]; what points have beside a mean is 0."""
+    xp, dim = namespace(z), z.shape[-1]
+    points = z.reshape(math.prod(z.shape[:-1]), dim)
+    inputs = [mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[0, :0])]
+    if z.ndim == 2:
+        return op.scores(inputs)
+    rows = xp.arange(len(points), **({"device": z.device} if is_torch(z) else {})).reshape(z.shape[:2])
+    return op.scores(inputs, rows.T).T
+
+
+def _kl_diagonal(mu_p: Array, var_p: Array, mu_q: Array, var_q: Array) -> Array:
+    """Of means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
+    square, wide = (mu_p - mu_q) ** 2 / var_q, double(var_q)
+    x = (double(var_p) - wide) / wide
+    # Where x is of float32 it is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
+    volume = x - namespace(x).log1p(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
+    return (total(volume) + total(square)) / 2
+
+
+def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
+    """The same of numpy arrays, by the kernel of ``neg_kl`` in float64; but what is so near that its terms, of the size
+    of their square root, cancel there beyond the digits of the arrays."""
+    rows, dim = arrays[0].shape
+    near = dim * CLOSE[dtype_name(arrays[0])]
+    value = np.empty(rows)
+    step = -(-BLOCK // dim)
+    for block in (slice(start, start + step) for start in range(0, rows, step)):
+        inputs = [double(x[block]) for x in arrays]
+        found = -diag_scores.neg_kl_diagonal.numpy_scores([*inputs, np.ones(1)], None, False)
+        again = found < near
+        if again.any():
+            found[again] = _kl_diagonal(*(x[again] for x in inputs))
+        value[block] = found
+    return value
 
 
 def _columns(var: Array) -> Array:
@@ -310,65 +405,12 @@ def _x_minus_log1p(x: Array) -> Array:
     Near 0 with s = x / (2 + x), log(1 + x) = 2 (s + s^3/3 + s^5/5 + ...) and x - 2 s = x s.
     """
     xp = namespace(x)
-    near = abs(x) < 0.25
-    small = xp.where(near, x, 0)
-    s = small / (2 + small)
-    square, series = s * s, 0 * s
-    for odd in range(21, 1, -2):  # |s| < 1/7: the next term is below 1e-17 of the first
-        series = series * square + 1 / odd
-    return xp.where(near, small * s - 2 * s * square * series, x - xp.log1p(xp.where(near, 0, x)))
 
+    def series(x: Array) -> Array:
+        s = x / (2 + x)
+        square, value = s * s, 0 * s
+        for odd in range(21, 1, -2):  # |s| < 1/7: the next term is below 1e-17 of the first
+            value = value * square + 1 / odd
+        return x * s - 2 * s * square * value
 
-# -- checks and dtypes -------------------------------------------------------------------------------------------------
-
-
-def require_kind(owner: str, name: str, d: object, kinds: tuple[str, ...], what: str) -> str:
-    """The kind of d, which must be one of these."""
-    kind = d.kind if isinstance(d, Distribution) else type(d).__name__
-    if kind not in kinds:
-        raise TypeError(f"{owner}: {name} must be a distribution {what} ({', '.join(kinds)}), got {kind}")
-    return kind
-
-
-def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str]]) -> None:
-    """Two distributions of accepted kinds that can be taken row by row."""
-    for name, d in pair.items():
-        if not isinstance(d, Distribution):
-            raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}")
-    (first, a), (second, b) = pair.items()
-    if (a.kind, b.kind) not in accepted:
-        known = ", ".join(f"{x} x {y}" for x, y in accepted)
-        raise TypeError(f"{owner}: no closed form for {a.kind} x {b.kind} ({first} x {second}), only {known}")
-    require_same_kind(owner, second, b.mu, first, a.mu)
-    if a.dim != b.dim:
-        raise ValueError(f"{owner}: dim of {second} is {b.dim}, expected {a.dim} like {first}")
-    if len(a) != len(b):
-        raise ValueError(f"{owner}: {second} has {len(b)} items, expected {len(a)} like {first}")
-    if a.mu.dtype != b.mu.dtype:
-        raise ValueError(f"{owner}: {second} has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like {first}")
-
-
-def compute_dtype(x: Array) -> str:
-    """The name of the dtype to compute in: x's own, float32 for halves."""
-    name = dtype_name(x)
-    return "float32" if name in HALVES else name
-
-
-def cast(x: Array, dtype: str) -> Array:
-    """x in the dtype of this name; x itself where it has it."""
-    return x.to(getattr(namespace(x), dtype)) if is_torch(x) else x.astype(dtype, copy=False)
-
-
-def double(x: Array) -> Array:
-    """x in float64."""
-    return cast(x, "float64")
-
-
-def total(x: Array) -> Array:
-    """The sum over the last axis, in float64."""
-    return x.sum(-1, dtype=namespace(x).float64)
-
-
-def order(v: float, like: Array) -> Any:
-    """An order as the ops take it beside an array of this kind."""
-    return v if is_torch(like) else np.asarray(v, np.float64)
+    return _either(abs(x) < 0.25, series, lambda x: x - xp.log1p(x), (0.0, 0.0), x)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.measures.density import NORMALS, cast, compute_dtype, double, order, ratio_dx, require_pair, total
+from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_pair, total
+from peaccel.measures.density import ratio_dx
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
 

@@ -1,0 +1,329 @@
+"""What labelled pairs say: of the scale of uncertainties, and of the middle cosine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.fits import Calibration
+from peaccel.measures._checks import NORMALS, double, require_kind
+from peaccel.measures.density import one_minus_ratio, scaled_log_norm, square_distance
+from peaccel.ops import dot_scores
+from peaccel.ops._array import Array, on_host
+
+__all__ = ["calibrate", "fit_shift"]
+
+BLOCK = 1 << 15  # numbers that are gathered at a time, and stay in a core's cache
+FEW = 1 << 18  # numbers, evenly spaced, that say where a maximum is to be looked for
+
+
+def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration:
+    """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
+
+    By maximum likelihood of the same pairs under the model behind ``mls``. Normal: mu_i - mu_j is drawn from
+    N(0, s_i + s_j) with s = a var + b; a, b >= 0. VonMisesFisher: mu_i and mu_j are drawn around one direction that is
+    uniform on the sphere, with concentrations a kappa, which maximises the mean ``mls``.
+
+    Parameters
+    ----------
+    d
+        N items, Normal or VonMisesFisher; detached.
+    pairs
+        [P, 2] integers: rows of d. Held-out identities: a model is surer of those it was trained on.
+    labels
+        [P] booleans (or 0 and 1): whether a pair is of one identity. Different pairs do not enter: how far apart they
+        are is for the prior to say (``pe.fit_prior``), not for the uncertainties.
+    offset
+        False fits a alone, with b = 0.
+
+    Returns
+    -------
+    Calibration
+        ``c = pe.calibrate(d, pairs, labels)`` has ``c.a`` and ``c.b``, and ``c(gallery)`` applies them. a below 1: the
+        model says it is less sure than it is (Normal), surer than it is (VonMisesFisher). a = 0 and b > 0: its
+        variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it.
+
+    Raises
+    ------
+    TypeError
+        d is of another class.
+    ValueError
+        pairs or labels of wrong shape or dtype, rows out of range, no same pair, a same pair of a row with itself;
+        same pairs for which no maximum exists: equal means, zero variances, directions no more alike than chance.
+
+    References
+    ----------
+    Shi & Jain, "Probabilistic Face Embeddings", eq. 3, the likelihood for normals, here a function of the scale.
+    """
+    kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
+    rows, same = _labelled_pairs("calibrate", d, pairs, labels)
+    first, second = _different_rows("calibrate", rows[same], "one identity")
+    mu, spread = (on_host("calibrate", "d", x) for x in d.arrays)
+    if kind == "normal_diagonal":
+        pairs = _Differences(mu, spread, first, second)
+        some = pairs.some(-(-len(first) * d.dim // FEW))
+        return Calibration(*_fit_var(pairs, some, offset), "Normal")
+    square = _by_blocks(square_distance, mu, first, second)
+    columns = double(spread[first]), double(spread[second]), square
+    few = -(-16 * len(first) // FEW)
+    some = columns if few == 1 else [x[::few] for x in columns]
+    if kind == "vmf":
+        return Calibration(_fit_kappa(d.dim, columns, some), 0.0, "VonMisesFisher")
+    one, some_of_it = ([(square / d.dim, first + second)] for first, second, square in (columns, some))
+    return Calibration(*_fit_var(one, one if few == 1 else some_of_it, offset), "Normal")
+
+
+def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
+    """ScaleFace's mu, a cosine between alike and different: (mean of same pairs + mean of different pairs) / 2.
+
+    Parameters
+    ----------
+    d
+        N items of any kind; cosines are of means or directions. Detached.
+    pairs
+        [P, 2] integers: rows of d. Held-out identities, as the cosines of those trained on are wider apart.
+    labels
+        [P] booleans (or 0 and 1): whether a pair is of one identity; some are and some are not.
+
+    Returns
+    -------
+    A number in [-1, 1]; NaN where a pair has a mean of zero length.
+
+    Raises
+    ------
+    TypeError
+        d is not a distribution.
+    ValueError
+        pairs or labels of wrong shape or dtype, rows out of range, a pair of a row with itself; no same or no
+        different pair.
+
+    References
+    ----------
+    "ScaleFace", the threshold of mu-ScaleFace; its code also tries the best F1 and the crossing of two normals, and
+    uses this.
+    """
+    if not isinstance(d, Distribution):
+        raise TypeError(f"fit_shift: d must be a distribution, got {type(d).__name__}")
+    rows, same = _labelled_pairs("fit_shift", d, pairs, labels)
+    means = []
+    for label, what in ((True, "one identity"), (False, "different identities")):
+        first, second = _different_rows("fit_shift", rows[same == label], what)
+        means.append(_by_blocks(_cosine, on_host("fit_shift", "d", d.mu), first, second).mean())
+    return float(sum(means) / 2)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def _labelled_pairs(owner: str, d: Distribution, pairs: Array, labels: Array) -> tuple[Array, Array]:
+    """Rows of d, [P, 2], and booleans [P]."""
+    rows, same = (on_host(owner, name, x) for name, x in (("pairs", pairs), ("labels", labels)))
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
+    if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and ((same == 0) | (same == 1)).all()):
+        found = f"shape {same.shape} and dtype {same.dtype}"
+        raise ValueError(f"{owner}: labels have {found}, expected booleans ({len(rows)},), whether of one identity")
+    if rows.size and not (rows.min() >= 0 and rows.max() < len(d)):
+        wrong = rows[(rows < 0) | (rows >= len(d))][0]
+        raise ValueError(f"{owner}: pairs hold {wrong}, expected rows of d, 0 .. {len(d) - 1}")
+    return rows, same.astype(bool)
+
+
+def _different_rows(owner: str, rows: Array, what: str) -> tuple[Array, Array]:
+    """The two sides of pairs of which there must be one, and none of a row with itself."""
+    first, second = rows.T
+    if not len(first):
+        raise ValueError(f"{owner}: labels name no pair of {what}, expected at least one")
+    if (first == second).any():
+        raise ValueError(f"{owner}: pairs hold row {first[first == second][0]} with itself, expected different rows")
+    return first, second
+
+
+def _by_blocks(function: Callable[[Array, Array], Array], mu: Array, first: Array, second: Array) -> Array:
+    """A function of rows of mu in float64, [P], for the two sides of the pairs."""
+    value = np.empty(len(first))
+    step = -(-BLOCK // mu.shape[1])
+    for block in (slice(start, start + step) for start in range(0, len(first), step)):
+        value[block] = function(*(double(mu.take(rows[block], 0, mode="clip")) for rows in (first, second)))
+    return value
+
+
+def _cosine(a: Array, b: Array) -> Array:
+    one = np.ones(len(a))
+    return dot_scores.cosine.scores([a, one, b, one, np.empty(0)])
+
+
+@dataclass(frozen=True)
+class _Differences:
+    """Squared differences of means and sums of variances, both [., D] in float64, block by block of the pairs."""
+
+    mu: Array
+    var: Array
+    first: Array
+    second: Array
+
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        step = -(-BLOCK // self.mu.shape[1])
+        for start in range(0, len(self.first), step):
+            sides = [rows[start : start + step] for rows in (self.first, self.second)]
+            (a, b), (v, w) = ([double(x.take(rows, 0, mode="clip")) for rows in sides] for x in (self.mu, self.var))
+            square = np.subtract(a, b)
+            square *= square
+            v = v + w
+            yield square, v
+
+    def some(self, step: int) -> _Differences:
+        """One in so many pairs, evenly spaced."""
+        return self if step == 1 else replace(self, first=self.first[::step], second=self.second[::step])
+
+
+# -- the likeliest scale -----------------------------------------------------------------------------------------------
+
+Blocks = Iterable[tuple[Array, Array]]  # squared differences and variances; gone over again and again
+
+
+class _Problem(NamedTuple):
+    """A function of one number to be made least, and its derivative."""
+
+    loss: Callable[[float], float]
+    slope: Callable[[float], float]
+
+
+def _fit_var(pairs: Blocks, some: Blocks, offset: bool) -> tuple[float, float]:
+    """a and b of squared differences with expectation a var + 2 b (var of a pair).
+
+    With the variances as t ((1 - w) var / mean(var) + w) the best t is known for each w, which leaves a search over w
+    in [0, 1], from a alone to b alone.
+    """
+    table = np.array([(square.sum(), var.sum(), var.size, var.min()) for square, var in pairs]).T
+    square, typical = table[:2].sum(1) / table[2].sum()
+    least = table[3].min()
+    if not (0 < typical < math.inf and least >= 0):
+        raise ValueError("calibrate: var of the same pairs must be finite, >= 0 and not all 0")
+    if not 0 < square < math.inf:
+        raise ValueError("calibrate: mu of the same pairs must be finite and not all equal: no scale is the likeliest")
+    w = 0.0
+    if least == 0 and not offset:
+        raise ValueError("calibrate: var of a same pair is 0, which no factor changes; offset=True adds to it")
+    if offset:
+        places = np.r_[0.0, np.logspace(-9, 0, 37)]
+        problems = [_variance_problem(x, typical) for x in ((pairs,) if some is pairs else (pairs, some))]
+        w = _minimum(problems[0], problems[-1], places[1:] if least == 0 else places)
+    (t,) = _means(lambda square, var: ((square / _shape(var, w, typical)).sum(),), pairs)
+    return float(t * (1 - w) / typical), float(t * w / 2)
+
+
+def _shape(var: Array, w: float, typical: float) -> Array:
+    shape = var * ((1 - w) / typical)
+    shape += w
+    return shape
+
+
+def _variance_problem(pairs: Blocks, typical: float) -> _Problem:
+    def loss(w: float) -> float:
+        def sums(square: Array, var: Array) -> tuple[float, ...]:
+            shape = _shape(var, w, typical)
+            return (square / shape).sum(), np.log(shape).sum()
+
+        scaled, log = _means(sums, pairs)
+        return float(np.log(scaled) + log)
+
+    def slope(w: float) -> float:
+        def sums(square: Array, var: Array) -> tuple[float, ...]:
+            inverse = 1 / _shape(var, w, typical)
+            tilt = 1 - var / typical
+            tilt *= inverse
+            inverse *= square
+            return tilt.sum(), inverse.sum(), np.vdot(inverse, tilt)
+
+        tilt, scaled, tilted = _means(sums, pairs)
+        return float(tilt - tilted / scaled)
+
+    return _Problem(loss, slope)
+
+
+def _means(sums: Callable[[Array, Array], tuple[float, ...]], pairs: Blocks) -> Array:
+    """Sums over blocks, over the number of elements."""
+    table = np.array([(*sums(square, var), var.size) for square, var in pairs]).sum(0)
+    return table[:-1] / table[-1]
+
+
+def _fit_kappa(dim: int, pairs: Sequence[Array], some: Sequence[Array]) -> float:
+    """The factor on all concentrations that maximises log C(a k1) + log C(a k2) - log C(a |k1 mu1 + k2 mu2|)."""
+    places = math.log(10) * np.linspace(-8, 8, 65)
+    problems = [_kappa_problem(dim, *x) for x in ((pairs,) if some is pairs else (pairs, some))]
+    log_a = _minimum(problems[0], problems[-1], places)
+    if not places[0] < log_a < places[-1]:
+        raise ValueError("calibrate: no factor from 1e-8 to 1e8 is the likeliest: same pairs are all equal or unlike")
+    return math.exp(log_a)
+
+
+def _kappa_problem(dim: int, kappa1: Array, kappa2: Array, square: Array) -> _Problem:
+    product = kappa1 * kappa2 * square
+    length = np.sqrt(np.maximum((kappa1 + kappa2) ** 2 - product, 0))
+    lost = product / np.where(kappa1 + kappa2 > 0, kappa1 + kappa2 + length, 1)  # kappa1 + kappa2 - length
+    ends = ((1, kappa1), (1, kappa2), (-1, length))
+
+    def loss(log_a: float) -> float:
+        a = math.exp(log_a)
+        return float((a * lost - sum(sign * scaled_log_norm(dim, a * k) for sign, k in ends)).mean())
+
+    def slope(log_a: float) -> float:
+        a = math.exp(log_a)
+        return float((lost - sum(sign * k * one_minus_ratio(dim, a * k) for sign, k in ends)).mean())
+
+    return _Problem(loss, slope)
+
+
+def _minimum(problem: _Problem, some: _Problem, places: Array) -> float:
+    """Where a function is least, by a search with some of the pairs and the root of the slope of all beside it."""
+    if problem is some:
+        return _searched(problem, places)
+    with np.errstate(all="ignore"):  # what some pairs cannot tell, all are asked
+        x = _searched(some, places)
+        at = problem.slope(x)
+        if at == 0 or (x == places[0] and at > 0) or (x == places[-1] and at < 0):
+            return x
+        gap = 0.01 * np.diff(places)[max(np.searchsorted(places, x) - 1, 0)]
+        bend = (some.slope(x + gap) - some.slope(x - gap)) / (2 * gap)
+        # Twice the step of Newton's method, to the other side of the root.
+        other = float(np.clip(x - 2 * at / bend, places[0], places[-1]))
+    if bend > 0 and at * (beyond := problem.slope(other)) < 0:
+        return _root(problem.slope, *((x, other, at, beyond) if at < 0 else (other, x, beyond, at)))
+    return _searched(problem, places)
+
+
+def _searched(problem: _Problem, places: Array) -> float:
+    """The best of the places, then the root of the slope between its neighbours.
+
+    A function that is flat up to rounding is least at the first place.
+    """
+    losses = np.array([problem.loss(x) for x in places])
+    best = int(np.argmax(losses <= losses.min() + 1e-13 * max(1, abs(losses.min()))))
+    low, high = (float(places[i]) for i in (max(best - 1, 0), min(best + 1, len(places) - 1)))
+    at_low, at_high = problem.slope(low), problem.slope(high)
+    return _root(problem.slope, low, high, at_low, at_high) if at_low < 0 < at_high else float(places[best])
+
+
+def _root(slope: Callable[[float], float], low: float, high: float, at_low: float, at_high: float) -> float:
+    """By the Illinois form of false position, which brackets the root and is about as fast as Newton's method."""
+    side, last, tolerance = 0, math.inf, 1e-12 * max(abs(low), abs(high))
+    for _ in range(100):
+        x = (low * at_high - high * at_low) / (at_high - at_low)
+        if abs(x - last) < tolerance:
+            return x
+        if not low < x < high:
+            break
+        value, last = slope(x), x
+        if value == 0:
+            return x
+        if value < 0:
+            low, at_low, at_high, side = x, value, at_high / (2 if side == -1 else 1), -1
+        else:
+            high, at_high, at_low, side = x, value, at_low / (2 if side == 1 else 1), 1
+    return low if abs(at_low) < abs(at_high) else high
