@@ -41,6 +41,7 @@ TESTS = {
     "python/peaccel/retrieval.py": "retrieval bad_input every_score",
     "python/peaccel/items.py": "first_stage faiss",
     "python/peaccel/metrics/": "metrics",
+    "python/peaccel/measures/calibrating.py": "measures_calibrating measures_fitting bad_input",
     "python/peaccel/measures/certainty.py": "measures_confidence bad_input",
     "python/peaccel/measures/density.py": "measures_match measures_density bad_input",
     "python/peaccel/measures/fitting.py": "measures_fitting bad_input",
