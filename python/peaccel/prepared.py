@@ -129,6 +129,8 @@ def _start(x: Array) -> int:
 
 def _is_read(x: Array, d: Distribution) -> bool:
     """Whether what is handed to an op costs no memory: an array of the distribution itself, or one number for all."""
+    if is_traced(x):  # which has no address
+        return any(x is own for own in d.arrays)
     strides = x.stride() if is_torch(x) else x.strides
     return 0 in strides or any(_start(x) == _start(own) for own in d.arrays)
 
@@ -328,7 +330,7 @@ def plan(
         second = prepared.inputs(pair)
     else:
         plain: Any = gallery
-        if candidates is not None and not _is_taken_as_it_is(pair, plain, record):
+        if candidates is not None and not (is_traced(plain.mu) or _is_taken_as_it_is(pair, plain, record)):
             candidates, rows = _touched(pair, plain.mu, candidates)
         second = handed(pair, plain if rows is None else plain[rows], record)
     if not detach and dtype_name(second[0]) in HALVES and differentiates([*first, *second, *rest]):

@@ -361,7 +361,7 @@ def _with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
     """A score of each item and its points, [N] or [S, N]; what points have beside a mean is 0."""
     xp, dim = namespace(z), z.shape[-1]
     points = z.reshape(math.prod(z.shape[:-1]), dim)
-    inputs = [mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[0, :0])]
+    inputs = [mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0])]
     if z.ndim == 2:
         return op.scores(inputs)
     rows = xp.arange(len(points), **({"device": z.device} if is_torch(z) else {})).reshape(z.shape[:2])
