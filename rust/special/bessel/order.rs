@@ -66,12 +66,17 @@ impl Order {
     pub fn new(v: f64) -> Self {
         let mut all = LaneOrders::none();
         all.set(&[v; f64::LANES], piece(v), 4);
-        let series = all.series.map(|series| series.map(|pair| pair.map(|c| c[0])));
+        let mut series = [[[0.0; 2]; PAIRS]; 4];
+        for (series, all) in series.iter_mut().zip(&all.series) {
+            for (pair, all) in series.iter_mut().zip(&all[..]) {
+                *pair = [all[0][0], all[1][0]];
+            }
+        }
         // What is 0 in all of them need not be added.
         let used = |k: &usize| series.iter().any(|series| series[*k] != [0.0; 2]);
         let pairs = (0..all.pairs).rev().find(used).map_or(0, |last| last + 1);
-        let LaneOrders { v: [v, ..], w: [w, ..], inverse: [inverse, ..], .. } = all;
-        Order { v, w, pairs, series, inverse, constant: all.constant[0], limit: all.limit[0] }
+        let (inverse, constant, limit) = (all.inverse[0], all.constant[0], all.limit[0]);
+        Order { v: all.v[0], w: all.w[0], pairs, series, inverse, constant, limit }
     }
 
     /// v.
