@@ -85,6 +85,11 @@ def candidates(count: int, each: int = CANDIDATES, rows: int = ROWS) -> np.ndarr
     return np.random.default_rng(3).integers(0, rows, (count, each))
 
 
+def top(scores: np.ndarray, k: int = 1000) -> np.ndarray:
+    """The largest of each row, sorted."""
+    return -np.sort(-scores, axis=1)[:, :k]
+
+
 def same_scores(own: Any, *others: Any) -> None:
     """Scores of several rankings of the same pairs, bit by bit."""
     for other in others:
@@ -102,12 +107,9 @@ def against(want: Any) -> Callable[..., None]:
 def rescore_halves() -> Rows:
     q, ids, raw = queries("diagonal")[:1], candidates(1), gallery("diagonal").to("float16")
     for layout, half in (("prepared", pe.prepare(raw, "mls")), ("raw", raw)):
-        yield Beside(
-            f"rescore, {layout} float16 gallery, 1 x {CANDIDATES}",
-            partial(pe.rescore, q, half, ids),
-            {"peaccel rerank": partial(pe.rerank, q, half, ids, CANDIDATES)},
-            lambda own, other: np.testing.assert_array_equal(-np.sort(-own), other.scores),
-        )
+        work, own = f"rescore, {layout} float16 gallery, 1 x {CANDIDATES}", partial(pe.rescore, q, half, ids)
+        peers = {"peaccel rerank": partial(pe.rerank, q, half, ids, CANDIDATES)}
+        yield Beside(work, own, peers, lambda own, other: np.testing.assert_array_equal(top(own), other.scores))
 
 
 def layouts() -> Rows:
@@ -124,12 +126,8 @@ def layouts() -> Rows:
         work, own = f"rerank, raw {name}, 1 x {CANDIDATES}", partial(rerank, odd)
         yield Beside(work, own, {"peaccel row-major": partial(rerank, raw)}, same_scores)
         yield Beside(work, own, {"peaccel, candidates taken by numpy": taken}, same_scores)
-        yield Beside(
-            f"rerank, prepared {name}, 1 x {CANDIDATES}",
-            partial(rerank, pe.prepare(odd)),
-            {"peaccel row-major": partial(rerank, prepared("diagonal"))},
-            same_scores,
-        )
+        work, own = f"rerank, prepared {name}, 1 x {CANDIDATES}", partial(rerank, pe.prepare(odd))
+        yield Beside(work, own, {"peaccel row-major": partial(rerank, prepared("diagonal"))}, same_scores)
         search, peer = (partial(pe.FaissReranker(lists(), d).search, q, K) for d in (odd, raw))
         yield Beside(f"FaissReranker, {name}, 1 query", search, {"peaccel row-major": peer}, same_scores)
 
@@ -146,8 +144,10 @@ def derived() -> Rows:
     ):
         rerank = partial(pe.rerank, queries(kind)[:1], candidates=candidates(1), k=K, score=score)
         name = score if isinstance(score, str) else "llr with a vector prior_mean"
-        peers = {"peaccel prepared": partial(rerank, prepared(kind, score))}
-        work = f"rerank {kind} {name}, raw, 1 x {CANDIDATES}"
+        work, peers = (
+            f"rerank {kind} {name}, raw, 1 x 100",
+            {"peaccel prepared": partial(rerank, prepared(kind, score))},
+        )
         yield Beside(work, partial(rerank, gallery(kind)), peers, same_scores)
     q, item = queries("isotropic")[:1], queries("isotropic")[1:2]
     own, peer = (pe.FaissReranker(faiss.clone_index(lists()), gallery("isotropic"), s) for s in (centred, "mls"))
@@ -168,22 +168,15 @@ def expected_cosine() -> Rows:
     """Of isotropic normals: the cosine times a factor of each item."""
     q, raw, ids = queries("isotropic")[:1], gallery("isotropic"), candidates(1)
     want = top(by_scipy(q, raw[ids[0]])[None], K)
-    for name, expected, plain in (
-        ("raw", raw, raw),
-        ("prepared", prepared("isotropic", "expected_cosine"), prepared("isotropic", "cosine")),
-    ):
-        yield Beside(
-            f"rerank isotropic expected_cosine, {name}, 1 x {CANDIDATES}",
-            partial(pe.rerank, q, expected, ids, K, "expected_cosine"),
-            {"peaccel cosine": partial(pe.rerank, q, plain, ids, K, "cosine")},
-            against(want),
-        )
+    for name in ("raw", "prepared"):
+        layouts = [(s, raw if name == "raw" else prepared("isotropic", s)) for s in ("expected_cosine", "cosine")]
+        own, cosine = (partial(pe.rerank, q, d, ids, K, s) for s, d in layouts)
+        work = f"rerank isotropic expected_cosine, {name}, 1 x {CANDIDATES}"
+        yield Beside(work, own, {"peaccel cosine": cosine}, against(want))
     a, b = raw[:20_000], raw[20_000:40_000]
     own = partial(pe.paired, a, b, "expected_cosine")
-    first = by_scipy(a[:100], b[:100])
-    work = f"paired isotropic expected_cosine, {len(a):,}"
-    peers = {"peaccel mls": partial(pe.paired, a, b, "mls")}
-    yield Beside(work, own, peers, lambda scores, _: close(scores[:100], first))
+    work, peers = f"paired isotropic expected_cosine, {len(a):,}", {"peaccel mls": partial(pe.paired, a, b, "mls")}
+    yield Beside(work, own, peers, lambda scores, _: close(scores, by_scipy(a, b)))
     yield Beside(work, own, {"numpy and scipy": partial(by_scipy, a, b)}, close)
 
 
@@ -193,7 +186,8 @@ def by_scipy(a: Any, b: Any) -> np.ndarray:
     root = math.exp(math.lgamma((dim + 1) / 2) - math.lgamma(dim / 2 + 1))
     x = [1 / (2 * doubled(d.var)) for d in (a, b)]
     lengths = [np.sqrt(each) * root * special.hyp1f1(0.5, dim / 2 + 1, -each) for each in x]
-    return lengths[0] * lengths[1] * (a.mu * b.mu).sum(1)
+    expected: np.ndarray = lengths[0] * lengths[1] * (a.mu * b.mu).sum(1)
+    return expected
 
 
 def nivmf() -> Rows:
@@ -203,10 +197,10 @@ def nivmf() -> Rows:
     def plain() -> np.ndarray:
         mu, kappa = classes.arrays
         square = kappa * kappa
-        length = z.mu**2 @ square.T
-        peak = np.sqrt((square * mu * mu).sum(1))
-        constant = pe.special.vmf_log_norm(DIM, peak) + np.log(kappa).sum(1)
-        return constant + z.mu @ (square * mu).T / np.sqrt(length) - DIM / 2 * np.log(length)
+        lengths = z.mu**2 @ square.T  # squared, of the images of the points
+        constant = pe.special.vmf_log_norm(DIM, np.sqrt((square * mu * mu).sum(1))) + np.log(kappa).sum(1)
+        scores: np.ndarray = constant + z.mu @ (square * mu).T / np.sqrt(lengths) - DIM / 2 * np.log(lengths)
+        return scores
 
     own = partial(pe.pairwise, z, classes, "nivmf")
     yield Beside("pairwise nivmf of points, 256 x 1000", own, {"numpy, two products": plain}, close)
@@ -224,10 +218,6 @@ def beside_faiss(work: str, q: Any, own: Any, score: str, k: int, limit: float, 
 
     index = flat(q.dim)
     return Beside(work, partial(pe.search, q, own, k, score), {FLAT: partial(index.search, q.mu, k)}, same, limit)
-
-
-def top(scores: np.ndarray, k: int = 1000) -> np.ndarray:
-    return -np.sort(-scores, axis=1)[:, :k]
 
 
 def long_lists() -> Rows:
@@ -267,8 +257,8 @@ def removals() -> Rows:
         fresh = pe.FaissReranker.build(items, factory)
         upserted = copy.copy(fresh)
         upserted.upsert(items[ids], ids)
-        work, peers = f"FaissReranker over {factory}, {changed} of {rows:,} upserted", {}
-        peers["peaccel, none upserted"] = partial(fresh.search, q, K)
+        work = f"FaissReranker over {factory}, {changed} of {rows:,} upserted"
+        peers = {"peaccel, none upserted": partial(fresh.search, q, K)}
         yield Beside(work, partial(upserted.search, q, K), peers, same, 1 + changed / rows)
         compacted = copy.copy(upserted)
         compacted.compact()
@@ -281,24 +271,14 @@ def removals() -> Rows:
 def not_finite() -> Rows:
     """Every second row of a gallery in halves holds an infinity."""
     rows, dim, count = 300, 1024, 4
-    ids = candidates(count, rows=rows)
     for kind, score in (("diagonal", "mls"), ("isotropic", "mls"), ("point", "cosine")):
         q, finite = queries(kind, count, dim), gallery(kind, rows, dim).to("float16")
         mu = finite.mu.copy()
         mu[::2, 0] = np.inf
-        halves = type(finite)(mu, *finite.arrays[1:])
-
-        name = f"{kind} {score}, float16 x {dim}, half of the rows not finite"
-        for verb, run, known in (
-            ("pairwise", pe.pairwise, np.s_[:, 1::2]),
-            ("rescore", partial(pe.rescore, candidates=ids), ids % 2 == 1),
-        ):
-
-            def same(own: Any, other: Any, known: Any = known) -> None:
-                np.testing.assert_array_equal(own[known], other[known])
-
-            peers = {"peaccel, all finite": partial(run, q, finite, score=score)}
-            yield Beside(f"{verb} {name}", partial(run, q, halves, score=score), peers, same)
+        own, peer = (partial(pe.pairwise, q, d, score) for d in (type(finite)(mu, *finite.arrays[1:]), finite))
+        work = f"pairwise {kind} {score}, float16 x {dim}, half of the rows not finite"
+        peers = {"peaccel, all finite": peer}
+        yield Beside(work, own, peers, lambda x, y: np.testing.assert_array_equal(x[:, 1::2], y[:, 1::2]))
 
 
 def odd_dimensions() -> Rows:
@@ -313,16 +293,17 @@ def odd_dimensions() -> Rows:
             other_q, other = queries(kind, count, multiple), prepared(kind, "mls", rows, multiple)
             few = tuple(doubled(x[:CHECKED]) for x in q.arrays)
             want = rescored(case)(np, few, *compact(own.distribution.arrays, ids[:CHECKED]))
-            verbs: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
-                "pairwise": (pe.pairwise, lambda x: np.take_along_axis(x, ids, 1)),
-                "rescore": (lambda a, b: pe.rescore(a, b, ids), lambda x: x),
-                "rerank": (lambda a, b: pe.rerank(a, b, ids, CANDIDATES), lambda x: x.scores),
-            }
-            for verb, (run, of_candidates) in verbs.items():
 
-                def same(own: Any, _: Any, verb: str = verb, of: Any = of_candidates, want: Any = want) -> None:
-                    close(of(own)[:CHECKED], top(want) if verb == "rerank" else want)
+            def same(own: Any, _: Any, want: Any = want) -> None:
+                scores = own.scores if isinstance(own, pe.Ranking) else own
+                of_candidates = scores if scores.shape == ids.shape else np.take_along_axis(scores, ids, 1)
+                close(top(of_candidates[:CHECKED]), top(want))
 
+            for verb, run in (
+                ("pairwise", pe.pairwise),
+                ("rescore", partial(pe.rescore, candidates=ids)),
+                ("rerank", partial(pe.rerank, candidates=ids, k=CANDIDATES)),
+            ):
                 peers = {f"peaccel, D = {multiple}": partial(run, other_q, other)}
                 limit = 1.05 * (dim + 15) / multiple
                 yield Beside(f"{verb} {kind} mls, D = {dim}", partial(run, q, own), peers, same, limit)
@@ -361,22 +342,25 @@ def two_threads() -> Rows:
 def few_queries() -> Rows:
     """Search by isotropic mls of one query and of some."""
     q, layouts = queries("isotropic"), {"raw": gallery("isotropic"), "prepared": prepared("isotropic")}
+    search: dict[str, Callable[..., Any]]
     search = {name: partial(pe.search, gallery=d, k=K) for name, d in layouts.items()}
     want = best(pairwise(CASES["mls isotropic"]), K)(np, q[:CHECKED].arrays, gallery("isotropic").arrays)[0]
     work, own = "search, 1 query, prepared", partial(search["prepared"], q[:1])
     yield Beside(work, own, {"peaccel raw": partial(search["raw"], q[:1])}, same_scores)
     yield Beside(work, own, {"numpy, the product alone": lambda: gallery("isotropic").mu @ q.mu[0]}, against(want))
+
+    def singly(run: Callable[..., Any], count: int) -> list[Any]:
+        return [run(q[i : i + 1]) for i in range(count)]
+
+    def same_as_single(own: Any, singles: Any) -> None:
+        np.testing.assert_array_equal(own.scores, np.concatenate([each.scores for each in singles]))
+
     for name, run in search.items():
         peers = {"peaccel, 3 queries": partial(run, q[:3])}
         yield Beside(f"search, 4 queries, {name}", partial(run, q[:4]), peers, against(want), 4 / 3)
         for count in (2, 4, 16, 64):
-
-            def singly(run: Any = run, count: int = count) -> Any:
-                found = [run(q[i : i + 1]).scores for i in range(count)]
-                return pe.Ranking(np.concatenate(found), np.empty(0))
-
-            peers = {f"peaccel, {count} calls": singly}
-            yield Beside(f"search, {count} queries, {name}", partial(run, q[:count]), peers, same_scores)
+            peers = {f"peaccel, {count} calls": partial(singly, run, count)}
+            yield Beside(f"search, {count} queries, {name}", partial(run, q[:count]), peers, same_as_single)
 
 
 def pruning() -> Rows:
@@ -392,8 +376,7 @@ def pruning() -> Rows:
 
 
 def diagonal_scores() -> Rows:
-    rows = 20_000
-    q = queries("diagonal")
+    q, rows = queries("diagonal"), 20_000
     mls = partial(pe.search, q, prepared("diagonal", "mls", rows), K)
     for score in ("neg_kl", "ppk", "inclusion", LLR):
         want = top(pe.pairwise(q[:CHECKED].to("float64"), gallery("diagonal", rows).to("float64"), score), K)
@@ -430,9 +413,8 @@ def memory() -> Rows:
     for kind, score in (("isotropic", "neg_w2"), ("diagonal", "neg_w2"), ("vmf", "neg_expected_sq_l2")):
         work = f"prepared {kind} {score}, bytes kept"  # one packed copy, a dimension wider for isotropic normals
         yield Row(work, kept(kind, score), "peaccel mls", kept(kind, "mls"), 1.05, "B")
-    half = float(pe.prepare(gallery("diagonal"), dtype="float16").nbytes)
-    work = "prepared diagonal mls in float16, bytes kept"
-    yield Row(work, half, "peaccel float32", kept("diagonal", "mls"), 0.5, "B")
+    work, half = "prepared diagonal mls in float16, bytes kept", pe.prepare(gallery("diagonal"), dtype="float16")
+    yield Row(work, float(half.nbytes), "peaccel float32", kept("diagonal", "mls"), 0.5, "B")
     if peak.RESET.exists():
         command = [sys.executable, "-m", "benches.peak", "expected_cosine", "isotropic", "prepare"]
         most = float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
@@ -444,16 +426,10 @@ def memory() -> Rows:
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-POINTS: dict[int, Callable[[], Rows]] = dict(
-    enumerate(
-        (
-            *(rescore_halves, layouts, derived, expected_cosine, nivmf, long_lists, removals, not_finite),
-            *(odd_dimensions, two_threads, few_queries, pruning, diagonal_scores, wide_concentrations, memory),
-            *measures.POINTS,
-        ),
-        start=1,
-    )
-)
+SEARCH: tuple[Callable[[], Rows], ...]
+SEARCH = (rescore_halves, layouts, derived, expected_cosine, nivmf, long_lists, removals, not_finite, odd_dimensions)
+SEARCH += (two_threads, few_queries, pruning, diagonal_scores, wide_concentrations, memory)
+POINTS = dict(enumerate((*SEARCH, *measures.POINTS), start=1))
 
 
 def main() -> int:

@@ -308,7 +308,8 @@ def measure(work: Work, judge: bool) -> list[str]:
 
 # ---- a path beside its neighbour ------------------------------------------------------------------------------------
 
-SHARE, LONG = 1.0, 5.0  # seconds for a round: under the first, rounds fill it; beyond the second, one is enough
+SHARE = 1.0  # seconds that the rounds of a row fill, where three of them take less
+LONG = 5.0  # seconds of a round from which one is enough
 NOISE = 1.05  # by which medians of one path differ
 
 
