@@ -144,11 +144,8 @@ def derived() -> Rows:
     ):
         rerank = partial(pe.rerank, queries(kind)[:1], candidates=candidates(1), k=K, score=score)
         name = score if isinstance(score, str) else "llr with a vector prior_mean"
-        work, peers = (
-            f"rerank {kind} {name}, raw, 1 x 100",
-            {"peaccel prepared": partial(rerank, prepared(kind, score))},
-        )
-        yield Beside(work, partial(rerank, gallery(kind)), peers, same_scores)
+        peers = {"peaccel prepared": partial(rerank, prepared(kind, score))}
+        yield Beside(f"rerank {kind} {name}, raw, 1 x {CANDIDATES}", partial(rerank, gallery(kind)), peers, same_scores)
     q, item = queries("isotropic")[:1], queries("isotropic")[1:2]
     own, peer = (pe.FaissReranker(faiss.clone_index(lists()), gallery("isotropic"), s) for s in (centred, "mls"))
 
@@ -364,9 +361,8 @@ def few_queries() -> Rows:
 
 
 def pruning() -> Rows:
-    clustered, around = clusters(ROWS, DIM, 0.5, 0.5)
-    scattered = [("scattered", queries("diagonal"), gallery("diagonal")[:rows]) for rows in (5000, 20_000, ROWS)]
-    for name, q, raw in (*scattered, ("clusters", around, clustered)):
+    works = [("scattered", gallery("diagonal")[:rows], queries("diagonal")) for rows in (5000, 20_000, ROWS)]
+    for name, raw, q in (*works, ("clusters", *clusters(ROWS, DIM, 0.5, 0.5))):
         search = partial(pe.search, q[:64], pe.prepare(raw), K)
         peers = {f"peaccel, prune={prune}": partial(search, prune=prune) for prune in ("never", "always")}
         yield Beside(f"search diagonal mls, {name}, 64 into {len(raw):,}, prune=auto", search, peers, same_scores, 1.1)
