@@ -12,8 +12,8 @@ CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(P
 	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
-.PHONY: help demo test lint fuzz mutants bench bench-compare counts counts-update ratios accuracy recall metrics \
-	choosing clean build wheel
+.PHONY: help demo test lint fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+	metrics choosing clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -84,6 +84,9 @@ counts-update: build  ## write the kernels' instruction counts to benches/counts
 
 ratios: build  ## measure peaccel against its peers, interleaved (a quarter of an hour)
 	$(BIN)/python -m benches.ratios
+
+cliffs: build  ## measure every path beside its neighbour (ten minutes)
+	$(BIN)/python -m benches.cliffs
 
 accuracy: build  ## print the largest errors of the special functions against arb
 	$(BIN)/python -m benches.accuracy

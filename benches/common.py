@@ -304,3 +304,66 @@ def measure(work: Work, judge: bool) -> list[str]:
     if judge:
         failures += starved(work, times)
     return [f"{work.name}: {message}" for message in failures]
+
+
+# ---- a path beside its neighbour ------------------------------------------------------------------------------------
+
+SHARE = 1.0  # seconds that the rounds of a row fill, where three of them take less
+LONG = 5.0  # seconds of a round from which one is enough
+NOISE = 1.05  # by which medians of one path differ
+
+
+class Row(NamedTuple):
+    """Two amounts of one unit, "s" or "B", and at most how much of the peer's the own one is to be."""
+
+    work: str
+    own: float
+    peer: str
+    other: float
+    limit: float = 1.0
+    unit: str = "s"
+
+
+class Beside(NamedTuple):
+    """A path and its peers, the fastest of which counts; `same(own, *others)` raises where results do not agree."""
+
+    work: str
+    run: Callable[[], Any]
+    peers: Mapping[str, Callable[[], Any]]
+    same: Callable[..., None]
+    limit: float = 1.0
+
+
+def close(got: Any, want: Any) -> None:
+    """Raise where two arrays differ by more than `TOLERANCE` of the largest value."""
+    got, want = (np.asarray(x, dtype=np.float64) for x in (got, want))
+    scale = max(1.0, np.abs(want).max())
+    np.testing.assert_allclose(got, want, rtol=0, atol=TOLERANCE * scale)
+
+
+def beside(of: Beside) -> Row:
+    """Check and time a path and its peers."""
+    start = time.perf_counter()
+    of.same(of.run(), *(peer() for peer in of.peers.values()))
+    spent = time.perf_counter() - start
+    rounds = min(51, max(1 if spent > LONG else 3, int(SHARE / spent)))
+    times = interleave({"peaccel": of.run, **of.peers}, rounds)
+    best_peer = min(of.peers, key=lambda name: times[name].seconds)
+    return Row(of.work, times["peaccel"].seconds, best_peer, times[best_peer].seconds, of.limit)
+
+
+def amount(value: float, unit: str) -> str:
+    """Bytes in MB, seconds in what suits them."""
+    if unit == "B":
+        return f"{value / 1e6:.4g} MB"
+    scale, name = (1.0, "s") if value >= 1 else (1e3, "ms") if value >= 1e-3 else (1e6, "us")
+    return f"{value * scale:.4g} {name}"
+
+
+def judged(point: str, of: Row) -> str:
+    """A row of the table of cliffs. As fast as another path of peaccel means within the noise of the medians."""
+    ratio = of.own / of.other
+    limit = NOISE if of.limit == 1 and of.peer.startswith("peaccel") else of.limit
+    peers = f"{amount(of.other, of.unit)} {of.peer}"
+    cells = (point, of.work, amount(of.own, of.unit), peers, f"{ratio:.3g}x", f"<= {of.limit:.3g}x")
+    return "| " + " | ".join((*cells, "yes" if ratio <= limit else "no")) + " |"
