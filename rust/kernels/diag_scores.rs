@@ -84,15 +84,6 @@ struct Parts {
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    #[inline(always)]
-    fn dimension(&self, i: usize, j: usize, d: usize) -> Dimension {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
-        let (mut b, mut w) = (Vec::new(), Vec::new());
-        let (b, w) = (mu2.row(j, &mut b), extra2.row(j, &mut w));
-        let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };
-        Dimension { a: at(mu1.row(i), d), b: at(b, d), v: at(extra1.row(i), d), w: at(w, d), shared }
-    }
-
     /// The base-2 logarithms of what stands at the places beyond the end of a row, summed.
     fn beyond(&self) -> [f64; LOGS] {
         let (_, under_logs) = self.formula.by_dimension(BEYOND);
@@ -163,10 +154,14 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn by_dimension(&self, i: usize, j: usize) -> Parts {
         let mut parts = Parts { rational: 0.0, exponents: [0.0; LOGS], significands: [1.0; LOGS] };
         let (_, weights) = self.formula.weights();
+        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let (mut means, mut vars) = (Vec::new(), Vec::new());
+        let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
         // As many sums as lanes: their rounding grows with the dimensions of one of them.
         let mut rationals = [0.0; 16];
-        for d in 0..self.inputs.mu1.stored() {
-            let x = self.dimension(i, j, d);
+        for d in 0..a.len() {
+            let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };
+            let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared };
             let (rational, under_logs) =
                 if x.valid() { self.formula.by_dimension(x) } else { (f64::NAN, [f64::NAN; LOGS]) };
             rationals[d % 16] += rational;

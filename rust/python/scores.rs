@@ -10,6 +10,7 @@ use crate::kernels::sampled_scores::{
 };
 use crate::kernels::samplers::{Normal, Normals, VonMisesFisher};
 use crate::panels;
+use crate::parallel;
 use crate::shapes::{self, Best, Gradients, Inputs, PairScore, Pairs};
 use crate::simd::Float;
 use crate::special::bessel::Order;
@@ -311,9 +312,13 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
             ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
-            panels::pack(&rows, 0..rows.rows(), |place| order[place] as usize, panels);
-            dot_scores::sq_norms(&rows, order.iter().map(|&row| row as usize), norms);
-            Ok::<(), Error>(())
+            // Whole panels for either type.
+            const ROWS: usize = 512;
+            let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(norms.chunks_mut(ROWS));
+            parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((panels, norms), order)| {
+                panels::pack(&rows, 0..order.len(), |place| order[place] as usize, panels);
+                dot_scores::sq_norms(&rows, order.iter().map(|&row| row as usize), norms);
+            })
         })
     })?;
     Ok(())

@@ -26,18 +26,18 @@ use super::formulas::Formula;
 use super::scan::Scan;
 use super::DiagScore;
 use crate::panels::{self, Epilogue, QueryTiles};
-use crate::shapes::{self, Best, PairScore, Rows};
+use crate::shapes::{self, Best, Inputs, PairScore, Rows};
 use crate::simd::{dispatch, Float};
 use crate::topk::TopK;
 use crate::view::View;
 use std::f64::consts::PI;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// How a search goes about the bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prune {
-    /// As long as it rules out enough.
+    /// Where a trial finds that it saves time.
     Auto,
     /// Not at all.
     Never,
@@ -51,10 +51,10 @@ const BUCKET: usize = 4096;
 const SEED: usize = 1024;
 /// Fewer queries do not pay for making the rows' numbers.
 const QUERIES: usize = 64;
-/// Pairs left of 100 where the bound no longer pays: an exact score costs some ten times as much.
-const PERCENT: usize = 10;
-/// Rows after which that is looked at.
-const TRIAL: usize = 2048;
+/// Nor do fewer rows pay for a trial.
+const ROWS: usize = 1 << 15;
+/// Rows of each part of a trial, and of those among which they are chosen.
+const TRIAL: (usize, usize) = (512, 8192);
 
 /// The best `k` rows of every query.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
@@ -64,32 +64,60 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     if !F::SCANNED || dim == 0 || queries < 8 {
         return shapes::search(score, best);
     }
+    let k = best.k;
     let pruned = match score.prune {
         Prune::Never => false,
-        Prune::Auto => queries >= QUERIES && gallery > BUCKET,
+        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, k),
         Prune::Always => true,
     };
-    let mut order: Vec<u32> = (0..last).collect();
-    let reference = pruned.then(|| {
-        let (mut room, mut keys) = (Vec::new(), vec![0.0_f32; gallery]);
-        for (j, key) in keys.iter_mut().enumerate() {
-            let mut sums = [T::default(); 16];
-            for vars in score.inputs.extra2.row(j, &mut room).chunks(16) {
-                sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
-            }
-            *key = sums.iter().map(|sum| sum.to_f64() as f32).sum();
-        }
-        order.sort_unstable_by(|&a, &b| keys[a as usize].total_cmp(&keys[b as usize]));
-        Reference::new(&score.inputs)
-    });
-    let (group, k, pays) = (shapes::segment(dim), best.k, AtomicBool::new(true));
+    let (order, reference) = if pruned {
+        (by_variance(&score.inputs, (0..last).collect()), Some(Reference::new(&score.inputs)))
+    } else {
+        ((0..last).collect(), None)
+    };
+    let group = shapes::segment(dim);
     shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
-        let mut task = Task { score, order: &order, queries, floors, tops, pays: &pays };
+        let mut task = Task { score, order: &order, queries, floors, tops };
         match &reference {
             None => task.scan(places),
             Some(reference) => task.prune(reference, places, SEED.max(4 * k)),
         }
     })
+}
+
+/// Rows by the sums of their variances.
+fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
+    let mut room = Vec::new();
+    let sum = |row: u32| {
+        let mut sums = [T::default(); 16];
+        for vars in inputs.extra2.row(row as usize, &mut room).chunks(16) {
+            sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
+        }
+        sums.iter().map(|sum| sum.to_f64() as f32).sum()
+    };
+    let keys: Vec<f32> = rows.iter().copied().map(sum).collect();
+    let mut places: Vec<u32> = (0..rows.len() as u32).collect();
+    places.sort_unstable_by(|&a, &b| keys[a as usize].total_cmp(&keys[b as usize]));
+    places.into_iter().map(|place| rows[place as usize]).collect()
+}
+
+/// Whether the bound saves time, by a trial: as many rows of much the same variances are bounded, and scanned.
+fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, k: usize) -> bool {
+    let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
+    let (rows, sample) = TRIAL;
+    let step = inputs.mu2.rows() / sample;
+    let some = by_variance(inputs, (0..sample).map(|place| (place * step) as u32).collect());
+    let (floors, mut tops) = (vec![f64::NEG_INFINITY; queries], Vec::new());
+    tops.resize_with(queries, || TopK::new(k));
+    let first = sample / 2;
+    let mut task = Task { score, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
+    task.scan(first - rows..first);
+    let reference = Reference::new(inputs);
+    let begun = Instant::now();
+    task.bucket(&reference, first..first + rows);
+    let bounded = begun.elapsed();
+    task.scan(first + rows..first + 2 * rows);
+    bounded < begun.elapsed() - bounded
 }
 
 /// A block of queries over a shard of the gallery.
@@ -99,8 +127,6 @@ struct Task<'a, 'b, T, F> {
     queries: Range<usize>,
     floors: &'a [f64],
     tops: &'a mut [TopK<T>],
-    /// Whether the bound has ruled out enough, here and in other tasks.
-    pays: &'a AtomicBool,
 }
 
 impl<T: Float, F: Formula> Task<'_, '_, T, F> {
@@ -109,7 +135,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         dispatch(Scan { score, order, queries: queries.clone(), places, floors, tops })
     }
 
-    /// Scans `seed` rows if there are no thresholds yet, then goes on bucket after bucket as long as that pays.
+    /// Scans `seed` rows if there are no thresholds yet, then goes on bucket after bucket.
     fn prune(&mut self, reference: &Reference, places: Range<usize>, seed: usize) -> usize {
         let (mut first, mut scored) = (places.start, 0);
         let mut thresholds = self.tops.iter().zip(self.floors).map(|(top, floor)| top.threshold().max(*floor));
@@ -117,15 +143,14 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
             first = places.end.min(first + seed);
             scored += self.scan(places.start..first);
         }
-        while first < places.end && self.pays.load(Ordering::Relaxed) {
-            let (end, left) = self.bucket(reference, first..places.end.min(first + BUCKET));
-            (first, scored) = (end, scored + left);
+        for first in (first..places.end).step_by(BUCKET) {
+            scored += self.bucket(reference, first..places.end.min(first + BUCKET));
         }
-        scored + self.scan(first..places.end)
+        scored
     }
 
-    /// How far it came while that paid, and how many pairs were scored.
-    fn bucket(&mut self, reference: &Reference, places: Range<usize>) -> (usize, usize) {
+    /// How many pairs were scored.
+    fn bucket(&mut self, reference: &Reference, places: Range<usize>) -> usize {
         let inputs = &self.score.inputs;
         let (dim, group) = (inputs.mu1.stored(), panels::padded::<T>(shapes::segment(inputs.mu1.stored())));
         let bounds = Bounds::new(inputs, &self.order[places.clone()]);
@@ -152,7 +177,6 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         let (mut packed, mut starts) = (vec![T::default(); group * 3 * dim], vec![T::default(); group]);
         let (mut logs, mut norms) = (vec![0.0; group], vec![0.0; group]);
         for first in places.clone().step_by(group) {
-            let before = sieve.scored;
             sieve.rows = &self.order[first..places.end.min(first + group)];
             let n = panels::padded::<T>(sieve.rows.len());
             let pairs = packed.chunks_exact_mut(2 * T::LANES * 3 * dim).zip(sieve.rows.chunks(2 * T::LANES));
@@ -172,15 +196,8 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
             for query in 0..sieve.queries.len() {
                 sieve.flush(query);
             }
-            // Thresholds rise at first, so the last group tells, and not at once.
-            let (done, pairs) = (first + sieve.rows.len(), sieve.rows.len() * sieve.queries.len());
-            let allowed = if done - places.start < TRIAL { 5 * PERCENT } else { PERCENT };
-            if self.score.prune == Prune::Auto && 100 * (sieve.scored - before) > allowed * pairs {
-                self.pays.store(false, Ordering::Relaxed);
-                return (done, sieve.scored);
-            }
         }
-        (places.end, sieve.scored)
+        sieve.scored
     }
 }
 
