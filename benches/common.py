@@ -266,7 +266,7 @@ def wrong(side: Side) -> Iterator[str]:
 
 
 def starved(work: Work, times: dict[str, Timing]) -> Iterator[str]:
-    """What makes the comparison unsound; not for --quick: scoring.md's relations are of galleries beyond the caches."""
+    """What makes the comparison unsound; not for --quick: relations are those of large galleries."""
     for name, timing in times.items():
         if timing.cores > 1.3:
             yield f"{name}: {timing.cores:.1f} cores, expected one thread"

@@ -48,7 +48,7 @@ CHECKED = 2  # rows of every result that are held against float64 numpy
 
 # ---- 1. rerank -----------------------------------------------------------------------------------------------------
 
-# scoring.md 1, diagonal rerank: torch.compile / faiss.fvec_inner_products_by_idx (one row of the two: half the bytes).
+# On another machine: torch.compile / faiss.fvec_inner_products_by_idx (one row of the two: half the bytes).
 RERANK_RELATION = {128: 601 / 142, 512: 1247 / 364}
 
 
@@ -119,7 +119,7 @@ def rerank(rows: int, dim: int, queries: int, goals: tuple[float, float], quick:
             Side(eager, chunked, top, row * pairs),
             Side("faiss inner products by id", inner_products, dots, row * pairs / 2),
         ],
-        (around(compiled, "faiss inner products by id", RERANK_RELATION[dim], "scoring.md 1"),),
+        (around(compiled, "faiss inner products by id", RERANK_RELATION[dim], "measured elsewhere"),),
     )
 
 

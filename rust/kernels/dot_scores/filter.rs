@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The best `k` rows of every query, found by inner products of panels and scored by the pair function.
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
-    // Few queries do not pay for packing the rows.
-    if !F::SIEVED || dim == 0 || (queries < 4 && score.packed.is_none()) {
+    if !F::SIEVED || dim == 0 || (queries < FEW && score.packed.is_none()) {
         return shapes::search(score, best);
     }
     let group = panels::padded::<T>(shapes::segment(dim));
@@ -44,6 +43,9 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     })?;
     Ok(scored.into_inner())
 }
+
+/// Fewer queries do not pay for packing the rows of a gallery that is not prepared.
+const FEW: usize = 6;
 
 /// Queries from which on it pays to sort a gallery that is not prepared: a row takes some 60 ns, and saves some 5 ns a query.
 const SORTED: usize = 32;
