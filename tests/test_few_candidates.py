@@ -108,6 +108,36 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     assert converted[0] == 1
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(("score", "kind"), DERIVED[:3], ids=str)
+def test_a_gallery_that_begins_empty_is_converted(score, kind, library):
+    g = make(kind, 20, 6, 2, dtype="float32")
+    g = g if library == "numpy" else g._map(torch.from_numpy)
+    reranker = pe.FaissReranker(faiss.IndexFlatIP(6), g[:0], score)
+    reranker.search(g[:2], 3)
+    reranker.add(g)
+    found, expected = reranker.search(g[:2], 5, shortlist=20), pe.search(g[:2], g, 5, score)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")  # torch's own, where it decomposes gather
+def test_transforms_of_torch_see_few_candidates_as_all_pairs():
+    q, g = (make("normal_isotropic", n, 6, n)._map(torch.from_numpy) for n in (3, 90))
+    ids = torch.from_numpy(candidates()).clamp(min=0)
+
+    def few(mu):
+        return pe.rescore(pe.Normal(mu, q.var), g, ids, "neg_w2").sum()
+
+    def whole(mu):
+        return pe.pairwise(pe.Normal(mu, q.var), g, "neg_w2").gather(1, ids).sum()
+
+    for transform in (torch.func.grad, torch.func.hessian):
+        torch.testing.assert_close(transform(few)(q.mu), transform(whole)(q.mu))
+    several = torch.stack([q.mu, q.mu + 1])
+    torch.testing.assert_close(torch.func.vmap(few)(several), torch.func.vmap(whole)(several))
+
+
 def test_a_gallery_by_columns_is_laid_out_once():
     g = column_major(make("normal_diagonal", 90, 6, 2))
     prepared = pe.prepare(g)

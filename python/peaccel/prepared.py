@@ -93,6 +93,8 @@ class Prepared:
     def extended(self, gallery: Distribution) -> Prepared:
         """The same for a gallery whose first items are those of this one; nothing of these is computed again."""
         size, new = len(self), Prepared(gallery, self.score, pack=False)
+        if not size:  # arrays of no items share an address
+            return new
         for pair, inputs in self._inputs.items():
             arrays = []
             for i, (old, rows) in enumerate(zip(inputs, handed(pair, gallery[size:], self.score), strict=True)):
@@ -129,7 +131,7 @@ def _start(x: Array) -> int:
 
 def _is_read(x: Array, d: Distribution) -> bool:
     """Whether what is handed to an op costs no memory: an array of the distribution itself, or one number for all."""
-    if is_traced(x):  # which has no address
+    if is_traced(x) or transformed(x):  # which have no address
         return any(x is own for own in d.arrays)
     strides = x.stride() if is_torch(x) else x.strides
     return 0 in strides or any(_start(x) == _start(own) for own in d.arrays)
