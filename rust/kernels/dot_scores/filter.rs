@@ -53,7 +53,7 @@ const SORTED: usize = 32;
 /// Rows that are sorted at once: few enough for the second-level cache.
 const STRETCH: usize = 1 << 16;
 
-/// Rows of all queries at hand, times k, whose scores are not settled yet: a few dozen megabytes.
+/// Queries at hand times k: for each of them up to two rows of 24 bytes wait to be scored.
 const POOLED: usize = 1 << 19;
 
 /// Rows in the order they are looked at: by their extras, as [`Packed`] has them, if there are queries enough.
@@ -177,8 +177,8 @@ fn slack<T: Float>(dim: usize) -> f64 {
 /// `T(value(y)) <= T(value(x))`. Where k rows have a lower bound of at least t, their scores are at least T(t), and a row whose
 /// upper bound is below t by more than a rounding to T scores less than each of them. By the first: a row that can reach the
 /// threshold has x within the bound, so y too, and the limit is the inner product at which y is the bound, rounded down. Where
-/// products may overflow there is no lower bound. A NaN passes both, but rows whose norm or extra is NaN do not count in a group: a score that is NaN is not among the best while
-/// there is a threshold.
+/// products may overflow there is no lower bound. A NaN passes both, but rows whose norm or extra is NaN do not count in a
+/// group: a score that is NaN is not among the best while there is a threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,

@@ -34,7 +34,7 @@ struct Bounded {
     row: usize,
 }
 
-/// Rows that are weighed together.
+/// Rows that go through the second sieve together.
 const WEIGHED: usize = 32;
 
 impl<T: Float> Found for Pool<T> {
@@ -54,14 +54,14 @@ impl<T: Float> Found for Pool<T> {
 }
 
 impl<T: Float> Pool<T> {
-    /// Adds a row; whether so many wait that they are to be weighed.
+    /// Adds a row that passed the first sieve; returns whether enough of them wait for the second one.
     pub fn push(&mut self, row: Passed) -> bool {
         self.passed.push(row);
         self.passed.len() == WEIGHED
     }
 
-    /// Drops what cannot be among the best once much is at hand; how many rows were scored, which it does where they are much
-    /// the same, or NaN, and not to be told apart by bounds.
+    /// Once there are many rows, drops those that cannot be among the best. Rows that bounds cannot tell apart, near-duplicates
+    /// or NaN, are scored; returns how many.
     pub fn tidy(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
         if self.bounded.len() < 2 * self.k + WEIGHED {
             return 0;
@@ -82,7 +82,7 @@ impl<T: Float> Pool<T> {
         self.bounded.retain(|row| !(row.most < self.threshold));
     }
 
-    /// Scores the rows; how many they were.
+    /// Scores the rows; returns how many they were.
     pub fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
         let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
         rows.sort_unstable();
