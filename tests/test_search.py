@@ -13,7 +13,10 @@ SCORES = {
         *("mls", "llr:prior_var=0.01", "llr:prior_var=30", "ppk", "neg_kl", "inclusion", "neg_expected_sq_l2"),
         *("cosine", "expected_cosine", "norm_cosine:mu=0.2", "neg_w2"),
     ),
-    "normal_diagonal": (*["mls"] * 5, "llr:prior_var=0.3", "ppk:rho=0.7", "neg_kl", "neg_w2"),
+    "normal_diagonal": (
+        *(*["mls"] * 4, "neg_w2", "llr:prior_var=0.3", "llr:prior_var=30", "ppk:rho=0.7", "ppk:rho=3", "inclusion"),
+        *("neg_kl", "neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric"),
+    ),
     "vmf": ("mls", "llr", "ppk:rho=0.3", "neg_kl", "inclusion", "expected_cosine"),
     "point": ("cosine", "neg_sq_l2", "norm_cosine:sides=query,mu=-0.1"),
     "scaled": ("scale_cosine:mu=0.1", "scale_cosine:mu=-0.3,sides=query"),
@@ -94,7 +97,8 @@ def test_search_finds_what_scoring_every_pair_finds(kind, seed):
             mu[rng.integers(0, n)] = rng.choice([np.nan, 0, np.inf, 1e20])
         q, g = build(kind, q_mu, q_extra, dtype=dtype), build(kind, mu, extra, dtype=dtype)
         expected = by_sorting(pe.pairwise(q, g, score), k)
-        prunes = ("never", "always") if score == "mls" and kind == "normal_diagonal" else ("auto",)
+        bounded = kind == "normal_diagonal" and score.startswith(("mls", "llr", "ppk", "inclusion"))
+        prunes = ("never", "always") if bounded else ("auto",)
         for pool, prune in itertools.product((g, pe.prepare(g, score)), prunes):
             ranking = pe.search(q, pool, k, score, prune=prune)
             kept = pe.Ranking(*(x[:, : expected[1].shape[1]] for x in ranking))
@@ -121,17 +125,35 @@ def test_search_says_how_much_it_scored(kind, count):
     assert scored == 1 if count == 1 else 0 < scored < 0.1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-def test_the_bound_rules_out_most_pairs_of_clustered_rows_and_no_right_one(dtype):
+DIAGONAL = ("mls", "llr:prior_var=0.3", "ppk:rho=0.7", "inclusion")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "score"),
+    [*itertools.product(("float32", "float64"), DIAGONAL), ("float16", "mls"), ("bfloat16", "mls"), ("float16", "inclusion")],
+)
+def test_the_bound_rules_out_most_pairs_of_clustered_rows_and_no_right_one(dtype, score):
     rng = np.random.default_rng(2)
     shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": 0.3, "base": 0.1}
     g, q = (build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype=dtype) for n in (20_000, 80))
-    want = pe.search(q, g, 10, prune="never")
-    for pool in (g, pe.prepare(g)):
+    want = pe.search(q, g, 10, score, prune="never")
+    assert want.scored < 0.4
+    for pool in (g, pe.prepare(g, score)):
         for prune in ("auto", "always"):
-            ranking = pe.search(q, pool, 10, prune=prune)
+            ranking = pe.search(q, pool, 10, score, prune=prune)
             assert_ranking(ranking, tuple(want), prune)
             assert ranking.scored < 0.4
+
+
+@pytest.mark.parametrize("direction", ["query_to_gallery", "gallery_to_query", "symmetric"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_divergences_are_found_by_their_inner_product(dtype, direction):
+    rng, score = np.random.default_rng(4), f"neg_kl:direction={direction}"
+    shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": 0.3, "base": 0.1}
+    g, q = (build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype=dtype) for n in (9000, 20))
+    ranking = pe.search(q, g, 10, score)
+    assert_ranking(ranking, by_sorting(pe.pairwise(q, g, score), 10), score)
+    assert ranking.scored < 0.2
 
 
 def test_auto_gives_up_a_bound_that_rules_out_little():
@@ -164,18 +186,20 @@ def test_a_row_whose_inner_product_is_rounded_as_far_as_can_be_is_found(dim, dty
         assert (ranking.ids == 301).all() and ranking.scored < 0.2
 
 
+@pytest.mark.parametrize("score", [*DIAGONAL, "neg_kl", "neg_kl:direction=symmetric"])
 @pytest.mark.parametrize("prune", ["never", "always"])
-def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune):
+def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune, score):
     rng = np.random.default_rng(0)
-    for dim in (1, 3, 8, 20, 64) * 6:
+    for dim, far in itertools.product((1, 3, 8, 20, 64), (0, 0, 1, 30)):
         mu = rng.standard_normal(dim)
         q, g = (
             build(
                 "normal_diagonal",
-                np.tile(mu, (n, 1)),
+                np.tile(mu, (n, 1)) + far,
                 0.5 * (1 + 2.0**-22 * rng.uniform(-1, 1, (n, dim))),
                 dtype="float32",
             )
             for n in (8, 600)
         )
-        assert_ranking(pe.search(q, g, 5, prune=prune), by_sorting(pe.pairwise(q, g), 5), f"D={dim}")
+        found = pe.search(q, g, 5, score, prune=prune)
+        assert_ranking(found, by_sorting(pe.pairwise(q, g, score), 5), f"D={dim}, means around {far}")

@@ -16,9 +16,12 @@ use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
 mod bound;
+mod divergence;
 mod formulas;
+mod mls;
 mod prune;
 mod scan;
+mod sieve;
 
 use formulas::{Dimension, Loaded, Product, Range, Slopes, Sums, GROUP, LOGS};
 pub use formulas::{Formula, Llr, Mls, NegKl, Overlap};
@@ -229,7 +232,10 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
-        prune::search(self, best)
+        match self.formula.kl_share() {
+            Some(share) => divergence::search(self, share, best),
+            None => prune::search(self, best),
+        }
     }
 
     #[inline(always)]

@@ -3,6 +3,8 @@
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item; products of
 //! powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
+use super::mls::OwnSums;
+use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 use std::f64::consts::PI;
 
@@ -78,8 +80,6 @@ pub trait Formula: Copy + Sync {
     const RANGE: Range;
     /// Whether the shared row holds a number per dimension; else it holds the formula's own parameters, if any.
     const ROW: bool;
-    /// Whether `scan` knows its rough score: that of MLS.
-    const SCANNED: bool = false;
     /// The weights of the rational part and of the logarithms.
     fn weights(&self) -> (f64, [f64; LOGS]);
     /// The constant per dimension.
@@ -100,6 +100,33 @@ pub trait Formula: Copy + Sync {
     /// The formula that gives the score when the two items change places.
     fn transposed(self) -> Self {
         self
+    }
+    /// Minus what divergence it is, by the share of that from the query. Any other score is the MLS of other numbers (see `mls`),
+    /// which the methods below give.
+    fn kl_share(&self) -> Option<f64> {
+        None
+    }
+    /// The mean and the variance of a query in that MLS, and its part of what `mls` calls E.
+    fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
+        (x.a, x.v, 0.0)
+    }
+    /// By what a row's variance is multiplied in it.
+    fn var_scale(&self) -> f64 {
+        1.0
+    }
+    /// The weight of the logarithm in what an item of a side adds to the MLS; none where it adds nothing.
+    fn own_log(&self, _side: Side) -> Option<f64> {
+        None
+    }
+    /// Adds a vector of an item's dimensions to that.
+    #[inline(always)]
+    fn add_own<S: Simd, T: Float>(
+        &self,
+        _sums: &mut OwnSums<V<S, T>>,
+        _mean: V<S, T>,
+        _var: V<S, T>,
+        _shared: V<S, T>,
+    ) {
     }
 }
 
@@ -122,7 +149,6 @@ impl Formula for Mls {
     const LOGS: usize = 1;
     const RANGE: Range = Range::Sums;
     const ROW: bool = false;
-    const SCANNED: bool = true;
 
     fn weights(&self) -> (f64, [f64; LOGS]) {
         (-0.5, [-0.5, 0.0, 0.0])
@@ -238,6 +264,23 @@ impl Formula for Llr {
         sums.greatest = ratio.max(sums.greatest);
         sums.products[0].times(ratio);
     }
+
+    fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
+        let both = x.shared + x.v;
+        let share = x.shared / both;
+        (share * x.a, share * x.v, x.a * x.a / both)
+    }
+
+    fn own_log(&self, side: Side) -> Option<f64> {
+        (side == Side::Gallery).then_some(0.5)
+    }
+
+    #[inline(always)]
+    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) {
+        let t = shared + var;
+        sums.rational = sums.rational + mean * mean / t;
+        sums.times(t);
+    }
 }
 
 /// Log of the integral of `p1^alpha p2^beta`: with s = v/alpha + w/beta,
@@ -300,6 +343,24 @@ impl Formula for Overlap {
 
     fn transposed(self) -> Self {
         Overlap { powers: (self.powers.1, self.powers.0) }
+    }
+
+    fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
+        (x.a, x.v / self.powers.0, 0.0)
+    }
+
+    fn var_scale(&self) -> f64 {
+        1.0 / self.powers.1
+    }
+
+    fn own_log(&self, side: Side) -> Option<f64> {
+        let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
+        (power != 1.0).then_some(0.5 * (1.0 - power))
+    }
+
+    #[inline(always)]
+    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, _mean: V<S, T>, var: V<S, T>, _shared: V<S, T>) {
+        sums.times(var);
     }
 }
 
@@ -371,5 +432,9 @@ impl Formula for NegKl {
 
     fn transposed(self) -> Self {
         NegKl { share: 1.0 - self.share }
+    }
+
+    fn kl_share(&self) -> Option<f64> {
+        Some(self.share)
     }
 }

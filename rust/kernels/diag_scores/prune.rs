@@ -10,7 +10,7 @@
 //!   sum c W a^2 - 2 c a W b + c W b^2  +  sum log(r + w)  +  sum l,    W = 1 / (r + w):
 //!
 //! an inner product of 3 D numbers of the query, [c a^2, -2 c a, c], with as many of the row, [W, W b, W b^2], and a number of
-//! each. Means are moved by a centre and scaled by powers of two, W by their squares, so that nothing is large. Rows are visited
+//! each; of a score that is the MLS of other numbers (see `mls`), what rows add is part of theirs. Means are moved by a centre and scaled by powers of two, W by their squares, so that nothing is large. Rows are visited
 //! by the sum of their variances, in buckets, each with its low and high; r is the queries' geometric mean.
 //!
 //! Rounding, with unit roundoff u. Each of the 3 D terms is off by less than 24 u of itself (one rounding of b - centre, twice in
@@ -23,13 +23,13 @@
 
 use super::bound::{numbers, Bounds, Numbers, Reference};
 use super::formulas::Formula;
+use super::mls::{AsMls, Own};
 use super::scan::Scan;
+use super::sieve::{sift, Bound, Pairs};
 use super::DiagScore;
-use crate::panels::{self, Epilogue, QueryTiles};
-use crate::shapes::{self, Best, Inputs, PairScore, Rows};
+use crate::shapes::{self, Best, Inputs};
 use crate::simd::{dispatch, Float};
 use crate::topk::TopK;
-use crate::view::View;
 use std::f64::consts::PI;
 use std::ops::Range;
 use std::time::Instant;
@@ -61,23 +61,23 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
     // Few queries do not pay for laying the rows side by side.
-    if !F::SCANNED || dim == 0 || queries < 8 {
+    if dim == 0 || queries < 8 {
         return shapes::search(score, best);
     }
-    let k = best.k;
+    let (k, mls) = (best.k, AsMls::new(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
         Prune::Never => false,
-        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, k),
+        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &mls, k),
         Prune::Always => true,
     };
     let (order, reference) = if pruned {
-        (by_variance(&score.inputs, (0..last).collect()), Some(Reference::new(&score.inputs)))
+        (by_variance(&score.inputs, (0..last).collect()), Some(Reference::new(&score.inputs, &mls)))
     } else {
         ((0..last).collect(), None)
     };
     let group = shapes::segment(dim);
     shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
-        let mut task = Task { score, order: &order, queries, floors, tops };
+        let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         match &reference {
             None => task.scan(places),
             Some(reference) => task.prune(reference, places, SEED.max(4 * k)),
@@ -102,7 +102,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
 }
 
 /// Whether the bound saves time, by a trial: as many rows of much the same variances are bounded, and scanned.
-fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, k: usize) -> bool {
+fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, mls: &AsMls, k: usize) -> bool {
     let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
     let (rows, sample) = TRIAL;
     let step = inputs.mu2.rows() / sample;
@@ -110,9 +110,9 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, k: usize) -> bool {
     let (floors, mut tops) = (vec![f64::NEG_INFINITY; queries], Vec::new());
     tops.resize_with(queries, || TopK::new(k));
     let first = sample / 2;
-    let mut task = Task { score, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
+    let mut task = Task { score, mls, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
     task.scan(first - rows..first);
-    let reference = Reference::new(inputs);
+    let reference = Reference::new(inputs, mls);
     let begun = Instant::now();
     task.bucket(&reference, first..first + rows);
     let bounded = begun.elapsed();
@@ -123,6 +123,7 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, k: usize) -> bool {
 /// A block of queries over a shard of the gallery.
 struct Task<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
+    mls: &'a AsMls,
     order: &'a [u32],
     queries: Range<usize>,
     floors: &'a [f64],
@@ -131,8 +132,8 @@ struct Task<'a, 'b, T, F> {
 
 impl<T: Float, F: Formula> Task<'_, '_, T, F> {
     fn scan(&mut self, places: Range<usize>) -> usize {
-        let Task { score, order, queries, floors, tops, .. } = self;
-        dispatch(Scan { score, order, queries: queries.clone(), places, floors, tops })
+        let Task { score, mls, order, queries, floors, tops } = self;
+        dispatch(Scan { score, mls, order, queries: queries.clone(), places, floors, tops })
     }
 
     /// Scans `seed` rows if there are no thresholds yet, then goes on bucket after bucket.
@@ -151,156 +152,112 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
 
     /// How many pairs were scored.
     fn bucket(&mut self, reference: &Reference, places: Range<usize>) -> usize {
-        let inputs = &self.score.inputs;
-        let (dim, group) = (inputs.mu1.stored(), panels::padded::<T>(shapes::segment(inputs.mu1.stored())));
-        let bounds = Bounds::new(inputs, &self.order[places.clone()]);
+        let (inputs, mls, rows) = (&self.score.inputs, self.mls, &self.order[places]);
+        let dim = inputs.mu1.stored();
+        let bounds = Bounds::new(inputs, mls, rows);
         let mut features = vec![T::default(); self.queries.len() * 3 * dim];
         let queries = self.queries.clone().zip(features.chunks_exact_mut(3 * dim)).map(|(i, out)| {
-            let (norm, log) = numbers(reference, &bounds, inputs.mu1.row(i), inputs.extra1.row(i), out);
+            let (norm, log) = numbers(reference, &bounds, mls.query(i), out);
             // What is ruled out by a bucket without sense.
-            Query { norm, log: if bounds.sound { log } else { f64::NAN } }
+            Query { norm, log: if bounds.sound { log } else { f64::NAN }, own: mls.of_query(i) }
         });
-        let queries: Vec<_> = queries.collect();
-        let tiles = QueryTiles::new(&View::new(&features, self.queries.len(), 3 * dim), 0..self.queries.len());
-        let mut sieve = Sieve {
-            score: self.score,
-            first_query: self.queries.start,
-            floors: self.floors,
-            limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
-            pending: vec![Vec::new(); queries.len()],
-            queries,
-            tops: &mut *self.tops,
-            rows: &[],
-            group: Group::default(),
-            scored: 0,
-        };
-        let (mut packed, mut starts) = (vec![T::default(); group * 3 * dim], vec![T::default(); group]);
-        let (mut logs, mut norms) = (vec![0.0; group], vec![0.0; group]);
-        for first in places.clone().step_by(group) {
-            sieve.rows = &self.order[first..places.end.min(first + group)];
-            let n = panels::padded::<T>(sieve.rows.len());
-            let pairs = packed.chunks_exact_mut(2 * T::LANES * 3 * dim).zip(sieve.rows.chunks(2 * T::LANES));
-            for (p, (out, rows)) in pairs.enumerate() {
-                let at = p * 2 * T::LANES..(p + 1) * 2 * T::LANES;
-                let (logs, norms) = (&mut logs[at.clone()], &mut norms[at]);
-                dispatch(Numbers { inputs, reference, rows, out, logs, norms });
-            }
-            sieve.group = Group::new(&logs[..sieve.rows.len()], &norms[..sieve.rows.len()]);
-            for (start, log) in starts.iter_mut().zip(&logs) {
-                *start = T::from_f64(sieve.group.middle - log);
-            }
-            for query in 0..sieve.queries.len() {
-                sieve.set_limit(query);
-            }
-            panels::products(&tiles, &packed[..n * 3 * dim], &starts[..n], &mut sieve);
-            for query in 0..sieve.queries.len() {
-                sieve.flush(query);
-            }
-        }
-        sieve.scored
+        let mut bound = MlsBound { inputs, mls, reference, queries: queries.collect(), group: Group::default() };
+        let queries = self.queries.clone();
+        let pairs = Pairs { score: self.score, queries, rows, floors: self.floors, tops: &mut *self.tops };
+        sift(pairs, &features, 3 * dim, &mut bound)
     }
 }
 
-/// Of a query: the norm of its numbers, and sum l.
+/// The bound, for the rows of a bucket.
+struct MlsBound<'a, 'b, T> {
+    inputs: &'a Inputs<'b, T>,
+    mls: &'a AsMls,
+    reference: &'a Reference,
+    queries: Vec<Query>,
+    group: Group,
+}
+
+/// Of a query: the norm of its numbers, sum l, and what it adds to the MLS.
 struct Query {
     norm: f64,
     log: f64,
+    own: Own,
 }
 
 /// Of a group of rows.
 #[derive(Default)]
 struct Group {
-    /// The least of the sums of logarithms, and what is taken off them.
+    /// The least of the sums of logarithms, and what is taken off the rows' numbers.
     least: f64,
     middle: f64,
     /// The greatest of their sizes, of their distances from the middle, and of the norms.
     log: f64,
     apart: f64,
     norm: f64,
+    /// The greatest sizes of what the rows add.
+    own: Own,
 }
 
 impl Group {
-    /// A row that holds a NaN does not count: nothing rules it out.
-    fn new(logs: &[f64], norms: &[f64]) -> Self {
-        let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    /// Of sums of logarithms, from which twice what the rows add is taken, and norms. A row that holds a NaN does not count:
+    /// nothing rules it out.
+    fn new(logs: &mut [f64], norms: &[f64], owns: &[Own]) -> Self {
+        let range = |x: &[f64]| {
+            let least = x.iter().copied().fold(f64::INFINITY, f64::min);
+            (least, x.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+        };
+        let (least, most) = range(logs);
+        let log = least.abs().max(most.abs());
+        let mut own = Own::default();
+        for (log, row) in logs.iter_mut().zip(owns) {
+            *log -= 2.0 * row.value;
+            own.size = own.size.max(row.size);
+            own.rational = own.rational.max(row.rational);
+        }
+        let (low, high) = range(logs);
+        let middle = 0.5 * (low + high);
         let norm = norms.iter().copied().fold(0.0, f64::max);
-        let middle = 0.5 * (least + most);
-        Group { least, middle, log: least.abs().max(most.abs()), apart: most - middle, norm }
+        Group { least, middle, log, apart: high - middle, norm, own }
     }
 }
 
-/// What becomes of the pairs that the bound does not rule out.
-struct Sieve<'a, 'b, T, F> {
-    score: &'a DiagScore<'b, T, F>,
-    first_query: usize,
-    queries: Vec<Query>,
-    floors: &'a [f64],
-    tops: &'a mut [TopK<T>],
-    /// What a product must reach.
-    limits: Vec<T>,
-    /// The rows of each query that wait to be scored together.
-    pending: Vec<Vec<usize>>,
-    /// The rows at hand.
-    rows: &'a [u32],
-    group: Group,
-    scored: usize,
-}
+impl<T: Float> Bound<T> for MlsBound<'_, '_, T> {
+    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
+        let MlsBound { inputs, mls, reference, .. } = *self;
+        let (mut logs, mut norms) = (vec![0.0; starts.len()], vec![0.0; starts.len()]);
+        let length = 2 * T::LANES * (packed.len() / starts.len());
+        for (n, rows) in rows.chunks(T::LANES).enumerate() {
+            let (pair, at) = (&mut packed[n / 2 * length..][..length], n * T::LANES..(n + 1) * T::LANES);
+            let (logs, norms) = (&mut logs[at.clone()], &mut norms[at]);
+            dispatch(Numbers { inputs, mls, reference, rows, place: n % 2, pair, logs, norms });
+        }
+        let owns: Vec<_> = rows.iter().map(|&row| mls.of_row(row as usize)).collect();
+        self.group = Group::new(&mut logs[..owns.len()], &norms[..owns.len()], &owns);
+        for (start, log) in starts.iter_mut().zip(&logs) {
+            *start = T::from_f64(self.group.middle - log);
+        }
+    }
 
-impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
-    fn set_limit(&mut self, query: usize) {
-        let threshold = self.tops[query].threshold().max(self.floors[query]);
-        let (Query { norm, log }, group) = (&self.queries[query], &self.group);
-        let (dim, u) = (self.score.inputs.mu1.stored() as f64, T::ROUNDOFF);
-        // What the true X must not exceed for the pair function's score to reach the threshold, rounded.
-        let exact = -2.0 * threshold - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
+    fn limit(&self, query: usize, threshold: f64) -> f64 {
+        let (Query { norm, log, own }, group) = (&self.queries[query], &self.group);
+        let (dim, u) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF);
+        // What the true X, less twice what the row adds, must not exceed for the pair function's score to reach the threshold,
+        // rounded.
+        let exact = -2.0 * (threshold - own.value) - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
         let least = group.least + log;
-        let reached = exact + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs()) + u * (60.0 * dim + 200.0);
+        let (size, rational) = (own.value.abs() + own.size + group.own.size, own.rational + group.own.rational);
+        let reached = exact
+            + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs() + 2.0 * group.own.size)
+            + u * (70.0 * dim + 200.0 + 8.0 * size + (dim + 480.0) * rational);
         let slack = u * ((3.0 * dim + 26.0) * (norm * group.norm + group.apart) + 8.0 * dim + 8.0 * group.log)
             + (6.0 * dim + 20.0) * T::SMALLEST * (1.0 + norm + group.norm);
         let limit = group.middle + log - reached - 1.01 * slack;
-        let limit = limit - 4.0 * u * limit.abs();
         // Below this nothing overflows.
-        let safe = norm * group.norm + group.apart + group.log < T::QUARTER_RANGE.powi(3) && limit > f64::NEG_INFINITY;
-        self.limits[query] = T::from_f64(if safe { limit } else { f64::NEG_INFINITY });
-    }
-
-    /// Scores the rows that wait.
-    #[inline(never)]
-    fn flush(&mut self, query: usize) {
-        let mut scores = [T::default(); shapes::BLOCK];
-        let (rows, scores) = (&self.pending[query], &mut scores[..self.pending[query].len()]);
-        if rows.is_empty() {
-            return;
-        }
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores);
-        self.scored += rows.len();
-        for (&row, &score) in rows.iter().zip(scores.iter()) {
-            self.tops[query].push(score, row as i64);
-        }
-        self.pending[query].clear();
-        self.set_limit(query);
-    }
-}
-
-impl<T: Float, F: Formula> Epilogue<T> for Sieve<'_, '_, T, F> {
-    fn limits(&self) -> &[T] {
-        &self.limits
-    }
-
-    fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]) {
-        // Beyond the last query stand zeros, whose product with a NaN is not below anything.
-        if query >= self.queries.len() {
-            return;
-        }
-        for (place, &product) in (panel * T::LANES..).zip(&products[..T::LANES]) {
-            // A NaN is not less than anything.
-            if place < self.rows.len() && !(product < self.limits[query]) {
-                self.pending[query].push(self.rows[place] as usize);
-            }
-        }
-        if self.pending[query].len() + T::LANES > shapes::BLOCK {
-            self.flush(query);
+        let safe = norm * group.norm + group.apart + group.log < T::QUARTER_RANGE.powi(3);
+        if safe {
+            limit
+        } else {
+            f64::NAN
         }
     }
 }

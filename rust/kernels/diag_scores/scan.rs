@@ -12,14 +12,17 @@
 //! 2^19; R is then infinite or NaN, and such pairs are kept, as are all pairs of a query and a group whose s leave the range.
 //! Numerators that underflow err by 2^-149, at most 2^-29 after the division.
 //!
+//! Scores that are the MLS of other numbers (see `mls`) are searched by these; what a row adds begins the sum of its lane.
+//!
 //! Rounding, with unit roundoff u: a quotient of eight dimensions has a relative error of at most 36 u (a term of the numerator:
 //! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division)
 //! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L and up to 3 vectors' own in each lane. So both R
-//! agree to (D/8 + D/32 + 70) u R. Both products of D sums of variances are off by 2 D u, the multiplication of e (at most 15 D +
+//! agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2 E). Both products of D sums of variances are off by 2 D u, the multiplication of e (at most 15 D +
 //! 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to
 //! float64 and to T, are 2 u of the score.
 
 use super::formulas::{Formula, GROUP};
+use super::mls::{AsMls, Own};
 use super::{at, DiagScore};
 use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{Float, Kernel, Lanes, Simd, V};
@@ -35,6 +38,7 @@ const RANGE: f64 = 32_768.0; // 2^15
 /// A block of queries over places of the gallery, a group of rows at a time.
 pub struct Scan<'a, 'b, T, F> {
     pub score: &'a DiagScore<'b, T, F>,
+    pub mls: &'a AsMls,
     pub queries: Range<usize>,
     /// The row at each place.
     pub order: &'a [u32],
@@ -57,8 +61,8 @@ fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
 }
 
 /// Lays a row's means and variances, scaled, into every `step`-th place, and after its end what adds nothing: 0 and 1/2.
-fn lay<T: Float>((mean, var): (&[T], &[T]), k: i32, dim: usize, out: &mut [T], step: usize) {
-    let (by_mean, by_var) = (2f64.powi(-k), 4f64.powi(-k));
+fn lay<X: Float, T: Float>((mean, var): (&[X], &[X]), (k, by): (i32, f64), dim: usize, out: &mut [T], step: usize) {
+    let (by_mean, by_var) = (2f64.powi(-k), by * 4f64.powi(-k));
     for (d, places) in out.chunks_mut(2 * step).enumerate() {
         let (m, v) = if d < dim { (by_mean * mean[d].to_f64(), by_var * at(var, d)) } else { (0.0, 0.5) };
         (places[0], places[step]) = (T::from_f64(m), T::from_f64(v));
@@ -74,32 +78,38 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let group = shapes::segment(dim);
-        let own: Vec<_> = self.queries.clone().map(|i| extremes(inputs.extra1.row(i))).collect();
+        let own: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
         let all = own.iter().fold(NOTHING, spread);
         let mut laid = vec![T::default(); 2 * padded * own.len()];
         let mut scaled_by = None;
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
+        let mut starts = vec![T::default(); group.next_multiple_of(T::LANES)];
         let mut sieve = Sieve {
             score: self.score,
             first_query: self.queries.start,
+            queries: self.queries.clone().map(|i| self.mls.of_query(i)).collect(),
             tops: self.tops,
             floors: self.floors,
             thresholds: self.floors.to_vec(),
             limits: vec![T::default(); own.len()],
             in_range: vec![false; own.len()],
+            moved: vec![0.0; own.len()],
             constant: 0.0,
+            group: Own::default(),
             scored: 0,
         };
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
             let group = rows().fold(NOTHING, |all, j| spread(all, &extremes(inputs.extra2.row(j, &mut vars))));
+            let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
+            sieve.group = start(self.mls, rows(), &mut starts);
             let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
             let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
             let k = k.clamp(-60, 60);
             if scaled_by != Some(k) {
                 for (i, place) in self.queries.clone().zip(laid.chunks_mut(2 * padded)) {
-                    lay((inputs.mu1.row(i), inputs.extra1.row(i)), k, dim, place, 1);
+                    lay(self.mls.query(i), (k, 1.0), dim, place, 1);
                 }
                 scaled_by = Some(k);
                 sieve.constant = dim as f64 * ((2.0 * PI).ln() + 2.0 * LN_2 * f64::from(k));
@@ -107,20 +117,25 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             for (place, j) in rows().enumerate() {
                 let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
                 let row = (inputs.mu2.row(j, &mut means), inputs.extra2.row(j, &mut vars));
-                lay(row, k, dim, &mut panel[place % T::LANES..], T::LANES);
+                lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
             }
             let scale = 4f64.powi(-k);
             for query in 0..own.len() {
                 let (least, greatest) = ((own[query].0 + group.0) * scale, (own[query].1 + group.1) * scale);
                 let in_range = own[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
                 sieve.in_range[query] = in_range;
+                if self.mls.moved {
+                    let (means, vars) = self.mls.query(self.queries.start + query);
+                    sieve.moved[query] = means.iter().zip(vars).map(|(m, t)| m * m / (t + group.0)).sum();
+                }
                 sieve.set_limit(query);
             }
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
+                let start = V::<S, T>::load(&starts[p * T::LANES..(p + 1) * T::LANES]);
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
-                    let rough = rough::<S, T>(laid, panel);
+                    let rough = rough::<S, T>(laid, panel) + start;
                     // A NaN is not less than anything.
                     let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
                     if kept != 0 {
@@ -131,6 +146,23 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         }
         sieve.scored
     }
+}
+
+/// Writes what -2 times the numbers of rows are, less that of all, which it returns.
+fn start<T: Float>(mls: &AsMls, rows: impl Iterator<Item = usize> + Clone, starts: &mut [T]) -> Own {
+    let values = || rows.clone().map(|row| mls.of_row(row).value);
+    let least = values().fold(f64::INFINITY, f64::min);
+    let most = values().fold(f64::NEG_INFINITY, f64::max);
+    let value = if least <= most { 0.5 * (least + most) } else { 0.0 };
+    let mut all = Own { value, size: 0.0, rational: 0.0 };
+    for (row, start) in rows.zip(starts) {
+        let own = mls.of_row(row);
+        *start = T::from_f64(-2.0 * (own.value - value));
+        // A row whose number is a NaN has a rough score that is one, and is kept.
+        all.size = own.size.max(all.size);
+        all.rational = own.rational.max(all.rational);
+    }
+    all
 }
 
 /// The rough scores of a query with the rows of a panel; NaN where the rational part overflows.
@@ -163,7 +195,7 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
         significand = product.significand();
     }
     let dim = (query.len() / 2) as f64;
-    let shrunk = V::<S, T>::splat(T::from_f64(1.0 - (dim / 4.0 + 80.0) * T::ROUNDOFF));
+    let shrunk = V::<S, T>::splat(T::from_f64(1.0 - (dim / 4.0 + 120.0) * T::ROUNDOFF));
     let logs = V::<S, T>::splat(T::from_f64(LN_2)) * (exponent + (significand - one));
     // An infinity becomes NaN.
     rational.mul_add(shrunk, logs) + zero * rational
@@ -173,6 +205,8 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
 struct Sieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
+    /// What they add to the MLS.
+    queries: Vec<Own>,
     tops: &'a mut [TopK<T>],
     floors: &'a [f64],
     thresholds: Vec<f64>,
@@ -180,19 +214,25 @@ struct Sieve<'a, 'b, T, F> {
     limits: Vec<T>,
     /// Whether all s of a query and the group at hand are.
     in_range: Vec<bool>,
+    /// The sum of m^2 / s where means are rounded, else 0.
+    moved: Vec<f64>,
     /// What the rough scores of the group at hand leave out.
     constant: f64,
+    /// What its rows add: the middle of it, and the greatest sizes.
+    group: Own,
     /// Pairs scored so far.
     scored: usize,
 }
 
 impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
     fn set_limit(&mut self, query: usize) {
-        let threshold = self.thresholds[query];
-        let rough = -2.0 * threshold - self.constant;
+        let (threshold, own) = (self.thresholds[query], &self.queries[query]);
+        let rough = -2.0 * (threshold - own.value - self.group.value) - self.constant;
         let dim = self.score.inputs.mu1.stored() as f64;
-        let spare =
-            T::ROUNDOFF * (60.0 * dim + 100.0 + 8.0 * threshold.abs() + 4.0 * (rough.abs() + self.constant.abs()));
+        let sizes = 8.0 * (threshold.abs() + own.size + own.value.abs() + self.group.size) + 4.0 * self.constant.abs();
+        let rationals = own.rational + self.group.rational;
+        let spare = T::ROUNDOFF
+            * (70.0 * dim + 100.0 + sizes + 4.0 * (rough.abs() + self.moved[query]) + (dim + 480.0) * rationals);
         let limit = if self.in_range[query] { -(rough + spare) } else { f64::NEG_INFINITY };
         self.limits[query] = T::from_f64(limit);
     }

@@ -1,0 +1,213 @@
+//! Exact search by the Kullback-Leibler divergence, which is an inner product but for a number of each item.
+//!
+//! With share s of KL(query || row) and 1 - s of KL(row || query), and W = 1 / w, V = 1 / v:
+//!
+//!   -2 score = sum [ s (a^2 + v) W - 2 s a W b - 2 (1 - s) a V b + (1 - s) V (b^2 + w) ]
+//!            + sum s W b^2 - (1 - 2 s) sum log w  +  sum (1 - s) V a^2 + (1 - 2 s) sum log v  -  D.
+//!
+//! Of the row that is [W, W b] where s > 0 and [b, b^2 + w] where s < 1. Means are moved and scaled as in `bound`.
+//!
+//! Rounding, with unit roundoff u. Each term of the product is off by at most 12 u of itself, their sum, which begins with the
+//! row's number, by (4 D + 1) u of that and the sum of the terms' sizes, by Cauchy-Schwarz at most |f| |g|. The row's number is off
+//! by (D + 8) u of sum s W b^2, 2 D u by the product under the logarithm and 4 u of that. What the pair function makes of a true X
+//! is off by at most (D/8 + 40) u of the sizes of its terms, sum [ s ((a - b)^2 + v + w) W + ... ] = X - logarithms + 2 D, 4 D u by
+//! the products under the logarithms, and its last roundings.
+
+use super::bound::Frame;
+use super::formulas::Formula;
+use super::mls::OwnSums;
+use super::sieve::{columns, sift, Bound, Pairs};
+use super::{at, DiagScore};
+use crate::error::Error;
+use crate::shapes::{self, Best, Inputs};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use std::ops::Range;
+
+/// The best `k` rows of every query by minus the divergence of which `share` is that from the query.
+pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: Best<T>) -> Result<usize, Error> {
+    let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
+    let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
+    // Few queries do not pay for making the rows' numbers.
+    if dim == 0 || queries < 8 {
+        return shapes::search(score, best);
+    }
+    let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));
+    let group = shapes::segment(dim);
+    shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+        let (mut divergence, features) = Divergence::new(&score.inputs, &frame, share, queries.clone());
+        let width = features.len() / queries.len();
+        sift(Pairs { score, queries, rows: &order[places], floors, tops }, &features, width, &mut divergence)
+    })
+}
+
+/// The bound, which but for rounding is the score.
+struct Divergence<'a, 'b, T> {
+    inputs: &'a Inputs<'b, T>,
+    frame: &'a Frame,
+    share: f64,
+    queries: Vec<Query>,
+    group: Group,
+}
+
+/// The norm of a query's numbers, the number that it adds, and the size of the logarithms in that.
+struct Query {
+    norm: f64,
+    own: f64,
+    log: f64,
+}
+
+/// Of a group of rows: the greatest norm, what is taken off their numbers, and the greatest sizes of what is left, of the rational
+/// part and of the logarithms.
+#[derive(Default)]
+struct Group {
+    norm: f64,
+    middle: f64,
+    apart: f64,
+    rational: f64,
+    log: f64,
+}
+
+impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
+    /// Also the queries' numbers, negated.
+    fn new(inputs: &'a Inputs<'b, T>, frame: &'a Frame, share: f64, queries: Range<usize>) -> (Self, Vec<T>) {
+        let (rest, mut features) = (1.0 - share, Vec::new());
+        let of_query = |i: usize| {
+            let (mut square, mut own, mut log) = (0.0, 0.0, 0.0);
+            for (d, mean) in inputs.mu1.row(i).iter().enumerate() {
+                let (scale, v) = (frame.scale[d], at(inputs.extra1.row(i), d));
+                let a = (mean.to_f64() - frame.centre[d]) * scale;
+                let v = if v >= 0.0 { v * scale * scale } else { f64::NAN };
+                let forth = [-share * (a * a + v), 2.0 * share * a];
+                let back = [2.0 * rest * a / v, -rest / v];
+                let parts = [(share > 0.0, forth), (rest > 0.0, back)];
+                for x in parts.into_iter().filter(|part| part.0).flat_map(|part| part.1) {
+                    features.push(T::from_f64(x));
+                    square += x * x;
+                }
+                own += if rest > 0.0 { rest * a * a / v } else { 0.0 };
+                log += v.ln();
+            }
+            let log = if rest == share { 0.0 * log } else { (rest - share) * log };
+            Query { norm: f64::sqrt(square), own: own + log - inputs.mu1.stored() as f64, log: log.abs() }
+        };
+        let queries = queries.map(of_query).collect();
+        (Divergence { inputs, frame, share, queries, group: Group::default() }, features)
+    }
+}
+
+impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
+    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
+        let width = packed.len() / starts.len();
+        let mut group = Group { middle: f64::NAN, ..Group::default() };
+        let mut numbers = vec![Number::default(); starts.len()];
+        for (n, rows) in rows.chunks(T::LANES).enumerate() {
+            let pair = &mut packed[n / 2 * 2 * T::LANES * width..][..2 * T::LANES * width];
+            let numbers = &mut numbers[n * T::LANES..(n + 1) * T::LANES];
+            dispatch(Lay {
+                inputs: self.inputs,
+                frame: self.frame,
+                share: self.share,
+                rows,
+                place: n % 2,
+                pair,
+                numbers,
+            });
+        }
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        // A row that is not a number does not count: nothing rules it out.
+        for number in &numbers[..rows.len()] {
+            (least, most) = (least.min(number.value), most.max(number.value));
+            group.norm = group.norm.max(number.norm);
+            group.rational = group.rational.max(number.rational);
+            group.log = group.log.max(number.log);
+        }
+        group.middle = 0.5 * (least + most);
+        group.apart = most - group.middle;
+        for (start, number) in starts.iter_mut().zip(&numbers) {
+            *start = T::from_f64(group.middle - number.value);
+        }
+        self.group = group;
+    }
+
+    fn limit(&self, query: usize, threshold: f64) -> f64 {
+        let (Query { norm, own, log }, group) = (&self.queries[query], &self.group);
+        let (dim, u, exact) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF, -2.0 * threshold);
+        let sizes = exact.abs() + log + group.log + 3.0 * dim;
+        let reached = exact + u * ((dim / 8.0 + 50.0) * sizes + 10.0 * dim);
+        let slack = u
+            * ((4.0 * dim + 20.0) * (norm * group.norm + group.rational + group.apart)
+                + 10.0 * dim
+                + 8.0 * (group.log + log)
+                + 4.0 * (own.abs() + group.middle.abs()))
+            + (6.0 * dim + 20.0) * T::SMALLEST * (1.0 + norm + group.norm);
+        // Below this nothing overflows.
+        let safe = norm * group.norm + group.rational + group.apart + group.log < T::QUARTER_RANGE.powi(3);
+        if safe {
+            group.middle + own - reached - 1.01 * slack
+        } else {
+            f64::NAN
+        }
+    }
+}
+
+/// What a row adds, NaN where it is not known; the rational part and the size of the logarithm in it; the norm of its numbers.
+#[derive(Clone, Copy, Default)]
+struct Number {
+    value: f64,
+    rational: f64,
+    log: f64,
+    norm: f64,
+}
+
+/// The numbers of the rows of one panel, the first or the second of a pair.
+struct Lay<'a, 'b, T> {
+    inputs: &'a Inputs<'b, T>,
+    frame: &'a Frame,
+    share: f64,
+    rows: &'a [u32],
+    place: usize,
+    pair: &'a mut [T],
+    numbers: &'a mut [Number],
+}
+impl<T: Float> Kernel for Lay<'_, '_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let (forth, back) = (self.share > 0.0, self.share < 1.0);
+        let width = 2 * (usize::from(forth) + usize::from(back));
+        let splat = |x: f64| V::<S, T>::splat(T::from_f64(x));
+        let mut sums = OwnSums::<V<S, T>>::new::<T>();
+        let (mut norm, mut valid) = (splat(0.0), splat(0.0));
+        let (pair, place, frame) = (self.pair, self.place, self.frame);
+        columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
+            let b = (mean - splat(frame.centre[d])) * splat(frame.scale[d]);
+            let w = var * splat(frame.scale[d] * frame.scale[d]);
+            let mut next = d * width;
+            let mut write = |x: V<S, T>| {
+                x.store(&mut pair[(2 * next + place) * T::LANES..(2 * next + place + 1) * T::LANES]);
+                norm = x.mul_add(x, norm);
+                next += 1;
+            };
+            if forth {
+                let weight = splat(1.0) / w;
+                write(weight);
+                write(weight * b);
+                sums.rational = sums.rational + weight * b * b;
+            }
+            if back {
+                write(b);
+                write(b.mul_add(b, w));
+            }
+            sums.times(w);
+            valid = var.if_less(splat(0.0), splat(f64::NAN), valid);
+        });
+        let logs = sums.logs::<S, T>();
+        let (rational, norm, valid) = (sums.rational.to_array(), norm.to_array(), valid.to_array());
+        for (lane, number) in self.numbers.iter_mut().enumerate() {
+            let rational = self.share * rational[lane].to_f64();
+            let log = if self.share == 0.5 { 0.0 } else { (1.0 - 2.0 * self.share) * logs[lane] };
+            let value = rational - log + valid[lane].to_f64();
+            *number = Number { value, rational, log: log.abs(), norm: norm[lane].to_f64().sqrt() };
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Search by an inner product that bounds a score: matrix products rule most pairs out, the rest are scored.
+
+use super::formulas::Formula;
+use super::DiagScore;
+use crate::panels::{self, Epilogue, QueryTiles};
+use crate::shapes::{self, PairScore, Rows};
+use crate::simd::{Float, Lanes, Simd, V};
+use crate::topk::TopK;
+use crate::view::View;
+use std::ops::Range;
+
+/// What bounds the scores of some queries by inner products of their numbers with those of rows.
+pub trait Bound<T> {
+    /// Writes the numbers of rows as panels, filled up with whatever, and what the sum of each begins with.
+    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]);
+    /// What the product of a query, counted from the first, and one of these rows must reach for the pair function's score to
+    /// reach a threshold; NaN or -infinity where it is not known.
+    fn limit(&self, query: usize, threshold: f64) -> f64;
+}
+
+/// The pairs of a block of queries and the rows at some places.
+pub struct Pairs<'a, 'b, T, F> {
+    pub score: &'a DiagScore<'b, T, F>,
+    pub queries: Range<usize>,
+    /// Rows in the order in which they are visited.
+    pub rows: &'a [u32],
+    /// What rows must reach, and the best found.
+    pub floors: &'a [f64],
+    pub tops: &'a mut [TopK<T>],
+}
+
+/// Adds the best of the pairs; `features` are the queries' numbers, `[queries, width]`. Returns how many pairs were scored.
+pub fn sift<T: Float, F: Formula>(pairs: Pairs<T, F>, features: &[T], width: usize, bound: &mut dyn Bound<T>) -> usize {
+    let Pairs { score, queries, rows, floors, tops } = pairs;
+    let group = panels::padded::<T>(shapes::segment(score.inputs.mu1.stored()));
+    let tiles = QueryTiles::new(&View::new(features, queries.len(), width), 0..queries.len());
+    let limits = vec![T::from_f64(f64::INFINITY); tiles.padded()];
+    let pending = vec![Vec::new(); queries.len()];
+    let mut sieve =
+        Sieve { score, first_query: queries.start, floors, tops, limits, pending, rows: &[], bound, scored: 0 };
+    let (mut packed, mut starts) = (vec![T::default(); group * width], vec![T::default(); group]);
+    for rows in rows.chunks(group) {
+        sieve.rows = rows;
+        let n = panels::padded::<T>(rows.len());
+        sieve.bound.lay(rows, &mut packed[..n * width], &mut starts[..n]);
+        for query in 0..queries.len() {
+            sieve.set_limit(query);
+        }
+        panels::products(&tiles, &packed[..n * width], &starts[..n], &mut sieve);
+        for query in 0..queries.len() {
+            sieve.flush(query);
+        }
+    }
+    sieve.scored
+}
+
+/// Calls `each(d, means, variances)` for each dimension of the rows of one panel, one row per lane; lanes beyond the last row
+/// repeat it.
+#[inline(always)]
+pub fn columns<S: Simd, T: Float>(
+    inputs: &shapes::Inputs<T>,
+    panel: &[u32],
+    mut each: impl FnMut(usize, V<S, T>, V<S, T>),
+) {
+    let mut rooms = [const { (Vec::new(), Vec::new()) }; 16];
+    let mut rows: [(&[T], &[T]); 16] = [(&[], &[]); 16];
+    for (lane, (row, room)) in rows.iter_mut().zip(&mut rooms).enumerate().take(T::LANES) {
+        let j = panel[lane.min(panel.len() - 1)] as usize;
+        *row = (inputs.mu2.row(j, &mut room.0), inputs.extra2.row(j, &mut room.1));
+    }
+    // Sixteen dimensions are turned at once.
+    let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);
+    for first in (0..inputs.mu1.stored()).step_by(16) {
+        let count = 16.min(inputs.mu1.stored() - first);
+        for (lane, (mean, var)) in rows.iter().enumerate().take(T::LANES) {
+            square.0[lane][..count].copy_from_slice(&mean[first..first + count]);
+            if var.len() == 1 {
+                square.1[lane] = [var[0]; 16];
+            } else {
+                square.1[lane][..count].copy_from_slice(&var[first..first + count]);
+            }
+        }
+        for d in 0..count {
+            let (mut means, mut vars) = ([T::default(); 16], [T::default(); 16]);
+            for lane in 0..T::LANES {
+                (means[lane], vars[lane]) = (square.0[lane][d], square.1[lane][d]);
+            }
+            each(first + d, V::<S, T>::load(&means[..T::LANES]), V::<S, T>::load(&vars[..T::LANES]));
+        }
+    }
+}
+
+/// What becomes of the pairs that the bound does not rule out.
+struct Sieve<'a, 'b, T, F> {
+    score: &'a DiagScore<'b, T, F>,
+    first_query: usize,
+    floors: &'a [f64],
+    tops: &'a mut [TopK<T>],
+    /// What a product must reach.
+    limits: Vec<T>,
+    /// The rows of each query that wait to be scored together.
+    pending: Vec<Vec<usize>>,
+    /// The rows at hand.
+    rows: &'a [u32],
+    bound: &'a mut dyn Bound<T>,
+    scored: usize,
+}
+
+impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
+    fn set_limit(&mut self, query: usize) {
+        let limit = self.bound.limit(query, self.tops[query].threshold().max(self.floors[query]));
+        let limit = limit - 4.0 * T::ROUNDOFF * limit.abs();
+        self.limits[query] = T::from_f64(if limit > f64::NEG_INFINITY { limit } else { f64::NEG_INFINITY });
+    }
+
+    /// Scores the rows that wait.
+    #[inline(never)]
+    fn flush(&mut self, query: usize) {
+        let mut scores = [T::default(); shapes::BLOCK];
+        let (rows, scores) = (&self.pending[query], &mut scores[..self.pending[query].len()]);
+        if rows.is_empty() {
+            return;
+        }
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores);
+        self.scored += rows.len();
+        for (&row, &score) in rows.iter().zip(scores.iter()) {
+            self.tops[query].push(score, row as i64);
+        }
+        self.pending[query].clear();
+        self.set_limit(query);
+    }
+}
+
+impl<T: Float, F: Formula> Epilogue<T> for Sieve<'_, '_, T, F> {
+    fn limits(&self) -> &[T] {
+        &self.limits
+    }
+
+    fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]) {
+        // Beyond the last query stand zeros, whose product with a NaN is not below anything.
+        if query >= self.pending.len() {
+            return;
+        }
+        for (place, &product) in (panel * T::LANES..).zip(&products[..T::LANES]) {
+            // A NaN is not less than anything.
+            if place < self.rows.len() && !(product < self.limits[query]) {
+                self.pending[query].push(self.rows[place] as usize);
+            }
+        }
+        if self.pending[query].len() + T::LANES > shapes::BLOCK {
+            self.flush(query);
+        }
+    }
+}
