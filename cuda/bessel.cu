@@ -37,6 +37,8 @@ QUANTITY(IvRatioDx, iv_ratio_dx, first)
 QUANTITY(IvRatioDxx, iv_ratio_dxx, first)
 QUANTITY(IvRatioComplement, iv_ratio_complement, first)
 QUANTITY(VmfLogNorm, vmf_log_norm, 0.5 * first - 1)  // the first argument is the dimension
+QUANTITY(NormalLength, normal_length, first)         // the dimension
+QUANTITY(NormalLengthDx, normal_length_dx, first)
 
 // -- by the formula ---------------------------------------------------------------------------------------------------
 
@@ -66,6 +68,8 @@ FORMULA(iv_ratio_dx, IvRatioDx)
 FORMULA(iv_ratio_dxx, IvRatioDxx)
 FORMULA(iv_ratio_complement, IvRatioComplement)
 FORMULA(vmf_log_norm, VmfLogNorm)
+FORMULA(normal_length, NormalLength)
+FORMULA(normal_length_dx, NormalLengthDx)
 
 // -- by a table -------------------------------------------------------------------------------------------------------
 

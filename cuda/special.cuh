@@ -345,3 +345,51 @@ HD double log_ive_dxx(const O& order, double x) {
     const double within = bounded(x), divisor = slope_divisor(order, x, within);
     return Point(order, within).bend / divisor / divisor;
 }
+
+// -- the mean direction of an isotropic normal ------------------------------------------------------------------------
+
+// int_0^(pi/2) exp(-x sin^2 t) sin^(2 n) t cos^(dim - 2 n) t dt, n 0 or 1, for x in [0, 1e100]: the trapezoidal rule in y,
+// sin t = tanh y; rust/special/direction.rs says why.
+HD double direction_integral(double dim, double x, int n) {
+    const double step = 0.62 / sqrt(2 * x + dim + 8), square = step * step;
+    double sinh = 1, cosh = 1;
+    for (int k = 12; k >= 2; k -= 2) {
+        sinh = fma(sinh * square, 1.0 / (k * (k + 1)), 1.0);
+        cosh = fma(cosh * square, 1.0 / (k * (k - 1)), 1.0);
+    }
+    const double tanh_step = step * sinh / cosh, sech_step = 1 / (cosh * cosh), power = 0.5 * (dim + 1) - n;
+    double tanh = 0, square_sech = 1, total = n ? 0 : 0.5;
+    for (int k = 0; k < 400; ++k) {
+        const double by = 1 / fma(tanh, tanh_step, 1.0);
+        tanh = (tanh + tanh_step) * by;
+        square_sech *= sech_step * (by * by);
+        const double square_tanh = tanh * tanh, rounded = 1 - square_tanh;
+        // What the rounding lost, which a large power would show.
+        const double lost = (1 - rounded - square_tanh) * (1 + square_tanh);
+        const double log = square_tanh < 0.5 ? ln_normal(rounded) + lost : ln_normal(square_sech);
+        double term = exp(power * log - x * square_tanh);
+        if (n) term *= square_tanh;
+        total += term;
+        if (term < 1e-17 * total) break;
+    }
+    return total * step;
+}
+
+constexpr double ROOT_PI = 1.772453850905516;
+
+// |E[z / |z|]|, z ~ N(mu, var I) in D dimensions, x = |mu|^2 / (2 var).
+template <class O>
+HD double normal_length(const O& dim, double x) {
+    if (!(dim.v >= 1 && x >= 0)) return NAN;
+    x = lesser(x, 1e100) + 0.0;  // no negative 0
+    return lesser(1, 2 / ROOT_PI * sqrt(x) * direction_integral(dim.v, x, 0));
+}
+
+// Its derivative in x.
+template <class O>
+HD double normal_length_dx(const O& dim, double x) {
+    if (!(dim.v >= 1 && x >= 0)) return NAN;
+    x = lesser(x, 1e100) + 0.0;  // no negative 0
+    const double inner = dim.v > 1 ? (dim.v - 1) * direction_integral(greater(dim.v, 2), x, 1) : exp(-x);
+    return inner / (ROOT_PI * sqrt(x));
+}

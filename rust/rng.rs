@@ -61,6 +61,18 @@ impl Address {
     }
 }
 
+/// Sixteen blocks of normals, each the given one of an address (of one seed).
+#[inline(always)]
+pub fn normals<S: Simd>(places: &[(Address, u32); BLOCKS]) -> Block {
+    let mut counters = [[0; BLOCKS]; 4];
+    for (i, (address, block)) in places.iter().enumerate() {
+        for (counter, word) in counters.iter_mut().zip(address.counter(*block)) {
+            counter[i] = word;
+        }
+    }
+    philox::<S>(places[0].0.seed, counters)
+}
+
 /// Proposal number `attempt` of eight addresses (of one seed): blocks i and i + 8 are those of address i.
 #[inline(always)]
 pub fn proposals<S: Simd>(addresses: &[Address; BLOCKS / 2], attempt: usize) -> Block {

@@ -186,6 +186,7 @@ def test_ids_and_the_gallery_are_of_what_is_there(make_it, tmp_path):
     reranker = make_it()
     names = reranker.ids
     assert names.dtype == np.int64 and len(names) == len(reranker) == 300
+    assert all(name in reranker for name in names)
     reranker = changed(reranker)
     there = set(reranker.ids.tolist())
     assert len(there) == len(reranker) == len(reranker.gallery) == 300 + 30 - 175 - 3

@@ -340,7 +340,7 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
         ),
         (lambda: pe.fit_vmf(VMF), TypeError, "fit_vmf: z must be a numpy array or a torch tensor, got VonMisesFisher"),
         (lambda: pe.fit_vmf(Z, np.ones(3)), ValueError, "fit_vmf: weights have shape (3,), expected (4,)"),
-        (lambda: pe.fit_vmf(Z, [1, 1, -2, 1]), ValueError, "fit_vmf: weights hold -2, expected numbers >= 0"),
+        (lambda: pe.fit_vmf(Z, [1, 0.5, -2, 1]), ValueError, "fit_vmf: weights hold -2, expected numbers >= 0"),
         (lambda: pe.fit_vmf(Z, [1, 1, np.nan, 1]), ValueError, "fit_vmf: weights hold nan, expected numbers >= 0"),
         (
             lambda: pe.fit_vmf(Z, torch.ones(4)),

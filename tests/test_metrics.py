@@ -76,7 +76,9 @@ def test_labels_far_from_0_and_far_apart():
         for i in (0, 2):
             found = metrics.average_precision_at_r(ids, gallery[[i, 1]], gallery)
             np.testing.assert_array_equal(found, [i == 0, 0])
-    assert math.isnan(metrics.recall_at_k(ids, np.array([-5, 7]), np.array([2, 3, 4], np.uint8)))
+    gallery = np.array([2, 3, 4], np.uint8)
+    assert math.isnan(metrics.recall_at_k(ids, np.array([-5, 7]), gallery))
+    assert np.isnan(metrics.average_precision_at_r(ids, np.array([-5, 7]), gallery)).all()
 
 
 def test_map_at_r_against_loops(case):

@@ -240,6 +240,32 @@ def test_no_two_of_many_rows_draw_alike(op, first_row):
     assert len(np.unique(draws[:, 0])) == len(mu)
 
 
+def test_the_last_row_that_there_can_be_has_its_own_draws():
+    draws = [pe.sample(pe.Normal(np.zeros((1, 3)), np.ones(1)), 1, seed=1, first_row=2**63 - k) for k in (1, 2)]
+    assert (draws[0] != draws[1]).all()
+
+
+@each_op
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_few_dimensions_are_the_first_of_many_rows_at_once(op, dtype):
+    """Up to a vector's lanes the noise of several rows is made together: each has what it has alone, and what more dimensions have."""
+    rng = np.random.default_rng(0)
+    for dim in (2, 3, 5, 7, 8, 9, 15, 16, 17, 33):
+        mu = rng.standard_normal((21, dim)).astype(dtype)
+        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+        extra = rng.uniform(0.5, 2, 21).astype(dtype)
+        whole = op.numpy(mu, extra, 9, 4, 0, 2)
+        for row in (0, 7, 8, 20):
+            np.testing.assert_array_equal(
+                op.numpy(mu[row : row + 1], extra[row : row + 1], 9, 4, row, 2)[:, 0], whole[:, row]
+            )
+        if "normal" in op.name:
+            noise = op.numpy(np.zeros((21, 40), dtype), np.ones(21, dtype), 9, 4, 0, 2)[..., :dim]
+            np.testing.assert_allclose(
+                whole, np.sqrt(extra)[:, None] * noise + mu, rtol=4 * np.finfo(dtype).eps, atol=1e-6
+            )
+
+
 def test_without_a_seed_no_two_of_many_calls_draw_alike():
     items = pe.Normal(np.zeros((1, 1)), np.ones(1))
     assert len({pe.sample(items, 1).item() for _ in range(3000)}) == 3000
@@ -406,6 +432,7 @@ D2, T2 = pe.VonMisesFisher(np.eye(2), np.ones(2)), pe.Normal(torch.zeros(1, 2), 
         ),
         (lambda: pe.sample(D2, 1, seed=np.random.RandomState()), TypeError, "sample: seed must be an integer"),
         (lambda: pe.sample(D2, 1, first_row=-1), ValueError, "sample: first_row is -1"),
+        (lambda: pe.sample(D2, 1, first_row=2**63), ValueError, f"sample: first_row is {2**63}"),
         (lambda: pe.sample(D2, 1, gradient="implict"), ValueError, "sample: unknown gradient 'implict'; did you mean"),
         (
             lambda: pe.sample(T2, 1, seed=torch.tensor(-1)),

@@ -130,7 +130,12 @@ DIAGONAL = ("mls", "llr:prior_var=0.3", "ppk:rho=0.7", "inclusion")
 
 @pytest.mark.parametrize(
     ("dtype", "score"),
-    [*itertools.product(("float32", "float64"), DIAGONAL), ("float16", "mls"), ("bfloat16", "mls"), ("float16", "inclusion")],
+    [
+        *itertools.product(("float32", "float64"), DIAGONAL),
+        ("float16", "mls"),
+        ("bfloat16", "mls"),
+        ("float16", "inclusion"),
+    ],
 )
 def test_the_bound_rules_out_most_pairs_of_clustered_rows_and_no_right_one(dtype, score):
     rng = np.random.default_rng(2)

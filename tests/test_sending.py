@@ -60,6 +60,13 @@ def test_scores_differ_by_name_parameters_and_pairs():
     assert mls not in (pe.scores.cosine, "mls")
     assert llr(prior_var=0.5) != llr(prior_var=0.25)
     assert llr(prior_var=np.ones(2)) != llr(prior_var=np.ones(3))
+    assert llr(prior_var=np.ones(2)) != llr(prior_var=1.0) != llr(prior_var=np.ones(2))
+    assert [pe.scores.get(name).params["n"] for name in ("hib", "sampled_cosine", "neg_sampled_l2", "el_nivmf")] == [
+        8,
+        10,
+        10,
+        5,
+    ]
     own = pe.scores.Score(
         "mls", "Another one.", {**mls.pairs, ("point", "point"): pe.scores.cosine.pair("point", "point")}
     )

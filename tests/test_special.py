@@ -68,6 +68,43 @@ def test_log_ive_at_orders_between_the_golden_ones():
     assert error.max() <= TOL.max(), f"v={v[error.argmax()]!r} x={x[error.argmax()]!r}"
 
 
+def mean_direction(dim, x, derivative):
+    """L = sqrt(x) G((D+1)/2) / G(D/2+1) 1F1(1/2; D/2+1; -x), or its slope, which has 1F1(3/2; ...) / 2x in its place."""
+    prec, value = 128, arb("nan")
+    while not value.rel_accuracy_bits() >= 80:
+        with ctx.workprec(prec):
+            d, z = arb(dim), arb(x)
+            gammas = ((d + 1) / 2).gamma() / (d / 2 + 1).gamma()
+            value = gammas * z.sqrt() * (-z).hypgeom_1f1(arb(0.5) + derivative, d / 2 + 1) / (2 * z) ** derivative
+        prec *= 2
+    return float(value.mid())
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5, 8, 12, 31, 64, 128, 512, 4096])
+def test_the_length_of_a_normals_mean_direction(dim):
+    rng = np.random.default_rng(dim)
+    x = np.concatenate([10.0 ** rng.uniform(-6, 4, 60), dim * 10.0 ** rng.uniform(-1, 0.7, 60), [1e-200, 1e-12]])
+    value, slope = (np.array([mean_direction(dim, float(z), n) for z in x]) for n in (0, 1))
+    for name, want, tolerance in (
+        ("normal_length", value, (3e-14, 2e-15)),
+        ("normal_length_dx", slope, (8e-14, 6e-15)),
+    ):
+        found = OP[name](np.array(float(dim)), x)
+        reached = np.abs(want) >= TINY
+        error = np.abs(found / np.where(reached, want, 1) - 1)[reached]
+        assert error.max() <= tolerance[dim >= 12], f"{name} at x={x[reached][error.argmax()]!r}"
+
+
+def test_the_length_of_a_normals_mean_direction_ends_as_it_should():
+    with np.errstate(invalid="ignore"):
+        found = OP["normal_length"](
+            np.array([3.0, 1, 3, 0.5, np.nan, 3, 3]), np.array([0, np.inf, 1e300, 1, 1, np.nan, -1])
+        )
+    np.testing.assert_array_equal(found, [0, 1, 1, *[np.nan] * 4])
+    x = torch.tensor([0.3, 7.0, 90.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: OP["normal_length"](5.0, x), x)
+
+
 @each_quantity
 def test_float32_is_the_rounding_of_float64(name):
     function, _, _ = QUANTITIES[name]

@@ -36,7 +36,7 @@ TESTS = {
     "rust/shapes": SCORES + " parallel",
     "rust/topk.rs": SCORES,
     "rust/panels.rs": SCORES,
-    "python/peaccel/scores/": "bad_input sampled_scores every_score",
+    "python/peaccel/scores/": "bad_input sending sampled_scores every_score",
     "python/peaccel/prepared.py": "few_candidates retrieval bad_input halves every_score",
     "python/peaccel/retrieval.py": "retrieval bad_input every_score",
     "python/peaccel/items.py": "first_stage first_stage_allowed first_stage_kept faiss",
@@ -50,7 +50,7 @@ TESTS = {
     "python/peaccel/measures/triplets.py": "measures_triplets bad_input",
     "python/peaccel/distributions.py": "distributions bad_input",
     "python/peaccel/special.py": "special",
-    "python/peaccel/ops/_array.py": "distributions bad_input retrieval halves every_op",
+    "python/peaccel/ops/_array.py": "distributions bad_input retrieval halves compile every_op",
     "python/peaccel/ops/_seed.py": "bad_input samplers sampled_scores",
 }
 GENERATED = "rust/special/tables.rs"

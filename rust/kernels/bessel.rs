@@ -1,4 +1,5 @@
-//! The Bessel family, elementwise: an order (or dimension) and x for each element.
+//! The Bessel family, elementwise: an order (or dimension) and x for each element; with it a confluent hypergeometric function
+//! that is for normals what a ratio of Bessel functions is for von Mises-Fisher, the length of the mean direction.
 //!
 //! float64 and orders that differ by element: float64 lanes, rounded once to the type of x; what depends on the order alone
 //! is made once per run of equal orders, or, where these are short, in lanes too. Formulas and error bounds: `special::bessel`.
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel::{self, AnyOrder, LaneOrders, Order};
+use crate::special::direction;
 use std::marker::PhantomData;
 
 mod table;
@@ -72,6 +74,26 @@ impl Quantity for VmfLogNorm {
         kappa.if_less(V::<S, f64>::splat(f64::INFINITY), value, -kappa)
     }
 }
+
+macro_rules! mean_direction {
+    ($(#[$doc:meta])* $name:ident, $function:ident) => {
+        $(#[$doc])*
+        pub struct $name;
+        impl Quantity for $name {
+            const TABLE: bool = false;
+            const SERIES: usize = 1;
+            fn order(dim: f64) -> f64 {
+                dim
+            }
+            #[inline(always)]
+            fn value<S: Simd>(dim: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
+                direction::$function::<S>(dim.v(), x)
+            }
+        }
+    };
+}
+mean_direction!(/** the length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var) */ NormalLength, length);
+mean_direction!(/** its derivative in x */ NormalLengthDx, slope);
 
 /// `out[i] = Q(order[i], x[i])`; `order` has one element for all, or as many as `x`.
 pub fn elementwise<Q: Quantity, T: Float>(

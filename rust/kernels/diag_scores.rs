@@ -22,10 +22,12 @@ mod mls;
 mod prune;
 mod scan;
 mod sieve;
+mod sums;
 
-use formulas::{Dimension, Loaded, Product, Range, Slopes, Sums, GROUP, LOGS};
+use formulas::{Dimension, Range, Slopes};
 pub use formulas::{Formula, Llr, Mls, NegKl, Overlap};
 pub use prune::Prune;
+use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DiagScore<'a, T, F> {

@@ -29,6 +29,9 @@ pub const LANES: usize = <f64 as Float>::LANES;
 /// hundredth of n is under 1e-15.
 const MANY: usize = 16;
 
+/// Up to this many numbers are mixed one by one: a part of a vector costs more.
+const FEW: usize = 4;
+
 /// The items, [N, D] and [N] or [N, D], and what their noise is drawn with.
 #[derive(Clone, Copy)]
 pub struct Items<'a, T> {
@@ -187,6 +190,31 @@ impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     }
 }
 
+/// The noise of place `i` of some rows and draws, and beyond it more. With few dimensions the noise of all of them is made
+/// with that of the first.
+#[inline(always)]
+fn noise<'a, S: Simd, T: Normals>(
+    items: &Items<T>,
+    at: &[(usize, usize)],
+    i: usize,
+    room: &'a mut Vec<T>,
+) -> &'a mut [T] {
+    let dim = items.mu.stored();
+    let address = |(row, draw)| items.address(row, draw);
+    if dim > T::LANES {
+        room.resize(dim.next_multiple_of(T::GROUP), T::default());
+        normals::fill::<S, T>(&address(at[i]), room);
+        return room;
+    }
+    if i == 0 {
+        let mut addresses = [address(at[0]); LANES];
+        addresses.iter_mut().zip(at).for_each(|(to, &at)| *to = address(at));
+        room.resize(at.len() * dim, T::default());
+        normals::fill_few::<S, T>(&addresses[..at.len()], dim, room);
+    }
+    &mut room[i * dim..]
+}
+
 /// N(mu, var), var per item or per dimension.
 pub struct Normal;
 
@@ -194,14 +222,14 @@ impl Sampler for Normal {
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         let dim = items.mu.stored();
-        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
-        for (&(row, draw), out) in at.iter().zip(out.chunks_mut(dim)) {
-            normals::fill::<S, T>(&items.address(row, draw), &mut noise);
+        let mut room = Vec::new();
+        for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
+            let noise = noise::<S, T>(items, at, i, &mut room);
             let (mu, var) = (items.mu.row(row), items.extra.row(row));
             if let &[var] = var {
-                mix::<S, T>(T::sqrt(var), &noise, T::from_f64(1.0), mu, out);
+                mix::<S, T>(T::sqrt(var), noise, T::from_f64(1.0), mu, out);
             } else {
-                for (((out, &n), &m), &var) in out.iter_mut().zip(&noise).zip(mu).zip(var) {
+                for (((out, &n), &m), &var) in out.iter_mut().zip(&*noise).zip(mu).zip(var) {
                     *out = T::sqrt(var).fused(n, m);
                 }
             }
@@ -222,8 +250,8 @@ impl Sampler for Normal {
         mu: &mut [T],
         extra: &mut [T],
     ) {
-        let mut noise = vec![T::default(); mu.len().next_multiple_of(T::GROUP)];
-        normals::fill::<S, T>(&items.address(row, draw), &mut noise);
+        let mut noise = Vec::new();
+        let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
         let var = items.extra.row(row);
         let half = T::from_f64(0.5);
         let mut whole = T::default();
@@ -257,10 +285,9 @@ impl VonMisesFisher {
         (wood::draw::<S>(items.mu.stored(), kappa, &addresses), kappa)
     }
 
-    /// Noise n, n.mu and |p|; at low dimensions p takes the place of n.
+    /// n.mu and |p| of noise n; at low dimensions p takes the place of n.
     #[inline(always)]
-    fn tangent<S: Simd, T: Normals>(address: &Address, mu: &[T], noise: &mut [T]) -> (T, T) {
-        normals::fill::<S, T>(address, noise);
+    fn tangent<S: Simd, T: Normals>(mu: &[T], noise: &mut [T]) -> (T, T) {
         let noise = &mut noise[..mu.len()];
         let (along, square) = two_sums::<S, T>(noise, mu);
         if mu.len() >= MANY {
@@ -297,7 +324,13 @@ fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
 
 /// out = x a + y b.
 #[inline(always)]
-fn mix<S: Simd, T: Float>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
+fn mix<S: Simd, T: Normals>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
+    if out.len() <= FEW {
+        for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
+            *out = x.fused(a, y * b);
+        }
+        return;
+    }
     let (x, y) = (V::<S, T>::splat(x), V::<S, T>::splat(y));
     let whole = out.len() / T::LANES * T::LANES;
     let ((a, a_rest), (b, b_rest)) = (a[..out.len()].split_at(whole), b.split_at(whole));
@@ -315,13 +348,14 @@ impl Sampler for VonMisesFisher {
         let dim = items.mu.stored();
         let (height, _) = Self::heights::<S, T>(items, at);
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
-        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
-        for (i, (&(row, draw), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
+        let mut room = Vec::new();
+        for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
+            let noise = noise::<S, T>(items, at, i, &mut room);
             let mu = items.mu.row(row);
-            let (along, length) = Self::tangent::<S, T>(&items.address(row, draw), mu, &mut noise);
+            let (along, length) = Self::tangent::<S, T>(mu, noise);
             let by_noise = T::from_f64(s[i]) / length;
             let by_mu = T::from_f64(w[i]) - if dim >= MANY { by_noise * along } else { T::default() };
-            mix::<S, T>(by_noise, &noise, by_mu, mu, out);
+            mix::<S, T>(by_noise, noise, by_mu, mu, out);
         }
     }
 
@@ -352,8 +386,9 @@ impl Sampler for VonMisesFisher {
     ) {
         let dim = mu.len();
         let own = items.mu.row(row);
-        let mut noise = vec![T::default(); dim.next_multiple_of(T::GROUP)];
-        let (along, length) = Self::tangent::<S, T>(&items.address(row, draw), own, &mut noise);
+        let mut noise = Vec::new();
+        let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
+        let (along, length) = Self::tangent::<S, T>(own, noise);
         // v = p/|p|, in the place of n.
         for (n, &m) in noise.iter_mut().zip(own) {
             let p = if dim >= MANY { *n - along * m } else { *n };

@@ -24,6 +24,8 @@ pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Arra
                 "iv_ratio_dx" => bessel::elementwise::<bessel::IvRatioDx, T>,
                 "iv_ratio_dxx" => bessel::elementwise::<bessel::IvRatioDxx, T>,
                 "iv_ratio_complement" => bessel::elementwise::<bessel::IvRatioComplement, T>,
+                "normal_length" => bessel::elementwise::<bessel::NormalLength, T>,
+                "normal_length_dx" => bessel::elementwise::<bessel::NormalLengthDx, T>,
                 "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
                 other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
             };

@@ -1,6 +1,7 @@
 //! Scalar functions on lanes: values in, values out, with regimes and error bounds in each file's header.
 
 pub mod bessel;
+pub mod direction;
 pub mod exp;
 pub mod log;
 #[allow(clippy::approx_constant)] // a fitted coefficient may come near one

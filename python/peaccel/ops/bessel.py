@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from peaccel.ops._op import Op
 
-__all__ = ["OPS", "iv_ratio", "iv_ratio_complement", "log_ive", "vmf_log_norm"]
+__all__ = ["OPS", "iv_ratio", "iv_ratio_complement", "log_ive", "normal_length", "vmf_log_norm"]
 
 _log_ive_dxx = Op("log_ive_dxx")
 _log_ive_dx = Op("log_ive_dx", derivative=lambda call, v, x: call("log_ive_dxx", v, x))
@@ -26,6 +26,16 @@ iv_ratio_complement = Op(
 # d/dk log C_D(k) = -A_D(k), the ratio of order D/2.
 vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: -call("iv_ratio", dim / 2, kappa))
 
+# The length of E[z / |z|], z ~ N(mu, var I) in dim dimensions, at x = |mu|^2 / (2 var). Its second derivative by Kummer's
+# equation, x L'' + (dim/2 + x) L' = (dim - 1) L / 4x.
+_normal_length_dx = Op(
+    "normal_length_dx",
+    derivative=lambda call, dim, x: (
+        (dim - 1) / (4 * x * x) * call("normal_length", dim, x) - (dim / (2 * x) + 1) * call("normal_length_dx", dim, x)
+    ),
+)
+normal_length = Op("normal_length", derivative=lambda call, dim, x: call("normal_length_dx", dim, x))
+
 OPS = (
     log_ive,
     _log_ive_dx,
@@ -35,4 +45,6 @@ OPS = (
     _iv_ratio_dxx,
     iv_ratio_complement,
     vmf_log_norm,
+    normal_length,
+    _normal_length_dx,
 )

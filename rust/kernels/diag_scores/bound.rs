@@ -1,8 +1,8 @@
 //! The numbers of the bound that `prune` takes the inner products of, queries' and rows'.
 
-use super::formulas::Product;
 use super::mls::AsMls;
 use super::sieve::columns;
+use super::sums::Product;
 use crate::shapes::Inputs;
 use crate::simd::{Float, Kernel, Lanes, Simd, V};
 use crate::special::log::ln;

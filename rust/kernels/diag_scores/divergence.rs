@@ -15,8 +15,8 @@
 
 use super::bound::Frame;
 use super::formulas::Formula;
-use super::mls::OwnSums;
 use super::sieve::{columns, sift, Bound, Pairs};
+use super::sums::OwnSums;
 use super::{at, DiagScore};
 use crate::error::Error;
 use crate::shapes::{self, Best, Inputs};

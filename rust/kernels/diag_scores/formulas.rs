@@ -3,7 +3,7 @@
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item; products of
 //! powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::mls::OwnSums;
+use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
 use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 use std::f64::consts::PI;
@@ -24,52 +24,6 @@ pub struct Slopes {
     pub mean: f64,
     pub var: f64,
     pub shared: [f64; 2],
-}
-
-/// Logarithms that a formula has at most.
-pub const LOGS: usize = 3;
-
-/// Vectors that share a division.
-pub const GROUP: usize = 4;
-
-/// A product of many numbers as significand and exponent.
-#[derive(Clone, Copy)]
-pub struct Product<X> {
-    pub significand: X,
-    pub exponent: X,
-}
-
-/// Running sums over the dimensions of a pair.
-pub struct Sums<X> {
-    /// The rational part.
-    pub rational: X,
-    /// What stands under the logarithms.
-    pub products: [Product<X>; LOGS],
-    /// Least variances of the two rows, greatest number under a logarithm.
-    pub least: (X, X),
-    pub greatest: X,
-}
-
-impl<X> Product<X> {
-    #[inline(always)]
-    pub fn times<T: Float>(&mut self, x: X)
-    where
-        X: Lanes<T>,
-    {
-        let product = self.significand * x;
-        self.exponent = self.exponent + product.exponent();
-        self.significand = product.significand();
-    }
-}
-
-/// A vector of dimensions.
-#[derive(Clone, Copy)]
-pub struct Loaded<X> {
-    pub a: X,
-    pub b: X,
-    pub v: X,
-    pub w: X,
-    pub shared: X,
 }
 
 /// The maths of a score: `constant * D + rational weight * sum of rationals + sum over logarithms of weight * sum of logarithms`.

@@ -12,14 +12,13 @@
 //! most `2 u sum |b - m| |m| / s <= u (R + sum m^2 / s)`, s >= t + the least w. The numbers of the items are sums in lanes: off
 //! by (D/8 + 8) u of their rational part, 2 D u by the product under the logarithm, 4 u by the last steps.
 
-use super::formulas::{Dimension, Formula, Mls, Product};
+use super::formulas::{Dimension, Formula, Mls};
+use super::sums::OwnSums;
 use super::{at, rest, whole};
 use crate::error::Error;
 use crate::parallel;
 use crate::shapes::{Inputs, Side};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
-use crate::special::log::ln;
-use std::f64::consts::LN_2;
 use std::ops::Range;
 
 /// What an item adds to the MLS.
@@ -31,59 +30,6 @@ pub struct Own {
     pub size: f64,
     /// Half of what E has of the item.
     pub rational: f64,
-}
-
-/// Running sums of what items add, over dimensions.
-pub struct OwnSums<X> {
-    /// A half of its sum counts.
-    pub rational: X,
-    /// What stands under a logarithm, [`Formula::own_log`] of which counts.
-    pub product: Product<X>,
-    /// The least and the greatest factor.
-    pub range: (X, X),
-}
-
-impl<X> OwnSums<X> {
-    /// Nothing yet.
-    #[inline(always)]
-    pub fn new<T: Float>() -> Self
-    where
-        X: Lanes<T>,
-    {
-        let (zero, one) = (X::splat(T::default()), X::splat(T::from_f64(1.0)));
-        OwnSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
-    }
-
-    /// A factor of what stands under the logarithm.
-    #[inline(always)]
-    pub fn times<T: Float>(&mut self, x: X)
-    where
-        X: Lanes<T>,
-    {
-        self.product.times(x);
-        self.range = (x.min(self.range.0), x.max(self.range.1));
-    }
-
-    /// The logarithm, lane by lane; NaN where a factor is out of range.
-    #[inline(always)]
-    pub fn logs<S: Simd, T: Float<Lanes<S> = X>>(&self) -> [f64; 16]
-    where
-        X: Lanes<T>,
-    {
-        // A product of a number in this range and one in [1, 2) is neither subnormal nor infinite.
-        let (least, greatest) = (T::QUARTER_RANGE.powi(-3), T::QUARTER_RANGE.powi(3));
-        let (low, high) = (self.range.0.to_array(), self.range.1.to_array());
-        let (exponent, log) = (self.product.exponent.to_array(), ln::<S, T>(self.product.significand).to_array());
-        std::array::from_fn(|lane| {
-            let known = low[lane].to_f64() >= least && high[lane].to_f64() <= greatest;
-            let log = exponent[lane].to_f64() * LN_2 + log[lane].to_f64();
-            if known {
-                log
-            } else {
-                f64::NAN
-            }
-        })
-    }
 }
 
 /// The numbers of the MLS that a score is.

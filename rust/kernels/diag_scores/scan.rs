@@ -21,8 +21,9 @@
 //! 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to
 //! float64 and to T, are 2 u of the score.
 
-use super::formulas::{Formula, GROUP};
+use super::formulas::Formula;
 use super::mls::{AsMls, Own};
+use super::sums::GROUP;
 use super::{at, DiagScore};
 use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{Float, Kernel, Lanes, Simd, V};

@@ -1,6 +1,6 @@
 //! Standard normal numbers by Box-Muller, sixteen blocks of words at a time.
 
-use crate::rng::{Address, Block, BLOCKS};
+use crate::rng::{self, Address, Block, BLOCKS};
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::log::ln_normal;
 use crate::special::trig::sin_cos;
@@ -11,6 +11,8 @@ pub trait Normals: Float {
     const GROUP: usize;
     /// Normals of a group from its words.
     fn group<S: Simd>(words: &Block, out: &mut [Self]);
+    /// The first normal of each of sixteen blocks.
+    fn firsts<S: Simd>(words: &Block, out: &mut [Self; BLOCKS]);
     /// Square root.
     fn sqrt(self) -> Self;
     /// self * b + c; rounded once.
@@ -31,6 +33,21 @@ pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
             T::group::<S>(&first, here);
             T::group::<S>(&second, next);
         }
+    }
+}
+
+/// The first `dim` normals of each address, at most as many as there are lanes: the first of as many blocks. `out` is
+/// `[addresses, dim]`.
+#[inline(always)]
+pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mut [T]) {
+    for (part, out) in out.chunks_mut(BLOCKS).enumerate() {
+        let mut places = [(addresses[0], 0); BLOCKS];
+        for (i, place) in (part * BLOCKS..).zip(&mut places[..out.len()]) {
+            *place = (addresses[i / dim], (i % dim) as u32);
+        }
+        let mut normals = [T::default(); BLOCKS];
+        T::firsts::<S>(&rng::normals::<S>(&places), &mut normals);
+        out.copy_from_slice(&normals[..out.len()]);
     }
 }
 
@@ -90,6 +107,12 @@ impl Normals for f32 {
     }
 
     #[inline(always)]
+    fn firsts<S: Simd>(words: &Block, out: &mut [f32; BLOCKS]) {
+        let [u, x, sign, swap] = singles(&words[0], &words[1]);
+        box_muller::<S, f32>(&u, &x, &sign, &swap).0.store(out);
+    }
+
+    #[inline(always)]
     fn sqrt(self) -> Self {
         self.sqrt()
     }
@@ -100,6 +123,19 @@ impl Normals for f32 {
     }
 }
 
+/// The normals of the first eight blocks or of the others.
+#[inline(always)]
+fn pairs_of_half<S: Simd>(words: &Block, half: usize) -> (V<S, f64>, V<S, f64>) {
+    let (mut radius, mut angle) = ([0; BLOCKS / 2], [0; BLOCKS / 2]);
+    for i in 0..BLOCKS / 2 {
+        let block = half * BLOCKS / 2 + i;
+        radius[i] = joined(words, 0, block);
+        angle[i] = joined(words, 2, block);
+    }
+    let [u, x, sign, swap] = doubles(&radius, &angle);
+    box_muller::<S, f64>(&u, &x, &sign, &swap)
+}
+
 impl Normals for f64 {
     const GROUP: usize = 2 * BLOCKS;
 
@@ -108,16 +144,16 @@ impl Normals for f64 {
     #[inline(always)]
     fn group<S: Simd>(words: &Block, out: &mut [f64]) {
         for (half, out) in out.chunks_exact_mut(BLOCKS).enumerate() {
-            let (mut radius, mut angle) = ([0; BLOCKS / 2], [0; BLOCKS / 2]);
-            for i in 0..BLOCKS / 2 {
-                let block = half * BLOCKS / 2 + i;
-                radius[i] = joined(words, 0, block);
-                angle[i] = joined(words, 2, block);
-            }
-            let [u, x, sign, swap] = doubles(&radius, &angle);
-            let (first, second) = box_muller::<S, f64>(&u, &x, &sign, &swap);
+            let (first, second) = pairs_of_half::<S>(words, half);
             first.store(&mut out[..BLOCKS / 2]);
             second.store(&mut out[BLOCKS / 2..]);
+        }
+    }
+
+    #[inline(always)]
+    fn firsts<S: Simd>(words: &Block, out: &mut [f64; BLOCKS]) {
+        for (half, out) in out.chunks_exact_mut(BLOCKS / 2).enumerate() {
+            pairs_of_half::<S>(words, half).0.store(out);
         }
     }
 

@@ -1,0 +1,104 @@
+//! What formulas add up in lanes: rational parts, and products under logarithms as significands and exponents.
+
+use crate::simd::{Float, Lanes, Simd};
+use crate::special::log::ln;
+use std::f64::consts::LN_2;
+
+/// Logarithms that a formula has at most.
+pub const LOGS: usize = 3;
+
+/// Vectors that share a division.
+pub const GROUP: usize = 4;
+
+/// A product of many numbers as significand and exponent.
+#[derive(Clone, Copy)]
+pub struct Product<X> {
+    pub significand: X,
+    pub exponent: X,
+}
+
+/// Running sums over the dimensions of a pair.
+pub struct Sums<X> {
+    /// The rational part.
+    pub rational: X,
+    /// What stands under the logarithms.
+    pub products: [Product<X>; LOGS],
+    /// Least variances of the two rows, greatest number under a logarithm.
+    pub least: (X, X),
+    pub greatest: X,
+}
+
+impl<X> Product<X> {
+    #[inline(always)]
+    pub fn times<T: Float>(&mut self, x: X)
+    where
+        X: Lanes<T>,
+    {
+        let product = self.significand * x;
+        self.exponent = self.exponent + product.exponent();
+        self.significand = product.significand();
+    }
+}
+
+/// A vector of dimensions.
+#[derive(Clone, Copy)]
+pub struct Loaded<X> {
+    pub a: X,
+    pub b: X,
+    pub v: X,
+    pub w: X,
+    pub shared: X,
+}
+
+/// Running sums of what items add, over dimensions.
+pub struct OwnSums<X> {
+    /// A half of its sum counts.
+    pub rational: X,
+    /// What stands under a logarithm, [`Formula::own_log`] of which counts.
+    pub product: Product<X>,
+    /// The least and the greatest factor.
+    pub range: (X, X),
+}
+
+impl<X> OwnSums<X> {
+    /// Nothing yet.
+    #[inline(always)]
+    pub fn new<T: Float>() -> Self
+    where
+        X: Lanes<T>,
+    {
+        let (zero, one) = (X::splat(T::default()), X::splat(T::from_f64(1.0)));
+        OwnSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
+    }
+
+    /// A factor of what stands under the logarithm.
+    #[inline(always)]
+    pub fn times<T: Float>(&mut self, x: X)
+    where
+        X: Lanes<T>,
+    {
+        self.product.times(x);
+        self.range = (x.min(self.range.0), x.max(self.range.1));
+    }
+
+    /// The logarithm, lane by lane; NaN where a factor is out of range.
+    #[inline(always)]
+    pub fn logs<S: Simd, T: Float<Lanes<S> = X>>(&self) -> [f64; 16]
+    where
+        X: Lanes<T>,
+    {
+        // A product of a number in this range and one in [1, 2) is neither subnormal nor infinite.
+        let (least, greatest) = (T::QUARTER_RANGE.powi(-3), T::QUARTER_RANGE.powi(3));
+        let (low, high) = (self.range.0.to_array(), self.range.1.to_array());
+        let (exponent, log) = (self.product.exponent.to_array(), ln::<S, T>(self.product.significand).to_array());
+        std::array::from_fn(|lane| {
+            let known = low[lane].to_f64() >= least && high[lane].to_f64() <= greatest;
+            let log = exponent[lane].to_f64() * LN_2 + log[lane].to_f64();
+            if known {
+                log
+            } else {
+                f64::NAN
+            }
+        })
+    }
+}
