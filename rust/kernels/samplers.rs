@@ -58,6 +58,8 @@ impl<T> Items<'_, T> {
 pub trait Sampler: Sync {
     /// Whether draws of an item differ.
     const RANDOM: bool = true;
+    /// How many draws `forward` takes at once.
+    const AT_ONCE: usize = LANES;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds to the gradients of one row, by mu [D] and by the extra [1 or D], for `weights` [D], the gradient of a draw.
@@ -95,12 +97,13 @@ pub fn sample<P: Sampler, T: Normals>(
     let at = |i: usize| (i % rows, i / rows);
     let parts = out.chunks_mut(PART * dim).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
-        for (i, out) in out.chunks_mut(LANES * dim).enumerate() {
-            let first = part * PART + i * LANES;
-            let mut places = [(0, 0); LANES];
+        for (i, out) in out.chunks_mut(P::AT_ONCE * dim).enumerate() {
+            let mut next = at(part * PART + i * P::AT_ONCE);
+            let mut places = [(0, 0); PART];
             let count = out.len() / dim;
-            for (i, place) in places[..count].iter_mut().enumerate() {
-                *place = at(first + i);
+            for place in &mut places[..count] {
+                *place = next;
+                next = if next.0 + 1 == rows { (0, next.1 + 1) } else { (next.0 + 1, next.1) };
             }
             draw::<P, T>(items, &places[..count], out);
         }
@@ -110,7 +113,7 @@ pub fn sample<P: Sampler, T: Normals>(
 /// Draws of a part: a multiple of the lanes, enough that the part is worth a thread's attention.
 const PART: usize = 8 * LANES;
 
-/// Draws for up to eight pairs of row and draw, into consecutive rows of `out`: [`Sampler::forward`] on the level in use.
+/// Draws for up to [`Sampler::AT_ONCE`] pairs of row and draw, into consecutive rows of `out`: [`Sampler::forward`] on the level in use.
 pub fn draw<P: Sampler, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
     dispatch(Forward::<P, T> { items, at, out, sampler: std::marker::PhantomData });
 }
@@ -207,7 +210,7 @@ fn noise<'a, S: Simd, T: Normals>(
         return room;
     }
     if i == 0 {
-        let mut addresses = [address(at[0]); LANES];
+        let mut addresses = [address(at[0]); PART];
         addresses.iter_mut().zip(at).for_each(|(to, &at)| *to = address(at));
         room.resize(at.len() * dim, T::default());
         normals::fill_few::<S, T>(&addresses[..at.len()], dim, room);
@@ -219,6 +222,8 @@ fn noise<'a, S: Simd, T: Normals>(
 pub struct Normal;
 
 impl Sampler for Normal {
+    const AT_ONCE: usize = PART;
+
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         let dim = items.mu.stored();

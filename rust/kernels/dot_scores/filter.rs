@@ -240,6 +240,9 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             rows.iter().map(extra).for_each(take);
         }
         dispatch(Enter { formula: &self.score.formula, group: &mut self.group });
+        let thresholds: Vec<_> = self.pools.iter().map(|pool| pool.threshold).collect();
+        let (formula, queries, group) = (&self.score.formula, &mut self.queries, &self.group);
+        dispatch(EnterQueries { formula, thresholds: &thresholds, queries, group });
         for query in 0..self.queries.len() {
             self.set_limit(query);
         }
@@ -298,7 +301,22 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
     }
 }
 
-/// [`Formula::group`]; a dispatch of its own, as are the next two, so that it is compiled once for all types of rows.
+/// [`Formula::enter`]; a dispatch of its own, as are the next two, so that it is compiled once for all types of rows.
+struct EnterQueries<'a, F> {
+    formula: &'a F,
+    thresholds: &'a [f64],
+    queries: &'a mut [Query],
+    group: &'a Group,
+}
+impl<F: Formula> Kernel for EnterQueries<'_, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.formula.enter::<S>(self.thresholds, self.queries, self.group);
+    }
+}
+
+/// [`Formula::group`].
 struct Enter<'a, F> {
     formula: &'a F,
     group: &'a mut Group,

@@ -61,6 +61,10 @@ pub trait Formula: Copy + Sync {
     #[inline(always)]
     fn group<S: Simd>(&self, _group: &mut Group) {}
 
+    /// Told before `bound` is asked for each of the queries, their thresholds (-infinity: none yet) being these.
+    #[inline(always)]
+    fn enter<S: Simd>(&self, _thresholds: &[f64], _queries: &mut [Query], _group: &Group) {}
+
     /// The worst x at which a row of the group can reach the threshold (a number): for squared distances the greatest
     /// `x - (1 - group.share) |b|^2`, for inner products the least x. Rounding to spare is the formula's business.
     #[inline(always)]
@@ -80,7 +84,15 @@ pub struct Query {
     pub norm: f64,
     pub extra: f64,
     /// What the formula keeps for itself from one group to the next; zeros at first.
-    pub own: [f64; 4],
+    pub own: Kept,
+}
+
+/// What bounds of von Mises-Fisher scores keep of a query: alpha G(k1), and for both ends of a group a tangent of G, its point,
+/// value and slope.
+#[derive(Clone, Copy, Default)]
+pub struct Kept {
+    pub k1: f64,
+    pub tangents: [[f64; 3]; 2],
 }
 
 /// A group of gallery rows: from the least to the greatest, NaN left out.

@@ -7,7 +7,7 @@
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
 use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, SPARE};
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::bessel::{self, Order};
 
 /// The orders D/2 - 1, of the normaliser, and D/2, of the mean's length.
@@ -46,8 +46,60 @@ fn resultant<S: Simd>((k1, k2): (V<S, f64>, V<S, f64>), x: V<S, f64>) -> (V<S, f
 impl OverlapVmf<'_> {
     /// G(k) = H(k) + k, which rises and is convex in k, but concave in k^2.
     #[inline(always)]
-    fn g<S: Simd>(&self, k: f64) -> f64 {
-        k + bessel::log_hyp0f1e::<S>(self.orders.normaliser, V::<S, f64>::splat(k)).to_array()[0]
+    fn g<S: Simd>(&self, k: V<S, f64>) -> V<S, f64> {
+        k + bessel::log_hyp0f1e::<S>(self.orders.normaliser, k)
+    }
+
+    fn dim(&self) -> f64 {
+        2.0 * self.orders.normaliser.order() + 2.0
+    }
+
+    /// beta k2 at the least k2 of a group, or at the greatest.
+    fn end(&self, group: &Group, end: usize) -> f64 {
+        self.powers.1 * if end == 0 { group.extras.0 } else { group.extras.1 }
+    }
+
+    /// What G(R) must reach at an end of a group for a row to reach the threshold.
+    fn needed(&self, threshold: f64, query: &Query, group: &Group, end: usize) -> f64 {
+        let ((alpha, beta), dim) = (self.powers, self.dim());
+        let most = alpha * query.extra + beta * group.extras.1;
+        let spare = 12e-15 * dim.max(2.0) + SPARE * (most + threshold.abs()) + 4.0 * f64::EPSILON / dim * most * most;
+        let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
+        threshold - constant + query.own.k1 + group.own[end] - spare - SPARE * constant.abs()
+    }
+
+    /// Tangents of G(sqrt y), lane by lane, point, value and slope (0: none yet), moved near to where they reach what is
+    /// needed; and these y.
+    #[inline(always)]
+    fn tangent<S: Simd>(
+        &self,
+        mut tangent: [V<S, f64>; 3],
+        needed: V<S, f64>,
+        k1: V<S, f64>,
+        k2: f64,
+    ) -> ([V<S, f64>; 3], V<S, f64>) {
+        let (zero, one) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0));
+        let by = |x: f64| V::<S, f64>::splat(x);
+        // The first time, and where the point would move by more than a part in 64.
+        for _ in 0..3 {
+            let [at, value, slope] = tangent;
+            let y = at + (needed - value) / slope;
+            let far = (at * by(1.0 / 64.0)).if_less((y - at).abs(), one, zero);
+            if far.not_less_bits(by(0.5)) == 0 {
+                return (tangent, y);
+            }
+            let first = k1.mul_add(k1, by(k2 * k2));
+            let to = zero.if_less(slope, y.max(at * by(1.0 / 16.0)), first);
+            let r = to.sqrt();
+            let ratio = bessel::iv_ratio::<S>(self.orders.ratio, r);
+            let slope = zero.if_less(r, by(0.5) * ratio / r, by(0.5 / self.dim()));
+            let moved = [to, self.g::<S>(r), slope];
+            for (old, new) in tangent.iter_mut().zip(moved) {
+                *old = zero.if_less(far, new, *old);
+            }
+        }
+        let [at, value, slope] = tangent;
+        (tangent, at + (needed - value) / slope)
     }
 
     #[inline(always)]
@@ -93,7 +145,7 @@ impl Formula for OverlapVmf<'_> {
     #[inline(always)]
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
         let (k1, k2) = self.scaled::<S>(pair.extras);
-        let dim = 2.0 * self.orders.normaliser.order() + 2.0;
+        let dim = self.dim();
         let logs = V::<S, f64>::splat(12e-15 * dim.max(2.0));
         let spare = V::<S, f64>::splat(SPARE) * (k1 + k2);
         V::<S, f64>::splat(4.0 * f64::EPSILON / dim).mul_add((k1 + k2) * (k1 + k2), logs + spare)
@@ -105,41 +157,55 @@ impl Formula for OverlapVmf<'_> {
         let (least, greatest) = group.extras;
         let middle = 0.5 * (least + greatest);
         let slope = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(middle)).to_array()[0];
-        group.own = [least, greatest].map(|k2| self.powers.1 * (self.g::<S>(middle) + slope * (k2 - middle)));
+        let value = self.g::<S>(V::<S, f64>::splat(middle)).to_array()[0];
+        group.own = [least, greatest].map(|k2| self.powers.1 * (value + slope * (k2 - middle)));
+    }
+
+    /// Of eight queries at once: alone they would wait for each other's Bessel functions.
+    #[inline(always)]
+    fn enter<S: Simd>(&self, thresholds: &[f64], queries: &mut [Query], group: &Group) {
+        for (thresholds, queries) in thresholds.chunks(f64::LANES).zip(queries.chunks_mut(f64::LANES)) {
+            let count = queries.len();
+            let lanes = |of: &dyn Fn(usize) -> f64| {
+                let mut x = [1.0; f64::LANES];
+                x.iter_mut().take(count).enumerate().for_each(|(i, x)| *x = of(i));
+                V::<S, f64>::load(&x)
+            };
+            if queries[0].own.k1 == 0.0 {
+                let k1 = lanes(&|i| queries[i].extra);
+                let k1 = (V::<S, f64>::splat(self.powers.0) * self.g::<S>(k1)).to_array();
+                queries.iter_mut().zip(k1).for_each(|(query, k1)| query.own.k1 = k1);
+            }
+            for end in 0..2 {
+                // Without a threshold nothing is needed, and no tangent moves.
+                let any = |i: usize| if thresholds[i] == f64::NEG_INFINITY { f64::NAN } else { thresholds[i] };
+                let needed = |i: usize| self.needed(any(i), &queries[i], group, end);
+                let tangent = [0, 1, 2].map(|n| lanes(&|i| queries[i].own.tangents[end][n]));
+                let k1 = V::<S, f64>::splat(self.powers.0) * lanes(&|i| queries[i].extra);
+                let (tangent, _) = self.tangent::<S>(tangent, lanes(&needed), k1, self.end(group, end));
+                let tangent = tangent.map(|x| x.to_array());
+                for (i, query) in queries.iter_mut().enumerate() {
+                    query.own.tangents[end] = [0, 1, 2].map(|n| tangent[n][i]);
+                }
+            }
+        }
     }
 
     /// The score is G(R) - alpha G(k1) - beta G(k2) + constant. At any x, G(R) is convex in k2 (R is the length of a sum), so
     /// it lies below its chord, and G(k2) above a tangent: the score lies below a line, which is highest at the least k2 or at
     /// the greatest. There R^2 must reach a least y. A tangent in R^2, concave, bounds it from below at the price of a
-    /// division: `own` holds its point, value and slope, and alpha G(k1). The point moves to where the last bound was, one
-    /// Newton step, unless it is there already.
+    /// division: `tangents` holds one for each end, point, value and slope. The point moves to where the last bound was, a Newton
+    /// step, unless it is there already.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let ((alpha, beta), (least, greatest)) = (self.powers, group.extras);
-        let (k1, own) = (alpha * query.extra, &mut query.own);
-        let dim = 2.0 * self.orders.normaliser.order() + 2.0;
-        let most = k1 + beta * greatest;
-        let spare = 12e-15 * dim.max(2.0) + SPARE * (most + threshold.abs()) + 4.0 * f64::EPSILON / dim * most * most;
-        let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
-        if own[2] == 0.0 {
-            own[3] = alpha * self.g::<S>(query.extra);
-        }
+        let k1 = self.powers.0 * query.extra;
         let mut bound = f64::NEG_INFINITY;
-        for (k2, tangent) in [(beta * least, group.own[0]), (beta * greatest, group.own[1])] {
-            let needed = threshold - constant + own[3] + tangent - spare - SPARE * constant.abs();
-            let mut y = own[0] + (needed - own[1]) / own[2];
-            // The first time, and where it has moved by more than a part in 64.
-            for _ in 0..3 {
-                if own[2] != 0.0 && (y - own[0]).abs() <= own[0] / 64.0 {
-                    break;
-                }
-                let at = if own[2] == 0.0 { k1 * k1 + k2 * k2 } else { y.max(own[0] / 16.0) };
-                let r = at.sqrt();
-                let ratio = bessel::iv_ratio::<S>(self.orders.ratio, V::<S, f64>::splat(r)).to_array()[0];
-                (own[0], own[1], own[2]) = (at, self.g::<S>(r), if r > 0.0 { 0.5 * ratio / r } else { 0.5 / dim });
-                y = own[0] + (needed - own[1]) / own[2];
-            }
-            let x = ((1.0 + SPARE) * (k1 + k2) * (k1 + k2) - y) / (k1 * k2);
+        for end in 0..2 {
+            let (k2, needed) = (self.end(group, end), self.needed(threshold, query, group, end));
+            let splat = V::<S, f64>::splat;
+            let (tangent, y) = self.tangent::<S>(query.own.tangents[end].map(splat), splat(needed), splat(k1), k2);
+            query.own.tangents[end] = tangent.map(|x| x.to_array()[0]);
+            let x = ((1.0 + SPARE) * (k1 + k2) * (k1 + k2) - y.to_array()[0]) / (k1 * k2);
             // A NaN must show.
             bound = if bound.is_nan() || x <= bound { bound } else { x };
         }
@@ -185,6 +251,10 @@ impl Formula for MlsVmf<'_> {
     #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         self.0.group::<S>(group);
+    }
+    #[inline(always)]
+    fn enter<S: Simd>(&self, thresholds: &[f64], queries: &mut [Query], group: &Group) {
+        self.0.enter::<S>(thresholds, queries, group);
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {

@@ -37,17 +37,22 @@ pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
 }
 
 /// The first `dim` normals of each address, at most as many as there are lanes: the first of as many blocks. `out` is
-/// `[addresses, dim]`.
+/// `[addresses, dim]`. Two groups at a time, as above.
 #[inline(always)]
 pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mut [T]) {
-    for (part, out) in out.chunks_mut(BLOCKS).enumerate() {
-        let mut places = [(addresses[0], 0); BLOCKS];
-        for (i, place) in (part * BLOCKS..).zip(&mut places[..out.len()]) {
-            *place = (addresses[i / dim], (i % dim) as u32);
+    let mut place = (0, 0);
+    for out in out.chunks_mut(2 * BLOCKS) {
+        let mut places = [[(addresses[0], 0); BLOCKS]; 2];
+        for to in places.as_flattened_mut()[..out.len()].iter_mut() {
+            *to = (addresses[place.0], place.1 as u32);
+            place = if place.1 + 1 == dim { (place.0 + 1, 0) } else { (place.0, place.1 + 1) };
         }
-        let mut normals = [T::default(); BLOCKS];
-        T::firsts::<S>(&rng::normals::<S>(&places), &mut normals);
-        out.copy_from_slice(&normals[..out.len()]);
+        // No closure: what is not inlined is compiled for no level.
+        let words = [rng::normals::<S>(&places[0]), rng::normals::<S>(&places[1])];
+        let mut normals = [[T::default(); BLOCKS]; 2];
+        T::firsts::<S>(&words[0], &mut normals[0]);
+        T::firsts::<S>(&words[1], &mut normals[1]);
+        out.copy_from_slice(&normals.as_flattened()[..out.len()]);
     }
 }
 
