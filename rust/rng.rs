@@ -61,16 +61,17 @@ impl Address {
     }
 }
 
-/// Sixteen blocks of normals, each the given one of an address (of one seed).
+/// Sixteen blocks of normals, each of a row, a draw and a number; the seed and the stream are those of `like`.
 #[inline(always)]
-pub fn normals<S: Simd>(places: &[(Address, u32); BLOCKS]) -> Block {
-    let mut counters = [[0; BLOCKS]; 4];
-    for (i, (address, block)) in places.iter().enumerate() {
-        for (counter, word) in counters.iter_mut().zip(address.counter(*block)) {
-            counter[i] = word;
-        }
+pub fn normals<S: Simd>(like: &Address, rows: &[u64; BLOCKS], draws: &[u32; BLOCKS], numbers: &[u32; BLOCKS]) -> Block {
+    let [.., last] = like.counter(0);
+    let mut counters = [[0; BLOCKS], [0; BLOCKS], *draws, *numbers];
+    for i in 0..BLOCKS {
+        counters[0][i] = rows[i] as u32;
+        counters[1][i] = (rows[i] >> 32) as u32;
+        counters[3][i] |= last;
     }
-    philox::<S>(places[0].0.seed, counters)
+    philox::<S>(like.seed, counters)
 }
 
 /// Proposal number `attempt` of eight addresses (of one seed): blocks i and i + 8 are those of address i.

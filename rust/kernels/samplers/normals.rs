@@ -40,15 +40,23 @@ pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
 /// `[addresses, dim]`. Two groups at a time, as above.
 #[inline(always)]
 pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mut [T]) {
-    let mut place = (0, 0);
+    let (mut item, mut number) = (0, 0);
     for out in out.chunks_mut(2 * BLOCKS) {
-        let mut places = [[(addresses[0], 0); BLOCKS]; 2];
-        for to in places.as_flattened_mut()[..out.len()].iter_mut() {
-            *to = (addresses[place.0], place.1 as u32);
-            place = if place.1 + 1 == dim { (place.0 + 1, 0) } else { (place.0, place.1 + 1) };
+        let (mut rows, mut draws, mut numbers) = ([[0; BLOCKS]; 2], [[0; BLOCKS]; 2], [[0; BLOCKS]; 2]);
+        for i in 0..out.len() {
+            let at = (i / BLOCKS, i % BLOCKS);
+            (rows[at.0][at.1], draws[at.0][at.1]) = (addresses[item].row, addresses[item].draw);
+            numbers[at.0][at.1] = number as u32;
+            number += 1;
+            if number == dim {
+                (item, number) = (item + 1, 0);
+            }
         }
         // No closure: what is not inlined is compiled for no level.
-        let words = [rng::normals::<S>(&places[0]), rng::normals::<S>(&places[1])];
+        let words = [
+            rng::normals::<S>(&addresses[0], &rows[0], &draws[0], &numbers[0]),
+            rng::normals::<S>(&addresses[0], &rows[1], &draws[1], &numbers[1]),
+        ];
         let mut normals = [[T::default(); BLOCKS]; 2];
         T::firsts::<S>(&words[0], &mut normals[0]);
         T::firsts::<S>(&words[1], &mut normals[1]);
