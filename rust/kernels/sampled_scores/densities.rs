@@ -27,9 +27,10 @@ pub struct Density<'a> {
     pub exact: bool,
 }
 
-/// What all draws share: unit y, n, log det K, and C(n) without e^-n.
-struct Shape<T> {
+/// What all draws share: K, mu, unit y, n, and log det K and C(n) without e^-n.
+pub struct Shape<T> {
     kappa: Vec<T>,
+    mu: Vec<T>,
     unit: Vec<T>,
     n: f64,
     logs: f64,
@@ -42,22 +43,23 @@ macro_rules! one {
     };
 }
 
-/// A direction and what its length was.
+/// Makes a direction of a vector, and returns what its length was.
 #[inline(always)]
-fn unit<S: Simd, T: Normals>(mut x: Vec<T>) -> (Vec<T>, T) {
-    let length = T::sqrt(reduce::<S, T, false>(&x, &x));
-    for x in &mut x {
+fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
+    let length = T::sqrt(reduce::<S, T, false>(x, x));
+    for x in x {
         *x = *x / length;
     }
-    (x, length)
+    length
 }
 
 impl Density<'_> {
     #[inline(always)]
-    fn shape<S: Simd, T: Normals>(&self, pair: &Pair<T>) -> Shape<T> {
-        let last = pair.extra.len() - 1;
-        let kappa: Vec<T> = (0..pair.dim).map(|d| pair.extra[d.min(last)]).collect();
-        let (unit, n) = unit::<S, T>(kappa.iter().zip(pair.gallery).map(|(&k, &m)| k * m).collect());
+    fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, extra: &[T]) -> Shape<T> {
+        let last = extra.len() - 1;
+        let kappa: Vec<T> = (0..mu.len()).map(|d| extra[d.min(last)]).collect();
+        let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
+        let n = unit::<S, T>(&mut y);
         let mut sum = V::<S, T>::splat(T::default());
         for part in kappa.chunks(T::LANES) {
             sum = sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
@@ -66,36 +68,50 @@ impl Density<'_> {
         let normaliser = self.orders.normaliser.log_norm_at_zero()
             - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
         let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
-        Shape { kappa, unit, n, logs: normaliser + det }
+        Shape { kappa, mu, unit: y, n, logs: normaliser + det }
     }
 
-    /// Unit x and its length.
+    /// Writes unit x and returns its length.
     #[inline(always)]
-    fn image<S: Simd, T: Normals>(&self, shape: &Shape<T>, draw: &[T]) -> (Vec<T>, T) {
+    fn image<S: Simd, T: Normals>(&self, shape: &Shape<T>, draw: &[T], x: &mut [T]) -> T {
+        x.copy_from_slice(draw);
         if self.stretched {
-            unit::<S, T>(shape.kappa.iter().zip(draw).map(|(&k, &z)| k * z).collect())
-        } else {
-            unit::<S, T>(draw.to_vec())
+            x.iter_mut().zip(&shape.kappa).for_each(|(x, &k)| *x = k * *x);
         }
+        unit::<S, T>(x)
     }
 
     /// The log density at each draw.
     #[inline(always)]
-    fn logs<S: Simd, T: Normals>(&self, shape: &Shape<T>, pair: &Pair<T>) -> Vec<f64> {
-        let at = |draw| {
-            let (x, length) = self.image::<S, T>(shape, draw);
+    fn logs<S: Simd, T: Normals>(&self, dim: usize, draws: &[T], shape: &Shape<T>) -> Vec<f64> {
+        let (mut x, mut logs) = (vec![T::default(); dim], Vec::with_capacity(draws.len() / dim));
+        for draw in draws.chunks_exact(dim) {
+            let length = self.image::<S, T>(shape, draw, &mut x);
             let apart = reduce::<S, T, true>(&x, &shape.unit).to_f64();
-            let stretch = if self.exact { pair.dim as f64 * one!(S, ln::<S, f64>, length.to_f64()) } else { 0.0 };
-            shape.logs - 0.5 * shape.n * apart - stretch
-        };
-        pair.query.chunks_exact(pair.dim).map(at).collect()
+            let stretch = if self.exact { dim as f64 * one!(S, ln::<S, f64>, length.to_f64()) } else { 0.0 };
+            logs.push(shape.logs - 0.5 * shape.n * apart - stretch);
+        }
+        logs
     }
 }
 
 impl<T: Normals> Comparison<T> for Density<'_> {
+    type Query = Vec<T>;
+    type Gallery = Shape<T>;
+
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
-        log_mean_exp::<S>(&mut self.logs::<S, T>(&self.shape::<S, T>(pair), pair))
+    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> Vec<T> {
+        draws
+    }
+
+    #[inline(always)]
+    fn gallery<S: Simd>(&self, _: usize, mu: Vec<T>, extra: &[T]) -> Shape<T> {
+        self.shape::<S, T>(mu, extra)
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(&self, dim: usize, query: &Vec<T>, gallery: &Shape<T>) -> f64 {
+        log_mean_exp::<S>(&mut self.logs::<S, T>(dim, query, gallery))
     }
 
     /// With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n):
@@ -104,20 +120,20 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     fn backward<S: Simd>(
         &self,
         side: Side,
-        pair: &Pair<T>,
+        pair: &Pair<'_, Vec<T>, Shape<T>>,
         weight: f64,
         draws: &mut [T],
         extra: &mut [T],
         _: &mut [T],
     ) {
-        let shape = self.shape::<S, T>(pair);
-        let mut shares = self.logs::<S, T>(&shape, pair);
+        let shape = pair.gallery;
+        let mut shares = self.logs::<S, T>(pair.dim, pair.query, shape);
         let (_, sum) = relative::<S>(&mut shares);
         let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), shape.n);
         let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / shape.n });
-        let last = extra.len() - 1;
+        let (last, mut x) = (extra.len() - 1, vec![T::default(); pair.dim]);
         for (i, (draw, share)) in pair.query.chunks_exact(pair.dim).zip(shares).enumerate() {
-            let (x, length) = self.image::<S, T>(&shape, draw);
+            let length = self.image::<S, T>(shape, draw, &mut x);
             let weight = T::from_f64(weight * share / sum);
             let cosine = 1.0 - 0.5 * reduce::<S, T, true>(&x, &shape.unit).to_f64();
             let jacobian = if self.exact { pair.dim as f64 } else { 0.0 };
@@ -133,7 +149,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                     let by_stretch = if self.stretched { draw[d] * by_x } else { T::default() };
                     draws[d] = draws[d] + kappa * by_y;
                     let out = &mut extra[d.min(last)];
-                    *out = *out + by_stretch + pair.gallery[d] * by_y + weight / kappa;
+                    *out = *out + by_stretch + shape.mu[d] * by_y + weight / kappa;
                 }
             }
         }

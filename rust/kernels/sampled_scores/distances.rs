@@ -12,9 +12,9 @@ use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 
-impl<T> Pair<'_, T> {
-    /// The draws of one side and those of the other.
-    fn seen_from(&self, side: Side) -> (&[T], &[T]) {
+impl<I> Pair<'_, I, I> {
+    /// One side and the other.
+    fn seen_from(&self, side: Side) -> (&I, &I) {
         if side == Side::Query {
             (self.query, self.gallery)
         } else {
@@ -40,25 +40,57 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     mean
 }
 
+/// An item is the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
+    type Query = Vec<T>;
+    type Gallery = Vec<T>;
+
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
-        let query = mean_direction::<S, T>(pair.query, pair.dim);
-        reduce::<S, T, false>(&query, &mean_direction::<S, T>(pair.gallery, pair.dim)).to_f64()
+    fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Vec<T> {
+        mean_direction::<S, T>(&draws, dim)
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(&self, side: Side, pair: &Pair<T>, weight: f64, draws: &mut [T], _: &mut [T], _: &mut [T]) {
-        let (own, other) = pair.seen_from(side);
-        let other = mean_direction::<S, T>(other, pair.dim);
-        let weight = T::from_f64(weight / (own.len() / pair.dim) as f64);
-        for (draw, out) in own.chunks_exact(pair.dim).zip(draws.chunks_exact_mut(pair.dim)) {
-            let square = reduce::<S, T, false>(draw, draw);
-            let (scale, along) = (weight / T::sqrt(square), reduce::<S, T, false>(draw, &other) / square);
-            for ((out, &x), &y) in out.iter_mut().zip(draw).zip(&other) {
-                *out = *out + scale * (y - along * x);
-            }
+    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, _: &[T]) -> Vec<T> {
+        mean_direction::<S, T>(&draws, dim)
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(&self, _: usize, query: &Vec<T>, gallery: &Vec<T>) -> f64 {
+        reduce::<S, T, false>(query, gallery).to_f64()
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd>(
+        &self,
+        side: Side,
+        pair: &Pair<'_, Vec<T>, Vec<T>>,
+        weight: f64,
+        by_item: &mut [T],
+        _: &mut [T],
+        _: &mut [T],
+    ) {
+        let (_, other) = pair.seen_from(side);
+        let weight = T::from_f64(weight);
+        for (out, &y) in by_item.iter_mut().zip(other) {
+            *out = *out + weight * y;
         }
+    }
+
+    fn width(&self, dim: usize, _: usize) -> usize {
+        dim
+    }
+
+    #[inline(always)]
+    fn to_draws<S: Simd>(&self, dim: usize, draws: &[T], by_item: Vec<T>) -> Vec<T> {
+        let mut out = Vec::with_capacity(draws.len());
+        let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
+        for draw in draws.chunks_exact(dim) {
+            let square = reduce::<S, T, false>(draw, draw);
+            let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, &by_item) / square);
+            out.extend(draw.iter().zip(&by_item).map(|(&x, &y)| scale * (y - along * x)));
+        }
+        out
     }
 }
 
@@ -85,19 +117,33 @@ fn distances<S: Simd, T: Float>(own: &[T], other: &[T], dim: usize) -> Vec<f64> 
     out
 }
 
-impl<T: Float, F: OfDistances> Comparison<T> for ByDistances<F> {
+/// An item is its draws.
+impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
+    type Query = Vec<T>;
+    type Gallery = Vec<T>;
+
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: &Pair<T>) -> f64 {
-        self.0.value::<S>(&mut distances::<S, T>(pair.query, pair.gallery, pair.dim))
+    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> Vec<T> {
+        draws
+    }
+
+    #[inline(always)]
+    fn gallery<S: Simd>(&self, _: usize, draws: Vec<T>, _: &[T]) -> Vec<T> {
+        draws
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(&self, dim: usize, query: &Vec<T>, gallery: &Vec<T>) -> f64 {
+        self.0.value::<S>(&mut distances::<S, T>(query, gallery, dim))
     }
 
     #[inline(always)]
     fn backward<S: Simd>(
         &self,
         side: Side,
-        pair: &Pair<T>,
+        pair: &Pair<'_, Vec<T>, Vec<T>>,
         weight: f64,
-        draws: &mut [T],
+        by_item: &mut [T],
         _: &mut [T],
         shared: &mut [T],
     ) {
@@ -108,7 +154,7 @@ impl<T: Float, F: OfDistances> Comparison<T> for ByDistances<F> {
         for (shared, slope) in shared.iter_mut().zip(by_shared) {
             *shared = *shared + T::from_f64(weight * slope);
         }
-        let pairs = own.chunks_exact(pair.dim).zip(draws.chunks_exact_mut(pair.dim));
+        let pairs = own.chunks_exact(pair.dim).zip(by_item.chunks_exact_mut(pair.dim));
         let matrix = distances.chunks(other.len() / pair.dim).zip(slopes.chunks(other.len() / pair.dim));
         for ((a, out), (distances, slopes)) in pairs.zip(matrix) {
             for (b, (&distance, &slope)) in other.chunks_exact(pair.dim).zip(distances.iter().zip(slopes)) {

@@ -1,0 +1,55 @@
+//! What is made of each row of a side once, for all pairs of a call that ask for it.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+
+/// Rows whose places are made together.
+const CHUNK: usize = 256;
+
+/// A value for each of many rows, made when it is first asked for; so many are kept.
+pub struct PerRow<I> {
+    chunks: Vec<OnceLock<Box<[OnceLock<I>]>>>,
+    left: AtomicUsize,
+}
+
+/// A value that is kept, or this once.
+pub enum Kept<'a, I> {
+    /// Kept.
+    There(&'a I),
+    /// This once.
+    Once(I),
+}
+
+impl<I> Deref for Kept<'_, I> {
+    type Target = I;
+    #[inline(always)]
+    fn deref(&self) -> &I {
+        match self {
+            Kept::There(item) => item,
+            Kept::Once(item) => item,
+        }
+    }
+}
+
+impl<I> PerRow<I> {
+    /// Of so many rows, at most `most` of which are kept.
+    pub fn new(rows: usize, most: usize) -> Self {
+        let chunks = if most == 0 { 0 } else { rows.div_ceil(CHUNK) };
+        PerRow { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), left: AtomicUsize::new(most) }
+    }
+
+    /// The value of a row; `make` must make the same one whenever it is called.
+    pub fn get(&self, row: usize, make: impl FnOnce() -> I) -> Kept<'_, I> {
+        let Some(chunk) = self.chunks.get(row / CHUNK) else { return Kept::Once(make()) };
+        let place = &chunk.get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect())[row % CHUNK];
+        if let Some(item) = place.get() {
+            return Kept::There(item);
+        }
+        let took = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        if took.is_err() {
+            return Kept::Once(make());
+        }
+        Kept::There(place.get_or_init(make))
+    }
+}
