@@ -14,7 +14,7 @@ class Samplers:
     """float32; concentrations log-uniform in [10, 1e4]. The floor is torch's generator of as many normals."""
 
     param_names = ("law", "dim", "direction", "backend")
-    params = (("vmf", "normal"), (16, 128), ("forward", "backward"), ("peaccel", "torch eager"))
+    params = (("vmf", "normal"), (2, 16, 128), ("forward", "backward"), ("peaccel", "torch eager"))
 
     def setup(self, law: str, dim: int, direction: str, backend: str) -> None:
         missing = backend == "torch eager" and (law, direction) != ("normal", "forward")

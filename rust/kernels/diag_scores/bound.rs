@@ -55,15 +55,15 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// From a sample of the rows, and the queries.
+    /// From a sample of the rows, and the queries at hand.
     pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls) -> Self {
         let mut logs = vec![0.0; inputs.mu1.stored()];
-        for i in 0..inputs.mu1.rows() {
-            for (log, var) in logs.iter_mut().zip(mls.query(i).1) {
-                *log += var.ln();
-            }
+        let mut count = 0.0_f64;
+        for vars in mls.vars() {
+            logs.iter_mut().zip(vars).for_each(|(log, var)| *log += var.ln());
+            count += 1.0;
         }
-        let var = logs.iter().map(|log| (log / inputs.mu1.rows() as f64).exp());
+        let var = logs.iter().map(|log| (log / count).exp());
         let var = var.map(|var| if var > 1e-30 && var < 1e30 { rounded::<T>(var) } else { 1.0 });
         Reference { frame: Frame::new(inputs), var: var.collect() }
     }
@@ -132,7 +132,7 @@ pub fn numbers<T: Float>(
 /// The numbers of the rows of one panel, the first or the second of a pair; sum log(r + w) and the norm of the others, row by row.
 pub struct Numbers<'a, 'b, T> {
     pub inputs: &'a Inputs<'b, T>,
-    pub mls: &'a AsMls,
+    pub mls: &'a AsMls<'a>,
     pub reference: &'a Reference,
     pub rows: &'a [u32],
     pub place: usize,

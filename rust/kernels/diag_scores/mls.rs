@@ -27,37 +27,51 @@ pub struct Own {
     /// NaN where it is not known.
     pub value: f64,
     /// The sum of the sizes of its terms.
-    pub size: f64,
+    pub size: f32,
     /// Half of what E has of the item.
-    pub rational: f64,
+    pub rational: f32,
 }
 
-/// The numbers of the MLS that a score is.
-pub struct AsMls {
+/// What the rows of the gallery add, if anything.
+pub fn of_rows<T: Float, F: Formula>(
+    inputs: &Inputs<T>,
+    formula: F,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Vec<Own>, Error> {
+    let side = Side::Gallery;
+    let mut all = vec![Own::default(); formula.own_log(side).map_or(0, |_| inputs.mu2.rows())];
+    parallel::for_each(all.chunks_mut(1024).enumerate().collect(), interrupted, |(part, out): (usize, &mut [Own])| {
+        dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
+    })?;
+    Ok(all)
+}
+
+/// The numbers of the MLS that a score is: those of some queries, and what rows add.
+pub struct AsMls<'a> {
     dim: usize,
-    /// The means and the variances of the queries, [Q, D].
+    first: usize,
+    /// The means and the variances of the queries, [queries, D], and what they add.
     means: Vec<f64>,
     vars: Vec<f64>,
-    /// What the queries add, and the rows; none where these add nothing.
     queries: Vec<Own>,
-    rows: Vec<Own>,
+    rows: &'a [Own],
     /// Whether the queries' means are other numbers than they were.
     pub moved: bool,
     /// By which the rows' variances are multiplied.
     pub var_scale: f64,
 }
 
-impl AsMls {
-    pub fn new<T: Float, F: Formula>(
-        inputs: &Inputs<T>,
-        formula: F,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Self, Error> {
-        let (queries, dim) = (inputs.mu1.rows(), inputs.mu1.stored());
-        let (mut means, mut vars) = (Vec::with_capacity(queries * dim), Vec::with_capacity(queries * dim));
-        let mut of_queries = vec![0.0; queries];
-        for (i, rational) in of_queries.iter_mut().enumerate() {
-            let (mu, var) = (inputs.mu1.row(i), inputs.extra1.row(i));
+impl<'a> AsMls<'a> {
+    /// Of these queries; `rows` are what [`of_rows`] found.
+    pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Own], of: Range<usize>) -> Self {
+        let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
+        let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
+        let mut queries = vec![Own::default(); of.len()];
+        if formula.own_log(side).is_some() {
+            dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
+        }
+        for (i, own) in of.zip(&mut queries) {
+            let (mu, var, mut sizes) = (inputs.mu1.row(i), inputs.extra1.row(i), 0.0);
             for d in 0..dim {
                 let shared = if F::ROW { at(inputs.shared.row(0), d) } else { 0.0 };
                 let x = Dimension { a: at(mu, d), v: at(var, d), b: 0.0, w: 0.0, shared };
@@ -65,40 +79,28 @@ impl AsMls {
                     if x.valid() { formula.query_of_mls(x) } else { (f64::NAN, f64::NAN, f64::NAN) };
                 means.push(mean);
                 vars.push(var);
-                *rational += 0.5 * size;
+                sizes += size;
             }
+            own.value += dim as f64 * (formula.constant() - Mls.constant());
+            own.rational += 0.5 * sizes as f32;
         }
-        let constant = dim as f64 * (formula.constant() - Mls.constant());
-        let mut all =
-            AsMls { dim, means, vars, queries: vec![], rows: vec![], moved: F::ROW, var_scale: formula.var_scale() };
-        for (side, rows) in [(Side::Query, queries), (Side::Gallery, inputs.mu2.rows())] {
-            let mut own = vec![Own::default(); formula.own_log(side).map_or(0, |_| rows)];
-            let parts = own.chunks_mut(1024).enumerate().collect();
-            parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [Own])| {
-                dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
-            })?;
-            match side {
-                Side::Query => all.queries = own,
-                Side::Gallery => all.rows = own,
-            }
-        }
-        all.queries.resize(queries, Own::default());
-        for (own, rational) in all.queries.iter_mut().zip(of_queries) {
-            own.value += constant;
-            own.rational += rational;
-        }
-        Ok(all)
+        AsMls { dim, first, means, vars, queries, rows, moved: F::ROW, var_scale: formula.var_scale() }
     }
 
-    /// The mean and the variances of a query.
+    /// The mean and the variances of a query, by its number among all.
     pub fn query(&self, i: usize) -> (&[f64], &[f64]) {
-        let at = i * self.dim..(i + 1) * self.dim;
+        let at = (i - self.first) * self.dim..(i - self.first + 1) * self.dim;
         (&self.means[at.clone()], &self.vars[at])
+    }
+
+    /// Those of all these queries.
+    pub fn vars(&self) -> impl Iterator<Item = &[f64]> {
+        self.vars.chunks_exact(self.dim)
     }
 
     /// What a query adds.
     pub fn of_query(&self, i: usize) -> Own {
-        self.queries[i]
+        self.queries[i - self.first]
     }
 
     /// What a row adds.
@@ -138,7 +140,7 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
             let rational = 0.5 * sums.rational.sum().to_f64();
             let log = weight * sums.logs::<S, T>()[..T::LANES].iter().sum::<f64>();
             let value = if rational.is_finite() { rational + log } else { f64::NAN };
-            *out = Own { value, size: rational + log.abs(), rational };
+            *out = Own { value, size: (rational + log.abs()) as f32, rational: rational as f32 };
         }
     }
 }

@@ -10,8 +10,9 @@
 //!   sum c W a^2 - 2 c a W b + c W b^2  +  sum log(r + w)  +  sum l,    W = 1 / (r + w):
 //!
 //! an inner product of 3 D numbers of the query, [c a^2, -2 c a, c], with as many of the row, [W, W b, W b^2], and a number of
-//! each; of a score that is the MLS of other numbers (see `mls`), what rows add is part of theirs. Means are moved by a centre and scaled by powers of two, W by their squares, so that nothing is large. Rows are visited
-//! by the sum of their variances, in buckets, each with its low and high; r is the queries' geometric mean.
+//! each; of a score that is the MLS of other numbers (see `mls`), what rows add is part of theirs. Means are moved by a centre
+//! and scaled by powers of two, W by their squares, so that nothing is large. Rows are visited by the sum of their variances, in
+//! buckets, each with its low and high; r is the queries' geometric mean.
 //!
 //! Rounding, with unit roundoff u. Each of the 3 D terms is off by less than 24 u of itself (one rounding of b - centre, twice in
 //! a square; two in W; two more in W b^2; those of a and c in float64, and to T; two of the move, in which a - b is that of the
@@ -23,7 +24,7 @@
 
 use super::bound::{numbers, Bounds, Numbers, Reference};
 use super::formulas::Formula;
-use super::mls::{AsMls, Own};
+use super::mls::{self, AsMls, Own};
 use super::scan::Scan;
 use super::sieve::{sift, Bound, Pairs};
 use super::DiagScore;
@@ -64,23 +65,21 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     if dim == 0 || queries < 8 {
         return shapes::search(score, best);
     }
-    let (k, mls) = (best.k, AsMls::new(&score.inputs, score.formula, best.interrupted)?);
+    let (k, own) = (best.k, mls::of_rows(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
         Prune::Never => false,
-        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &mls, k),
+        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &own, k),
         Prune::Always => true,
     };
-    let (order, reference) = if pruned {
-        (by_variance(&score.inputs, (0..last).collect()), Some(Reference::new(&score.inputs, &mls)))
-    } else {
-        ((0..last).collect(), None)
-    };
+    let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
     let group = shapes::segment(dim);
     shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+        let mls = AsMls::new(&score.inputs, score.formula, &own, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
-        match &reference {
-            None => task.scan(places),
-            Some(reference) => task.prune(reference, places, SEED.max(4 * k)),
+        if pruned {
+            task.prune(&Reference::new(&score.inputs, &mls), places, SEED.max(4 * k))
+        } else {
+            task.scan(places)
         }
     })
 }
@@ -102,7 +101,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
 }
 
 /// Whether the bound saves time, by a trial: as many rows of much the same variances are bounded, and scanned.
-fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, mls: &AsMls, k: usize) -> bool {
+fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) -> bool {
     let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
     let (rows, sample) = TRIAL;
     let step = inputs.mu2.rows() / sample;
@@ -110,9 +109,10 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, mls: &AsMls, k: usize) ->
     let (floors, mut tops) = (vec![f64::NEG_INFINITY; queries], Vec::new());
     tops.resize_with(queries, || TopK::new(k));
     let first = sample / 2;
-    let mut task = Task { score, mls, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
+    let mls = AsMls::new(inputs, score.formula, own, 0..queries);
+    let mut task = Task { score, mls: &mls, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
     task.scan(first - rows..first);
-    let reference = Reference::new(inputs, mls);
+    let reference = Reference::new(inputs, &mls);
     let begun = Instant::now();
     task.bucket(&reference, first..first + rows);
     let bounded = begun.elapsed();
@@ -123,7 +123,7 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, mls: &AsMls, k: usize) ->
 /// A block of queries over a shard of the gallery.
 struct Task<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
-    mls: &'a AsMls,
+    mls: &'a AsMls<'a>,
     order: &'a [u32],
     queries: Range<usize>,
     floors: &'a [f64],
@@ -171,7 +171,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
 /// The bound, for the rows of a bucket.
 struct MlsBound<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
-    mls: &'a AsMls,
+    mls: &'a AsMls<'a>,
     reference: &'a Reference,
     queries: Vec<Query>,
     group: Group,
@@ -245,9 +245,10 @@ impl<T: Float> Bound<T> for MlsBound<'_, '_, T> {
         // rounded.
         let exact = -2.0 * (threshold - own.value) - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
         let least = group.least + log;
-        let (size, rational) = (own.value.abs() + own.size + group.own.size, own.rational + group.own.rational);
+        let size = own.value.abs() + f64::from(own.size + group.own.size);
+        let rational = f64::from(own.rational + group.own.rational);
         let reached = exact
-            + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs() + 2.0 * group.own.size)
+            + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs() + 2.0 * f64::from(group.own.size))
             + u * (70.0 * dim + 200.0 + 8.0 * size + (dim + 480.0) * rational);
         let slack = u * ((3.0 * dim + 26.0) * (norm * group.norm + group.apart) + 8.0 * dim + 8.0 * group.log)
             + (6.0 * dim + 20.0) * T::SMALLEST * (1.0 + norm + group.norm);

@@ -16,10 +16,10 @@
 //!
 //! Rounding, with unit roundoff u: a quotient of eight dimensions has a relative error of at most 36 u (a term of the numerator:
 //! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division)
-//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L and up to 3 vectors' own in each lane. So both R
-//! agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2 E). Both products of D sums of variances are off by 2 D u, the multiplication of e (at most 15 D +
-//! 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to
-//! float64 and to T, are 2 u of the score.
+//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L and up to 3 vectors'
+//! own in each lane. So both R agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2 E). Both products of D
+//! sums of variances are off by 2 D u, the multiplication of e (at most 15 D + 16) by log 2 and the last sums by 4 u of
+//! log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to float64 and to T, are 2 u of the score.
 
 use super::formulas::Formula;
 use super::mls::{AsMls, Own};
@@ -39,7 +39,7 @@ const RANGE: f64 = 32_768.0; // 2^15
 /// A block of queries over places of the gallery, a group of rows at a time.
 pub struct Scan<'a, 'b, T, F> {
     pub score: &'a DiagScore<'b, T, F>,
-    pub mls: &'a AsMls,
+    pub mls: &'a AsMls<'a>,
     pub queries: Range<usize>,
     /// The row at each place.
     pub order: &'a [u32],
@@ -230,8 +230,9 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
         let (threshold, own) = (self.thresholds[query], &self.queries[query]);
         let rough = -2.0 * (threshold - own.value - self.group.value) - self.constant;
         let dim = self.score.inputs.mu1.stored() as f64;
-        let sizes = 8.0 * (threshold.abs() + own.size + own.value.abs() + self.group.size) + 4.0 * self.constant.abs();
-        let rationals = own.rational + self.group.rational;
+        let sizes = threshold.abs() + own.value.abs() + f64::from(own.size + self.group.size);
+        let sizes = 8.0 * sizes + 4.0 * self.constant.abs();
+        let rationals = f64::from(own.rational + self.group.rational);
         let spare = T::ROUNDOFF
             * (70.0 * dim + 100.0 + sizes + 4.0 * (rough.abs() + self.moved[query]) + (dim + 480.0) * rationals);
         let limit = if self.in_range[query] { -(rough + spare) } else { f64::NEG_INFINITY };

@@ -228,6 +228,9 @@ pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
 /// log of the mean of e^x
 #[inline(always)]
 pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
+    if let [x] = x {
+        return *x;
+    }
     let (top, sum) = relative::<S>(x);
     let mean = V::<S, f64>::splat(sum / x.len() as f64);
     // All -inf, or one inf: no differences to take.
