@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 mod backward;
-pub use backward::{backward, Gradients};
+pub use backward::{backward, Gradients, Wanted};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
 pub const BLOCK: usize = 64;

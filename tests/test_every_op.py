@@ -6,6 +6,7 @@ import torch
 from conftest import as_library
 
 import peaccel as pe
+from peaccel import _core
 from peaccel.ops import OPS, Op, PairOp
 
 ELEMENTWISE = [op for op in OPS if isinstance(op, Op)]
@@ -313,6 +314,27 @@ def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
         *sides, shared = pair_inputs(op, queries, 2, 3, library="torch")
         total = lambda shared, sides=sides: score_of(op, [*sides, shared], pairwise=True).sum()  # noqa: E731
         assert torch.autograd.gradcheck(total, shared.requires_grad_())
+
+
+@pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
+def test_gradients_that_nobody_wants_are_not_computed(op):
+    """Those that are wanted have the same bits; in autograd what needs none is not asked for."""
+    inputs = [x.numpy() for x in pair_inputs(op, 5, 4, 5, library="torch")]
+    given, weights = [*inputs, *((3, 2) if op.draws else ())], np.linspace(-1, 2, 20).reshape(5, 4)
+    every = op.numpy_backward(weights, given, None, True)
+    of = [_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED]
+    for wanted in range(8):
+        for bit, found, want in zip(of, op.numpy_backward(weights, given, None, True, wanted), every, strict=True):
+            np.testing.assert_array_equal(found, want if wanted & bit else 0 * found)
+    asked, tensors = [], [torch.from_numpy(x) for x in inputs]
+    own = PairOp.numpy_backward
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PairOp, "numpy_backward", lambda op, *args: asked.append(args[-1]) or own(op, *args))
+        for i in range(4):
+            tensors[i].requires_grad_()
+            score_of(op, tensors, pairwise=True).sum().backward()
+            tensors[i].requires_grad_(False)
+    assert asked == of[:4]
 
 
 @each_twice

@@ -69,7 +69,7 @@ def test_log_ive_at_orders_between_the_golden_ones():
 
 
 def mean_direction(dim, x, derivative):
-    """L = sqrt(x) G((D+1)/2) / G(D/2+1) 1F1(1/2; D/2+1; -x), or its slope, which has 1F1(3/2; ...) / 2x in its place."""
+    """L = sqrt(x) G((D+1)/2) / G(D/2+1) 1F1(1/2; D/2+1; -x); its slope has 1F1(3/2; ...) / 2x in its place."""
     prec, value = 128, arb("nan")
     while not value.rel_accuracy_bits() >= 80:
         with ctx.workprec(prec):

@@ -17,10 +17,20 @@ class CudaError(RuntimeError):
     """CUDA cannot be used, or a kernel could not be launched; the message says why."""
 
 CUDA_BEST: int  # what the kernels keep of each query
+QUERY: int  # whose gradients are wanted
+GALLERY: int
+SHARED: int
+EVERY_GRADIENT: int  # all three
 
 def score(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array) -> None: ...
 def score_backward(
-    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, weights: _Array, out: list[_Array]
+    name: str,
+    arrays: _Inputs,
+    draws: _Draws,
+    candidates: _Array | None,
+    weights: _Array,
+    out: list[_Array],
+    wanted: int,
 ) -> None: ...
 def rerank(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array, scores: _Array, ids: _Array) -> None: ...
 def search(

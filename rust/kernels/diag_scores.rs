@@ -269,13 +269,31 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let formula = if side == Side::Query { self.formula } else { self.formula.transposed() };
         let dim = a.len();
         let dense = v.len() == dim && w.len() == dim && out.extra.len() == dim;
-        if dense && out.shared.is_empty() && !F::ROW {
-            let (b, v, w, mu, extra) = (&b[..dim], &v[..dim], &w[..dim], &mut out.mu[..dim], &mut out.extra[..dim]);
-            for d in 0..dim {
-                let (a, b, v, w) = (a[d].to_f64(), b[d].to_f64(), v[d].to_f64(), w[d].to_f64());
-                let slopes = slopes(formula, Dimension { a, b, v, w, shared: 0.0 });
-                mu[d] = mu[d] + T::from_f64(weight * slopes.mean);
-                extra[d] = extra[d] + T::from_f64(weight * slopes.var);
+        let row = if F::ROW { shared.row(0) } else { a };
+        if dense && row.len() == dim && (out.shared.is_empty() || F::ROW) {
+            let (b, v, w, row, mu, extra) =
+                (&b[..dim], &v[..dim], &w[..dim], &row[..dim], &mut out.mu[..dim], &mut out.extra[..dim]);
+            // No closure: what is not inlined is compiled for no level.
+            macro_rules! add {
+                ($d:expr) => {{
+                    let (a, b) = (a[$d].to_f64(), b[$d].to_f64());
+                    let (v, w) = (v[$d].to_f64(), w[$d].to_f64());
+                    let shared = if F::ROW { row[$d].to_f64() } else { 0.0 };
+                    let slopes = slopes(formula, Dimension { a, b, v, w, shared });
+                    mu[$d] = mu[$d] + T::from_f64(weight * slopes.mean);
+                    extra[$d] = extra[$d] + T::from_f64(weight * slopes.var);
+                    T::from_f64(weight * slopes.shared[0])
+                }};
+            }
+            if out.shared.is_empty() {
+                for d in 0..dim {
+                    add!(d);
+                }
+            } else {
+                let shared = &mut out.shared[..dim];
+                for d in 0..dim {
+                    shared[d] = shared[d] + add!(d);
+                }
             }
             return;
         }

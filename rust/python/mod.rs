@@ -84,6 +84,10 @@ fn set_num_threads(n: usize) {
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     simd::level_name()?;
     module.add("CUDA_BEST", crate::cuda::pairs::BEST)?;
+    module.add("QUERY", scores::QUERY)?;
+    module.add("GALLERY", scores::GALLERY)?;
+    module.add("SHARED", scores::SHARED)?;
+    module.add("EVERY_GRADIENT", scores::QUERY | scores::GALLERY | scores::SHARED)?;
     module.add("CudaError", module.py().get_type::<CudaError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for function in [

@@ -11,7 +11,7 @@ use crate::kernels::sampled_scores::{
 use crate::kernels::samplers::{Normal, Normals, VonMisesFisher};
 use crate::panels;
 use crate::parallel;
-use crate::shapes::{self, Best, Gradients, Inputs, PairScore, Pairs};
+use crate::shapes::{self, Best, Gradients, Inputs, PairScore, Pairs, Wanted};
 use crate::simd::Float;
 use crate::special::bessel::Order;
 use crate::view::Matrix;
@@ -187,8 +187,17 @@ pub fn score(
     Ok(())
 }
 
-/// Gradients of sum(weights * scores) with respect to the five inputs, into zeroed arrays of their (stored) shapes.
+/// Whose gradients are wanted: the queries', the gallery's, the shared row's.
+pub const QUERY: u32 = 1;
+/// As above.
+pub const GALLERY: u32 = 2;
+/// As above.
+pub const SHARED: u32 = 4;
+
+/// Gradients of sum(weights * scores) with respect to the five inputs, into zeroed arrays of their (stored) shapes. `wanted` is a
+/// sum of [`QUERY`], [`GALLERY`] and [`SHARED`]; the gradients of the others stay as they are.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub fn score_backward(
     py: Python<'_>,
     name: &str,
@@ -197,6 +206,7 @@ pub fn score_backward(
     candidates: Option<Array>,
     weights: Array,
     out: FiveArrays,
+    wanted: u32,
 ) -> PyResult<()> {
     py.detach(|| {
         with_type!(weights, |T| {
@@ -215,6 +225,11 @@ pub fn score_backward(
                 query: (mu1.output()?, extra1.output()?),
                 gallery: (mu2.output()?, extra2.output()?),
                 shared: shared.output()?,
+                wanted: Wanted {
+                    query: wanted & QUERY != 0,
+                    gallery: wanted & GALLERY != 0,
+                    shared: wanted & SHARED != 0,
+                },
             };
             let orders = BothOrders::of(inputs.mu1.stored());
             let pair = pair(name, inputs, None, draws, Prune::Auto, &orders)?;

@@ -14,6 +14,19 @@ pub struct Gradients<'a, T> {
     pub gallery: (&'a mut [T], &'a mut [T]),
     /// Of `shared`.
     pub shared: &'a mut [T],
+    /// Which of the three are asked for; the others stay as they are.
+    pub wanted: Wanted,
+}
+
+/// Which gradients are asked for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Those of the queries.
+    pub query: bool,
+    /// Those of the gallery.
+    pub gallery: bool,
+    /// That of the shared row.
+    pub shared: bool,
 }
 
 /// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their weights.
@@ -65,7 +78,7 @@ impl Inverse {
 /// Items whose shared gradients are added up together: fixed, so that the order of summation is.
 const SHARED_BLOCK: usize = 64;
 
-/// Gradients of sum(weights * scores) with respect to all inputs. `weights` has the shape of the scores.
+/// Gradients of sum(weights * scores) with respect to the inputs. `weights` has the shape of the scores.
 pub fn backward<T: Float>(
     pair: &dyn PairScore<T>,
     op: &str,
@@ -83,11 +96,14 @@ pub fn backward<T: Float>(
         return Ok(());
     }
 
-    let shared = out.shared.len();
+    let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
+    // What is shared is found on the way of the queries.
+    let rows = out.wanted.query || shared > 0;
     let query_parts = split(out.query, inputs.dim(), inputs.extra1.stored(), SHARED_BLOCK)
         .into_iter()
         .zip(split_or_empty(&mut partial, shared))
+        .filter(|_| rows)
         .collect();
     parallel::for_each(query_parts, interrupted, |((first, mu, extra), shared): (Part<T>, &mut [T])| {
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
@@ -108,10 +124,13 @@ pub fn backward<T: Float>(
             }
         }
     })?;
-    for part in partial.chunks(shared.max(1)) {
+    for part in partial.chunks(shared.max(1)).filter(|_| shared > 0) {
         out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
     }
 
+    if !out.wanted.gallery {
+        return Ok(());
+    }
     let inverse = match pairs {
         Pairs::Candidates(candidates) => Some(Inverse::new(&candidates, gallery)),
         _ => None,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from peaccel._core import GALLERY, QUERY, SHARED
 from peaccel.ops._op import Op, PairOp, SampleOp
 
 __all__ = ["functions", "scores_shape"]
@@ -105,7 +106,9 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
         @staticmethod
         def backward(ctx: Any, weights: Any) -> Any:
-            return *gradients(weights, *ctx.saved_tensors, *ctx.numbers), *(None,) * (2 * numbers)
+            needed = ctx.needs_input_grad
+            wanted = QUERY * (needed[0] or needed[1]) + GALLERY * (needed[2] or needed[3]) + SHARED * needed[4]
+            return *gradients(weights, *ctx.saved_tensors, *ctx.numbers, wanted), *(None,) * (2 * numbers)
 
         if not traced:
 
@@ -157,7 +160,7 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            _save(ctx, inputs, 1 + op.draws, False)
+            _save(ctx, inputs, 2 + op.draws, False)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -165,8 +168,8 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
                 raise RuntimeError(f"peaccel::{op.name} can be differentiated once, not twice")
             weights, *inputs, candidates = ctx.saved_tensors
             given = (weights, *inputs, *grads)
-            values = _second_derivatives(op, [x.detach() for x in given], candidates, *ctx.numbers)
-            return *(Last.apply(value, *given) for value in values), None, None
+            values = _second_derivatives(op, [x.detach() for x in given], candidates, ctx.numbers[0])
+            return *(Last.apply(value, *given) for value in values), None, None, None
 
         @_forward_mode
         def jvp(saved: Any, numbers: Any, *tangents: Any) -> Any:
@@ -175,7 +178,7 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
             weights, *inputs, candidates = saved
             # Linear in the weights; in the inputs, second derivatives are symmetric.
             by_weights = Backward.apply(tangents[0], *inputs, candidates, *numbers)
-            by_inputs = _second_derivatives(op, [weights, *inputs, *tangents[1:6]], candidates, *numbers)[1:]
+            by_inputs = _second_derivatives(op, [weights, *inputs, *tangents[1:6]], candidates, numbers[0])[1:]
             return tuple(a + b for a, b in zip(by_weights, by_inputs, strict=True))
 
         @staticmethod

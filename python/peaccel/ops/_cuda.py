@@ -136,7 +136,12 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
 
 
 def score_backward(
-    op: PairOp, weights: Array, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
+    op: PairOp,
+    weights: Array,
+    inputs: Sequence[Array],
+    candidates: Array | None,
+    pairwise: bool,
+    wanted: int = _core.EVERY_GRADIENT,
 ) -> list[Array]:
     """As `PairOp.numpy_backward`."""
     torch: Any = sys.modules["torch"]
@@ -151,7 +156,10 @@ def score_backward(
         given, lists = memory(candidates), [memory(offsets), memory(places)]
     out: list[Array] = []
     for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
-        gradients = [mu.new_empty(mu.shape), mu.new_empty(extra.shape), mu.new_empty((len(mu), size))]
+        gradients = [mu.new_zeros(mu.shape), mu.new_zeros(extra.shape), mu.new_zeros((len(mu), size))]
+        if not wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
+            out += gradients
+            continue
         draws, out_memories = _Draws(op, arrays, inputs[5:], len(mu), None), _memories(gradients)
         own = op.name, place(mu), _memories(arrays), draws.memory, side
         _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)

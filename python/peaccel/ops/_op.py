@@ -163,14 +163,19 @@ class PairOp(_Record):
         return out
 
     def numpy_backward(
-        self, weights: Array, inputs: Sequence[Array], candidates: Array | None, pairwise: bool
+        self,
+        weights: Array,
+        inputs: Sequence[Array],
+        candidates: Array | None,
+        pairwise: bool,
+        wanted: int = _core.EVERY_GRADIENT,
     ) -> list[np.ndarray[Any, Any]]:
-        """The gradients of sum(weights * scores) with respect to the five inputs, in their shapes."""
+        """The gradients of sum(weights * scores) with respect to the five inputs, in their shapes; 0 if not wanted."""
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
         out = [np.zeros(x.shape, x.dtype) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))
         candidates = None if candidates is None else _buffer(candidates)
-        _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out)
+        _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out, wanted)
         return [*out[:4], out[4].reshape(-1)]
 
     def rerank(self, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:

@@ -26,8 +26,8 @@ iv_ratio_complement = Op(
 # d/dk log C_D(k) = -A_D(k), the ratio of order D/2.
 vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: -call("iv_ratio", dim / 2, kappa))
 
-# The length of E[z / |z|], z ~ N(mu, var I) in dim dimensions, at x = |mu|^2 / (2 var). Its second derivative by Kummer's
-# equation, x L'' + (dim/2 + x) L' = (dim - 1) L / 4x.
+# The length of E[z / |z|], z ~ N(mu, var I) in dim dimensions, at x = |mu|^2 / (2 var). Its second derivative is
+# that of Kummer's equation, x L'' + (dim/2 + x) L' = (dim - 1) L / 4x.
 _normal_length_dx = Op(
     "normal_length_dx",
     derivative=lambda call, dim, x: (

@@ -146,6 +146,16 @@ impl OverlapIsotropic {
     }
 }
 
+impl OverlapIsotropic {
+    /// The derivative by a power. No closure: what is not inlined is compiled for no level.
+    #[inline(always)]
+    fn by_power<S: Simd>(&self, by_s: V<S, f64>, power: V<S, f64>, var: V<S, f64>) -> V<S, f64> {
+        let logs = ln::<S, f64>(var) + V::<S, f64>::splat((2.0 * PI).ln());
+        let half_dim = V::<S, f64>::splat(0.5 * self.dim);
+        -(by_s * var / (power * power)) - half_dim * (logs + V::<S, f64>::splat(1.0) / power)
+    }
+}
+
 impl Formula for OverlapIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
@@ -165,16 +175,15 @@ impl Formula for OverlapIsotropic {
         let (v, w) = pair.extras;
         let inverse = one / (v / alpha + w / beta);
         let by_s = half * inverse * (pair.x * inverse - dim);
-        let by_power = |power: V<S, f64>, var: V<S, f64>| {
-            let logs = ln::<S, f64>(var) + V::<S, f64>::splat((2.0 * PI).ln());
-            -(by_s * var / (power * power)) - half * dim * (logs + one / power)
-        };
         let own = if self.powers.0 == 1.0 { zero } else { half * dim * (one - alpha) / v };
         Slopes {
             x: valid::<S>(pair.extras, -half * inverse),
             norm: zero,
             extra: valid::<S>(pair.extras, by_s / alpha + own),
-            shared: [valid::<S>(pair.extras, by_power(alpha, v)), valid::<S>(pair.extras, by_power(beta, w))],
+            shared: [
+                valid::<S>(pair.extras, self.by_power::<S>(by_s, alpha, v)),
+                valid::<S>(pair.extras, self.by_power::<S>(by_s, beta, w)),
+            ],
         }
     }
     fn transposed(self) -> Self {

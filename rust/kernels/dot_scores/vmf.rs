@@ -54,6 +54,13 @@ impl OverlapVmf<'_> {
         2.0 * self.orders.normaliser.order() + 2.0
     }
 
+    /// The derivative by the power of k, where R grows with k by `along`. No closure: what is not inlined is compiled for no level.
+    #[inline(always)]
+    fn by_power<S: Simd>(&self, pair: &Pair<V<S, f64>>, k: V<S, f64>, along: V<S, f64>) -> V<S, f64> {
+        let zero = V::<S, f64>::splat(self.orders.normaliser.log_norm_at_zero());
+        valid::<S>(pair.extras, zero - bessel::log_hyp0f1e::<S>(self.orders.normaliser, k) - k + along * k)
+    }
+
     /// beta k2 at the least k2 of a group, or at the greatest.
     fn end(&self, group: &Group, end: usize) -> f64 {
         self.powers.1 * if end == 0 { group.extras.0 } else { group.extras.1 }
@@ -129,15 +136,14 @@ impl Formula for OverlapVmf<'_> {
         let cosine = V::<S, f64>::splat(1.0) - half * pair.x;
         let along = pull * k2.mul_add(cosine, k1);
         let extra = along - bessel::iv_ratio::<S>(self.orders.ratio, pair.extras.0);
-        let by_power = |k: V<S, f64>, along: V<S, f64>| {
-            let zero = V::<S, f64>::splat(self.orders.normaliser.log_norm_at_zero());
-            valid::<S>(pair.extras, zero - bessel::log_hyp0f1e::<S>(self.orders.normaliser, k) - k + along * k)
-        };
         Slopes {
             x: valid::<S>(pair.extras, -half * k1 * k2 * pull),
             norm: V::<S, f64>::splat(0.0),
             extra: valid::<S>(pair.extras, V::<S, f64>::splat(self.powers.0) * extra),
-            shared: [by_power(pair.extras.0, along), by_power(pair.extras.1, pull * k1.mul_add(cosine, k2))],
+            shared: [
+                self.by_power::<S>(&pair, pair.extras.0, along),
+                self.by_power::<S>(&pair, pair.extras.1, pull * k1.mul_add(cosine, k2)),
+            ],
         }
     }
     /// Two evaluations of log norms, 2e-15 relative to max(1, order) each, and R^2, four roundings of (k1 + k2)^2 off, times
