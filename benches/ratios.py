@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benches import ONE_THREAD, blas, main_job, search
+from benches import ONE_THREAD, blas, main_job, search, training
 from benches.common import (
     CASES,
     Goal,
@@ -326,6 +326,7 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
             partial(small_orders, bessel, quick),
         ],
         "samplers": [partial(samplers, 128, 0.5, quick), partial(samplers, 512, 0.28, quick)],
+        "training": training.plan(quick),
         "import": [partial(imports, quick)],
     }
 

@@ -248,7 +248,7 @@ def test_the_last_row_that_there_can_be_has_its_own_draws():
 @each_op
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_dimensions_are_the_first_of_many_rows_at_once(op, dtype):
-    """The noise of several rows is made together: each has what it has alone, and the first that more dimensions have."""
+    """Noise of several rows is made together: each has what it has alone, and the first that more dimensions have."""
     rng = np.random.default_rng(0)
     for dim in (2, 3, 5, 7, 8, 9, 15, 16, 17, 33):
         mu = rng.standard_normal((21, dim)).astype(dtype)

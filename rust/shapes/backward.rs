@@ -14,7 +14,7 @@ pub struct Gradients<'a, T> {
     pub gallery: (&'a mut [T], &'a mut [T]),
     /// Of `shared`.
     pub shared: &'a mut [T],
-    /// Which of the three are asked for; the others stay as they are.
+    /// Which of the three are asked for; the others may stay as they are.
     pub wanted: Wanted,
 }
 

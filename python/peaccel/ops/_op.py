@@ -170,7 +170,7 @@ class PairOp(_Record):
         pairwise: bool,
         wanted: int = _core.EVERY_GRADIENT,
     ) -> list[np.ndarray[Any, Any]]:
-        """The gradients of sum(weights * scores) with respect to the five inputs, in their shapes; 0 if not wanted."""
+        """The gradients of sum(weights * scores) by the five inputs, in their shapes; 0 or right where not wanted."""
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
         out = [np.zeros(x.shape, x.dtype) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from peaccel import _core
 from peaccel.ops import _autograd, _cuda
 from peaccel.ops._array import FLOATING, as_numpy, dtype_name
 from peaccel.ops._op import Op, PairOp, SampleOp
@@ -153,10 +152,10 @@ class Torch:
             return args[0].new_empty(_autograd.scores_shape(*parts(args)))
 
         def cpu_backward(weights: Any, *args: Any) -> Any:
-            return tuple(map(torch.from_numpy, op.numpy_backward(weights, *parts(args), args[-1])))
+            return tuple(map(torch.from_numpy, op.numpy_backward(weights, *parts(args), wanted=args[-1])))
 
         def cuda_backward(weights: Any, *args: Any) -> Any:
-            return tuple(_cuda.score_backward(op, weights, *parts(args), args[-1]))
+            return tuple(_cuda.score_backward(op, weights, *parts(args), wanted=args[-1]))
 
         def fake_backward(weights: Any, *args: Any) -> Any:
             return tuple(x.new_empty(x.shape) for x in args[:5])
@@ -164,8 +163,7 @@ class Torch:
         self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
         backwards = cpu_backward, cuda_backward, fake_backward
-        arguments = f"Tensor weights, {arguments}, int wanted={_core.EVERY_GRADIENT}"
-        self._define(f"{op.name}_bwd", arguments, returns, *backwards)
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}, int wanted", returns, *backwards)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""

@@ -111,10 +111,30 @@ fn distances<S: Simd, T: Float>(own: &[T], other: &[T], dim: usize) -> Vec<f64> 
     let mut out = Vec::with_capacity(own.len() / dim * (other.len() / dim));
     for a in own.chunks_exact(dim) {
         for b in other.chunks_exact(dim) {
-            out.push(reduce::<S, T, true>(a, b).to_f64().sqrt());
+            out.push(reduce::<S, T, true>(a, b).to_f64());
         }
     }
+    for part in out.chunks_mut(f64::LANES) {
+        let roots = V::<S, f64>::load_partial(part, 0.0).sqrt().to_array();
+        part.copy_from_slice(&roots[..part.len()]);
+    }
     out
+}
+
+/// Adds `sum over b of weights[b] (a - b)` to `out`, b the rows of `others`.
+#[inline(always)]
+fn add_differences<S: Simd, T: Float>(a: &[T], others: &[T], weights: &[T], out: &mut [T]) {
+    let dim = a.len();
+    for from in (0..dim).step_by(T::LANES) {
+        let to = dim.min(from + T::LANES);
+        let (x, zero) = (V::<S, T>::load_partial(&a[from..to], T::default()), T::default());
+        let mut sum = V::<S, T>::load_partial(&out[from..to], zero);
+        for (b, &weight) in others.chunks_exact(dim).zip(weights) {
+            let y = V::<S, T>::load_partial(&b[from..to], zero);
+            sum = V::<S, T>::splat(weight).mul_add(x - y, sum);
+        }
+        out[from..to].copy_from_slice(&sum.to_array()[..to - from]);
+    }
 }
 
 /// An item is its draws.
@@ -156,14 +176,16 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
         }
         let pairs = own.chunks_exact(pair.dim).zip(by_item.chunks_exact_mut(pair.dim));
         let matrix = distances.chunks(other.len() / pair.dim).zip(slopes.chunks(other.len() / pair.dim));
+        let mut weights = Vec::with_capacity(other.len() / pair.dim);
         for ((a, out), (distances, slopes)) in pairs.zip(matrix) {
-            for (b, (&distance, &slope)) in other.chunks_exact(pair.dim).zip(distances.iter().zip(slopes)) {
-                // Draws that coincide have no direction to move in.
-                let scale = T::from_f64(if distance == 0.0 { 0.0 } else { weight * slope / distance });
-                for ((out, &x), &y) in out.iter_mut().zip(a).zip(b) {
-                    *out = *out + scale * (x - y);
-                }
-            }
+            weights.clear();
+            // Draws that coincide have no direction to move in.
+            weights.extend(
+                distances.iter().zip(slopes).map(|(&distance, &slope)| {
+                    T::from_f64(if distance == 0.0 { 0.0 } else { weight * slope / distance })
+                }),
+            );
+            add_differences::<S, T>(a, other, &weights, out);
         }
     }
 }
@@ -192,16 +214,22 @@ pub struct MatchProbability {
 }
 
 impl MatchProbability {
-    /// log sigmoid(b - a distance), in the place of the distances.
+    /// log sigmoid(y), y = b - a distance, in the place of the distances.
     #[inline(always)]
     fn logs<S: Simd>(&self, distances: &mut [f64]) {
-        let (zero, one) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0));
-        let (a, b) = (V::<S, f64>::splat(self.line.0), V::<S, f64>::splat(self.line.1));
         for part in distances.chunks_mut(f64::LANES) {
-            let y = b - a * V::<S, f64>::load_partial(part, 0.0);
-            let logs = y.min(zero) - ln::<S, f64>(one + exp::<S>(-y.abs()));
+            let (y, rest) = self.rest::<S>(part);
+            let logs = y.min(V::<S, f64>::splat(0.0)) - rest;
             part.copy_from_slice(&logs.to_array()[..part.len()]);
         }
+    }
+
+    /// y and log(1 + exp(-|y|)).
+    #[inline(always)]
+    fn rest<S: Simd>(&self, distances: &[f64]) -> (V<S, f64>, V<S, f64>) {
+        let (a, b) = (V::<S, f64>::splat(self.line.0), V::<S, f64>::splat(self.line.1));
+        let y = b - a * V::<S, f64>::load_partial(distances, 0.0);
+        (y, ln::<S, f64>(V::<S, f64>::splat(1.0) + exp::<S>(-y.abs())))
     }
 }
 
@@ -250,14 +278,19 @@ impl OfDistances for MatchProbability {
 
     #[inline(always)]
     fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
-        let mut shares = distances.to_vec();
-        self.logs::<S>(&mut shares);
-        let opposite = shares.clone();
+        let zero = V::<S, f64>::splat(0.0);
+        let (mut shares, mut opposite) = (distances.to_vec(), distances.to_vec());
+        for (shares, opposite) in shares.chunks_mut(f64::LANES).zip(opposite.chunks_mut(f64::LANES)) {
+            let (y, rest) = self.rest::<S>(shares);
+            // sigmoid(-y) = 1 - sigmoid(y)
+            let away = exp::<S>((-y).min(zero) - rest);
+            shares.copy_from_slice(&(y.min(zero) - rest).to_array()[..shares.len()]);
+            opposite.copy_from_slice(&away.to_array()[..opposite.len()]);
+        }
         let (_, sum) = relative::<S>(&mut shares);
         let (mut by_a, mut by_b) = (0.0, 0.0);
-        for ((distance, share), log) in distances.iter_mut().zip(shares).zip(opposite) {
-            // 1 - sigmoid
-            let rest = share / sum * -log.exp_m1();
+        for ((distance, share), away) in distances.iter_mut().zip(shares).zip(opposite) {
+            let rest = share / sum * away;
             by_a -= rest * *distance;
             by_b += rest;
             *distance = -self.line.0 * rest;
