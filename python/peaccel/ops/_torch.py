@@ -152,10 +152,12 @@ class Torch:
             return args[0].new_empty(_autograd.scores_shape(*parts(args)))
 
         def cpu_backward(weights: Any, *args: Any) -> Any:
-            return tuple(map(torch.from_numpy, op.numpy_backward(weights, *parts(args), wanted=args[-1])))
+            inputs, candidates, pairwise = parts(args)
+            return tuple(map(torch.from_numpy, op.numpy_backward(weights, inputs, candidates, pairwise, args[-1])))
 
         def cuda_backward(weights: Any, *args: Any) -> Any:
-            return tuple(_cuda.score_backward(op, weights, *parts(args), wanted=args[-1]))
+            inputs, candidates, pairwise = parts(args)
+            return tuple(_cuda.score_backward(op, weights, inputs, candidates, pairwise, args[-1]))
 
         def fake_backward(weights: Any, *args: Any) -> Any:
             return tuple(x.new_empty(x.shape) for x in args[:5])
