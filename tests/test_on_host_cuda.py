@@ -11,6 +11,7 @@ from conftest import EPS, make, scored
 from test_every_score import check, same_bits
 
 import peaccel as pe
+from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
 from peaccel.ops._op import Op, PairOp
 from peaccel.prepared import plan as checked
@@ -272,6 +273,22 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
                 if own.numel():
                     scale = max(1.0, float(other.abs().max()))
                     assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
+
+
+def test_gradients_that_nobody_wants_are_not_computed(device):
+    q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
+    plan = checked(q, g, "ppk", detach=True)
+    op, inputs, weights = plan.pair.op, plan.inputs, torch.ones(3, 4, dtype=torch.float64)
+    every = _cuda.score_backward(op, weights, inputs, None, True)
+    of = [_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED]
+    for wanted in (_core.QUERY, _core.GALLERY, _core.SHARED):
+        for bit, found, want in zip(
+            of, _cuda.score_backward(op, weights, inputs, None, True, wanted), every, strict=True
+        ):
+            if bit == wanted:
+                assert torch.equal(found, want)
+            elif _core.GALLERY in (bit, wanted):
+                assert not found.any()
 
 
 @pytest.mark.parametrize("name", ["mls", "ppk"])

@@ -86,15 +86,24 @@ def projected_length(mu: Array, var: Array) -> Array:
     """Length of the mean of z/|z|, z ~ N(mu, var I); in float64 up to the last step, as squares may overflow."""
     xp = namespace(mu)
     if is_torch(mu):
-        square, wide = (mu.double() ** 2).sum(-1), var.double()
+        square, wide = (mu.double().contiguous() ** 2).sum(-1), var.double()
     else:
-        square, wide = np.einsum("nd,nd->n", mu, mu, dtype=np.float64), np.float64(var)
+        square, wide = _squares(mu), np.float64(var)
     # Far out the first term of the series in var is exact, down to a variance of 0; below 0 there is no length.
     far = (2e-30 * square >= wide) & (wide >= 0)
     x = square / (2 * xp.where(far, 1, xp.where(wide > 0, wide, math.nan)))
     near = bessel.normal_length(order(mu.shape[-1], x), x)
     length = xp.where(far, 1 - (mu.shape[-1] - 1) / 2 * wide / xp.where(far, square, 1), near)
     return length.to(mu.dtype) if is_torch(mu) else length.astype(mu.dtype)
+
+
+def _squares(mu: Any) -> Any:
+    """Squared norms in float64: blocks of rows, all laid out alike, so that a row has the same bits anywhere."""
+    out, step = np.empty(len(mu)), max(1, 2**16 // max(1, mu.shape[-1]))
+    for start in range(0, len(mu), step):
+        rows = mu[start : start + step].astype(np.float64, order="C")
+        out[start : start + step] = np.einsum("nd,nd->n", rows, rows)
+    return out
 
 
 def moments(d: Any, params: Params) -> tuple[Array, Array]:

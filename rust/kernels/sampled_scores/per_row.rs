@@ -53,3 +53,32 @@ impl<I> PerRow<I> {
         Kept::There(place.get_or_init(make))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn rows_are_made_once_as_long_as_there_is_room() {
+        let (rows, made) = (PerRow::new(1000, 3), Cell::new(0));
+        let get = |row: usize| {
+            let make = || {
+                made.set(made.get() + 1);
+                2 * row
+            };
+            assert_eq!(*rows.get(row, make), 2 * row);
+        };
+        for row in [0, 255, 256, 0, 255, 256] {
+            get(row);
+        }
+        assert_eq!(made.get(), 3);
+        for _ in 0..2 {
+            get(999); // no room
+            get(0);
+        }
+        assert_eq!(made.get(), 5);
+        let none = PerRow::<usize>::new(1000, 0);
+        assert_eq!((*none.get(7, || 14), *none.get(7, || 15)), (14, 15));
+    }
+}
