@@ -66,7 +66,7 @@ impl<'a> AsMls<'a> {
     pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Own], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
         let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
-        let mut queries = vec![Own::default(); of.len()];
+        let (mut queries, mut moved) = (vec![Own::default(); of.len()], false);
         if formula.own_log(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
@@ -77,6 +77,7 @@ impl<'a> AsMls<'a> {
                 let x = Dimension { a: at(mu, d), v: at(var, d), b: 0.0, w: 0.0, shared };
                 let (mean, var, size) =
                     if x.valid() { formula.query_of_mls(x) } else { (f64::NAN, f64::NAN, f64::NAN) };
+                moved |= mean != x.a;
                 means.push(mean);
                 vars.push(var);
                 sizes += size;
@@ -84,7 +85,7 @@ impl<'a> AsMls<'a> {
             own.value += dim as f64 * (formula.constant() - Mls.constant());
             own.rational += 0.5 * sizes as f32;
         }
-        AsMls { dim, first, means, vars, queries, rows, moved: F::ROW, var_scale: formula.var_scale() }
+        AsMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }
 
     /// The mean and the variances of a query, by its number among all.
