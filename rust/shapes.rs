@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 mod backward;
+mod tiles;
 pub use backward::{backward, Gradients, Wanted};
+pub use tiles::{by_items, pairwise, ItemGradients, Tile, TileGradient};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
 pub const BLOCK: usize = 64;
@@ -97,7 +99,7 @@ pub struct Gradient<'a, T> {
 }
 
 /// A family's pair function. Its methods on lanes must be `#[inline(always)]`.
-pub trait PairKernel<T: Float>: Sync {
+pub trait PairKernel<T: Float>: Sync + Sized {
     /// The arrays that it reads.
     fn inputs(&self) -> &Inputs<'_, T>;
 
@@ -108,12 +110,24 @@ pub trait PairKernel<T: Float>: Sync {
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
 
+    /// The scores of a tile, a row of `out` for each query; overridden where a family has a faster way to the same bits.
+    #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+        for (i, out) in tile.queries.zip(out) {
+            PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out);
+        }
+    }
+
+    /// Adds the gradients of the items of a tile, whose weights stand in the rows of the queries and the columns of the gallery;
+    /// overridden where a family has a faster way.
+    #[inline(always)]
+    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+        tiles::by_items(self, tile, weights, out);
+    }
+
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
-    fn search(&self, best: Best<T>) -> Result<usize, Error>
-    where
-        Self: Sized,
-    {
+    fn search(&self, best: Best<T>) -> Result<usize, Error> {
         search(self, best)
     }
 }
@@ -127,6 +141,10 @@ pub trait PairScore<T>: Sync {
     fn score(&self, q: Rows, g: Rows, out: &mut [T]);
     /// As [`PairKernel::backward`].
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
+    /// As [`PairKernel::tile`].
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]]);
+    /// As [`PairKernel::backward_tile`].
+    fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// As [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
@@ -140,6 +158,12 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     }
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         dispatch(Backward { pair: self, side, q, g, weights, out });
+    }
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]]) {
+        dispatch(ScoreTile { pair: self, tile, out });
+    }
+    fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+        dispatch(BackwardTile { pair: self, tile, weights, out });
     }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)
@@ -176,6 +200,33 @@ impl<T: Float, P: PairKernel<T>> Kernel for Backward<'_, '_, P, T> {
     }
 }
 
+struct ScoreTile<'a, 'b, P, T> {
+    pair: &'a P,
+    tile: Tile,
+    out: &'a mut [&'b mut [T]],
+}
+impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.tile::<S>(self.tile, self.out);
+    }
+}
+
+struct BackwardTile<'a, 'b, P, T> {
+    pair: &'a P,
+    tile: Tile,
+    weights: &'a View<'a, T>,
+    out: &'a mut TileGradient<'b, T>,
+}
+impl<T: Float, P: PairKernel<T>> Kernel for BackwardTile<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.backward_tile::<S>(self.tile, self.weights, self.out);
+    }
+}
+
 /// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.
 pub fn segment(dim: usize) -> usize {
     (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK
@@ -188,26 +239,6 @@ pub fn paired<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dy
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
             let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
             pair.score(rows, rows, out);
-        }
-    })
-}
-
-/// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`.
-pub fn pairwise<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-    let gallery = pair.inputs().mu2.rows();
-    if gallery == 0 {
-        return Ok(());
-    }
-    let segment = segment(pair.inputs().dim());
-    let mut parts = Vec::new();
-    for (i, row) in out.chunks_mut(gallery).enumerate() {
-        parts.extend(row.chunks_mut(segment).enumerate().map(|(s, out)| (s * segment, i, out)));
-    }
-    // All queries pass over one segment of the gallery before the next.
-    parts.sort_by_key(|part| (part.0, part.1));
-    parallel::for_each(parts, interrupted, |(first, i, out): (usize, usize, &mut [T])| {
-        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
-            pair.score(Rows::Same(i), Rows::From(first + block * BLOCK), out);
         }
     })
 }

@@ -139,6 +139,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn widen_f16(halves: &[u16; 16]) -> Self::F32;
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
+    /// Pairs of rows whose sums over products of their elements fit into registers side by side, four vectors for each pair.
+    const PAIRS: usize;
 }
 
 impl Float for f32 {
@@ -210,6 +212,7 @@ impl Simd for Baseline {
     type F64 = Pack<Plain<f64, 8>>;
     type Words = [u64; 16];
     const TILE: (usize, usize) = (1, 2);
+    const PAIRS: usize = 1;
     #[inline(always)]
     fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
         Lanes::load(&halves.map(widen_f16))

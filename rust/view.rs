@@ -3,6 +3,7 @@
 
 use crate::simd::{dispatch, widen_f16, Float, Kernel, Simd};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 /// A read-only matrix of `rows` x `cols`. Rows may have any stride (also zero or negative); within a row the elements are
 /// adjacent, or, for a constant row, one element stands for all.
@@ -116,6 +117,23 @@ impl<'a, T: Float> Matrix<'a, T> {
                 room.resize(row.len(), T::default());
                 dispatch(Widen { row, half: *half, out: &mut *room });
                 room
+            }
+        }
+    }
+
+    /// The stored elements of consecutive rows: where they lie, or widened into `room`.
+    pub fn rows_of<'b>(&self, rows: Range<usize>, room: &'b mut Vec<T>) -> Vec<&'b [T]>
+    where
+        'a: 'b,
+    {
+        match self {
+            Matrix::Full(view) => rows.map(|i| view.row(i)).collect(),
+            Matrix::Half(view, half) => {
+                room.resize(rows.len() * view.stored(), T::default());
+                for (i, out) in rows.zip(room.chunks_mut(view.stored().max(1))) {
+                    dispatch(Widen { row: view.row(i), half: *half, out });
+                }
+                room.chunks(view.stored().max(1)).collect()
             }
         }
     }

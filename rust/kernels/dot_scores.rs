@@ -6,17 +6,19 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
-use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
-use crate::view::Matrix;
+use crate::view::{Matrix, View};
 
 mod filter;
 mod formulas;
 mod match_probability;
 mod normals;
 mod pool;
+mod tile;
 mod vmf;
 
+use formulas::OWN;
 pub use formulas::{Cosine, Formula, NegSqL2, Pair};
 pub use match_probability::MatchProbability;
 pub use normals::{LlrIsotropic, MlsIsotropic, NegKlIsotropic, OverlapIsotropic};
@@ -48,21 +50,64 @@ struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
     extras: ([f64; BLOCK], [f64; BLOCK]),
+    own: (Own, Own),
 }
 
+/// What a formula makes of the extras of a block; empty where it makes nothing.
+type Own = Vec<[f64; BLOCK]>;
+
+/// No numbers: 1 is an extra of any kind.
+const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
+
 impl Block {
+    fn new() -> Self {
+        let (none, empty) = (NO_NUMBERS, Vec::new);
+        Block { x: none, norms: (none, none), extras: (none, none), own: (empty(), empty()) }
+    }
+
     #[inline(always)]
-    fn pair<S: Simd>(&self, k: usize) -> Pair<V<S, f64>> {
+    fn pair<S: Simd>(&self, k: usize, own: usize) -> Pair<V<S, f64>> {
         let at = k..k + f64::LANES;
-        Pair {
+        let mut pair = Pair {
             x: V::<S, f64>::load(&self.x[at.clone()]),
             norms: (V::<S, f64>::load(&self.norms.0[at.clone()]), V::<S, f64>::load(&self.norms.1[at.clone()])),
-            extras: (V::<S, f64>::load(&self.extras.0[at.clone()]), V::<S, f64>::load(&self.extras.1[at])),
+            extras: (V::<S, f64>::load(&self.extras.0[at.clone()]), V::<S, f64>::load(&self.extras.1[at.clone()])),
+            own: ([V::<S, f64>::splat(0.0); OWN], [V::<S, f64>::splat(0.0); OWN]),
+        };
+        for n in 0..own {
+            pair.own.0[n] = V::<S, f64>::load(&self.own.0[n][at.clone()]);
+            pair.own.1[n] = V::<S, f64>::load(&self.own.1[n][at.clone()]);
         }
+        pair
     }
 }
 
-/// The scores of a block, in the place of `x`. A dispatch of its own, so that it is not compiled again for each type of row.
+/// [`Formula::own`] or [`Formula::own_slopes`] of the first n extras. A dispatch of its own, as are those below, so that it is not
+/// compiled again for each type of row.
+struct MakeOwn<'a, F> {
+    formula: &'a F,
+    slopes: bool,
+    extras: &'a [f64; BLOCK],
+    n: usize,
+}
+impl<F: Formula> Kernel for MakeOwn<'_, F> {
+    type Output = Own;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Own {
+        let count = if self.slopes { F::OWN.1 } else { F::OWN.0 };
+        let mut out = vec![[0.0; BLOCK]; count];
+        for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
+            let extra = V::<S, f64>::load(&self.extras[k..k + f64::LANES]);
+            let own = if self.slopes { self.formula.own_slopes::<S>(extra) } else { self.formula.own::<S>(extra) };
+            for (out, own) in out.iter_mut().zip(own) {
+                own.store(&mut out[k..k + f64::LANES]);
+            }
+        }
+        out
+    }
+}
+
+/// The scores of a block, in the place of `x`.
 struct Values<'a, F> {
     formula: &'a F,
     block: &'a mut Block,
@@ -73,7 +118,7 @@ impl<F: Formula> Kernel for Values<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(f64::LANES) {
-            let value = self.formula.value::<S>(self.block.pair::<S>(k));
+            let value = self.formula.value::<S>(self.block.pair::<S>(k, F::OWN.0));
             value.store(&mut self.block.x[k..k + f64::LANES]);
         }
     }
@@ -93,7 +138,7 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
         let mut out = [[0.0; BLOCK]; 5];
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
-            let pair = self.block.pair::<S>(k);
+            let pair = self.block.pair::<S>(k, F::OWN.1);
             let slopes = formula.slopes::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
             let [first, second] = slopes.shared;
             for (out, slope) in out.iter_mut().zip([slopes.x, slopes.norm, slopes.extra, first, second]) {
@@ -147,9 +192,8 @@ fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize) -> Block {
-        let empty = [1.0; BLOCK];
-        let mut block = Block { x: empty, norms: (empty, empty), extras: (empty, empty) };
+    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool) -> Block {
+        let mut block = Block::new();
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
         let mut room = Vec::new();
@@ -170,7 +214,22 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             block.extras.0[k] = extra1.row(i)[0].to_f64();
             block.extras.1[k] = extra2.first(j);
         }
+        block.own = (self.own(&block.extras.0, n, once, slopes), self.own(&block.extras.1, n, false, slopes));
         block
+    }
+
+    /// What the formula makes of n extras, which may all be the same one.
+    #[inline(always)]
+    fn own(&self, extras: &[f64; BLOCK], n: usize, same: bool, slopes: bool) -> Own {
+        if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
+            return Own::new();
+        }
+        let n = if same { n.min(1) } else { n };
+        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, extras, n });
+        if same {
+            own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
+        }
+        own
     }
 }
 
@@ -181,7 +240,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        let mut block = self.block::<S>(q, g, out.len());
+        let mut block = self.block::<S>(q, g, out.len(), false);
         dispatch(Values { formula: &self.formula, block: &mut block, n: out.len() });
         for (out, value) in out.iter_mut().zip(&block.x) {
             *out = T::from_f64(*value);
@@ -190,7 +249,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        let block = self.block::<S>(q, g, weights.len());
+        let block = self.block::<S>(q, g, weights.len(), true);
         let [by_x, by_norm, by_extra, by_first, by_second] =
             dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
         let mut room = Vec::new();
@@ -219,6 +278,16 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
                 *shared = *shared + T::from_f64(weight * slope);
             }
         }
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+        self.score_tile::<S>(tile, out);
+    }
+
+    #[inline(always)]
+    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+        self.add_gradients::<S>(tile, weights, out);
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {

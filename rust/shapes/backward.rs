@@ -1,6 +1,6 @@
 //! Gradients of scores as sums over pairs, once seen from the queries and once from the gallery.
 
-use super::{check_candidates, listed, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
+use super::{check_candidates, listed, tiles, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::Float;
@@ -89,11 +89,18 @@ pub fn backward<T: Float>(
 ) -> Result<(), Error> {
     let inputs = pair.inputs();
     let gallery = inputs.mu2.rows();
-    if let Pairs::Candidates(candidates) = pairs {
-        check_candidates(op, &candidates, gallery)?;
+    let candidates = match pairs {
+        Pairs::Candidates(candidates) => Some(candidates),
+        _ => None,
+    };
+    if let Some(candidates) = &candidates {
+        check_candidates(op, candidates, gallery)?;
     }
     if inputs.dim() == 0 {
         return Ok(());
+    }
+    if matches!(pairs, Pairs::Pairwise) {
+        return tiles::backward(pair, weights, out, interrupted);
     }
 
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
@@ -109,13 +116,9 @@ pub fn backward<T: Float>(
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
         for (i, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut *shared };
-            match pairs {
-                Pairs::Paired => add_gradient(pair, Side::Query, i, Rows::Same(i), &weights[i..=i], &mut out),
-                Pairs::Pairwise => {
-                    let weights = &weights[i * gallery..(i + 1) * gallery];
-                    add_gradient(pair, Side::Query, i, Rows::From(0), weights, &mut out);
-                }
-                Pairs::Candidates(candidates) => {
+            match &candidates {
+                None => add_gradient(pair, Side::Query, i, Rows::Same(i), &weights[i..=i], &mut out),
+                Some(candidates) => {
                     let (ids, places) = listed(candidates.row(i));
                     let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
                     let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
@@ -131,11 +134,7 @@ pub fn backward<T: Float>(
     if !out.wanted.gallery {
         return Ok(());
     }
-    let inverse = match pairs {
-        Pairs::Candidates(candidates) => Some(Inverse::new(&candidates, gallery)),
-        _ => None,
-    };
-    let queries = inputs.mu1.rows();
+    let inverse = candidates.as_ref().map(|candidates| Inverse::new(candidates, gallery));
     let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
     parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
@@ -148,13 +147,7 @@ pub fn backward<T: Float>(
                     let list = Rows::List(&inverse.queries[entries]);
                     add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
                 }
-                None if matches!(pairs, Pairs::Paired) => {
-                    add_gradient(pair, Side::Gallery, j, Rows::Same(j), &weights[j..=j], &mut out);
-                }
-                None => {
-                    let weights: Vec<T> = (0..queries).map(|i| weights[i * gallery + j]).collect();
-                    add_gradient(pair, Side::Gallery, j, Rows::From(0), &weights, &mut out);
-                }
+                None => add_gradient(pair, Side::Gallery, j, Rows::Same(j), &weights[j..=j], &mut out),
             }
         }
     })

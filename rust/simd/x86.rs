@@ -12,6 +12,7 @@ impl Simd for Avx2 {
     type F64 = Pack<Two<__m256d>>;
     type Words = Wide<__m256i, 4>;
     const TILE: (usize, usize) = (1, 6);
+    const PAIRS: usize = 1;
     #[inline(always)]
     fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
         // SAFETY: sixteen halves, on a level that has the instructions.
@@ -30,6 +31,7 @@ impl Simd for Avx512 {
     type F64 = Pack<__m512d>;
     type Words = Wide<__m512i, 2>;
     const TILE: (usize, usize) = (2, 12);
+    const PAIRS: usize = 4;
     #[inline(always)]
     fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
         // SAFETY: sixteen halves, on a level that has the instructions.

@@ -11,14 +11,20 @@ pub struct Pair<X> {
     pub norms: (X, X),
     /// Variances, concentrations, weights ...
     pub extras: (X, X),
+    /// What [`Formula::own`] makes of each extra, or, for slopes, [`Formula::own_slopes`].
+    pub own: ([X; OWN], [X; OWN]),
 }
 
 impl<X: Copy> Pair<X> {
     /// The same pair, seen from the other item.
     pub fn swapped(self) -> Self {
-        Pair { x: self.x, norms: (self.norms.1, self.norms.0), extras: (self.extras.1, self.extras.0) }
+        let (norms, extras) = ((self.norms.1, self.norms.0), (self.extras.1, self.extras.0));
+        Pair { x: self.x, norms, extras, own: (self.own.1, self.own.0) }
     }
 }
+
+/// Numbers that a formula makes of one extra at most.
+pub const OWN: usize = 3;
 
 /// Partial derivatives of a score.
 pub struct Slopes<X> {
@@ -40,6 +46,18 @@ pub trait Formula: Copy + Sync {
     const NORMS: bool;
     /// Whether a search may compare values at moved `x` with a threshold; else it scores every pair.
     const SIEVED: bool = true;
+    /// How many numbers [`Formula::own`] and [`Formula::own_slopes`] make.
+    const OWN: (usize, usize) = (0, 0);
+    /// What `value` takes of the extra of either item alone: made once for an item of many pairs.
+    #[inline(always)]
+    fn own<S: Simd>(&self, _extra: V<S, f64>) -> [V<S, f64>; OWN] {
+        [V::<S, f64>::splat(0.0); OWN]
+    }
+    /// What `slopes` takes of it.
+    #[inline(always)]
+    fn own_slopes<S: Simd>(&self, _extra: V<S, f64>) -> [V<S, f64>; OWN] {
+        [V::<S, f64>::splat(0.0); OWN]
+    }
     /// The score.
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64>;
     /// Its derivatives.

@@ -6,7 +6,7 @@
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
-use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, OWN, SPARE};
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::bessel::{self, Order};
 
@@ -54,11 +54,12 @@ impl OverlapVmf<'_> {
         2.0 * self.orders.normaliser.order() + 2.0
     }
 
-    /// The derivative by the power of k, where R grows with k by `along`. No closure: what is not inlined is compiled for no level.
+    /// The derivative by the power of k, where R grows with k by `along`, and `h` is H(k). No closure: what is not inlined is
+    /// compiled for no level.
     #[inline(always)]
-    fn by_power<S: Simd>(&self, pair: &Pair<V<S, f64>>, k: V<S, f64>, along: V<S, f64>) -> V<S, f64> {
+    fn by_power<S: Simd>(&self, pair: &Pair<V<S, f64>>, k: V<S, f64>, h: V<S, f64>, along: V<S, f64>) -> V<S, f64> {
         let zero = V::<S, f64>::splat(self.orders.normaliser.log_norm_at_zero());
-        valid::<S>(pair.extras, zero - bessel::log_hyp0f1e::<S>(self.orders.normaliser, k) - k + along * k)
+        valid::<S>(pair.extras, zero - h - k + along * k)
     }
 
     /// beta k2 at the least k2 of a group, or at the greatest.
@@ -118,14 +119,25 @@ impl OverlapVmf<'_> {
 impl Formula for OverlapVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const OWN: (usize, usize) = (1, 2);
+    /// H(k).
+    #[inline(always)]
+    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        [bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
+    }
+    /// A(k) and H(k).
+    #[inline(always)]
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        [bessel::iv_ratio::<S>(self.orders.ratio, k), self.own::<S>(k)[0], V::<S, f64>::splat(0.0)]
+    }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let (alpha, beta) = self.powers;
         let (r, lost) = resultant::<S>(self.scaled::<S>(pair.extras), pair.x);
         let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
-        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
-        let own = V::<S, f64>::splat(alpha) * h(pair.extras.0) + V::<S, f64>::splat(beta) * h(pair.extras.1);
-        valid::<S>(pair.extras, h(r) - own - lost + V::<S, f64>::splat(constant))
+        let own = V::<S, f64>::splat(alpha) * pair.own.0[0] + V::<S, f64>::splat(beta) * pair.own.1[0];
+        let value = bessel::log_hyp0f1e::<S>(self.orders.normaliser, r) - own - lost;
+        valid::<S>(pair.extras, value + V::<S, f64>::splat(constant))
     }
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
@@ -135,14 +147,14 @@ impl Formula for OverlapVmf<'_> {
         let pull = bessel::iv_ratio::<S>(self.orders.ratio, r) / r;
         let cosine = V::<S, f64>::splat(1.0) - half * pair.x;
         let along = pull * k2.mul_add(cosine, k1);
-        let extra = along - bessel::iv_ratio::<S>(self.orders.ratio, pair.extras.0);
+        let extra = along - pair.own.0[0];
         Slopes {
             x: valid::<S>(pair.extras, -half * k1 * k2 * pull),
             norm: V::<S, f64>::splat(0.0),
             extra: valid::<S>(pair.extras, V::<S, f64>::splat(self.powers.0) * extra),
             shared: [
-                self.by_power::<S>(&pair, pair.extras.0, along),
-                self.by_power::<S>(&pair, pair.extras.1, pull * k1.mul_add(cosine, k2)),
+                self.by_power::<S>(&pair, pair.extras.0, pair.own.0[1], along),
+                self.by_power::<S>(&pair, pair.extras.1, pair.own.1[1], pull * k1.mul_add(cosine, k2)),
             ],
         }
     }
@@ -242,6 +254,15 @@ impl<'a> MlsVmf<'a> {
 impl Formula for MlsVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const OWN: (usize, usize) = <OverlapVmf as Formula>::OWN;
+    #[inline(always)]
+    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.0.own::<S>(k)
+    }
+    #[inline(always)]
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.0.own_slopes::<S>(k)
+    }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         self.0.value::<S>(pair)
@@ -279,26 +300,38 @@ pub struct NegKlVmf<'a> {
 }
 
 impl NegKlVmf<'_> {
-    /// KL(p1 || p2) without H(k2) - H(k1), and A(k1).
+    /// KL(p1 || p2) without H(k2) - H(k1); `ratio` is A(k1).
     #[inline(always)]
-    fn moved<S: Simd>(&self, k1: V<S, f64>, k2: V<S, f64>, x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
+    fn moved<S: Simd>(&self, ratio: V<S, f64>, k1: V<S, f64>, k2: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
         let one = V::<S, f64>::splat(1.0);
-        let ratio = bessel::iv_ratio::<S>(self.orders.ratio, k1);
-        ((k2 - k1) * (one - ratio) + V::<S, f64>::splat(0.5) * ratio * k2 * x, ratio)
+        (k2 - k1) * (one - ratio) + V::<S, f64>::splat(0.5) * ratio * k2 * x
     }
 }
 
 impl Formula for NegKlVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const OWN: (usize, usize) = (2, 3);
+    /// A(k) and H(k).
+    #[inline(always)]
+    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        let ratio = bessel::iv_ratio::<S>(self.orders.ratio, k);
+        [ratio, bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), V::<S, f64>::splat(0.0)]
+    }
+    /// A(k), H(k) and A'(k).
+    #[inline(always)]
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+        let [ratio, h, _] = self.own::<S>(k);
+        [ratio, h, bessel::iv_ratio_dx::<S>(self.orders.ratio, k)]
+    }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let (k1, k2) = pair.extras;
-        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
-        let mut sum = V::<S, f64>::splat(2.0 * self.share - 1.0) * (h(k2) - h(k1));
-        for (share, k1, k2) in [(self.share, k1, k2), (1.0 - self.share, k2, k1)] {
+        let ([a1, h1, _], [a2, h2, _]) = pair.own;
+        let mut sum = V::<S, f64>::splat(2.0 * self.share - 1.0) * (h2 - h1);
+        for (share, ratio, k1, k2) in [(self.share, a1, k1, k2), (1.0 - self.share, a2, k2, k1)] {
             if share != 0.0 {
-                sum = V::<S, f64>::splat(share).mul_add(self.moved::<S>(k1, k2, pair.x).0, sum);
+                sum = V::<S, f64>::splat(share).mul_add(self.moved::<S>(ratio, k1, k2, pair.x), sum);
             }
         }
         valid::<S>(pair.extras, -sum)
@@ -309,12 +342,12 @@ impl Formula for NegKlVmf<'_> {
         let (share, rest) = (V::<S, f64>::splat(self.share), V::<S, f64>::splat(1.0 - self.share));
         let half = V::<S, f64>::splat(0.5);
         let cosine = V::<S, f64>::splat(1.0) - half * pair.x;
-        let h = |k| bessel::log_hyp0f1e::<S>(self.orders.normaliser, k);
-        let ((forth, a1), (back, a2)) = (self.moved::<S>(k1, k2, pair.x), self.moved::<S>(k2, k1, pair.x));
+        let ([a1, h1, slope], [a2, h2, _]) = pair.own;
+        let (forth, back) = (self.moved::<S>(a1, k1, k2, pair.x), self.moved::<S>(a2, k2, k1, pair.x));
         // KL(p1 || p2) and KL(p2 || p1) by k1.
-        let by_first = bessel::iv_ratio_dx::<S>(self.orders.ratio, k1) * (k1 - k2 * cosine);
+        let by_first = slope * (k1 - k2 * cosine);
         let by_second = a1 - a2 * cosine;
-        let apart = forth - back + V::<S, f64>::splat(2.0) * (h(k2) - h(k1));
+        let apart = forth - back + V::<S, f64>::splat(2.0) * (h2 - h1);
         Slopes {
             x: valid::<S>(pair.extras, -half * (share * a1 * k2 + rest * a2 * k1)),
             norm: V::<S, f64>::splat(0.0),
