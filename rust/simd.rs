@@ -105,6 +105,8 @@ pub trait Lanes<T: Float>:
     fn sum(self) -> T;
     /// Product of all lanes by the same tree.
     fn product(self) -> T;
+    /// [`Lanes::sum`] of each, with fewer shuffles.
+    fn sum_four(x: [Self; 4]) -> [T; 4];
     /// The lanes as numbers of an array of which only the first `T::LANES` are used.
     #[inline(always)]
     fn to_array(self) -> [T; 16] {

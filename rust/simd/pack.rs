@@ -37,6 +37,8 @@ pub trait Register: Copy {
     unsafe fn place(self) -> Self;
     unsafe fn sum(self) -> Self::Elem;
     unsafe fn product(self) -> Self::Elem;
+    /// [`Register::sum`] of each.
+    unsafe fn sum_four(x: [Self; 4]) -> [Self::Elem; 4];
 }
 
 /// Two registers as one. Loops over arrays of registers would say the same, and take the compiler ten times as long.
@@ -94,6 +96,10 @@ impl<R: Register> Register for Two<R> {
     #[inline(always)]
     unsafe fn product(self) -> R::Elem {
         unsafe { self.0.mul(self.1).product() }
+    }
+    #[inline(always)]
+    unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
+        unsafe { R::sum_four([a.0.add(a.1), b.0.add(b.1), c.0.add(c.1), d.0.add(d.1)]) }
     }
 }
 
@@ -172,6 +178,11 @@ impl<R: Register> Lanes<R::Elem> for Pack<R> {
     fn product(self) -> R::Elem {
         // SAFETY: as in `lanes!`.
         unsafe { self.0.product() }
+    }
+    #[inline(always)]
+    fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
+        // SAFETY: as in `lanes!`.
+        unsafe { R::sum_four([a.0, b.0, c.0, d.0]) }
     }
 }
 
@@ -290,6 +301,9 @@ macro_rules! plain {
                     }
                 }
                 self.0[0]
+            }
+            unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [$t; 4] {
+                unsafe { [a.sum(), b.sum(), c.sum(), d.sum()] }
             }
         }
     };

@@ -47,7 +47,7 @@ macro_rules! register {
      compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
      fields: |$f:ident| $exponent:expr, $significand:expr, $pow2:expr;
      pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
-     sum: |$t:ident| $sum:expr, $product:expr) => {
+     sum: |$t:ident| $sum:expr, $product:expr; four: |$four:ident| $sums:expr) => {
         impl Register for $reg {
             type Elem = $elem;
             const WIDTH: usize = $width;
@@ -154,6 +154,10 @@ macro_rules! register {
                 let $t = self;
                 unsafe { $product }
             }
+            #[inline(always)]
+            unsafe fn sum_four($four: [Self; 4]) -> [$elem; 4] {
+                unsafe { $sums }
+            }
         }
     };
 }
@@ -207,7 +211,8 @@ sum: |x| {
     let quad = _mm_mul_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
     let pair = _mm_mul_ps(quad, _mm_movehl_ps(quad, quad));
     _mm_cvtss_f32(_mm_mul_ss(pair, _mm_shuffle_ps::<1>(pair, pair)))
-});
+};
+four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]);
 
 register!(__m256d, f64, 4, _mm256_set1_pd, _mm256_loadu_pd,
 load_first: |p, n, rest| {
@@ -245,7 +250,8 @@ sum: |x| {
 }, {
     let pair = _mm_mul_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd::<1>(x));
     _mm_cvtsd_f64(_mm_mul_sd(pair, _mm_unpackhi_pd(pair, pair)))
-});
+};
+four: |x| [x[0].sum(), x[1].sum(), x[2].sum(), x[3].sum()]);
 
 register!(__m512, f32, 16, _mm512_set1_ps, _mm512_loadu_ps,
 load_first: |p, n, rest| _mm512_mask_loadu_ps(rest, ((1_u32 << n) - 1) as u16, p);
@@ -273,6 +279,18 @@ sum: |x| {
 }, {
     let octet = _mm256_mul_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
     Register::product(octet)
+};
+four: |x| {
+    // Halves of two registers next to each other, then quarters of four: each sum takes its own tree.
+    let [a, b, c, d] = x;
+    let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b));
+    let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xEE>(c, d));
+    let quads = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xDD>(ab, cd));
+    let pairs = _mm512_add_ps(quads, _mm512_permute_ps::<0x4E>(quads));
+    let sums = _mm512_add_ps(pairs, _mm512_permute_ps::<0xB1>(pairs));
+    let mut out = [0.0; 16];
+    _mm512_storeu_ps(out.as_mut_ptr(), sums);
+    [out[0], out[4], out[8], out[12]]
 });
 
 register!(__m512d, f64, 8, _mm512_set1_pd, _mm512_loadu_pd,
@@ -301,6 +319,16 @@ sum: |x| {
 }, {
     let quad = _mm256_mul_pd(_mm512_castpd512_pd256(x), _mm512_extractf64x4_pd::<1>(x));
     Register::product(quad)
+};
+four: |x| {
+    let [a, b, c, d] = x;
+    let ab = _mm512_add_pd(_mm512_shuffle_f64x2::<0x44>(a, b), _mm512_shuffle_f64x2::<0xEE>(a, b));
+    let cd = _mm512_add_pd(_mm512_shuffle_f64x2::<0x44>(c, d), _mm512_shuffle_f64x2::<0xEE>(c, d));
+    let pairs = _mm512_add_pd(_mm512_shuffle_f64x2::<0x88>(ab, cd), _mm512_shuffle_f64x2::<0xDD>(ab, cd));
+    let sums = _mm512_add_pd(pairs, _mm512_permute_pd::<0x55>(pairs));
+    let mut out = [0.0; 8];
+    _mm512_storeu_pd(out.as_mut_ptr(), sums);
+    [out[0], out[2], out[4], out[6]]
 });
 
 /// `N` registers of words in 64-bit lanes.

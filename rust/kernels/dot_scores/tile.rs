@@ -33,26 +33,22 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Products { queries, gallery, out } = self;
-        for (queries, out) in queries.chunks(2).zip(out.chunks_mut(2)) {
-            for first in (0..gallery.len()).step_by(2) {
-                let gallery = &gallery[first..gallery.len().min(first + 2)];
-                match (queries, gallery) {
-                    (&[a, b], &[c, d]) if S::PAIRS == 4 => {
-                        let sums = reduce_tile::<S, T, DIFFERENCE, 2, 2>([a, b], [c, d]);
-                        for i in 0..2 {
-                            for j in 0..2 {
-                                out[i][first + j] = sums[i][j];
-                            }
+        // As many rows of the gallery as stay in the first-level cache while queries pass over them.
+        let near = (NEAR / queries[0].len()).clamp(2, BLOCK) / 2 * 2;
+        for (part, gallery) in gallery.chunks(near).enumerate() {
+            for (queries, out) in queries.chunks(2).zip(out.chunks_mut(2)) {
+                for (first, gallery) in (part * near..).step_by(2).zip(gallery.chunks(2)) {
+                    match (queries, gallery) {
+                        (&[a, b], &[c, d]) if S::PAIRS == 4 => {
+                            let [ac, ad, bc, bd] = V::<S, T>::sum_four(reduce_four::<S, T, DIFFERENCE>([a, b], [c, d]));
+                            (out[0][first], out[0][first + 1]) = (ac, ad);
+                            (out[1][first], out[1][first + 1]) = (bc, bd);
                         }
-                    }
-                    (&[a], &[c, d]) if S::PAIRS == 4 => {
-                        let sums = reduce_tile::<S, T, DIFFERENCE, 1, 2>([a], [c, d]);
-                        out[0][first..first + 2].copy_from_slice(&sums[0]);
-                    }
-                    _ => {
-                        for (a, out) in queries.iter().zip(&mut *out) {
-                            for (b, out) in gallery.iter().zip(&mut out[first..]) {
-                                *out = reduce::<S, T, DIFFERENCE>(a, b);
+                        _ => {
+                            for (a, out) in queries.iter().zip(&mut *out) {
+                                for (b, out) in gallery.iter().zip(&mut out[first..]) {
+                                    *out = reduce::<S, T, DIFFERENCE>(a, b);
+                                }
                             }
                         }
                     }
@@ -62,113 +58,85 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
     }
 }
 
-/// [`reduce`] of all pairs, to the same bits.
+/// Numbers that leave half of the first-level cache to others.
+const NEAR: usize = 4096;
+
+/// What [`reduce`] sums of the pairs (0, 0), (0, 1), (1, 0), (1, 1), to the same bits.
 #[inline(always)]
-fn reduce_tile<S: Simd, T: Float, const DIFFERENCE: bool, const A: usize, const B: usize>(
-    a: [&[T]; A],
-    b: [&[T]; B],
-) -> [[T; B]; A] {
+fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]; 2]) -> [V<S, T>; 4] {
     let zero = V::<S, T>::splat(T::default());
-    let mut sums = [[[zero; 4]; B]; A];
-    let dim = a[0].len();
-    for i in 0..A {
-        assert!(a[i].len() == dim);
-    }
-    for j in 0..B {
-        assert!(b[j].len() == dim);
-    }
+    let (mut sums, dim) = ([[zero; 4]; 4], a[0].len());
+    assert!(a[1].len() == dim && b[0].len() == dim && b[1].len() == dim);
     let whole = dim / (4 * T::LANES) * (4 * T::LANES);
     for from in (0..whole).step_by(4 * T::LANES) {
         for n in 0..4 {
             let at = from + n * T::LANES..from + (n + 1) * T::LANES;
-            let mut y = [zero; B];
-            for j in 0..B {
-                y[j] = V::<S, T>::load(&b[j][at.clone()]);
-            }
-            for i in 0..A {
-                let x = V::<S, T>::load(&a[i][at.clone()]);
-                for j in 0..B {
-                    sums[i][j][n] = term::<S, T, DIFFERENCE>(x, y[j], sums[i][j][n]);
-                }
+            let x = [V::<S, T>::load(&a[0][at.clone()]), V::<S, T>::load(&a[1][at.clone()])];
+            let y = [V::<S, T>::load(&b[0][at.clone()]), V::<S, T>::load(&b[1][at])];
+            for pair in 0..4 {
+                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
             }
         }
     }
     for n in 0..4 {
         let from = whole + n * T::LANES;
         if from < dim {
-            let at = from..dim.min(from + T::LANES);
-            for i in 0..A {
-                let x = V::<S, T>::load_partial(&a[i][at.clone()], T::default());
-                for j in 0..B {
-                    let y = V::<S, T>::load_partial(&b[j][at.clone()], T::default());
-                    sums[i][j][n] = term::<S, T, DIFFERENCE>(x, y, sums[i][j][n]);
-                }
+            let (at, none) = (from..dim.min(from + T::LANES), T::default());
+            let part = [a[0], a[1], b[0], b[1]].map(|row| &row[at.clone()]);
+            let x = [V::<S, T>::load_partial(part[0], none), V::<S, T>::load_partial(part[1], none)];
+            let y = [V::<S, T>::load_partial(part[2], none), V::<S, T>::load_partial(part[3], none)];
+            for pair in 0..4 {
+                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
             }
         }
     }
-    let mut out = [[T::default(); B]; A];
-    for i in 0..A {
-        for j in 0..B {
-            let [s0, s1, s2, s3] = sums[i][j];
-            out[i][j] = ((s0 + s1) + (s2 + s3)).sum();
-        }
+    let mut out = [zero; 4];
+    for pair in 0..4 {
+        let [s0, s1, s2, s3] = sums[pair];
+        out[pair] = (s0 + s1) + (s2 + s3);
     }
     out
 }
 
-/// Adds to the gradient of each own row what all other rows pull at it: `slope (own - other)`, or `slope other`.
-struct Pull<'a, T, const DIFFERENCE: bool> {
+/// Adds to the gradient of each own row what all other rows pull at it: `slope (own - other)`, or `slope other`. The own rows are
+/// those of the queries (QUERY) or of the gallery.
+struct Pull<'a, T, const DIFFERENCE: bool, const QUERY: bool> {
     own: &'a [&'a [T]],
     others: &'a [&'a [T]],
-    /// A row for each query.
     slopes: &'a Square<T>,
-    side: Side,
     out: &'a mut [T],
 }
-impl<T: Float, const DIFFERENCE: bool> Kernel for Pull<'_, T, DIFFERENCE> {
+impl<T: Float, const DIFFERENCE: bool, const QUERY: bool> Kernel for Pull<'_, T, DIFFERENCE, QUERY> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self) {
-        let dim = self.own[0].len();
-        let mut first = 0;
-        while first < self.own.len() {
-            let count = if self.own.len() - first >= 4 { 4 } else { 1 };
-            // The slopes of these rows, next to each other.
-            let mut slopes = [[T::default(); 4]; BLOCK];
-            for k in 0..self.others.len() {
-                for i in 0..count {
-                    slopes[k][i] =
-                        if self.side == Side::Query { self.slopes[first + i][k] } else { self.slopes[k][first + i] };
-                }
-            }
-            let mut from = 0;
-            // So many rows times so many vectors as there are registers for.
-            while from < dim {
-                let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
+        let (dim, rows) = (self.own[0].len(), self.own.len());
+        let mut from = 0;
+        // So many rows times so many vectors as there are registers for; the vectors of all other rows stay in the cache.
+        while from < dim {
+            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
+            let mut first = 0;
+            while first < rows {
+                let count = if rows - first >= 4 { 4 } else { 1 };
                 match (vectors, count, from + T::LANES <= dim) {
-                    (2, 4, _) => self.add::<S, 4, 2, true>(&slopes, first, from),
-                    (2, _, _) => self.add::<S, 1, 2, true>(&slopes, first, from),
-                    (_, 4, true) => self.add::<S, 4, 1, true>(&slopes, first, from),
-                    (_, 4, false) => self.add::<S, 4, 1, false>(&slopes, first, from),
-                    (_, _, true) => self.add::<S, 1, 1, true>(&slopes, first, from),
-                    _ => self.add::<S, 1, 1, false>(&slopes, first, from),
+                    (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
+                    (2, _, _) => self.add::<S, 1, 2, true>(first, from),
+                    (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
+                    (_, 4, false) => self.add::<S, 4, 1, false>(first, from),
+                    (_, _, true) => self.add::<S, 1, 1, true>(first, from),
+                    _ => self.add::<S, 1, 1, false>(first, from),
                 }
-                from += vectors * T::LANES;
+                first += count;
             }
-            first += count;
+            from += vectors * T::LANES;
         }
     }
 }
 
-impl<T: Float, const DIFFERENCE: bool> Pull<'_, T, DIFFERENCE> {
+impl<T: Float, const DIFFERENCE: bool, const QUERY: bool> Pull<'_, T, DIFFERENCE, QUERY> {
     /// A rows, N vectors of each; the last may be short unless they are known to be whole.
     #[inline(always)]
-    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(
-        &mut self,
-        slopes: &[[T; 4]; BLOCK],
-        first: usize,
-        from: usize,
-    ) {
+    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::splat(T::default());
         let (dim, mut x, mut sums) = (self.own[0].len(), [[zero; N]; A], [[zero; N]; A]);
         let to = if WHOLE { from + N * T::LANES } else { dim };
@@ -176,10 +144,12 @@ impl<T: Float, const DIFFERENCE: bool> Pull<'_, T, DIFFERENCE> {
             x[i] = vectors::<S, T, N, WHOLE>(&self.own[first + i][from..to]);
             sums[i] = vectors::<S, T, N, WHOLE>(&self.out[(first + i) * dim..][from..to]);
         }
-        for (other, slopes) in self.others.iter().zip(slopes) {
+        assert!(self.others.len() <= BLOCK && first + A <= BLOCK);
+        for (k, other) in self.others.iter().enumerate() {
             let y = vectors::<S, T, N, WHOLE>(&other[from..to]);
             for i in 0..A {
-                let slope = V::<S, T>::splat(slopes[i]);
+                let slope = if QUERY { self.slopes[first + i][k] } else { self.slopes[k][first + i] };
+                let slope = V::<S, T>::splat(slope);
                 for n in 0..N {
                     let pull = if DIFFERENCE { x[i][n] - y[n] } else { y[n] };
                     sums[i][n] = slope.mul_add(pull, sums[i][n]);
@@ -313,11 +283,12 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         [norms, extras]: &[[f64; BLOCK]; 2],
         out: &mut ItemGradients<T>,
     ) {
-        let (rows, others) = (&own.rows[..], &others.rows[..]);
-        if F::DIFFERENCE {
-            dispatch(Pull::<T, true> { own: rows, others, slopes, side, out: out.mu });
-        } else {
-            dispatch(Pull::<T, false> { own: rows, others, slopes, side, out: out.mu });
+        let (rows, others, mu) = (&own.rows[..], &others.rows[..], &mut *out.mu);
+        match (F::DIFFERENCE, side) {
+            (true, Side::Query) => dispatch(Pull::<T, true, true> { own: rows, others, slopes, out: mu }),
+            (true, Side::Gallery) => dispatch(Pull::<T, true, false> { own: rows, others, slopes, out: mu }),
+            (false, Side::Query) => dispatch(Pull::<T, false, true> { own: rows, others, slopes, out: mu }),
+            (false, Side::Gallery) => dispatch(Pull::<T, false, false> { own: rows, others, slopes, out: mu }),
         }
         for (k, (mu, extra)) in out.items(rows.len()).enumerate() {
             extra[0] = extra[0] + T::from_f64(extras[k]);
