@@ -10,9 +10,10 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
-use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, AHEAD, BLOCK};
+use crate::shapes::{Best, Gradient, Inputs, ItemGradients, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
+use crate::view::View;
 use std::f64::consts::LN_2;
 
 mod bound;
@@ -22,11 +23,13 @@ mod mls;
 mod prune;
 mod scan;
 mod sieve;
+mod slopes;
 mod sums;
 
-use formulas::{Dimension, Range, Slopes};
+use formulas::{Dimension, Range};
 pub use formulas::{Formula, Llr, Mls, NegKl, Overlap};
 pub use prune::Prune;
+use slopes::{AllPairs, Out};
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
@@ -242,89 +245,26 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        for (k, weight) in weights.iter().enumerate() {
-            // A pair that does not count must not spread the NaN or infinity of its slopes.
-            if weight.to_f64() != 0.0 {
-                self.add_gradient(side, q.at(k), g.at(k), weight.to_f64(), out);
-            }
-        }
+        // The many rows are the own ones, since these go two at a time.
+        let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
+        let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
+        let mut columns = [[T::default(); BLOCK]; BLOCK];
+        columns.iter_mut().zip(weights).for_each(|(row, &weight)| row[0] = weight);
+        let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
+        let other = if side == Side::Query { Side::Gallery } else { Side::Query };
+        let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights: &columns };
+        self.add_gradients(&pairs, &mut Out { own: None, others: Some(item), shared: &mut *out.shared });
     }
-}
 
-/// A row, or as many times its one element.
-#[inline(always)]
-fn repeated<T: Float>(row: &[T], dim: usize) -> impl Iterator<Item = f64> + '_ {
-    let last = row.len() - 1;
-    (0..dim).map(move |d| row[d.min(last)].to_f64())
-}
-
-impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// Adds one pair's gradient. Plain loops over slices of one length, which the compiler vectorises.
     #[inline(always)]
-    fn add_gradient(&self, side: Side, i: usize, j: usize, weight: f64, out: &mut Gradient<T>) {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
-        let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let (query, gallery) = ((mu1.row(i), extra1.row(i)), (mu2.row(j, &mut means), extra2.row(j, &mut vars)));
-        let ((a, v), (b, w)) = if side == Side::Query { (query, gallery) } else { (gallery, query) };
-        let formula = if side == Side::Query { self.formula } else { self.formula.transposed() };
-        let dim = a.len();
-        let dense = v.len() == dim && w.len() == dim && out.extra.len() == dim;
-        let row = if F::ROW { shared.row(0) } else { a };
-        if dense && row.len() == dim && (out.shared.is_empty() || F::ROW) {
-            let (b, v, w, row, mu, extra) =
-                (&b[..dim], &v[..dim], &w[..dim], &row[..dim], &mut out.mu[..dim], &mut out.extra[..dim]);
-            // No closure: what is not inlined is compiled for no level.
-            macro_rules! add {
-                ($d:expr) => {{
-                    let (a, b) = (a[$d].to_f64(), b[$d].to_f64());
-                    let (v, w) = (v[$d].to_f64(), w[$d].to_f64());
-                    let shared = if F::ROW { row[$d].to_f64() } else { 0.0 };
-                    let slopes = slopes(formula, Dimension { a, b, v, w, shared });
-                    mu[$d] = mu[$d] + T::from_f64(weight * slopes.mean);
-                    extra[$d] = extra[$d] + T::from_f64(weight * slopes.var);
-                    T::from_f64(weight * slopes.shared[0])
-                }};
-            }
-            if out.shared.is_empty() {
-                for d in 0..dim {
-                    add!(d);
-                }
-            } else {
-                let shared = &mut out.shared[..dim];
-                for d in 0..dim {
-                    shared[d] = shared[d] + add!(d);
-                }
-            }
-            return;
+    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+        let (own, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
+        let mut square = [[T::default(); BLOCK]; BLOCK];
+        for (i, row) in tile.queries.clone().zip(&mut square) {
+            row[..others.len()].copy_from_slice(&weights.row(i)[tile.gallery.clone()]);
         }
-        let none = [T::default()];
-        let shared = if F::ROW { shared.row(0) } else { &none };
-        let pairs = a.iter().zip(b).zip(repeated(v, dim).zip(repeated(w, dim)).zip(repeated(shared, dim)));
-        let last = out.extra.len() - 1;
-        for (d, ((a, b), ((v, w), shared))) in pairs.enumerate() {
-            let slopes = slopes(formula, Dimension { a: a.to_f64(), b: b.to_f64(), v, w, shared });
-            out.mu[d] = out.mu[d] + T::from_f64(weight * slopes.mean);
-            out.extra[d.min(last)] = out.extra[d.min(last)] + T::from_f64(weight * slopes.var);
-            let mut add = |n: usize, slope: f64| {
-                if let Some(sum) = out.shared.get_mut(n) {
-                    *sum = *sum + T::from_f64(weight * slope);
-                }
-            };
-            if F::ROW {
-                add(d, slopes.shared[0]);
-            } else {
-                add(0, slopes.shared[0]);
-                add(1, slopes.shared[1]);
-            }
-        }
+        let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &square };
+        let (own, others) = (out.query.take(), out.gallery.take());
+        self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared });
     }
-}
-
-/// The formula's slopes, NaN outside its domain.
-#[inline(always)]
-fn slopes<F: Formula>(formula: F, x: Dimension) -> Slopes {
-    let slopes = formula.slopes(x);
-    let (v, w, shared) = (x.v, x.w, x.shared);
-    let outside = if v >= 0.0 && w >= 0.0 && shared >= 0.0 { 0.0 } else { f64::NAN };
-    Slopes { mean: slopes.mean + outside, var: slopes.var + outside, shared: slopes.shared.map(|x| x + outside) }
 }

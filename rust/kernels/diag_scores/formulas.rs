@@ -18,14 +18,6 @@ pub struct Dimension {
     pub shared: f64,
 }
 
-/// Derivatives of a score by one dimension's first mean and variance, and by the shared numbers (those of the dimension, or of
-/// all dimensions).
-pub struct Slopes {
-    pub mean: f64,
-    pub var: f64,
-    pub shared: [f64; 2],
-}
-
 /// The maths of a score: `constant * D + rational weight * sum of rationals + sum over logarithms of weight * sum of logarithms`.
 pub trait Formula: Copy + Sync {
     /// How many logarithms it takes.
@@ -40,8 +32,10 @@ pub trait Formula: Copy + Sync {
     fn constant(&self) -> f64;
     /// The rational part and the numbers under the logarithms of one dimension: definition, slow path.
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]);
-    /// Derivatives of the score, weights included.
-    fn slopes(&self, x: Dimension) -> Slopes;
+    /// Derivatives of the score by the formula's own parameters.
+    fn by_shared(&self, _x: Dimension) -> [f64; 2] {
+        [0.0; 2]
+    }
     /// Adds a vector of dimensions: means `a`, `b`, variances `v`, `w`, shared numbers.
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>);
     /// Adds four vectors of dimensions.
@@ -51,6 +45,27 @@ pub trait Formula: Copy + Sync {
             self.add::<S, T>(sums, x);
         }
     }
+    /// How many numbers [`Formula::own`] makes.
+    const OWN: usize = 0;
+    /// What the slopes take of an item alone, given its side: made once for an item of many pairs.
+    #[inline(always)]
+    fn own<S: Simd, T: Float>(&self, _side: Side, _mean: V<S, T>, _var: V<S, T>, _shared: V<S, T>) -> [V<S, T>; OWN] {
+        [V::<S, T>::splat(T::default()); OWN]
+    }
+    /// What the slopes are divided by, which rises with the variances and falls with the shared number; 1 where there is nothing.
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, _a: &Item<V<S, T>>, _b: &Item<V<S, T>>) -> V<S, T> {
+        V::<S, T>::splat(T::from_f64(1.0))
+    }
+    /// The derivatives of the score by one dimension of both items, whose product with the weight of a pair is summed. `inverse` is
+    /// 1 by the divisor; `shared` the shared number and 1 by it.
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        shared: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>>;
     /// The formula that gives the score when the two items change places.
     fn transposed(self) -> Self {
         self
@@ -82,6 +97,24 @@ pub trait Formula: Copy + Sync {
         _shared: V<S, T>,
     ) {
     }
+}
+
+/// A vector of one item's dimensions: means, variances, and what [`Formula::own`] makes of them.
+#[derive(Clone, Copy)]
+pub struct Item<X> {
+    pub mean: X,
+    pub var: X,
+    pub own: [X; OWN],
+}
+
+/// Numbers that a formula makes of an item at most.
+pub const OWN: usize = 4;
+
+/// Derivatives by both means, both variances, and the shared number of a dimension (0 where it is none).
+pub struct PairSlopes<X> {
+    pub means: [X; 2],
+    pub vars: [X; 2],
+    pub shared: X,
 }
 
 /// Which numbers are known to be no less than the least of the range.
@@ -118,10 +151,21 @@ impl Formula for Mls {
     }
 
     #[inline(always)]
-    fn slopes(&self, x: Dimension) -> Slopes {
-        let inverse = 1.0 / (x.v + x.w);
-        let pull = (x.a - x.b) * inverse;
-        Slopes { mean: -pull, var: 0.5 * (pull * pull - inverse), shared: [0.0; 2] }
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.var + b.var
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let pull = (a.mean - b.mean) * inverse;
+        let var = V::<S, T>::splat(T::from_f64(0.5)) * (pull * pull - inverse);
+        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: V::<S, T>::splat(T::default()) }
     }
 
     #[inline(always)]
@@ -185,20 +229,42 @@ impl Formula for Llr {
         (spread * ((1.0 - f) / (p + w)) / apart, [1.0 / apart, 1.0, 1.0])
     }
 
+    const OWN: usize = 4;
+
+    /// a v/A, a/A, p/A and v/p.
     #[inline(always)]
-    fn slopes(&self, x: Dimension) -> Slopes {
-        let Dimension { a, b, v, w, shared: p } = x;
-        let (s, t) = (p + v, p + w);
-        let inverse = 1.0 / (p * (v + w) + v * w);
-        let spread = a * a * v / s + b * b * w / t - (a - b) * (a - b);
-        let var = p * p * a * a / (s * s) - p * t * spread * inverse - p * p / s;
-        let prior = spread - p * (a * a * v / (s * s) + b * b * w / (t * t)) - p * (v + w) * spread * inverse;
-        let logs = 1.0 / s + 1.0 / t - (v + w) * inverse;
-        Slopes {
-            mean: p * inverse * (a * v / s - (a - b)),
-            var: 0.5 * var * inverse,
-            shared: [0.5 * (prior * inverse + logs), 0.0],
-        }
+    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) -> [V<S, T>; OWN] {
+        let by_both = mean / (shared + var);
+        [by_both * var, by_both, shared / (shared + var), var / shared]
+    }
+
+    /// det / p
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.var.mul_add(b.own[3], a.var + b.var)
+    }
+
+    /// With the covariances diag(A, B) and [[A, p], [p, B]] of (a, b), the slope by a mean is m = a/A - y, where y, the mean times
+    /// the second inverse, is a/A - m too: by a variance -((m + y)(y - m) ... ) becomes -1/2 [m (2 a/A - m) + p^2 / (A det)], and
+    /// by p 1/2 [((a w + b v) / det)^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p]: no terms that nearly cancel.
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        [_, by_prior]: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let (half, one) = (V::<S, T>::splat(T::from_f64(0.5)), V::<S, T>::splat(T::from_f64(1.0)));
+        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
+        let difference = a.mean - b.mean;
+        let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
+        let by_v = m.mul_add(by_a + by_a - m, share_a * inverse);
+        let by_w = n.mul_add(by_b + by_b - n, share_b * inverse);
+        let cross = a.mean.mul_add(b.var, b.mean * a.var) * inverse * by_prior;
+        let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, one) * by_prior;
+        let shared = cross.mul_add(cross, logs) - by_a.mul_add(by_a, by_b * by_b);
+        PairSlopes { means: [m, n], vars: [-(half * by_v), -(half * by_w)], shared: half * shared }
     }
 
     #[inline(always)]
@@ -267,16 +333,45 @@ impl Formula for Overlap {
         ((x.a - x.b) / s * (x.a - x.b), [s, x.v, x.w])
     }
 
-    #[inline(always)]
-    fn slopes(&self, x: Dimension) -> Slopes {
+    fn by_shared(&self, x: Dimension) -> [f64; 2] {
         let (alpha, beta) = self.powers;
         let inverse = 1.0 / (x.v / alpha + x.w / beta);
         let pull = (x.a - x.b) * inverse;
         let by_s = 0.5 * (pull * pull - inverse);
-        let own = if alpha == 1.0 { 0.0 } else { 0.5 * (1.0 - alpha) / x.v };
         let by_power =
             |power: f64, var: f64| -by_s * var / (power * power) - 0.5 * (var.ln() + 1.0 / power + (2.0 * PI).ln());
-        Slopes { mean: -pull, var: by_s / alpha + own, shared: [by_power(alpha, x.v), by_power(beta, x.w)] }
+        [by_power(alpha, x.v), by_power(beta, x.w)]
+    }
+
+    const OWN: usize = 2;
+
+    /// v/alpha and (1 - alpha) / 2v.
+    #[inline(always)]
+    fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+        let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
+        let zero = V::<S, T>::splat(T::default());
+        let logs = if power == 1.0 { zero } else { V::<S, T>::splat(T::from_f64(0.5 * (1.0 - power))) / var };
+        [var / V::<S, T>::splat(T::from_f64(power)), logs, zero, zero]
+    }
+
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.own[0] + b.own[0]
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let pull = (a.mean - b.mean) * inverse;
+        let by_s = pull * pull - inverse;
+        let v = V::<S, T>::splat(T::from_f64(0.5 / self.powers.0)).mul_add(by_s, a.own[1]);
+        let w = V::<S, T>::splat(T::from_f64(0.5 / self.powers.1)).mul_add(by_s, b.own[1]);
+        PairSlopes { means: [-pull, pull], vars: [v, w], shared: V::<S, T>::splat(T::default()) }
     }
 
     #[inline(always)]
@@ -354,19 +449,39 @@ impl Formula for NegKl {
         (term(self.share, v, w) + term(1.0 - self.share, w, v), [v, w, 1.0])
     }
 
+    fn by_shared(&self, x: Dimension) -> [f64; 2] {
+        let square = (x.a - x.b) * (x.a - x.b);
+        let apart = (square + x.v - x.w) / x.w - (square + x.w - x.v) / x.v - 2.0 * (x.v / x.w).ln();
+        [-0.5 * apart, 0.0]
+    }
+
+    const OWN: usize = 1;
+
+    /// 1/v
     #[inline(always)]
-    fn slopes(&self, x: Dimension) -> Slopes {
-        let (difference, (share, rest)) = (x.a - x.b, (self.share, 1.0 - self.share));
-        let (by_v, by_w) = (1.0 / x.v, 1.0 / x.w);
-        let (forth, back) = (by_w - by_v, (x.v - x.w - difference * difference) * by_v * by_v);
-        let square = difference * difference;
-        let log = (x.v / x.w).ln();
-        let apart = (square + x.v - x.w) * by_w - (square + x.w - x.v) * by_v - 2.0 * log;
-        Slopes {
-            mean: -difference * (share * by_w + rest * by_v),
-            var: -0.5 * (share * forth + rest * back),
-            shared: [-0.5 * apart, 0.0],
-        }
+    fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+        let zero = V::<S, T>::splat(T::default());
+        [V::<S, T>::splat(T::from_f64(1.0)) / var, zero, zero, zero]
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        _: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let half = V::<S, T>::splat(T::from_f64(0.5));
+        let share = V::<S, T>::splat(T::from_f64(self.share));
+        let rest = V::<S, T>::splat(T::from_f64(1.0 - self.share));
+        let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
+        let (square, both) = (difference * difference, apart * by_v * by_w);
+        let mean = difference * share.mul_add(by_w, rest * by_v);
+        // Minus, doubled: KL(1 || 2) and KL(2 || 1) by v, and by w.
+        let v = share.mul_add(both, rest * ((apart - square) * by_v * by_v));
+        let w = share.mul_add((apart + square) * by_w * by_w, rest * both);
+        PairSlopes { means: [-mean, mean], vars: [-(half * v), half * w], shared: V::<S, T>::splat(T::default()) }
     }
 
     #[inline(always)]

@@ -1,0 +1,416 @@
+//! Gradients of the scores of diagonal normals, of all pairs of some rows with some others.
+//!
+//! Rows are packed with what a formula makes of them, two vectors of dimensions after the other, so that a pair takes loads, a
+//! quarter of a division, and the arithmetic of its slopes, which are found for both items at once. That is done in the rows' own
+//! type where the divisors lie in a range in which a product of four is safe and no sum overflows; else again, carefully: in
+//! float64, with a division each, pairs without weight left out, NaN outside the domain.
+
+use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
+use super::{at, DiagScore};
+use crate::shapes::{Inputs, ItemGradients, Side, BLOCK};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+
+/// Which rows of the two sides, and how much their pairs count.
+pub struct AllPairs<'a, T> {
+    /// The side of `own`; `others` are of the other one.
+    pub side: Side,
+    /// At most [`BLOCK`] of each.
+    pub own: &'a [usize],
+    pub others: &'a [usize],
+    /// A row for each own one.
+    pub weights: &'a [[T; BLOCK]; BLOCK],
+}
+
+/// Where gradients are added up: own rows, others, shared row (empty where it is not wanted).
+pub struct Out<'a, T> {
+    pub own: Option<ItemGradients<'a, T>>,
+    pub others: Option<ItemGradients<'a, T>>,
+    pub shared: &'a mut [T],
+}
+
+/// Vectors that are packed together.
+const PAIR: usize = 2;
+
+/// Other rows that a few own rows pass over before the next: few enough for the first-level cache.
+const NEAR: usize = 16;
+
+/// Rows as `[pair of vectors][row][field]`, fields being means, variances and what the formula makes of them.
+struct Packed<C> {
+    data: Vec<C>,
+    rows: usize,
+    fields: usize,
+    /// The least and the greatest variance.
+    range: (f64, f64),
+}
+
+impl<C: Float> Packed<C> {
+    /// Means and variances of these rows, places beyond the end of a row being 0 and 1.
+    fn new<'a, T: Float>(
+        dim: usize,
+        rows: usize,
+        own: usize,
+        mut row: impl FnMut(usize, usize, &mut dyn FnMut(&[T])),
+    ) -> Self {
+        let (width, fields) = (PAIR * C::LANES, 2 + own);
+        let mut data = vec![C::default(); dim.div_ceil(width) * rows * fields * width];
+        let mut range = (f64::INFINITY, f64::NEG_INFINITY);
+        for k in 0..rows {
+            for field in 0..2 {
+                row(k, field, &mut |x| {
+                    for from in (0..dim).step_by(width) {
+                        let out = &mut data[((from / width * rows + k) * fields + field) * width..][..width];
+                        out.fill(C::from_f64(field as f64));
+                        let count = width.min(dim - from);
+                        if x.len() == dim {
+                            for (out, x) in out.iter_mut().zip(&x[from..from + count]) {
+                                *out = C::from_f64(x.to_f64());
+                            }
+                        } else {
+                            out[..count].fill(C::from_f64(x[0].to_f64()));
+                        }
+                    }
+                    if field == 1 {
+                        for x in x {
+                            range = (range.0.min(x.to_f64()), range.1.max(x.to_f64()));
+                        }
+                    }
+                });
+            }
+        }
+        Packed { data, rows, fields, range }
+    }
+
+    /// The fields of a row.
+    #[inline(always)]
+    fn row(&self, part: usize, k: usize) -> &[C] {
+        let width = PAIR * C::LANES * self.fields;
+        &self.data[(part * self.rows + k) * width..][..width]
+    }
+
+    /// Makes the formula's own fields.
+    #[inline(always)]
+    fn make_own<S: Simd, F: Formula>(&mut self, formula: &F, side: Side, shared: &[C], careful: bool) {
+        let (width, fields, rows) = (PAIR * C::LANES, self.fields, self.rows);
+        for (part, out) in self.data.chunks_exact_mut(width * fields * rows).enumerate() {
+            for out in out.chunks_exact_mut(width * fields) {
+                for n in 0..PAIR {
+                    let place = |field: usize| field * width + n * C::LANES..field * width + (n + 1) * C::LANES;
+                    let shared = V::<S, C>::load(&shared[part * width..][place(0)]);
+                    let mut mean = V::<S, C>::load(&out[place(0)]);
+                    let var = V::<S, C>::load(&out[place(1)]);
+                    if careful {
+                        let zero = V::<S, C>::splat(C::default());
+                        mean = var.min(shared).if_less(zero, V::<S, C>::splat(C::from_f64(f64::NAN)), mean);
+                        mean.store(&mut out[place(0)]);
+                    }
+                    let own = formula.own::<S, C>(side, mean, var, shared);
+                    for m in 0..F::OWN {
+                        own[m].store(&mut out[place(2 + m)]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A vector of a packed row.
+#[inline(always)]
+fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
+    let width = PAIR * C::LANES;
+    let (mean, var) =
+        (V::<S, C>::load(&row[n * C::LANES..][..C::LANES]), V::<S, C>::load(&row[width + n * C::LANES..][..C::LANES]));
+    let mut own = [mean; OWN];
+    for m in 0..F::OWN {
+        own[m] = V::<S, C>::load(&row[(2 + m) * width + n * C::LANES..][..C::LANES]);
+    }
+    Item { mean, var, own }
+}
+
+/// All pairs of two packed sides.
+struct Slopes<'a, F, C> {
+    formula: &'a F,
+    own: Packed<C>,
+    others: Packed<C>,
+    weights: &'a [[C; BLOCK]; BLOCK],
+    /// The shared numbers, filled up with 1.
+    shared: Vec<C>,
+    /// Whether their gradient is wanted.
+    by_shared: bool,
+    careful: bool,
+}
+
+/// What [`Slopes`] adds up, packed as rows with two fields; and by the shared numbers.
+struct Sums<C> {
+    own: Vec<C>,
+    others: Vec<C>,
+    shared: Vec<C>,
+}
+
+impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
+    /// None where that is not known to be right.
+    type Output = Option<Sums<C>>;
+    #[inline(always)]
+    fn run<S: Simd>(mut self) -> Option<Sums<C>> {
+        if !self.careful && !self.in_range::<S>() {
+            return None;
+        }
+        self.own.make_own::<S, F>(self.formula, Side::Query, &self.shared, self.careful);
+        self.others.make_own::<S, F>(self.formula, Side::Gallery, &self.shared, self.careful);
+        let width = PAIR * C::LANES;
+        let parts = self.shared.len() / width;
+        let zeros = |rows: usize| vec![C::default(); parts * rows * 2 * width];
+        let mut sums = Sums {
+            own: zeros(self.own.rows),
+            others: zeros(self.others.rows),
+            shared: vec![C::default(); self.shared.len()],
+        };
+        for part in 0..parts {
+            for first in (0..self.others.rows).step_by(NEAR) {
+                let others = first..self.others.rows.min(first + NEAR);
+                let mut own = 0;
+                while own < self.own.rows {
+                    own += match (self.careful, self.own.rows - own, self.by_shared) {
+                        (true, ..) => self.add::<S, 1, true, true>(&mut sums, part, own, others.clone()),
+                        (_, 1, false) => self.add::<S, 1, false, false>(&mut sums, part, own, others.clone()),
+                        (_, 1, true) => self.add::<S, 1, false, true>(&mut sums, part, own, others.clone()),
+                        (_, _, false) => self.add::<S, 2, false, false>(&mut sums, part, own, others.clone()),
+                        (_, _, true) => self.add::<S, 2, false, true>(&mut sums, part, own, others.clone()),
+                    };
+                }
+            }
+        }
+        let known = |sums: &[C]| sums.iter().all(|x| x.to_f64().is_finite());
+        (self.careful || (known(&sums.own) && known(&sums.others) && known(&sums.shared))).then_some(sums)
+    }
+}
+
+impl<C: Float, F: Formula> Slopes<'_, F, C> {
+    /// Whether the divisors of all pairs lie where the product of four is safe.
+    #[inline(always)]
+    fn in_range<S: Simd>(&self) -> bool {
+        let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+        for x in &self.shared {
+            (least, most) = (least.min(x.to_f64()), most.max(x.to_f64()));
+        }
+        let zero = V::<S, f64>::splat(0.0);
+        let mut ends = [0.0; 2];
+        for (end, (own, others, shared)) in
+            [(self.own.range.0, self.others.range.0, most), (self.own.range.1, self.others.range.1, least)]
+                .into_iter()
+                .enumerate()
+        {
+            let (v, w, shared) = (V::<S, f64>::splat(own), V::<S, f64>::splat(others), V::<S, f64>::splat(shared));
+            let a = Item { mean: zero, var: v, own: self.formula.own::<S, f64>(Side::Query, zero, v, shared) };
+            let b = Item { mean: zero, var: w, own: self.formula.own::<S, f64>(Side::Gallery, zero, w, shared) };
+            ends[end] = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
+        }
+        let valid = self.own.range.0 >= 0.0 && self.others.range.0 >= 0.0 && least > 0.0;
+        valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
+    }
+
+    /// A own rows from `first` on with some others; returns A.
+    #[inline(always)]
+    fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
+        &self,
+        sums: &mut Sums<C>,
+        part: usize,
+        first: usize,
+        others: std::ops::Range<usize>,
+    ) -> usize {
+        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let (zero, one) = (V::<S, C>::splat(C::default()), V::<S, C>::splat(C::from_f64(1.0)));
+        let mut a = [[Item { mean: zero, var: zero, own: [zero; OWN] }; PAIR]; A];
+        let mut by_a = [[[zero; 2]; PAIR]; A];
+        let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
+        let of_own = (part * self.own.rows + first) * 2 * width;
+        for n in 0..PAIR {
+            shared[n][0] = V::<S, C>::load(&self.shared[part * width + n * lanes..][..lanes]);
+            shared[n][1] = one / shared[n][0];
+            by_shared[n] = V::<S, C>::load(&sums.shared[part * width + n * lanes..][..lanes]);
+            for i in 0..A {
+                a[i][n] = item::<S, C, F>(self.own.row(part, first + i), n);
+                for m in 0..2 {
+                    by_a[i][n][m] = V::<S, C>::load(&sums.own[of_own + (2 * i + m) * width + n * lanes..][..lanes]);
+                }
+            }
+        }
+        for j in others {
+            let row = self.others.row(part, j);
+            let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
+            if CAREFUL && self.weights[first][j].to_f64() == 0.0 {
+                continue;
+            }
+            let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
+            for n in 0..PAIR {
+                b[n] = item::<S, C, F>(row, n);
+                for i in 0..A {
+                    divisors[i][n] = self.formula.divisor::<S, C>(&a[i][n], &b[n]);
+                }
+            }
+            let inverses = if CAREFUL { each::<S, C>(divisors) } else { together::<S, C>(divisors) };
+            for n in 0..PAIR {
+                let mut by_b = [zero; 2];
+                for m in 0..2 {
+                    by_b[m] = V::<S, C>::load(&out[m * width + n * lanes..][..lanes]);
+                }
+                for i in 0..A {
+                    let weight = V::<S, C>::splat(self.weights[first + i][j]);
+                    let PairSlopes { means, vars, shared } =
+                        self.formula.pair_slopes::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
+                    by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
+                    if SHARED {
+                        by_shared[n] = weight.mul_add(shared, by_shared[n]);
+                    }
+                }
+                for m in 0..2 {
+                    by_b[m].store(&mut out[m * width + n * lanes..][..lanes]);
+                }
+            }
+        }
+        for n in 0..PAIR {
+            if SHARED {
+                by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
+            }
+            for i in 0..A {
+                for m in 0..2 {
+                    by_a[i][n][m].store(&mut sums.own[of_own + (2 * i + m) * width + n * lanes..][..lanes]);
+                }
+            }
+        }
+        A
+    }
+}
+
+/// 1 / x of each.
+#[inline(always)]
+fn each<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
+    let one = V::<S, C>::splat(C::from_f64(1.0));
+    [[one / x[0][0], one / x[0][1]], [one / x[1][0], one / x[1][1]]]
+}
+
+/// The same by one division.
+#[inline(always)]
+fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
+    let (first, second) = (x[0][0] * x[0][1], x[1][0] * x[1][1]);
+    let inverse = V::<S, C>::splat(C::from_f64(1.0)) / (first * second);
+    let (first, second) = (inverse * second, inverse * first);
+    [[first * x[0][1], first * x[0][0]], [second * x[1][1], second * x[1][0]]]
+}
+
+impl<T: Float, F: Formula> DiagScore<'_, T, F> {
+    /// Adds the gradients of all pairs.
+    pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>) {
+        if !self.added::<T>(pairs, pairs.weights, out, false) {
+            let mut weights = [[0.0; BLOCK]; BLOCK];
+            for (out, row) in weights.iter_mut().zip(pairs.weights) {
+                for (out, weight) in out.iter_mut().zip(row) {
+                    *out = weight.to_f64();
+                }
+            }
+            self.added::<f64>(pairs, &weights, out, true);
+        }
+        if !out.shared.is_empty() && !F::ROW {
+            self.add_shared(pairs, out.shared);
+        }
+    }
+
+    /// Adds them as computed in C, if that is known to be right.
+    fn added<C: Float>(
+        &self,
+        pairs: &AllPairs<T>,
+        weights: &[[C; BLOCK]; BLOCK],
+        out: &mut Out<T>,
+        careful: bool,
+    ) -> bool {
+        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let (dim, width) = (mu1.stored(), PAIR * C::LANES);
+        let mut room = Vec::new();
+        let mut packed = |side: Side, rows: &[usize]| {
+            Packed::<C>::new::<T>(dim, rows.len(), F::OWN, |k, field, take| match (side, field) {
+                (Side::Query, 0) => take(mu1.row(rows[k])),
+                (Side::Query, _) => take(extra1.row(rows[k])),
+                (Side::Gallery, 0) => take(mu2.row(rows[k], &mut room)),
+                (Side::Gallery, _) => take(extra2.row(rows[k], &mut room)),
+            })
+        };
+        let other = if pairs.side == Side::Query { Side::Gallery } else { Side::Query };
+        let (own, others) = (packed(pairs.side, pairs.own), packed(other, pairs.others));
+        let formula = if pairs.side == Side::Query { self.formula } else { self.formula.transposed() };
+        let mut numbers = vec![C::from_f64(1.0); dim.next_multiple_of(width)];
+        if F::ROW {
+            // A prior of 0 is a limit that is met from far below.
+            let least = if careful { 1e-150 } else { 0.0 };
+            for (d, number) in numbers.iter_mut().enumerate().take(dim) {
+                let x = at(shared.row(0), d);
+                *number = C::from_f64(if x >= 0.0 && x < least { least } else { x });
+            }
+        }
+        let by_shared = F::ROW && !out.shared.is_empty();
+        let slopes = Slopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
+        let Some(sums) = dispatch(slopes) else { return false };
+        for (out, sums, rows) in
+            [(&mut out.own, &sums.own, pairs.own.len()), (&mut out.others, &sums.others, pairs.others.len())]
+        {
+            let Some(out) = out else { continue };
+            for (k, (mu, extra)) in out.items(rows).enumerate() {
+                for from in (0..dim).step_by(width) {
+                    let sums = &sums[(from / width * rows + k) * 2 * width..][..2 * width];
+                    let to = dim.min(from + width);
+                    add(&mut mu[from..to], &sums[..to - from]);
+                    if extra.len() == dim {
+                        add(&mut extra[from..to], &sums[width..width + to - from]);
+                    } else {
+                        let sum: f64 = sums[width..width + to - from].iter().map(|x| x.to_f64()).sum();
+                        extra[0] = extra[0] + T::from_f64(sum);
+                    }
+                }
+            }
+        }
+        if by_shared {
+            add_shared_row(out.shared, &sums.shared[..dim]);
+        }
+        true
+    }
+
+    /// Adds the gradient by the formula's own numbers, one dimension at a time.
+    #[cold]
+    #[inline(never)]
+    fn add_shared(&self, pairs: &AllPairs<T>, shared: &mut [T]) {
+        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let (mut means, mut vars) = (Vec::new(), Vec::new());
+        let mut sums = [0.0; 2];
+        for (own, weights) in pairs.own.iter().zip(pairs.weights) {
+            for (other, weight) in pairs.others.iter().zip(weights).filter(|(_, weight)| weight.to_f64() != 0.0) {
+                let (&i, &j) = if pairs.side == Side::Query { (own, other) } else { (other, own) };
+                let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
+                for d in 0..a.len() {
+                    let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared: 0.0 };
+                    let slopes = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
+                    for (sum, slope) in sums.iter_mut().zip(slopes) {
+                        *sum += weight.to_f64() * slope;
+                    }
+                }
+            }
+        }
+        for (shared, sum) in shared.iter_mut().zip(sums) {
+            *shared = *shared + T::from_f64(sum);
+        }
+    }
+}
+
+fn add<T: Float, C: Float>(sums: &mut [T], terms: &[C]) {
+    for (sum, term) in sums.iter_mut().zip(terms) {
+        *sum = *sum + T::from_f64(term.to_f64());
+    }
+}
+
+/// Adds to a number per dimension, or to one for all.
+fn add_shared_row<T: Float, C: Float>(shared: &mut [T], terms: &[C]) {
+    if shared.len() == terms.len() {
+        add(shared, terms);
+    } else {
+        let sum: f64 = terms.iter().map(|x| x.to_f64()).sum();
+        shared[0] = shared[0] + T::from_f64(sum);
+    }
+}
