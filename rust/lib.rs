@@ -3,7 +3,7 @@
 //! - [`error`]: one enum
 //! - [`view`]: the only array type · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
-//! - [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
+//! - [`rows`]: tiles of rows against rows · [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
 //! - [`kernels`]: the families of quantities
 //! - [`cuda`]: the same families on a GPU
 //! - `python`: the only module that knows Python (feature `python`)
@@ -16,6 +16,7 @@ pub mod parallel;
 #[cfg(feature = "python")]
 mod python;
 pub mod rng;
+pub mod rows;
 pub mod shapes;
 pub mod simd;
 pub mod special;

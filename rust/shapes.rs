@@ -5,6 +5,7 @@
 
 use crate::error::Error;
 use crate::parallel;
+use crate::rows;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::topk::TopK;
 use crate::view::{Matrix, View};
@@ -17,8 +18,8 @@ mod tiles;
 pub use backward::{backward, Gradients, Wanted};
 pub use tiles::{by_items, pairwise, ItemGradients, Tile, TileGradient};
 
-/// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times.
-pub const BLOCK: usize = 64;
+/// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times; and the rows of a tile.
+pub const BLOCK: usize = rows::ROWS;
 
 /// Candidates of one query above which they are scored as several parts.
 const LONG: usize = 2048;

@@ -19,7 +19,7 @@ LAYERS = [
     *({"losses", "heads", "backbones"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
 ]
 RUST_LAYERS = [layer.split() for layer in (
-    "error", "simd parallel", "view topk special rng", "shapes panels", "kernels cuda", "python"
+    "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels cuda", "python"
 )]  # fmt: skip
 
 

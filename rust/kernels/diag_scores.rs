@@ -248,22 +248,18 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         // The many rows are the own ones, since these go two at a time.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
-        let mut columns = [[T::default(); BLOCK]; BLOCK];
-        columns.iter_mut().zip(weights).for_each(|(row, &weight)| row[0] = weight);
         let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
         let other = if side == Side::Query { Side::Gallery } else { Side::Query };
-        let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights: &columns };
+        let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights };
         self.add_gradients(&pairs, &mut Out { own: None, others: Some(item), shared: &mut *out.shared });
     }
 
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         let (own, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
-        let mut square = [[T::default(); BLOCK]; BLOCK];
-        for (i, row) in tile.queries.clone().zip(&mut square) {
-            row[..others.len()].copy_from_slice(&weights.row(i)[tile.gallery.clone()]);
-        }
-        let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &square };
+        let mut of_tile = Vec::with_capacity(own.len() * others.len());
+        own.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
+        let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &of_tile };
         let (own, others) = (out.query.take(), out.gallery.take());
         self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared });
     }

@@ -6,6 +6,7 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
+use crate::rows::reduce;
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::view::{Matrix, View};
@@ -146,41 +147,6 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
             }
         }
         out
-    }
-}
-
-/// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
-#[inline(always)]
-pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
-    let zero = V::<S, T>::splat(T::default());
-    let mut sums = [zero; 4];
-    let (a_groups, b_groups) = (a.chunks_exact(4 * T::LANES), b.chunks_exact(4 * T::LANES));
-    let (a_rest, b_rest) = (a_groups.remainder(), b_groups.remainder());
-    for (a, b) in a_groups.zip(b_groups) {
-        for n in 0..4 {
-            let at = n * T::LANES..(n + 1) * T::LANES;
-            sums[n] = term::<S, T, DIFFERENCE>(V::<S, T>::load(&a[at.clone()]), V::<S, T>::load(&b[at]), sums[n]);
-        }
-    }
-    // By constants alone: sums that a variable reaches would leave the registers.
-    for n in 0..4 {
-        let from = n * T::LANES;
-        if from < a_rest.len() {
-            let at = from..(from + T::LANES).min(a_rest.len());
-            let a = V::<S, T>::load_partial(&a_rest[at.clone()], T::default());
-            let b = V::<S, T>::load_partial(&b_rest[at], T::default());
-            sums[n] = term::<S, T, DIFFERENCE>(a, b, sums[n]);
-        }
-    }
-    ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
-}
-
-#[inline(always)]
-fn term<S: Simd, T: Float, const DIFFERENCE: bool>(a: V<S, T>, b: V<S, T>, sum: V<S, T>) -> V<S, T> {
-    if DIFFERENCE {
-        (a - b).mul_add(a - b, sum)
-    } else {
-        a.mul_add(b, sum)
     }
 }
 

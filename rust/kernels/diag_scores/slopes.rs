@@ -7,18 +7,19 @@
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
 use super::{at, DiagScore};
-use crate::shapes::{Inputs, ItemGradients, Side, BLOCK};
+use crate::shapes::{Inputs, ItemGradients, Side};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 
 /// Which rows of the two sides, and how much their pairs count.
 pub struct AllPairs<'a, T> {
-    /// The side of `own`; `others` are of the other one.
+    /// The side of the own rows.
     pub side: Side,
-    /// At most [`BLOCK`] of each.
+    /// Rows of it.
     pub own: &'a [usize],
+    /// Rows of the other side.
     pub others: &'a [usize],
-    /// A row for each own one.
-    pub weights: &'a [[T; BLOCK]; BLOCK],
+    /// Of the pairs of each own row in turn.
+    pub weights: &'a [T],
 }
 
 /// Where gradients are added up: own rows, others, shared row (empty where it is not wanted).
@@ -39,8 +40,6 @@ struct Packed<C> {
     data: Vec<C>,
     rows: usize,
     fields: usize,
-    /// The least and the greatest variance.
-    range: (f64, f64),
 }
 
 impl<C: Float> Packed<C> {
@@ -53,7 +52,6 @@ impl<C: Float> Packed<C> {
     ) -> Self {
         let (width, fields) = (PAIR * C::LANES, 2 + own);
         let mut data = vec![C::default(); dim.div_ceil(width) * rows * fields * width];
-        let mut range = (f64::INFINITY, f64::NEG_INFINITY);
         for k in 0..rows {
             for field in 0..2 {
                 row(k, field, &mut |x| {
@@ -69,15 +67,10 @@ impl<C: Float> Packed<C> {
                             out[..count].fill(C::from_f64(x[0].to_f64()));
                         }
                     }
-                    if field == 1 {
-                        for x in x {
-                            range = (range.0.min(x.to_f64()), range.1.max(x.to_f64()));
-                        }
-                    }
                 });
             }
         }
-        Packed { data, rows, fields, range }
+        Packed { data, rows, fields }
     }
 
     /// The fields of a row.
@@ -85,6 +78,21 @@ impl<C: Float> Packed<C> {
     fn row(&self, part: usize, k: usize) -> &[C] {
         let width = PAIR * C::LANES * self.fields;
         &self.data[(part * self.rows + k) * width..][..width]
+    }
+
+    /// The least and the greatest variance, and 1.
+    #[inline(always)]
+    fn range<S: Simd>(&self) -> (f64, f64) {
+        let (one, width) = (V::<S, C>::splat(C::from_f64(1.0)), PAIR * C::LANES);
+        let (mut least, mut most) = (one, one);
+        for row in self.data.chunks_exact(width * self.fields) {
+            for n in 0..PAIR {
+                let var = V::<S, C>::load(&row[width + n * C::LANES..][..C::LANES]);
+                (least, most) = (var.min(least), var.max(most));
+            }
+        }
+        let ends = |x: V<S, C>| x.to_array()[..C::LANES].iter().map(|x| x.to_f64()).collect::<Vec<_>>();
+        (ends(least).into_iter().fold(1.0, f64::min), ends(most).into_iter().fold(1.0, f64::max))
     }
 
     /// Makes the formula's own fields.
@@ -131,7 +139,7 @@ struct Slopes<'a, F, C> {
     formula: &'a F,
     own: Packed<C>,
     others: Packed<C>,
-    weights: &'a [[C; BLOCK]; BLOCK],
+    weights: Vec<C>,
     /// The shared numbers, filled up with 1.
     shared: Vec<C>,
     /// Whether their gradient is wanted.
@@ -179,9 +187,20 @@ impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
                 }
             }
         }
-        let known = |sums: &[C]| sums.iter().all(|x| x.to_f64().is_finite());
-        (self.careful || (known(&sums.own) && known(&sums.others) && known(&sums.shared))).then_some(sums)
+        let known = finite::<S, C>(&sums.own) && finite::<S, C>(&sums.others) && finite::<S, C>(&sums.shared);
+        (self.careful || known).then_some(sums)
     }
+}
+
+/// Whether whole vectors of numbers are finite.
+#[inline(always)]
+fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
+    let zero = V::<S, C>::splat(C::default());
+    let mut sum = zero;
+    for x in x.chunks_exact(C::LANES) {
+        sum = V::<S, C>::load(x).mul_add(zero, sum);
+    }
+    sum.sum().to_f64() == 0.0
 }
 
 impl<C: Float, F: Formula> Slopes<'_, F, C> {
@@ -193,18 +212,15 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
             (least, most) = (least.min(x.to_f64()), most.max(x.to_f64()));
         }
         let zero = V::<S, f64>::splat(0.0);
-        let mut ends = [0.0; 2];
-        for (end, (own, others, shared)) in
-            [(self.own.range.0, self.others.range.0, most), (self.own.range.1, self.others.range.1, least)]
-                .into_iter()
-                .enumerate()
-        {
+        let (own, others, mut ends) = (self.own.range::<S>(), self.others.range::<S>(), [0.0; 2]);
+        let extremes = [(own.0, others.0, most), (own.1, others.1, least)];
+        for (end, (own, others, shared)) in ends.iter_mut().zip(extremes) {
             let (v, w, shared) = (V::<S, f64>::splat(own), V::<S, f64>::splat(others), V::<S, f64>::splat(shared));
             let a = Item { mean: zero, var: v, own: self.formula.own::<S, f64>(Side::Query, zero, v, shared) };
             let b = Item { mean: zero, var: w, own: self.formula.own::<S, f64>(Side::Gallery, zero, w, shared) };
-            ends[end] = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
+            *end = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
         }
-        let valid = self.own.range.0 >= 0.0 && self.others.range.0 >= 0.0 && least > 0.0;
+        let valid = own.0 >= 0.0 && others.0 >= 0.0 && least > 0.0;
         valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
     }
 
@@ -237,7 +253,7 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
         for j in others {
             let row = self.others.row(part, j);
             let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
-            if CAREFUL && self.weights[first][j].to_f64() == 0.0 {
+            if CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
                 continue;
             }
             let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
@@ -254,7 +270,7 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
                     by_b[m] = V::<S, C>::load(&out[m * width + n * lanes..][..lanes]);
                 }
                 for i in 0..A {
-                    let weight = V::<S, C>::splat(self.weights[first + i][j]);
+                    let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
                     let PairSlopes { means, vars, shared } =
                         self.formula.pair_slopes::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
                     by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
@@ -301,14 +317,8 @@ fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     /// Adds the gradients of all pairs.
     pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>) {
-        if !self.added::<T>(pairs, pairs.weights, out, false) {
-            let mut weights = [[0.0; BLOCK]; BLOCK];
-            for (out, row) in weights.iter_mut().zip(pairs.weights) {
-                for (out, weight) in out.iter_mut().zip(row) {
-                    *out = weight.to_f64();
-                }
-            }
-            self.added::<f64>(pairs, &weights, out, true);
+        if !self.added::<T>(pairs, out, false) {
+            self.added::<f64>(pairs, out, true);
         }
         if !out.shared.is_empty() && !F::ROW {
             self.add_shared(pairs, out.shared);
@@ -316,13 +326,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 
     /// Adds them as computed in C, if that is known to be right.
-    fn added<C: Float>(
-        &self,
-        pairs: &AllPairs<T>,
-        weights: &[[C; BLOCK]; BLOCK],
-        out: &mut Out<T>,
-        careful: bool,
-    ) -> bool {
+    fn added<C: Float>(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) -> bool {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let (dim, width) = (mu1.stored(), PAIR * C::LANES);
         let mut room = Vec::new();
@@ -346,6 +350,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 *number = C::from_f64(if x >= 0.0 && x < least { least } else { x });
             }
         }
+        let weights = pairs.weights.iter().map(|weight| C::from_f64(weight.to_f64())).collect();
         let by_shared = F::ROW && !out.shared.is_empty();
         let slopes = Slopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
         let Some(sums) = dispatch(slopes) else { return false };
@@ -380,7 +385,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let mut sums = [0.0; 2];
-        for (own, weights) in pairs.own.iter().zip(pairs.weights) {
+        for (own, weights) in pairs.own.iter().zip(pairs.weights.chunks(pairs.others.len())) {
             for (other, weight) in pairs.others.iter().zip(weights).filter(|(_, weight)| weight.to_f64() != 0.0) {
                 let (&i, &j) = if pairs.side == Side::Query { (own, other) } else { (other, own) };
                 let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));

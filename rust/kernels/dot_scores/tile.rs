@@ -5,13 +5,11 @@
 //! that are near each other.
 
 use super::formulas::Formula;
-use super::{reduce, sq_norm, term, Block, DotScore, Own, Values, NO_NUMBERS};
+use super::{sq_norm, Block, DotScore, Own, Values, NO_NUMBERS};
+use crate::rows::{self, Square};
 use crate::shapes::{by_items, ItemGradients, Side, Tile, TileGradient, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::View;
-
-/// A number for each pair of a tile, a row for each query.
-type Square<T> = [[T; BLOCK]; BLOCK];
 
 /// The rows of a side of a tile, and what belongs to each.
 struct Items<'a, T> {
@@ -19,168 +17,6 @@ struct Items<'a, T> {
     norms: [f64; BLOCK],
     extras: [f64; BLOCK],
     own: Own,
-}
-
-/// Squared distances or inner products of all pairs. Dispatches of their own, as are those below, so that they are compiled once
-/// for all formulas.
-struct Products<'a, T, const DIFFERENCE: bool> {
-    queries: &'a [&'a [T]],
-    gallery: &'a [&'a [T]],
-    out: &'a mut Square<T>,
-}
-impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        let Products { queries, gallery, out } = self;
-        // As many rows of the gallery as stay in the first-level cache while queries pass over them.
-        let near = (NEAR / queries[0].len()).clamp(2, BLOCK) / 2 * 2;
-        for (part, gallery) in gallery.chunks(near).enumerate() {
-            for (queries, out) in queries.chunks(2).zip(out.chunks_mut(2)) {
-                for (first, gallery) in (part * near..).step_by(2).zip(gallery.chunks(2)) {
-                    match (queries, gallery) {
-                        (&[a, b], &[c, d]) if S::PAIRS == 4 => {
-                            let [ac, ad, bc, bd] = V::<S, T>::sum_four(reduce_four::<S, T, DIFFERENCE>([a, b], [c, d]));
-                            (out[0][first], out[0][first + 1]) = (ac, ad);
-                            (out[1][first], out[1][first + 1]) = (bc, bd);
-                        }
-                        _ => {
-                            for (a, out) in queries.iter().zip(&mut *out) {
-                                for (b, out) in gallery.iter().zip(&mut out[first..]) {
-                                    *out = reduce::<S, T, DIFFERENCE>(a, b);
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Numbers that leave half of the first-level cache to others.
-const NEAR: usize = 4096;
-
-/// What [`reduce`] sums of the pairs (0, 0), (0, 1), (1, 0), (1, 1), to the same bits.
-#[inline(always)]
-fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]; 2]) -> [V<S, T>; 4] {
-    let zero = V::<S, T>::splat(T::default());
-    let (mut sums, dim) = ([[zero; 4]; 4], a[0].len());
-    assert!(a[1].len() == dim && b[0].len() == dim && b[1].len() == dim);
-    let whole = dim / (4 * T::LANES) * (4 * T::LANES);
-    for from in (0..whole).step_by(4 * T::LANES) {
-        for n in 0..4 {
-            let at = from + n * T::LANES..from + (n + 1) * T::LANES;
-            let x = [V::<S, T>::load(&a[0][at.clone()]), V::<S, T>::load(&a[1][at.clone()])];
-            let y = [V::<S, T>::load(&b[0][at.clone()]), V::<S, T>::load(&b[1][at])];
-            for pair in 0..4 {
-                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
-            }
-        }
-    }
-    for n in 0..4 {
-        let from = whole + n * T::LANES;
-        if from < dim {
-            let (at, none) = (from..dim.min(from + T::LANES), T::default());
-            let part = [a[0], a[1], b[0], b[1]].map(|row| &row[at.clone()]);
-            let x = [V::<S, T>::load_partial(part[0], none), V::<S, T>::load_partial(part[1], none)];
-            let y = [V::<S, T>::load_partial(part[2], none), V::<S, T>::load_partial(part[3], none)];
-            for pair in 0..4 {
-                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
-            }
-        }
-    }
-    let mut out = [zero; 4];
-    for pair in 0..4 {
-        let [s0, s1, s2, s3] = sums[pair];
-        out[pair] = (s0 + s1) + (s2 + s3);
-    }
-    out
-}
-
-/// Adds to the gradient of each own row what all other rows pull at it: `slope (own - other)`, or `slope other`. The own rows are
-/// those of the queries (QUERY) or of the gallery.
-struct Pull<'a, T, const DIFFERENCE: bool, const QUERY: bool> {
-    own: &'a [&'a [T]],
-    others: &'a [&'a [T]],
-    slopes: &'a Square<T>,
-    out: &'a mut [T],
-}
-impl<T: Float, const DIFFERENCE: bool, const QUERY: bool> Kernel for Pull<'_, T, DIFFERENCE, QUERY> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(mut self) {
-        let (dim, rows) = (self.own[0].len(), self.own.len());
-        let mut from = 0;
-        // So many rows times so many vectors as there are registers for; the vectors of all other rows stay in the cache.
-        while from < dim {
-            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
-            let mut first = 0;
-            while first < rows {
-                let count = if rows - first >= 4 { 4 } else { 1 };
-                match (vectors, count, from + T::LANES <= dim) {
-                    (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
-                    (2, _, _) => self.add::<S, 1, 2, true>(first, from),
-                    (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
-                    (_, 4, false) => self.add::<S, 4, 1, false>(first, from),
-                    (_, _, true) => self.add::<S, 1, 1, true>(first, from),
-                    _ => self.add::<S, 1, 1, false>(first, from),
-                }
-                first += count;
-            }
-            from += vectors * T::LANES;
-        }
-    }
-}
-
-impl<T: Float, const DIFFERENCE: bool, const QUERY: bool> Pull<'_, T, DIFFERENCE, QUERY> {
-    /// A rows, N vectors of each; the last may be short unless they are known to be whole.
-    #[inline(always)]
-    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
-        let zero = V::<S, T>::splat(T::default());
-        let (dim, mut x, mut sums) = (self.own[0].len(), [[zero; N]; A], [[zero; N]; A]);
-        let to = if WHOLE { from + N * T::LANES } else { dim };
-        for i in 0..A {
-            x[i] = vectors::<S, T, N, WHOLE>(&self.own[first + i][from..to]);
-            sums[i] = vectors::<S, T, N, WHOLE>(&self.out[(first + i) * dim..][from..to]);
-        }
-        assert!(self.others.len() <= BLOCK && first + A <= BLOCK);
-        for (k, other) in self.others.iter().enumerate() {
-            let y = vectors::<S, T, N, WHOLE>(&other[from..to]);
-            for i in 0..A {
-                let slope = if QUERY { self.slopes[first + i][k] } else { self.slopes[k][first + i] };
-                let slope = V::<S, T>::splat(slope);
-                for n in 0..N {
-                    let pull = if DIFFERENCE { x[i][n] - y[n] } else { y[n] };
-                    sums[i][n] = slope.mul_add(pull, sums[i][n]);
-                }
-            }
-        }
-        for i in 0..A {
-            let out = &mut self.out[(first + i) * dim..][from..to];
-            for (out, sum) in out.chunks_mut(T::LANES).zip(sums[i]) {
-                if WHOLE {
-                    sum.store(out);
-                } else {
-                    out.copy_from_slice(&sum.to_array()[..out.len()]);
-                }
-            }
-        }
-    }
-}
-
-/// The vectors of a slice.
-#[inline(always)]
-fn vectors<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: &[T]) -> [V<S, T>; N] {
-    let mut out = [V::<S, T>::splat(T::default()); N];
-    for n in 0..N {
-        out[n] = if WHOLE {
-            V::<S, T>::load(&x[n * T::LANES..(n + 1) * T::LANES])
-        } else {
-            V::<S, T>::load_partial(&x[n * T::LANES..], T::default())
-        };
-    }
-    out
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
@@ -208,11 +44,10 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 
     /// A block of pairs for each query.
     fn products(&self, (queries, gallery): (&Items<T>, &Items<T>), out: &mut Square<T>) {
-        let (queries, gallery) = (&queries.rows[..], &gallery.rows[..]);
         if F::DIFFERENCE {
-            dispatch(Products::<T, true> { queries, gallery, out });
+            rows::products::<T, true>(&queries.rows, &gallery.rows, out);
         } else {
-            dispatch(Products::<T, false> { queries, gallery, out });
+            rows::products::<T, false>(&queries.rows, &gallery.rows, out);
         }
     }
 
@@ -283,18 +118,18 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         [norms, extras]: &[[f64; BLOCK]; 2],
         out: &mut ItemGradients<T>,
     ) {
-        let (rows, others, mu) = (&own.rows[..], &others.rows[..], &mut *out.mu);
+        let (own, others, mu) = (&own.rows[..], &others.rows[..], &mut *out.mu);
         match (F::DIFFERENCE, side) {
-            (true, Side::Query) => dispatch(Pull::<T, true, true> { own: rows, others, slopes, out: mu }),
-            (true, Side::Gallery) => dispatch(Pull::<T, true, false> { own: rows, others, slopes, out: mu }),
-            (false, Side::Query) => dispatch(Pull::<T, false, true> { own: rows, others, slopes, out: mu }),
-            (false, Side::Gallery) => dispatch(Pull::<T, false, false> { own: rows, others, slopes, out: mu }),
+            (true, Side::Query) => rows::pull::<T, true, true>(own, others, slopes, mu),
+            (true, Side::Gallery) => rows::pull::<T, true, false>(own, others, slopes, mu),
+            (false, Side::Query) => rows::pull::<T, false, true>(own, others, slopes, mu),
+            (false, Side::Gallery) => rows::pull::<T, false, false>(own, others, slopes, mu),
         }
-        for (k, (mu, extra)) in out.items(rows.len()).enumerate() {
+        for (k, (mu, extra)) in out.items(own.len()).enumerate() {
             extra[0] = extra[0] + T::from_f64(extras[k]);
             if F::NORMS {
                 let slope = T::from_f64(2.0 * norms[k]);
-                mu.iter_mut().zip(rows[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
+                mu.iter_mut().zip(own[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
             }
         }
     }

@@ -10,8 +10,9 @@
 
 use super::distances::{log_mean_exp, relative};
 use super::{Comparison, Pair};
-use crate::kernels::dot_scores::{reduce, Orders};
+use crate::kernels::dot_scores::Orders;
 use crate::kernels::samplers::Normals;
+use crate::rows::reduce;
 use crate::shapes::Side;
 use crate::simd::{Lanes, Simd, V};
 use crate::special::bessel;

@@ -5,8 +5,8 @@
 //!   sigmoid(b - a d): functions of the matrix of distances, [`OfDistances`].
 
 use super::{Comparison, Pair};
-use crate::kernels::dot_scores::reduce;
 use crate::kernels::samplers::Normals;
+use crate::rows::reduce;
 use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::exp::exp;

@@ -1,0 +1,226 @@
+//! Tiles of rows against rows, all with all: sums over the products of their elements, or over the squares of their differences,
+//! and sums of rows with weights. Rows are loaded once for several pairs; lanes run along a row, so that a pair's sum has the lanes
+//! and the order of [`reduce`], whoever asks for it.
+
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+
+/// Rows that a tile has at most on either side.
+pub const ROWS: usize = 64;
+
+/// A number for each pair of a tile, a row for each row of the first side.
+pub type Square<T> = [[T; ROWS]; ROWS];
+
+/// Squared distances (DIFFERENCE) or inner products of all pairs of rows.
+pub fn products<T: Float, const DIFFERENCE: bool>(first: &[&[T]], second: &[&[T]], out: &mut Square<T>) {
+    assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
+    if !first.is_empty() {
+        dispatch(Products::<T, DIFFERENCE> { first, second, out });
+    }
+}
+
+/// Adds to each own row of `out` what all other rows pull at it: `weight (own - other)` (DIFFERENCE), or `weight other`. The own rows
+/// are those of the first side of `weights` (FIRST) or of the second.
+pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
+    own: &[&[T]],
+    others: &[&[T]],
+    weights: &Square<T>,
+    out: &mut [T],
+) {
+    assert!(own.len() <= ROWS && others.len() <= ROWS, "a tile has at most {ROWS} rows");
+    if !own.is_empty() {
+        dispatch(Pull::<T, DIFFERENCE, FIRST> { own, others, weights, out });
+    }
+}
+
+/// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
+#[inline(always)]
+pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
+    let zero = V::<S, T>::splat(T::default());
+    let mut sums = [zero; 4];
+    let (a_groups, b_groups) = (a.chunks_exact(4 * T::LANES), b.chunks_exact(4 * T::LANES));
+    let (a_rest, b_rest) = (a_groups.remainder(), b_groups.remainder());
+    for (a, b) in a_groups.zip(b_groups) {
+        for n in 0..4 {
+            let at = n * T::LANES..(n + 1) * T::LANES;
+            sums[n] = term::<S, T, DIFFERENCE>(V::<S, T>::load(&a[at.clone()]), V::<S, T>::load(&b[at]), sums[n]);
+        }
+    }
+    // By constants alone: sums that a variable reaches would leave the registers.
+    for n in 0..4 {
+        let from = n * T::LANES;
+        if from < a_rest.len() {
+            let at = from..(from + T::LANES).min(a_rest.len());
+            let a = V::<S, T>::load_partial(&a_rest[at.clone()], T::default());
+            let b = V::<S, T>::load_partial(&b_rest[at], T::default());
+            sums[n] = term::<S, T, DIFFERENCE>(a, b, sums[n]);
+        }
+    }
+    ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
+}
+
+#[inline(always)]
+fn term<S: Simd, T: Float, const DIFFERENCE: bool>(a: V<S, T>, b: V<S, T>, sum: V<S, T>) -> V<S, T> {
+    if DIFFERENCE {
+        (a - b).mul_add(a - b, sum)
+    } else {
+        a.mul_add(b, sum)
+    }
+}
+
+struct Products<'a, T, const DIFFERENCE: bool> {
+    first: &'a [&'a [T]],
+    second: &'a [&'a [T]],
+    out: &'a mut Square<T>,
+}
+impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Products { first, second, out } = self;
+        // As many rows of the second side as stay in the first-level cache while the first ones pass over them.
+        let near = (NEAR / first[0].len().max(1)).clamp(2, ROWS) / 2 * 2;
+        for (part, second) in second.chunks(near).enumerate() {
+            for (rows, out) in first.chunks(2).zip(out.chunks_mut(2)) {
+                for (at, others) in (part * near..).step_by(2).zip(second.chunks(2)) {
+                    match (rows, others) {
+                        (&[a, b], &[c, d]) if S::PAIRS == 4 => {
+                            let [ac, ad, bc, bd] = V::<S, T>::sum_four(reduce_four::<S, T, DIFFERENCE>([a, b], [c, d]));
+                            (out[0][at], out[0][at + 1]) = (ac, ad);
+                            (out[1][at], out[1][at + 1]) = (bc, bd);
+                        }
+                        _ => {
+                            for (a, out) in rows.iter().zip(&mut *out) {
+                                for (b, out) in others.iter().zip(&mut out[at..]) {
+                                    *out = reduce::<S, T, DIFFERENCE>(a, b);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Numbers that leave half of the first-level cache to others.
+const NEAR: usize = 4096;
+
+/// What [`reduce`] sums of the pairs (0, 0), (0, 1), (1, 0), (1, 1), to the same bits.
+#[inline(always)]
+fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]; 2]) -> [V<S, T>; 4] {
+    let zero = V::<S, T>::splat(T::default());
+    let (mut sums, dim) = ([[zero; 4]; 4], a[0].len());
+    assert!(a[1].len() == dim && b[0].len() == dim && b[1].len() == dim);
+    let whole = dim / (4 * T::LANES) * (4 * T::LANES);
+    for from in (0..whole).step_by(4 * T::LANES) {
+        for n in 0..4 {
+            let at = from + n * T::LANES..from + (n + 1) * T::LANES;
+            let x = [V::<S, T>::load(&a[0][at.clone()]), V::<S, T>::load(&a[1][at.clone()])];
+            let y = [V::<S, T>::load(&b[0][at.clone()]), V::<S, T>::load(&b[1][at])];
+            for pair in 0..4 {
+                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
+            }
+        }
+    }
+    for n in 0..4 {
+        let from = whole + n * T::LANES;
+        if from < dim {
+            let (at, none) = (from..dim.min(from + T::LANES), T::default());
+            let part = [a[0], a[1], b[0], b[1]].map(|row| &row[at.clone()]);
+            let x = [V::<S, T>::load_partial(part[0], none), V::<S, T>::load_partial(part[1], none)];
+            let y = [V::<S, T>::load_partial(part[2], none), V::<S, T>::load_partial(part[3], none)];
+            for pair in 0..4 {
+                sums[pair][n] = term::<S, T, DIFFERENCE>(x[pair / 2], y[pair % 2], sums[pair][n]);
+            }
+        }
+    }
+    let mut out = [zero; 4];
+    for pair in 0..4 {
+        let [s0, s1, s2, s3] = sums[pair];
+        out[pair] = (s0 + s1) + (s2 + s3);
+    }
+    out
+}
+
+struct Pull<'a, T, const DIFFERENCE: bool, const FIRST: bool> {
+    own: &'a [&'a [T]],
+    others: &'a [&'a [T]],
+    weights: &'a Square<T>,
+    out: &'a mut [T],
+}
+impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T, DIFFERENCE, FIRST> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let (dim, rows) = (self.own[0].len(), self.own.len());
+        let mut from = 0;
+        // So many rows times so many vectors as there are registers for; the vectors of all other rows stay in the cache.
+        while from < dim {
+            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
+            let mut first = 0;
+            while first < rows {
+                let count = if rows - first >= 4 { 4 } else { 1 };
+                match (vectors, count, from + T::LANES <= dim) {
+                    (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
+                    (2, _, _) => self.add::<S, 1, 2, true>(first, from),
+                    (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
+                    (_, 4, false) => self.add::<S, 4, 1, false>(first, from),
+                    (_, _, true) => self.add::<S, 1, 1, true>(first, from),
+                    _ => self.add::<S, 1, 1, false>(first, from),
+                }
+                first += count;
+            }
+            from += vectors * T::LANES;
+        }
+    }
+}
+
+impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE, FIRST> {
+    /// A rows, N vectors of each; the last may be short unless they are known to be whole.
+    #[inline(always)]
+    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
+        let zero = V::<S, T>::splat(T::default());
+        let (dim, mut x, mut sums) = (self.own[0].len(), [[zero; N]; A], [[zero; N]; A]);
+        let to = if WHOLE { from + N * T::LANES } else { dim };
+        for i in 0..A {
+            x[i] = vectors::<S, T, N, WHOLE>(&self.own[first + i][from..to]);
+            sums[i] = vectors::<S, T, N, WHOLE>(&self.out[(first + i) * dim..][from..to]);
+        }
+        assert!(self.others.len() <= ROWS && first + A <= ROWS);
+        for (k, other) in self.others.iter().enumerate() {
+            let y = vectors::<S, T, N, WHOLE>(&other[from..to]);
+            for i in 0..A {
+                let weight = if FIRST { self.weights[first + i][k] } else { self.weights[k][first + i] };
+                let weight = V::<S, T>::splat(weight);
+                for n in 0..N {
+                    let pull = if DIFFERENCE { x[i][n] - y[n] } else { y[n] };
+                    sums[i][n] = weight.mul_add(pull, sums[i][n]);
+                }
+            }
+        }
+        for i in 0..A {
+            let out = &mut self.out[(first + i) * dim..][from..to];
+            for (out, sum) in out.chunks_mut(T::LANES).zip(sums[i]) {
+                if WHOLE {
+                    sum.store(out);
+                } else {
+                    out.copy_from_slice(&sum.to_array()[..out.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// The vectors of a slice.
+#[inline(always)]
+fn vectors<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: &[T]) -> [V<S, T>; N] {
+    let mut out = [V::<S, T>::splat(T::default()); N];
+    for n in 0..N {
+        out[n] = if WHOLE {
+            V::<S, T>::load(&x[n * T::LANES..(n + 1) * T::LANES])
+        } else {
+            V::<S, T>::load_partial(&x[n * T::LANES..], T::default())
+        };
+    }
+    out
+}
