@@ -32,6 +32,25 @@ pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
     }
 }
 
+/// Whether all elements of rows are finite.
+pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
+    struct Finite<'a, T>(&'a [T]);
+    impl<T: Float> Kernel for Finite<'_, T> {
+        type Output = bool;
+        #[inline(always)]
+        fn run<S: Simd>(self) -> bool {
+            let zero = V::<S, T>::splat(T::default());
+            let mut sum = zero;
+            for x in self.0.chunks(T::LANES) {
+                sum = V::<S, T>::load_partial(x, T::default()).mul_add(zero, sum);
+            }
+            sum.sum().to_f64() == 0.0
+        }
+    }
+    let mut rows = rows;
+    rows.all(|row| dispatch(Finite(row)))
+}
+
 /// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
 #[inline(always)]
 pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {

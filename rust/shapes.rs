@@ -126,6 +126,16 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         tiles::by_items(self, tile, weights, out);
     }
 
+    /// How many numbers `backward_tile` takes for the mu of each item of a side where it finds gradients by something that was made
+    /// of the item; [`PairKernel::finish`] takes them to the item.
+    fn made(&self, _side: Side) -> Option<usize> {
+        None
+    }
+
+    /// Adds the gradient of an item, given that by what was made of it.
+    #[inline(always)]
+    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_made: &[T], _out: &mut Gradient<T>) {}
+
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
@@ -146,6 +156,10 @@ pub trait PairScore<T>: Sync {
     fn tile(&self, tile: Tile, out: &mut [&mut [T]]);
     /// As [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
+    /// As [`PairKernel::made`].
+    fn made(&self, side: Side) -> Option<usize>;
+    /// As [`PairKernel::finish`].
+    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>);
     /// As [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
@@ -165,6 +179,12 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         dispatch(BackwardTile { pair: self, tile, weights, out });
+    }
+    fn made(&self, side: Side) -> Option<usize> {
+        PairKernel::made(self, side)
+    }
+    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
+        dispatch(Finish { pair: self, side, row, by_made, out });
     }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)
@@ -225,6 +245,21 @@ impl<T: Float, P: PairKernel<T>> Kernel for BackwardTile<'_, '_, P, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         self.pair.backward_tile::<S>(self.tile, self.weights, self.out);
+    }
+}
+
+struct Finish<'a, 'b, P, T> {
+    pair: &'a P,
+    side: Side,
+    row: usize,
+    by_made: &'a [T],
+    out: &'a mut Gradient<'b, T>,
+}
+impl<T: Float, P: PairKernel<T>> Kernel for Finish<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.finish::<S>(self.side, self.row, self.by_made, self.out);
     }
 }
 
@@ -413,14 +448,14 @@ pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize,
     let (queries, gallery) = (pair.inputs().mu1.rows(), pair.inputs().mu2.rows());
     let segment = segment(pair.inputs().dim());
     search_by_shards(queries, gallery, 16, segment, best, &|queries, rows, floors, tops| {
-        let mut scores = [T::default(); BLOCK];
-        for first in rows.clone().step_by(segment) {
-            for ((i, top), &floor) in queries.clone().zip(tops.iter_mut()).zip(floors) {
-                for start in (first..(first + segment).min(rows.end)).step_by(BLOCK) {
-                    let out = &mut scores[..BLOCK.min(rows.end - start)];
-                    pair.score(Rows::Same(i), Rows::From(start), out);
-                    offer(top, floor, out, start);
-                }
+        let mut scores = vec![T::default(); queries.len() * BLOCK];
+        for start in rows.clone().step_by(BLOCK) {
+            let tile = Tile { queries: queries.clone(), gallery: start..rows.end.min(start + BLOCK) };
+            let width = tile.gallery.len();
+            let mut out: Vec<_> = scores.chunks_mut(BLOCK).map(|out| &mut out[..width]).collect();
+            pair.tile(tile, &mut out);
+            for ((top, &floor), scores) in tops.iter_mut().zip(floors).zip(&out) {
+                offer(top, floor, scores, start);
             }
         }
         queries.len() * rows.len()

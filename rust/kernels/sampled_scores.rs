@@ -9,10 +9,10 @@
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
-use crate::kernels::samplers::{add_gradient, draw, Items, Normals, Sampler, Slope, LANES};
+use crate::kernels::samplers::{self, add_gradient, draw, Normals, Sampler, Slope, LANES};
 use crate::rng::Stream;
-use crate::shapes::{Gradient, Inputs, PairKernel, Rows, Side};
-use crate::simd::{dispatch, Kernel, Simd};
+use crate::shapes::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
+use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::View;
 use per_row::{Kept, PerRow};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ pub use densities::Density;
 pub use distances::{ByDistances, MatchProbability, MeanCosine, MeanDistance};
 
 /// How the draws of two items are compared.
-pub trait Comparison<T>: Sync {
+pub trait Comparison<T: Float>: Sync {
     /// What it makes of the draws of a query, once for all pairs.
     type Query: Send + Sync;
     /// What it makes of those of a gallery item, and of its variance, concentrations ...
@@ -34,43 +34,59 @@ pub trait Comparison<T>: Sync {
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Self::Query;
     /// The same of a gallery item.
     fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, extra: &[T]) -> Self::Gallery;
-    /// The score.
-    fn value<S: Simd>(&self, dim: usize, query: &Self::Query, gallery: &Self::Gallery) -> f64;
-    /// Adds `weight` times its gradient by one side to `by_item`, and what does not go through draws: by the extra of a gallery
-    /// item that is not drawn, by the shared row (empty where not wanted).
+    /// The scores of all pairs of a few items, a row for each query.
+    fn values<S: Simd>(&self, items: &Items<'_, Self::Query, Self::Gallery>, out: &mut [&mut [T]]);
+    /// Adds `weight` times the gradients of all pairs (a row of weights for each query) by what was made of the items, and by the
+    /// shared row.
     fn backward<S: Simd>(
         &self,
-        side: Side,
-        pair: &Pair<'_, Self::Query, Self::Gallery>,
-        weight: f64,
-        by_item: &mut [T],
-        extra: &mut [T],
-        shared: &mut [T],
+        items: &Items<'_, Self::Query, Self::Gallery>,
+        weights: &[&[T]],
+        out: &mut ByItems<'_, T>,
     );
-    /// How many numbers `by_item` has, for so many draws.
-    fn width(&self, dim: usize, draws: usize) -> usize {
-        dim * draws
+    /// Whether what was made of all items is finite.
+    fn finite(&self, items: &Items<'_, Self::Query, Self::Gallery>) -> bool;
+    /// How many numbers the gradient by what was made of an item of so many draws takes: of a query, of a gallery item.
+    fn widths(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
+        (dim * draws.0, dim * draws.1)
     }
-    /// Makes the gradient by the draws of an item of that by the item.
-    fn to_draws<S: Simd>(&self, _dim: usize, _draws: &[T], by_item: Vec<T>) -> Vec<T> {
-        by_item
-    }
+    /// Makes the gradient by the draws of a query of that by the query.
+    fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
+    /// The same of a gallery item; adds what does not go through draws, by its extra.
+    fn gallery_to_draws<S: Simd>(
+        &self,
+        dim: usize,
+        gallery: &Self::Gallery,
+        draws: &dyn Fn() -> Vec<T>,
+        by_gallery: &[T],
+        extra: &mut [T],
+    ) -> Vec<T>;
 }
 
-/// What is made of the items of a pair.
-pub struct Pair<'a, Q, G> {
+/// What is made of some items of both sides, at most [`crate::rows::ROWS`] of each.
+pub struct Items<'a, Q, G> {
     /// D.
     pub dim: usize,
-    /// Of the query.
-    pub query: &'a Q,
-    /// Of the gallery item.
-    pub gallery: &'a G,
+    /// Of queries.
+    pub queries: &'a [&'a Q],
+    /// Of gallery items.
+    pub gallery: &'a [&'a G],
+}
+
+/// Where gradients by what was made of items are added up, item after item; none where they are not wanted.
+pub struct ByItems<'a, T> {
+    /// By queries.
+    pub queries: Option<&'a mut [T]>,
+    /// By gallery items.
+    pub gallery: Option<&'a mut [T]>,
+    /// By the shared row; empty where it is not wanted.
+    pub shared: &'a mut [T],
 }
 
 /// Methods of a [`Comparison`] on the level in use; dispatches of their own, so that they are not compiled again for other
 /// samplers.
 struct MakeQuery<'a, C, T>(&'a C, usize, Vec<T>);
-impl<T, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
+impl<T: Float, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
     type Output = C::Query;
     #[inline(always)]
     fn run<S: Simd>(self) -> C::Query {
@@ -79,7 +95,7 @@ impl<T, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
 }
 
 struct MakeGallery<'a, C, T>(&'a C, usize, Vec<T>, &'a [T]);
-impl<T, C: Comparison<T>> Kernel for MakeGallery<'_, C, T> {
+impl<T: Float, C: Comparison<T>> Kernel for MakeGallery<'_, C, T> {
     type Output = C::Gallery;
     #[inline(always)]
     fn run<S: Simd>(self) -> C::Gallery {
@@ -87,38 +103,55 @@ impl<T, C: Comparison<T>> Kernel for MakeGallery<'_, C, T> {
     }
 }
 
-struct Value<'a, T, C: Comparison<T>>(&'a C, Pair<'a, C::Query, C::Gallery>);
-impl<T, C: Comparison<T>> Kernel for Value<'_, T, C> {
-    type Output = f64;
-    #[inline(always)]
-    fn run<S: Simd>(self) -> f64 {
-        self.0.value::<S>(self.1.dim, self.1.query, self.1.gallery)
-    }
-}
-
-struct Slopes<'a, T, C: Comparison<T>> {
+struct Values<'a, 'b, T: Float, C: Comparison<T>> {
     comparison: &'a C,
-    side: Side,
-    pair: Pair<'a, C::Query, C::Gallery>,
-    weight: f64,
-    by_item: &'a mut [T],
-    extra: &'a mut [T],
-    shared: &'a mut [T],
+    items: Items<'a, C::Query, C::Gallery>,
+    out: &'a mut [&'b mut [T]],
 }
-impl<T, C: Comparison<T>> Kernel for Slopes<'_, T, C> {
+impl<T: Float, C: Comparison<T>> Kernel for Values<'_, '_, T, C> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.comparison.backward::<S>(self.side, &self.pair, self.weight, self.by_item, self.extra, self.shared);
+        self.comparison.values::<S>(&self.items, self.out);
     }
 }
 
-struct ToDraws<'a, C, T>(&'a C, usize, &'a [T], Vec<T>);
-impl<T, C: Comparison<T>> Kernel for ToDraws<'_, C, T> {
+struct Slopes<'a, 'b, T: Float, C: Comparison<T>> {
+    comparison: &'a C,
+    items: Items<'a, C::Query, C::Gallery>,
+    weights: &'a [&'a [T]],
+    out: &'a mut ByItems<'b, T>,
+}
+impl<T: Float, C: Comparison<T>> Kernel for Slopes<'_, '_, T, C> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.comparison.backward::<S>(&self.items, self.weights, self.out);
+    }
+}
+
+struct ToDraws<'a, T: Float, C: Comparison<T>>(&'a C, usize, &'a C::Query, &'a dyn Fn() -> Vec<T>, &'a [T]);
+impl<T: Float, C: Comparison<T>> Kernel for ToDraws<'_, T, C> {
     type Output = Vec<T>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Vec<T> {
-        self.0.to_draws::<S>(self.1, self.2, self.3)
+        self.0.to_draws::<S>(self.1, self.2, self.3, self.4)
+    }
+}
+
+struct GalleryToDraws<'a, T: Float, C: Comparison<T>>(
+    &'a C,
+    usize,
+    &'a C::Gallery,
+    &'a dyn Fn() -> Vec<T>,
+    &'a [T],
+    &'a mut [T],
+);
+impl<T: Float, C: Comparison<T>> Kernel for GalleryToDraws<'_, T, C> {
+    type Output = Vec<T>;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Vec<T> {
+        self.0.gallery_to_draws::<S>(self.1, self.2, self.3, self.4, self.5)
     }
 }
 
@@ -126,7 +159,7 @@ impl<T, C: Comparison<T>> Kernel for ToDraws<'_, C, T> {
 const KEPT: usize = 1 << 28;
 
 /// A comparison of draws from the sampler `P` with draws from `R`: the family's pair function.
-pub struct SampledScore<'a, T, C: Comparison<T>, P, R> {
+pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
     inputs: Inputs<'a, T>,
     comparison: C,
     queries: Drawn<'a, T, P>,
@@ -144,20 +177,21 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         comparison: C,
     ) -> Self {
         let dim = inputs.mu1.stored();
-        let side = |mu: View<'a, T>, extra, stream| Items { mu, extra, seed, first_row: 0, stream };
+        let side = |mu: View<'a, T>, extra, stream| samplers::Items { mu, extra, seed, first_row: 0, stream };
         let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
         // What one item of the other side alone asks for is asked for once.
-        let most = |others: usize, draws| {
-            let bytes = 2 * comparison.width(dim, draws).max(1) * size_of::<T>();
+        let widths = comparison.widths(dim, (queries.n, gallery.n));
+        let most = |others: usize, width: usize| {
+            let bytes = 2 * width.max(1) * size_of::<T>();
             if others > 1 {
                 KEPT / bytes
             } else {
                 0
             }
         };
-        let of_queries = PerRow::new(queries.items.mu.rows(), most(gallery.items.mu.rows(), queries.n));
-        let of_gallery = PerRow::new(gallery.items.mu.rows(), most(queries.items.mu.rows(), gallery.n));
+        let of_queries = PerRow::new(queries.items.mu.rows(), most(gallery.items.mu.rows(), widths.0));
+        let of_gallery = PerRow::new(gallery.items.mu.rows(), most(queries.items.mu.rows(), widths.1));
         SampledScore { inputs, comparison, queries, gallery, of_queries, of_gallery }
     }
 
@@ -170,18 +204,45 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.items.extra.row(row));
         self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), extra)))
     }
+
+    fn values(&self, queries: &[&C::Query], gallery: &[&C::Gallery], out: &mut [&mut [T]]) {
+        let items = Items { dim: self.inputs.mu1.stored(), queries, gallery };
+        dispatch(Values { comparison: &self.comparison, items, out });
+    }
+
+    fn slopes(&self, queries: &[&C::Query], gallery: &[&C::Gallery], weights: &[&[T]], out: &mut ByItems<T>) {
+        let (dim, comparison) = (self.inputs.mu1.stored(), &self.comparison);
+        let items = Items { dim, queries, gallery };
+        let every = weights.iter().all(|row| row.iter().all(|weight| weight.to_f64() != 0.0));
+        if every || comparison.finite(&items) {
+            return dispatch(Slopes { comparison, items, weights, out });
+        }
+        // A pair that does not count must not spread the NaN of its draws.
+        let widths = comparison.widths(dim, (self.queries.n, self.gallery.n));
+        for (i, query) in queries.iter().enumerate() {
+            for (j, item) in gallery.iter().enumerate().filter(|(j, _)| weights[i][*j].to_f64() != 0.0) {
+                let mut out = ByItems {
+                    queries: out.queries.as_mut().map(|out| &mut out[i * widths.0..(i + 1) * widths.0]),
+                    gallery: out.gallery.as_mut().map(|out| &mut out[j * widths.1..(j + 1) * widths.1]),
+                    shared: &mut *out.shared,
+                };
+                let items = Items { dim, queries: &[*query], gallery: &[*item] };
+                dispatch(Slopes { comparison, items, weights: &[&weights[i][j..j + 1]], out: &mut out });
+            }
+        }
+    }
 }
 
 /// The draws of the items of a side.
 struct Drawn<'a, T, P> {
-    items: Items<'a, T>,
+    items: samplers::Items<'a, T>,
     /// Of each item.
     n: usize,
     sampler: PhantomData<P>,
 }
 
 impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
-    fn new(items: Items<'a, T>, n: usize) -> Self {
+    fn new(items: samplers::Items<'a, T>, n: usize) -> Self {
         Drawn { items, n: if P::RANDOM { n } else { 1 }, sampler: PhantomData }
     }
 
@@ -214,19 +275,6 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     }
 }
 
-/// The last value that was asked for, by its row.
-struct Last<'a, I>(Option<(usize, Kept<'a, I>)>);
-
-impl<'a, I> Last<'a, I> {
-    #[inline(always)]
-    fn set(&mut self, row: usize, get: impl FnOnce() -> Kept<'a, I>) -> &I {
-        if self.0.as_ref().is_none_or(|(last, _)| *last != row) {
-            self.0 = None;
-        }
-        &self.0.get_or_insert_with(|| (row, get())).1
-    }
-}
-
 impl<T, C, P, R> PairKernel<T> for SampledScore<'_, T, C, P, R>
 where
     T: Normals,
@@ -240,39 +288,83 @@ where
 
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        let (dim, mut query, mut gallery) = (self.inputs.mu1.stored(), Last(None), Last(None));
+        if let Rows::Same(i) = q {
+            let (query, gallery) = (self.query(i), (0..out.len()).map(|k| self.gallery(g.at(k))).collect::<Vec<_>>());
+            self.values(&[&*query], &references(&gallery), &mut [out]);
+            return;
+        }
         for (k, out) in out.iter_mut().enumerate() {
-            let (i, j) = (q.at(k), g.at(k));
-            let (query, gallery) = (query.set(i, || self.query(i)), gallery.set(j, || self.gallery(j)));
-            *out = T::from_f64(dispatch(Value(&self.comparison, Pair { dim, query, gallery })));
+            let (query, gallery) = (self.query(q.at(k)), self.gallery(g.at(k)));
+            self.values(&[&*query], &[&*gallery], &mut [std::slice::from_mut(out)]);
         }
     }
 
     #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+        let (queries, gallery): (Vec<_>, Vec<_>) =
+            (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
+        self.values(&references(&queries), &references(&gallery), out);
+    }
+
+    #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        let (dim, mut query, mut gallery) = (self.inputs.mu1.stored(), Last(None), Last(None));
-        let n = if side == Side::Query { self.queries.n } else { self.gallery.n };
-        let mut by_item = vec![T::default(); self.comparison.width(dim, n)];
-        let mut row = None;
-        // A pair that does not count must not spread the NaN of its draws.
-        let counts = |(_, weight): &(usize, f64)| *weight != 0.0;
-        for (k, weight) in weights.iter().map(|weight| weight.to_f64()).enumerate().filter(counts) {
-            let (i, j) = (q.at(k), g.at(k));
-            row = Some(if side == Side::Query { i } else { j });
-            let (query, gallery) = (query.set(i, || self.query(i)), gallery.set(j, || self.gallery(j)));
-            let (by_item, extra, shared) = (&mut by_item[..], &mut *out.extra, &mut *out.shared);
-            let pair = Pair { dim, query, gallery };
-            dispatch(Slopes { comparison: &self.comparison, side, pair, weight, by_item, extra, shared });
-        }
-        let Some(row) = row else { return };
-        let draws = if side == Side::Query { self.queries.draws(row) } else { self.gallery.draws(row) };
-        let by_draws = dispatch(ToDraws(&self.comparison, dim, &draws, by_item));
+        let (own, others) = if side == Side::Query { (q, g) } else { (g, q) };
+        let row = own.at(0);
+        let mut by_made = vec![T::default(); PairKernel::made(self, side).unwrap_or(0)];
+        let places = 0..weights.len();
         if side == Side::Query {
+            let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());
+            let mut by_items = ByItems { queries: Some(&mut by_made), gallery: None, shared: &mut *out.shared };
+            self.slopes(&[&*query], &references(&gallery), &[weights], &mut by_items);
+        } else {
+            let (queries, gallery) = (places.map(|k| self.query(others.at(k))).collect::<Vec<_>>(), self.gallery(row));
+            let mut by_items = ByItems { queries: None, gallery: Some(&mut by_made), shared: &mut *out.shared };
+            let weights: Vec<_> = weights.chunks(1).collect();
+            self.slopes(&references(&queries), &[&*gallery], &weights, &mut by_items);
+        }
+        PairScore::finish(self, side, row, &by_made, out);
+    }
+
+    #[inline(always)]
+    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+        let weights: Vec<_> = tile.queries.clone().map(|i| &weights.row(i)[tile.gallery.clone()]).collect();
+        let (queries, gallery): (Vec<_>, Vec<_>) =
+            (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
+        let mut by_items = ByItems {
+            queries: out.query.as_mut().map(|out| &mut *out.mu),
+            gallery: out.gallery.as_mut().map(|out| &mut *out.mu),
+            shared: &mut *out.shared,
+        };
+        self.slopes(&references(&queries), &references(&gallery), &weights, &mut by_items);
+    }
+
+    fn made(&self, side: Side) -> Option<usize> {
+        let widths = self.comparison.widths(self.inputs.mu1.stored(), (self.queries.n, self.gallery.n));
+        Some(if side == Side::Query { widths.0 } else { widths.1 })
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
+        // An item that counts in no pair may have draws that are not finite.
+        if by_made.iter().all(|x| x.to_f64() == 0.0) {
+            return;
+        }
+        let dim = self.inputs.mu1.stored();
+        if side == Side::Query {
+            let (query, draws) = (self.query(row), || self.queries.draws(row));
+            let by_draws = dispatch(ToDraws(&self.comparison, dim, &*query, &draws, by_made));
             self.queries.backward(row, &by_draws, out);
         } else {
+            let (gallery, draws) = (self.gallery(row), || self.gallery.draws(row));
+            let by_draws = dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_made, &mut *out.extra));
             self.gallery.backward(row, &by_draws, out);
         }
     }
+}
+
+/// What is kept of some items.
+fn references<'a, I>(items: &'a [Kept<'_, I>]) -> Vec<&'a I> {
+    items.iter().map(|item| &**item).collect()
 }
 
 /// An item that is its own one draw.
@@ -282,20 +374,20 @@ impl Sampler for Itself {
     const RANDOM: bool = false;
 
     #[inline(always)]
-    fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
+    fn forward<S: Simd, T: Normals>(items: &samplers::Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         for (&(row, _), out) in at.iter().zip(out.chunks_mut(items.mu.stored())) {
             out.copy_from_slice(items.mu.row(row));
         }
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &[(usize, usize)]) -> [Slope; LANES] {
+    fn slopes<S: Simd, T: Normals>(_: &samplers::Items<T>, _: &[(usize, usize)]) -> [Slope; LANES] {
         [Slope::default(); LANES]
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
-        _: &Items<T>,
+        _: &samplers::Items<T>,
         _: (usize, usize),
         _: &Slope,
         weights: &[T],

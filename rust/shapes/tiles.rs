@@ -105,6 +105,17 @@ const PARTIAL: usize = 1 << 26;
 /// Parts of a work at most.
 const PARTS: usize = 64;
 
+/// One side of the work: its rows, the widths of what is added up for each, by mu or by what is made of it and by the extra, and
+/// the width of mu.
+#[derive(Clone, Copy)]
+struct Half {
+    side: Side,
+    rows: usize,
+    widths: (usize, usize),
+    dim: usize,
+    made: bool,
+}
+
 /// Gradients of sum(weights * scores) over all pairs.
 ///
 /// The longer side is cut into parts, each of which adds up its own items' gradients and its share of the other side's; shares
@@ -117,41 +128,47 @@ pub fn backward<T: Float>(
 ) -> Result<(), Error> {
     let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
     let weights = View::new(weights, mu1.rows(), mu2.rows());
-    let gallery_is_longer = mu2.rows() > mu1.rows();
-    let (queries, gallery) =
-        ((mu1.rows(), (mu1.stored(), extra1.stored())), (mu2.rows(), (mu2.stored(), extra2.stored())));
-    let ((long, wide), (short, narrow)) = if gallery_is_longer { (gallery, queries) } else { (queries, gallery) };
-    if short == 0 {
+    let half = |side, rows, dim, stored| {
+        let made = pair.made(side);
+        Half { side, rows, widths: (made.unwrap_or(dim), stored), dim, made: made.is_some() }
+    };
+    let queries = half(Side::Query, mu1.rows(), mu1.stored(), extra1.stored());
+    let gallery = half(Side::Gallery, mu2.rows(), mu2.stored(), extra2.stored());
+    let gallery_is_longer = gallery.rows > queries.rows;
+    let (long, short) = if gallery_is_longer { (gallery, queries) } else { (queries, gallery) };
+    if short.rows == 0 {
         return Ok(());
     }
-    let share = short * (narrow.0 + narrow.1);
-    let most = (PARTIAL / (share * size_of::<T>())).max(long / wide.0).clamp(1, PARTS);
-    let rows = long.div_ceil(most).next_multiple_of(BLOCK);
+    let share = short.rows * (short.widths.0 + short.widths.1);
+    let most = (PARTIAL / (share * size_of::<T>())).max(long.rows / long.widths.0).clamp(1, PARTS);
+    let rows = long.rows.div_ceil(most).next_multiple_of(BLOCK);
 
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let with_query = out.wanted.query || shared > 0;
     let wanted = if gallery_is_longer { (out.wanted.gallery, with_query) } else { (with_query, out.wanted.gallery) };
     let (of_long, of_short) = if gallery_is_longer { (out.gallery, out.query) } else { (out.query, out.gallery) };
 
-    let parts = long.div_ceil(rows);
-    let short_parts = if wanted.1 { parts } else { 0 };
-    let mut shares: Vec<(Vec<T>, Vec<T>)> = (0..short_parts)
-        .map(|_| (vec![T::default(); short * narrow.0], vec![T::default(); short * narrow.1]))
+    let parts = long.rows.div_ceil(rows);
+    let zeros = |n: usize| vec![T::default(); n];
+    let mut shares: Vec<_> = (0..if wanted.1 { parts } else { 0 })
+        .map(|_| (zeros(short.rows * short.widths.0), zeros(short.rows * short.widths.1)))
         .collect();
-    let mut shared_shares = vec![vec![T::default(); shared]; parts];
-    let longs = of_long.0.chunks_mut(rows * wide.0).zip(of_long.1.chunks_mut((rows * wide.1).max(1)));
+    let mut shared_shares = vec![zeros(shared); parts];
+    let longs = of_long.0.chunks_mut(rows * long.dim).zip(of_long.1.chunks_mut((rows * long.widths.1).max(1)));
     let shorts = shares.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
-    let work = (0..long).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares).collect();
-    parallel::for_each(work, interrupted, |(((first, own), other), shared): Work<T>| {
-        let mut own = wanted.0.then_some(ItemGradients { mu: own.0, extra: own.1 });
+    let work = (0..long.rows).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares).collect();
+    parallel::for_each(work, interrupted, |(((first, (mu, extra)), other), shared): Work<T>| {
+        let last = long.rows.min(first + rows);
+        let mut by_made = zeros(if long.made && wanted.0 { (last - first) * long.widths.0 } else { 0 });
+        let own_mu = if long.made { &mut by_made[..] } else { &mut *mu };
+        let mut own = wanted.0.then_some(ItemGradients { mu: own_mu, extra: &mut *extra });
         let mut other = other.map(|(mu, extra)| ItemGradients { mu, extra });
-        let last = long.min(first + rows);
-        for b in (0..short).step_by(BLOCK) {
-            let b = b..short.min(b + BLOCK);
+        for b in (0..short.rows).step_by(BLOCK) {
+            let b = b..short.rows.min(b + BLOCK);
             for a in (first..last).step_by(BLOCK) {
                 let a = a..last.min(a + BLOCK);
-                let of_a = own.as_mut().map(|own| own.part(a.start - first..a.end - first, wide));
-                let of_b = other.as_mut().map(|other| other.part(b.clone(), narrow));
+                let of_a = own.as_mut().map(|own| own.part(a.start - first..a.end - first, long.widths));
+                let of_b = other.as_mut().map(|other| other.part(b.clone(), short.widths));
                 let (tile, query, gallery) = if gallery_is_longer {
                     (Tile { queries: b.clone(), gallery: a }, of_b, of_a)
                 } else {
@@ -160,13 +177,36 @@ pub fn backward<T: Float>(
                 pair.backward_tile(tile, &weights, &mut TileGradient { query, gallery, shared: &mut *shared });
             }
         }
+        finish(pair, long, first, &by_made, mu, extra);
     })?;
-    for (mu, extra) in &shares {
-        add(of_short.0, mu);
-        add(of_short.1, extra);
-    }
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
-    Ok(())
+    let mut shares = shares.into_iter();
+    let Some((mut by_made, mut extras)) = shares.next() else { return Ok(()) };
+    for (mu, extra) in shares {
+        add(&mut by_made, &mu);
+        add(&mut extras, &extra);
+    }
+    add(of_short.1, &extras);
+    if !short.made {
+        add(of_short.0, &by_made);
+        return Ok(());
+    }
+    let blocks = by_made.chunks(BLOCK * short.widths.0).zip(of_short.0.chunks_mut(BLOCK * short.dim));
+    let blocks = blocks.zip(of_short.1.chunks_mut(BLOCK * short.widths.1));
+    let work = (0..short.rows).step_by(BLOCK).zip(blocks).collect();
+    parallel::for_each(work, interrupted, |(first, ((by_made, mu), extra)): (usize, ((&[T], &mut [T]), &mut [T]))| {
+        finish(pair, short, first, by_made, mu, extra);
+    })
+}
+
+/// Takes the gradients by what was made of the items from `first` on to these.
+fn finish<T: Float>(pair: &dyn PairScore<T>, half: Half, first: usize, by_made: &[T], mu: &mut [T], extra: &mut [T]) {
+    if half.made {
+        let items = mu.chunks_mut(half.dim).zip(extra.chunks_mut(half.widths.1));
+        for ((row, by_made), (mu, extra)) in (first..).zip(by_made.chunks(half.widths.0)).zip(items) {
+            pair.finish(half.side, row, by_made, &mut Gradient { mu, extra, shared: &mut [] });
+        }
+    }
 }
 
 /// First row of a part, the gradients of its items, its share of the other side's and of the shared row's.

@@ -5,17 +5,19 @@
 //!   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D.
 //!
 //! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper leaves it to an approximation;
-//! its code takes det K / n, and in the expected likelihood cos(z, y) for cos(K z, y). Nothing cancels in
-//! log C(n) + n cos = log C(0) - log H(n) - n |x/|x| - y/n|^2 / 2, H(n) = 0F1(; D/2; n^2/4) e^-n.
+//! its code takes det K / n, and in the expected likelihood cos(z, y) for cos(K z, y).
+//!
+//! log C(n) + n cos = log C(0) - log H(n) - n (1 - cos), H(n) = 0F1(; D/2; n^2/4) e^-n, and a draw and a class take two inner products,
+//! x . y = z . (K^2 mu) and |x|^2 = z^2 . K^2. Where n (1 - cos) is small beside n, digits would be lost, and it is found as
+//! n |x/|x| - y/n|^2 / 2 instead.
 
-use super::distances::{log_mean_exp, relative};
-use super::{Comparison, Pair};
+use super::{ByItems, Comparison, Items};
 use crate::kernels::dot_scores::Orders;
 use crate::kernels::samplers::Normals;
-use crate::rows::reduce;
-use crate::shapes::Side;
-use crate::simd::{Lanes, Simd, V};
+use crate::rows::{self, reduce, ROWS};
+use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel;
+use crate::special::exp::exp;
 use crate::special::log::ln;
 
 /// Log of the mean density of the gallery item at the query's draws.
@@ -31,11 +33,21 @@ pub struct Density<'a> {
 /// The share of the density at a draw below which its gradient is 0.
 const NEGLIGIBLE: f64 = 1e-30;
 
-/// What all draws share: K, mu, unit y, n, and log det K and C(n) without e^-n.
+/// The draws of a query and their squares.
+pub struct Draws<T> {
+    z: Vec<T>,
+    squares: Vec<T>,
+}
+
+/// What all draws share: K, mu, y/n, n, the matrix that makes x of z (K, or 1), its square, that matrix times y, and log det K and C(n)
+/// without e^-n.
 pub struct Shape<T> {
     kappa: Vec<T>,
     mu: Vec<T>,
     unit: Vec<T>,
+    stretch: Vec<T>,
+    squares: Vec<T>,
+    pull: Vec<T>,
     n: f64,
     logs: f64,
 }
@@ -57,12 +69,35 @@ fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
     length
 }
 
+/// Of draws (rows) and classes (columns): the log density, cos and |x|^2.
+struct Densities {
+    logs: Vec<[f64; ROWS]>,
+    cosines: Vec<[f64; ROWS]>,
+    squares: Vec<[f64; ROWS]>,
+}
+
+/// n (1 - cos) and |x|^2 of one draw, by the difference of directions. A dispatch of its own, as it is seldom asked for.
+struct Apart<'a, T>(&'a Shape<T>, &'a [T]);
+impl<T: Normals> Kernel for Apart<'_, T> {
+    type Output = (f64, f64);
+    #[inline(always)]
+    fn run<S: Simd>(self) -> (f64, f64) {
+        let Apart(shape, draw) = self;
+        let mut x: Vec<T> = draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z).collect();
+        let length = unit::<S, T>(&mut x).to_f64();
+        (0.5 * shape.n * reduce::<S, T, true>(&x, &shape.unit).to_f64(), length * length)
+    }
+}
+
 impl Density<'_> {
     #[inline(always)]
     fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, extra: &[T]) -> Shape<T> {
         let last = extra.len() - 1;
         let kappa: Vec<T> = (0..mu.len()).map(|d| extra[d.min(last)]).collect();
         let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
+        let stretch = if self.stretched { kappa.clone() } else { vec![T::from_f64(1.0); kappa.len()] };
+        let squares = stretch.iter().map(|&k| k * k).collect();
+        let pull = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
         let n = unit::<S, T>(&mut y);
         let mut sum = V::<S, T>::splat(T::default());
         for part in kappa.chunks(T::LANES) {
@@ -72,40 +107,106 @@ impl Density<'_> {
         let normaliser = self.orders.normaliser.log_norm_at_zero()
             - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
         let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
-        Shape { kappa, mu, unit: y, n, logs: normaliser + det }
+        Shape { kappa, mu, unit: y, stretch, squares, pull, n, logs: normaliser + det }
     }
 
-    /// Writes unit x and returns its length.
+    /// Of all draws of the queries.
     #[inline(always)]
-    fn image<S: Simd, T: Normals>(&self, shape: &Shape<T>, draw: &[T], x: &mut [T]) -> T {
-        x.copy_from_slice(draw);
-        if self.stretched {
-            x.iter_mut().zip(&shape.kappa).for_each(|(x, &k)| *x = k * *x);
+    fn densities<S: Simd, T: Normals>(&self, items: &Items<'_, Draws<T>, Shape<T>>) -> Densities {
+        let dim = items.dim as f64;
+        let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
+        let classes = items.gallery;
+        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let (mut n, mut logs) = ([1.0; ROWS], [0.0; ROWS]);
+        for (j, class) in classes.iter().enumerate() {
+            (n[j], logs[j]) = (class.n, class.logs);
         }
-        unit::<S, T>(x)
-    }
-
-    /// The log density at each draw.
-    #[inline(always)]
-    fn logs<S: Simd, T: Normals>(&self, dim: usize, draws: &[T], shape: &Shape<T>) -> Vec<f64> {
-        let (mut x, mut logs) = (vec![T::default(); dim], Vec::with_capacity(draws.len() / dim));
-        for draw in draws.chunks_exact(dim) {
-            let length = self.image::<S, T>(shape, draw, &mut x);
-            let apart = reduce::<S, T, true>(&x, &shape.unit).to_f64();
-            let stretch = if self.exact { dim as f64 * one!(S, ln::<S, f64>, length.to_f64()) } else { 0.0 };
-            logs.push(shape.logs - 0.5 * shape.n * apart - stretch);
+        let empty = || vec![[0.0; ROWS]; z.len()];
+        let mut out = Densities { logs: empty(), cosines: empty(), squares: empty() };
+        let (splat, half_dim) = (V::<S, f64>::splat, if self.exact { 0.5 * dim } else { 0.0 });
+        let (quarter, one, zero) = (splat(0.25), splat(1.0), splat(0.0));
+        for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
+            let (mut products, mut squares) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
+            rows::products::<T, false>(z_part, &pulls, &mut products);
+            rows::products::<T, false>(square_part, &k_squares, &mut squares);
+            for i in 0..z_part.len() {
+                let (mut product, mut square) = ([0.0; ROWS], [1.0; ROWS]);
+                for j in 0..classes.len() {
+                    (product[j], square[j]) = (products[i][j].to_f64(), squares[i][j].to_f64());
+                }
+                for from in (0..classes.len()).step_by(f64::LANES) {
+                    let at = from..from + f64::LANES;
+                    let load = |x: &[f64; ROWS]| V::<S, f64>::load(&x[at.clone()]);
+                    let (n, square) = (load(&n), load(&square));
+                    let cosine = load(&product) / (square.sqrt() * n);
+                    let mut apart = n * (one - cosine);
+                    // Where digits are lost, or the squares may have left the range of numbers.
+                    let lost = (apart + splat(dim)).if_less(quarter * n, one, zero);
+                    let inside = splat(RANGE.0).if_less(square, square.if_less(splat(RANGE.1), lost, one), one);
+                    let again = zero.not_less_bits(inside) ^ ((1 << f64::LANES) - 1);
+                    let (mut lengths, mut cosines) = (square, cosine);
+                    if again != 0 {
+                        let (mut gaps, mut all) = (apart.to_array(), square.to_array());
+                        for lane in (0..f64::LANES).filter(|lane| again >> lane & 1 == 1 && from + lane < classes.len())
+                        {
+                            (gaps[lane], all[lane]) = dispatch(Apart(classes[from + lane], z_part[i]));
+                        }
+                        (apart, lengths) =
+                            (V::<S, f64>::load(&gaps[..f64::LANES]), V::<S, f64>::load(&all[..f64::LANES]));
+                        cosines = one - apart / n;
+                    }
+                    let value = load(&logs) - apart - splat(half_dim) * ln::<S, f64>(lengths);
+                    value.store(&mut out.logs[first + i][at.clone()]);
+                    cosines.store(&mut out.cosines[first + i][at.clone()]);
+                    lengths.store(&mut out.squares[first + i][at]);
+                }
+            }
         }
-        logs
+        out
     }
 }
 
+/// Squared lengths that are known as products of float32, normal numbers all.
+const RANGE: (f64, f64) = (1e-30, 1e30);
+
+/// All draws of all queries, or what goes with them.
+fn draws_of<'a, T>(items: &Items<'a, Draws<T>, Shape<T>>, of: impl Fn(&'a Draws<T>) -> &'a Vec<T>) -> Vec<&'a [T]> {
+    items.queries.iter().flat_map(|draws| of(draws).chunks_exact(items.dim)).collect()
+}
+
+/// exp(log - the greatest log) of rows, in the place of the logs, and for each column the greatest (NaN if one is) and the sum.
+#[inline(always)]
+fn relative<S: Simd>(logs: &mut [[f64; ROWS]], count: usize) -> ([f64; ROWS], [f64; ROWS]) {
+    let (mut tops, mut sums) = ([0.0; ROWS], [0.0; ROWS]);
+    for from in (0..count).step_by(f64::LANES) {
+        let at = from..from + f64::LANES;
+        let (zero, infinity) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(f64::INFINITY));
+        let (mut top, mut no_number) = (-infinity, zero);
+        for row in &*logs {
+            let log = V::<S, f64>::load(&row[at.clone()]);
+            top = log.max(top);
+            no_number = no_number + log.if_less(infinity, zero, log);
+        }
+        let mut sum = zero;
+        for row in &mut *logs {
+            let share = exp::<S>(V::<S, f64>::load(&row[at.clone()]) - top);
+            share.store(&mut row[at.clone()]);
+            sum = sum + share;
+        }
+        (top + no_number).store(&mut tops[at.clone()]);
+        sum.store(&mut sums[at]);
+    }
+    (tops, sums)
+}
+
 impl<T: Normals> Comparison<T> for Density<'_> {
-    type Query = Vec<T>;
+    type Query = Draws<T>;
     type Gallery = Shape<T>;
 
     #[inline(always)]
-    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> Vec<T> {
-        draws
+    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> Draws<T> {
+        let squares = draws.iter().map(|&z| z * z).collect();
+        Draws { z: draws, squares }
     }
 
     #[inline(always)]
@@ -114,60 +215,134 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     #[inline(always)]
-    fn value<S: Simd>(&self, dim: usize, query: &Vec<T>, gallery: &Shape<T>) -> f64 {
-        log_mean_exp::<S>(&mut self.logs::<S, T>(dim, query, gallery))
-    }
-
-    /// With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n):
-    /// by x: (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y: x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
-    #[inline(always)]
-    fn backward<S: Simd>(
-        &self,
-        side: Side,
-        pair: &Pair<'_, Vec<T>, Shape<T>>,
-        weight: f64,
-        draws: &mut [T],
-        extra: &mut [T],
-        _: &mut [T],
-    ) {
-        let shape = pair.gallery;
-        let mut shares = self.logs::<S, T>(pair.dim, pair.query, shape);
-        let (_, sum) = relative::<S>(&mut shares);
-        let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), shape.n);
-        let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / shape.n });
-        let (last, mut x) = (extra.len() - 1, vec![T::default(); pair.dim]);
-        for (i, (draw, share)) in pair.query.chunks_exact(pair.dim).zip(shares).enumerate() {
-            // Subnormal numbers, which the rest would be, take a hundred times as long.
-            if share < NEGLIGIBLE * sum {
-                continue;
-            }
-            let length = self.image::<S, T>(shape, draw, &mut x);
-            let weight = T::from_f64(weight * share / sum);
-            let cosine = 1.0 - 0.5 * reduce::<S, T, true>(&x, &shape.unit).to_f64();
-            let jacobian = if self.exact { pair.dim as f64 } else { 0.0 };
-            let (along, own) = (T::from_f64(shape.n) / length, T::from_f64(shape.n * cosine + jacobian) / length);
-            let (unit, kappa) = (&shape.unit[..pair.dim], &shape.kappa[..pair.dim]);
-            if side == Side::Query {
-                let out = &mut draws[i * pair.dim..(i + 1) * pair.dim];
-                for d in 0..pair.dim {
-                    let by_x = weight * (along * unit[d] - own * x[d]);
-                    out[d] = out[d] + if self.stretched { kappa[d] * by_x } else { by_x };
+    fn values<S: Simd>(&self, items: &Items<'_, Draws<T>, Shape<T>>, out: &mut [&mut [T]]) {
+        let mut logs = self.densities::<S, T>(items).logs;
+        let (draws, count) = (logs.len() / items.queries.len(), items.gallery.len());
+        for (out, logs) in out.iter_mut().zip(logs.chunks_mut(draws)) {
+            let mut value = logs[0];
+            if draws > 1 {
+                let (tops, sums) = relative::<S>(logs, count);
+                for from in (0..count).step_by(f64::LANES) {
+                    let at = from..from + f64::LANES;
+                    let mean = V::<S, f64>::load(&sums[at.clone()]) / V::<S, f64>::splat(draws as f64);
+                    let top = V::<S, f64>::load(&tops[at.clone()]);
+                    // All -inf, or one inf: no differences to take.
+                    let all = top.abs().if_less(V::<S, f64>::splat(f64::INFINITY), top + ln::<S, f64>(mean), top);
+                    all.store(&mut value[at]);
                 }
-                continue;
             }
-            let (mu, out) = (&shape.mu[..pair.dim], &mut draws[..pair.dim]);
-            // By kappa, in the place of x.
-            for d in 0..pair.dim {
-                let by_y = weight * (x[d] - by_unit * unit[d]);
-                let by_x = weight * (along * unit[d] - own * x[d]);
-                out[d] = out[d] + kappa[d] * by_y;
-                x[d] = if self.stretched { draw[d] * by_x } else { T::default() } + mu[d] * by_y + weight / kappa[d];
-            }
-            if last == 0 {
-                extra[0] = x.iter().fold(extra[0], |sum, &x| sum + x);
-            } else {
-                extra.iter_mut().zip(&x).for_each(|(extra, &x)| *extra = *extra + x);
+            for (out, value) in out.iter_mut().zip(value) {
+                *out = T::from_f64(value);
             }
         }
     }
+
+    /// With J = D (exact) or 0 and R(n) = I_(D/2)(n) / I_(D/2-1)(n), and M the matrix that makes x of z: by z: M y / |x| -
+    /// (n cos + J) M^2 z / |x|^2, of which the classes are added up, weighted, first M y, then M^2; and by the class, of which the
+    /// draws are, first z, then z^2, then the weights alone.
+    #[inline(always)]
+    fn backward<S: Simd>(&self, items: &Items<'_, Draws<T>, Shape<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+        let dim = items.dim;
+        let mut found = self.densities::<S, T>(items);
+        let (draws, classes) = (found.logs.len() / items.queries.len(), items.gallery);
+        let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
+        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let jacobian = if self.exact { dim as f64 } else { 0.0 };
+        let mut totals = [0.0; ROWS];
+        for (shares, weights) in found.logs.chunks_mut(draws).zip(weights) {
+            let (_, sums) = relative::<S>(shares, classes.len());
+            for share in shares {
+                for (j, weight) in weights.iter().enumerate() {
+                    // Subnormal numbers, which the rest would be, take a hundred times as long.
+                    let kept = !(share[j] < NEGLIGIBLE * sums[j]) && weight.to_f64() != 0.0;
+                    share[j] = if kept { weight.to_f64() * share[j] / sums[j] } else { 0.0 };
+                    totals[j] += share[j];
+                }
+            }
+        }
+        for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
+            let (mut along, mut own) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
+            for i in 0..z_part.len() {
+                for (j, class) in classes.iter().enumerate() {
+                    let (share, square) = (found.logs[first + i][j], found.squares[first + i][j]);
+                    let fall = class.n * found.cosines[first + i][j] + jacobian;
+                    along[i][j] = T::from_f64(if share == 0.0 { 0.0 } else { share / square.sqrt() });
+                    own[i][j] = T::from_f64(if share == 0.0 { 0.0 } else { share * fall / square });
+                }
+            }
+            if let Some(out) = &mut out.queries {
+                let mut sums = [vec![T::default(); z_part.len() * dim], vec![T::default(); z_part.len() * dim]];
+                rows::pull::<T, false, true>(z_part, &pulls, &along, &mut sums[0]);
+                rows::pull::<T, false, true>(z_part, &k_squares, &own, &mut sums[1]);
+                for (n, sums) in sums.iter().enumerate() {
+                    for (i, sums) in sums.chunks(dim).enumerate() {
+                        let (query, draw) = ((first + i) / draws, (first + i) % draws);
+                        let place = ((2 * query + n) * draws + draw) * dim;
+                        add(&mut out[place..place + dim], sums);
+                    }
+                }
+            }
+            if let Some(out) = &mut out.gallery {
+                let mut sums = [vec![T::default(); classes.len() * dim], vec![T::default(); classes.len() * dim]];
+                rows::pull::<T, false, false>(&pulls, z_part, &along, &mut sums[0]);
+                rows::pull::<T, false, false>(&k_squares, square_part, &own, &mut sums[1]);
+                for (n, sums) in sums.iter().enumerate() {
+                    for (j, sums) in sums.chunks(dim).enumerate() {
+                        let place = j * (2 * dim + 1) + n * dim;
+                        add(&mut out[place..place + dim], sums);
+                    }
+                }
+            }
+        }
+        if let Some(out) = &mut out.gallery {
+            for (out, total) in out.chunks_mut(2 * dim + 1).zip(totals) {
+                out[2 * dim] = out[2 * dim] + T::from_f64(total);
+            }
+        }
+    }
+
+    fn finite(&self, items: &Items<'_, Draws<T>, Shape<T>>) -> bool {
+        let classes = items.gallery.iter().flat_map(|class| [&class.pull[..], &class.squares[..]]);
+        let known = items.gallery.iter().all(|class| class.n > 0.0 && class.logs.is_finite());
+        known && rows::finite(draws_of(items, |draws| &draws.squares).into_iter().chain(classes))
+    }
+
+    fn widths(&self, dim: usize, (draws, _): (usize, usize)) -> (usize, usize) {
+        (2 * draws * dim, 2 * dim + 1)
+    }
+
+    #[inline(always)]
+    fn to_draws<S: Simd>(&self, _: usize, query: &Draws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+        let (along, own) = by_query.split_at(query.z.len());
+        query.z.iter().zip(along).zip(own).map(|((&z, &along), &own)| along - z * own).collect()
+    }
+
+    #[inline(always)]
+    fn gallery_to_draws<S: Simd>(
+        &self,
+        dim: usize,
+        class: &Shape<T>,
+        _: &dyn Fn() -> Vec<T>,
+        by_class: &[T],
+        extra: &mut [T],
+    ) -> Vec<T> {
+        let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), class.n);
+        let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / class.n });
+        let ((along, rest), (last, zero)) = (by_class.split_at(dim), (extra.len() - 1, T::default()));
+        let (own, total) = (&rest[..dim], rest[dim]);
+        (0..dim)
+            .map(|d| {
+                let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
+                let by_y = stretch * along[d] - total * by_unit * class.unit[d];
+                // What the stretch of the draws adds.
+                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * own[d] } else { zero };
+                extra[d.min(last)] = extra[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
+                kappa * by_y
+            })
+            .collect()
+    }
+}
+
+fn add<T: Float>(sums: &mut [T], terms: &[T]) {
+    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum = *sum + *term);
 }

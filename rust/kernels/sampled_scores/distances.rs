@@ -4,24 +4,12 @@
 //! - Mean distance (of length, not squared: the mean square has a closed form) and match probability, the log of the mean
 //!   sigmoid(b - a d): functions of the matrix of distances, [`OfDistances`].
 
-use super::{Comparison, Pair};
+use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::reduce;
-use crate::shapes::Side;
+use crate::rows::{self, reduce, ROWS};
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
-
-impl<I> Pair<'_, I, I> {
-    /// One side and the other.
-    fn seen_from(&self, side: Side) -> (&I, &I) {
-        if side == Side::Query {
-            (self.query, self.gallery)
-        } else {
-            (self.gallery, self.query)
-        }
-    }
-}
 
 /// Mean cosine of all pairs of draws.
 pub struct MeanCosine;
@@ -40,6 +28,19 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     mean
 }
 
+/// The gradient by draws, given that by the mean of their directions.
+#[inline(always)]
+fn by_draws<S: Simd, T: Normals>(dim: usize, draws: &[T], by_mean: &[T]) -> Vec<T> {
+    let mut out = Vec::with_capacity(draws.len());
+    let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
+    for draw in draws.chunks_exact(dim) {
+        let square = reduce::<S, T, false>(draw, draw);
+        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, by_mean) / square);
+        out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
+    }
+    out
+}
+
 /// An item is the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
     type Query = Vec<T>;
@@ -56,42 +57,57 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     }
 
     #[inline(always)]
-    fn value<S: Simd>(&self, _: usize, query: &Vec<T>, gallery: &Vec<T>) -> f64 {
-        reduce::<S, T, false>(query, gallery).to_f64()
+    fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
+        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+        let mut products = [[T::default(); ROWS]; ROWS];
+        rows::products::<T, false>(&queries, &gallery, &mut products);
+        for (out, products) in out.iter_mut().zip(&products) {
+            out.copy_from_slice(&products[..gallery.len()]);
+        }
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(
+    fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+        let mut square = [[T::default(); ROWS]; ROWS];
+        square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
+        if let Some(out) = &mut out.queries {
+            rows::pull::<T, false, true>(&queries, &gallery, &square, out);
+        }
+        if let Some(out) = &mut out.gallery {
+            rows::pull::<T, false, false>(&gallery, &queries, &square, out);
+        }
+    }
+
+    fn finite(&self, items: &Items<'_, Vec<T>, Vec<T>>) -> bool {
+        rows::finite(slices(items.queries).into_iter().chain(slices(items.gallery)))
+    }
+
+    fn widths(&self, dim: usize, _: (usize, usize)) -> (usize, usize) {
+        (dim, dim)
+    }
+
+    #[inline(always)]
+    fn to_draws<S: Simd>(&self, dim: usize, _: &Vec<T>, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+        by_draws::<S, T>(dim, &draws(), by_query)
+    }
+
+    #[inline(always)]
+    fn gallery_to_draws<S: Simd>(
         &self,
-        side: Side,
-        pair: &Pair<'_, Vec<T>, Vec<T>>,
-        weight: f64,
-        by_item: &mut [T],
+        dim: usize,
+        _: &Vec<T>,
+        draws: &dyn Fn() -> Vec<T>,
+        by_gallery: &[T],
         _: &mut [T],
-        _: &mut [T],
-    ) {
-        let (_, other) = pair.seen_from(side);
-        let weight = T::from_f64(weight);
-        for (out, &y) in by_item.iter_mut().zip(other) {
-            *out = *out + weight * y;
-        }
+    ) -> Vec<T> {
+        by_draws::<S, T>(dim, &draws(), by_gallery)
     }
+}
 
-    fn width(&self, dim: usize, _: usize) -> usize {
-        dim
-    }
-
-    #[inline(always)]
-    fn to_draws<S: Simd>(&self, dim: usize, draws: &[T], by_item: Vec<T>) -> Vec<T> {
-        let mut out = Vec::with_capacity(draws.len());
-        let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
-        for draw in draws.chunks_exact(dim) {
-            let square = reduce::<S, T, false>(draw, draw);
-            let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, &by_item) / square);
-            out.extend(draw.iter().zip(&by_item).map(|(&x, &y)| scale * (y - along * x)));
-        }
-        out
-    }
+/// Items as slices.
+fn slices<'a, T>(items: &[&'a Vec<T>]) -> Vec<&'a [T]> {
+    items.iter().map(|item| &item[..]).collect()
 }
 
 /// A function of the distances of all pairs of draws.
@@ -105,35 +121,71 @@ pub trait OfDistances: Sync {
 /// The comparison of draws by their distances.
 pub struct ByDistances<F>(pub F);
 
-/// [number of own draws, number of other draws]
-#[inline(always)]
-fn distances<S: Simd, T: Float>(own: &[T], other: &[T], dim: usize) -> Vec<f64> {
-    let mut out = Vec::with_capacity(own.len() / dim * (other.len() / dim));
-    for a in own.chunks_exact(dim) {
-        for b in other.chunks_exact(dim) {
-            out.push(reduce::<S, T, true>(a, b).to_f64());
-        }
-    }
-    for part in out.chunks_mut(f64::LANES) {
-        let roots = V::<S, f64>::load_partial(part, 0.0).sqrt().to_array();
-        part.copy_from_slice(&roots[..part.len()]);
-    }
-    out
+/// Some queries and some gallery items, whose draws make a tile, or a query and an item of many draws.
+struct Group<'a, T> {
+    /// Their numbers among the items.
+    first: (usize, usize),
+    /// How many draws each has.
+    draws: (usize, usize),
+    /// The draws.
+    queries: Vec<&'a [T]>,
+    gallery: Vec<&'a [T]>,
 }
 
-/// Adds `sum over b of weights[b] (a - b)` to `out`, b the rows of `others`.
-#[inline(always)]
-fn add_differences<S: Simd, T: Float>(a: &[T], others: &[T], weights: &[T], out: &mut [T]) {
-    let dim = a.len();
-    for from in (0..dim).step_by(T::LANES) {
-        let to = dim.min(from + T::LANES);
-        let (x, zero) = (V::<S, T>::load_partial(&a[from..to], T::default()), T::default());
-        let mut sum = V::<S, T>::load_partial(&out[from..to], zero);
-        for (b, &weight) in others.chunks_exact(dim).zip(weights) {
-            let y = V::<S, T>::load_partial(&b[from..to], zero);
-            sum = V::<S, T>::splat(weight).mul_add(x - y, sum);
+impl<'a, T: Float> Group<'a, T> {
+    /// All groups that pairs fall into.
+    fn all(items: &Items<'a, Vec<T>, Vec<T>>) -> Vec<Self> {
+        let (Some(query), Some(item)) = (items.queries.first(), items.gallery.first()) else { return Vec::new() };
+        let draws = (query.len() / items.dim, item.len() / items.dim);
+        let (wide, high) = ((ROWS / draws.0).max(1), (ROWS / draws.1).max(1));
+        let rows = |items_of: &[&'a Vec<T>]| items_of.iter().flat_map(|item| item.chunks_exact(items.dim)).collect();
+        let mut out = Vec::new();
+        for (a, queries) in items.queries.chunks(wide).enumerate() {
+            for (b, gallery) in items.gallery.chunks(high).enumerate() {
+                let (queries, gallery) = (rows(queries), rows(gallery));
+                out.push(Group { first: (a * wide, b * high), draws, queries, gallery });
+            }
         }
-        out[from..to].copy_from_slice(&sum.to_array()[..to - from]);
+        out
+    }
+
+    /// How many queries and gallery items.
+    fn size(&self) -> (usize, usize) {
+        (self.queries.len() / self.draws.0, self.gallery.len() / self.draws.1)
+    }
+
+    /// Where the distance of two draws stands: pair after pair, a row for each draw of the query.
+    #[inline(always)]
+    fn place(&self, i: usize, j: usize) -> usize {
+        let ((n, m), (_, items)) = (self.draws, self.size());
+        ((i / n * items + j / m) * n + i % n) * m + j % m
+    }
+
+    /// All tiles of the draws: their first rows and their rows.
+    #[inline(always)]
+    fn tiles(&self) -> impl Iterator<Item = ((usize, &[&'a [T]]), (usize, &[&'a [T]]))> {
+        let chunks = |rows| std::iter::zip((0..).step_by(ROWS), <[&'a [T]]>::chunks(rows, ROWS));
+        chunks(&self.queries).flat_map(move |queries| chunks(&self.gallery).map(move |gallery| (queries, gallery)))
+    }
+
+    /// The distances of all draws.
+    #[inline(always)]
+    fn distances<S: Simd>(&self) -> Vec<f64> {
+        let mut out = vec![0.0; self.queries.len() * self.gallery.len()];
+        for ((i, queries), (j, gallery)) in self.tiles() {
+            let mut square = [[T::default(); ROWS]; ROWS];
+            rows::products::<T, true>(queries, gallery, &mut square);
+            for (a, row) in square.iter().enumerate().take(queries.len()) {
+                for (b, x) in row.iter().enumerate().take(gallery.len()) {
+                    out[self.place(i + a, j + b)] = x.to_f64();
+                }
+            }
+        }
+        for part in out.chunks_mut(f64::LANES) {
+            let roots = V::<S, f64>::load_partial(part, 0.0).sqrt().to_array();
+            part.copy_from_slice(&roots[..part.len()]);
+        }
+        out
     }
 }
 
@@ -153,40 +205,70 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     }
 
     #[inline(always)]
-    fn value<S: Simd>(&self, dim: usize, query: &Vec<T>, gallery: &Vec<T>) -> f64 {
-        self.0.value::<S>(&mut distances::<S, T>(query, gallery, dim))
+    fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
+        for group in Group::all(items) {
+            let (mut distances, (_, gallery)) = (group.distances::<S>(), group.size());
+            for (pair, distances) in distances.chunks_mut(group.draws.0 * group.draws.1).enumerate() {
+                let value = self.0.value::<S>(distances);
+                out[group.first.0 + pair / gallery][group.first.1 + pair % gallery] = T::from_f64(value);
+            }
+        }
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(
+    fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+        for group in Group::all(items) {
+            let (distances, (_, gallery)) = (group.distances::<S>(), group.size());
+            let mut slopes = distances.clone();
+            let pairs = slopes.chunks_mut(group.draws.0 * group.draws.1);
+            for ((pair, slopes), distances) in pairs.enumerate().zip(distances.chunks(group.draws.0 * group.draws.1)) {
+                let weight = weights[group.first.0 + pair / gallery][group.first.1 + pair % gallery].to_f64();
+                let by_shared = self.0.slopes::<S>(slopes);
+                for (shared, slope) in out.shared.iter_mut().zip(by_shared).filter(|_| weight != 0.0) {
+                    *shared = *shared + T::from_f64(weight * slope);
+                }
+                for (slope, &distance) in slopes.iter_mut().zip(distances) {
+                    // Draws that coincide have no direction to move in.
+                    *slope = if weight == 0.0 || distance == 0.0 { 0.0 } else { weight * *slope / distance };
+                }
+            }
+            for ((i, queries), (j, gallery)) in group.tiles() {
+                let mut square = [[T::default(); ROWS]; ROWS];
+                for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
+                    for (b, slope) in row.iter_mut().enumerate().take(gallery.len()) {
+                        *slope = T::from_f64(slopes[group.place(i + a, j + b)]);
+                    }
+                }
+                let rows = (group.first.0 * group.draws.0 + i, group.first.1 * group.draws.1 + j);
+                if let Some(out) = &mut out.queries {
+                    rows::pull::<T, true, true>(queries, gallery, &square, &mut out[rows.0 * items.dim..]);
+                }
+                if let Some(out) = &mut out.gallery {
+                    rows::pull::<T, true, false>(gallery, queries, &square, &mut out[rows.1 * items.dim..]);
+                }
+            }
+        }
+    }
+
+    fn finite(&self, items: &Items<'_, Vec<T>, Vec<T>>) -> bool {
+        rows::finite(slices(items.queries).into_iter().chain(slices(items.gallery)))
+    }
+
+    #[inline(always)]
+    fn to_draws<S: Simd>(&self, _: usize, _: &Vec<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+        by_query.to_vec()
+    }
+
+    #[inline(always)]
+    fn gallery_to_draws<S: Simd>(
         &self,
-        side: Side,
-        pair: &Pair<'_, Vec<T>, Vec<T>>,
-        weight: f64,
-        by_item: &mut [T],
+        _: usize,
+        _: &Vec<T>,
+        _: &dyn Fn() -> Vec<T>,
+        by_gallery: &[T],
         _: &mut [T],
-        shared: &mut [T],
-    ) {
-        let (own, other) = pair.seen_from(side);
-        let distances = distances::<S, T>(own, other, pair.dim);
-        let mut slopes = distances.clone();
-        let by_shared = self.0.slopes::<S>(&mut slopes);
-        for (shared, slope) in shared.iter_mut().zip(by_shared) {
-            *shared = *shared + T::from_f64(weight * slope);
-        }
-        let pairs = own.chunks_exact(pair.dim).zip(by_item.chunks_exact_mut(pair.dim));
-        let matrix = distances.chunks(other.len() / pair.dim).zip(slopes.chunks(other.len() / pair.dim));
-        let mut weights = Vec::with_capacity(other.len() / pair.dim);
-        for ((a, out), (distances, slopes)) in pairs.zip(matrix) {
-            weights.clear();
-            // Draws that coincide have no direction to move in.
-            weights.extend(
-                distances.iter().zip(slopes).map(|(&distance, &slope)| {
-                    T::from_f64(if distance == 0.0 { 0.0 } else { weight * slope / distance })
-                }),
-            );
-            add_differences::<S, T>(a, other, &weights, out);
-        }
+    ) -> Vec<T> {
+        by_gallery.to_vec()
     }
 }
 
@@ -213,23 +295,35 @@ pub struct MatchProbability {
     pub line: (f64, f64),
 }
 
+/// A sum of probabilities below which some may have lost digits to subnormal numbers.
+const LEAST: f64 = 1e-280;
+
 impl MatchProbability {
     /// log sigmoid(y), y = b - a distance, in the place of the distances.
     #[inline(always)]
     fn logs<S: Simd>(&self, distances: &mut [f64]) {
+        let (zero, one) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0));
         for part in distances.chunks_mut(f64::LANES) {
-            let (y, rest) = self.rest::<S>(part);
-            let logs = y.min(V::<S, f64>::splat(0.0)) - rest;
+            let y = self.y::<S>(part);
+            let logs = y.min(zero) - ln::<S, f64>(one + exp::<S>(-y.abs()));
             part.copy_from_slice(&logs.to_array()[..part.len()]);
         }
     }
 
-    /// y and log(1 + exp(-|y|)).
     #[inline(always)]
-    fn rest<S: Simd>(&self, distances: &[f64]) -> (V<S, f64>, V<S, f64>) {
+    fn y<S: Simd>(&self, distances: &[f64]) -> V<S, f64> {
         let (a, b) = (V::<S, f64>::splat(self.line.0), V::<S, f64>::splat(self.line.1));
-        let y = b - a * V::<S, f64>::load_partial(distances, 0.0);
-        (y, ln::<S, f64>(V::<S, f64>::splat(1.0) + exp::<S>(-y.abs())))
+        b - a * V::<S, f64>::load_partial(distances, 0.0)
+    }
+
+    /// sigmoid(y) and sigmoid(-y).
+    #[inline(always)]
+    fn sigmoids<S: Simd>(&self, distances: &[f64]) -> (V<S, f64>, V<S, f64>) {
+        let (zero, one, y) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0), self.y::<S>(distances));
+        let decay = exp::<S>(-y.abs());
+        let large = one / (one + decay);
+        let small = decay * large;
+        (y.if_less(zero, small, large), y.if_less(zero, large, small))
     }
 }
 
@@ -272,25 +366,36 @@ pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
 impl OfDistances for MatchProbability {
     #[inline(always)]
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
+        let mut total = V::<S, f64>::splat(0.0);
+        for part in distances.chunks(f64::LANES) {
+            let (match_probability, _) = self.sigmoids::<S>(part);
+            total = total + V::<S, f64>::load_partial(&match_probability.to_array()[..part.len()], 0.0);
+        }
+        let mean = total.sum() / distances.len() as f64;
+        if mean > LEAST {
+            return ln::<S, f64>(V::<S, f64>::splat(mean)).to_array()[0];
+        }
         self.logs::<S>(distances);
         log_mean_exp::<S>(distances)
     }
 
     #[inline(always)]
     fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
-        let zero = V::<S, f64>::splat(0.0);
         let (mut shares, mut opposite) = (distances.to_vec(), distances.to_vec());
         for (shares, opposite) in shares.chunks_mut(f64::LANES).zip(opposite.chunks_mut(f64::LANES)) {
-            let (y, rest) = self.rest::<S>(shares);
-            // sigmoid(-y) = 1 - sigmoid(y)
-            let away = exp::<S>((-y).min(zero) - rest);
-            shares.copy_from_slice(&(y.min(zero) - rest).to_array()[..shares.len()]);
-            opposite.copy_from_slice(&away.to_array()[..opposite.len()]);
+            let (match_probability, rest) = self.sigmoids::<S>(shares);
+            shares.copy_from_slice(&match_probability.to_array()[..shares.len()]);
+            opposite.copy_from_slice(&rest.to_array()[..opposite.len()]);
         }
-        let (_, sum) = relative::<S>(&mut shares);
+        let mut total = sum::<S>(&shares);
+        if !(total > LEAST) {
+            shares.copy_from_slice(distances);
+            self.logs::<S>(&mut shares);
+            total = relative::<S>(&mut shares).1;
+        }
         let (mut by_a, mut by_b) = (0.0, 0.0);
         for ((distance, share), away) in distances.iter_mut().zip(shares).zip(opposite) {
-            let rest = share / sum * away;
+            let rest = share / total * away;
             by_a -= rest * *distance;
             by_b += rest;
             *distance = -self.line.0 * rest;
