@@ -21,8 +21,11 @@ constexpr int THREADS = 256;
 
 // -- the quantities ---------------------------------------------------------------------------------------------------
 
-#define QUANTITY(Name, function, order_of)                         \
+// Of which power of x a table holds the product with the function: 0, or 2 where that goes like x^-2 or x^-3.
+#define QUANTITY(Name, function, order_of) SCALED(Name, function, order_of, 0)
+#define SCALED(Name, function, order_of, power)                    \
     struct Name {                                                  \
+        static constexpr int POWER = power;                        \
         HD static double order(double first) { return order_of; }  \
         template <class O>                                         \
         HD static double value(const O& order, double x) {         \
@@ -30,13 +33,14 @@ constexpr int THREADS = 256;
         }                                                          \
     };
 QUANTITY(LogIve, log_ive, first)
-QUANTITY(LogIveDx, log_ive_dx, first)
-QUANTITY(LogIveDxx, log_ive_dxx, first)
+SCALED(LogIveDx, log_ive_dx, first, 2)
+SCALED(LogIveDxx, log_ive_dxx, first, 2)
 QUANTITY(IvRatio, iv_ratio, first)
-QUANTITY(IvRatioDx, iv_ratio_dx, first)
-QUANTITY(IvRatioDxx, iv_ratio_dxx, first)
+SCALED(IvRatioDx, iv_ratio_dx, first, 2)
+SCALED(IvRatioDxx, iv_ratio_dxx, first, 2)
 QUANTITY(IvRatioComplement, iv_ratio_complement, first)
 QUANTITY(VmfLogNorm, vmf_log_norm, 0.5 * first - 1)  // the first argument is the dimension
+QUANTITY(VmfLogNormDx, -iv_ratio, 0.5 * first)       // the dimension
 QUANTITY(NormalLength, normal_length, first)         // the dimension
 QUANTITY(NormalLengthDx, normal_length_dx, first)
 
@@ -68,6 +72,7 @@ FORMULA(iv_ratio_dx, IvRatioDx)
 FORMULA(iv_ratio_dxx, IvRatioDxx)
 FORMULA(iv_ratio_complement, IvRatioComplement)
 FORMULA(vmf_log_norm, VmfLogNorm)
+FORMULA(vmf_log_norm_dx, VmfLogNormDx)
 FORMULA(normal_length, NormalLength)
 FORMULA(normal_length_dx, NormalLengthDx)
 
@@ -114,7 +119,10 @@ __device__ inline void make_table(const TableArgs& args) {
         const double octave = PIECES_FROM * double(1 << (i / 64)), middle = 1 + HALF_PIECE + (i % 64) / 64.0;
         const double b = HALF_PIECE * sqrt(0.75);
         double y[3];
-        for (int k = 0; k < 3; ++k) y[k] = Q::value(order, octave * (middle + (k - 1) * b));
+        for (int k = 0; k < 3; ++k) {
+            const double x = octave * (middle + (k - 1) * b);
+            y[k] = Q::value(order, x) * (Q::POWER == 2 ? x * x : 1);
+        }
         const double c1 = (y[2] - y[0]) / (2 * b), c2 = ((y[2] - y[1]) - (y[1] - y[0])) / (2 * b * b);
         args.table->pieces[i] = {float(y[1]), float(c1), float(c2), 0};
     }
@@ -140,6 +148,7 @@ __device__ inline void by_table(const Table* table, const Piece* pieces, float (
         const float place = from_bits((to_bits(x[k]) & ((1u << PIECE_SHIFT) - 1)) | 0x3f800000u);
         const float u = place - float(1 + HALF_PIECE);
         y[k] = fmaf(u, fmaf(u, piece.c2, piece.c1), piece.c0);
+        if (Q::POWER == 2) y[k] /= x[k] * x[k];
     }
     if (outside)
         for (int k = 0; k < N; ++k)
@@ -180,7 +189,13 @@ __device__ inline void tabulated(const TabulatedArgs& args) {
 #define TABULATED(name, Q)                                                                  \
     KERNEL(name##_table_f32, TableArgs, THREADS) { make_table<Q>(args); }                   \
     KERNEL(name##_tabulated_f32, TabulatedArgs, THREADS) { tabulated<Q>(args); }
-// Those whose relative slope by log x is moderate everywhere, so that quadratics keep their accuracy.
+// Those of which quadratics on the pieces keep the accuracy.
 TABULATED(log_ive, LogIve)
+TABULATED(log_ive_dx, LogIveDx)
+TABULATED(log_ive_dxx, LogIveDxx)
 TABULATED(iv_ratio, IvRatio)
+TABULATED(iv_ratio_dx, IvRatioDx)
+TABULATED(iv_ratio_dxx, IvRatioDxx)
+TABULATED(iv_ratio_complement, IvRatioComplement)
 TABULATED(vmf_log_norm, VmfLogNorm)
+TABULATED(vmf_log_norm_dx, VmfLogNormDx)

@@ -6,7 +6,7 @@
 use crate::error::Error;
 use crate::parallel;
 use crate::rows;
-use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::simd::Float;
 use crate::topk::TopK;
 use crate::view::{Matrix, View};
 use std::ops::Range;
@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 mod backward;
+mod pair;
 mod tiles;
 pub use backward::{backward, Gradients, Wanted};
+pub use pair::{PairKernel, PairScore};
 pub use tiles::{by_items, pairwise, ItemGradients, Tile, TileGradient};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times; and the rows of a tile.
@@ -97,170 +99,6 @@ pub struct Gradient<'a, T> {
     pub extra: &'a mut [T],
     /// With respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
-}
-
-/// A family's pair function. Its methods on lanes must be `#[inline(always)]`.
-pub trait PairKernel<T: Float>: Sync + Sized {
-    /// The arrays that it reads.
-    fn inputs(&self) -> &Inputs<'_, T>;
-
-    /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
-    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
-
-    /// Adds `weights[k]` times the gradient of the score of the pair (`q.at(k)`, `g.at(k)`), for all k in order, to the
-    /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
-    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
-
-    /// The scores of a tile, a row of `out` for each query; overridden where a family has a faster way to the same bits.
-    #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
-        for (i, out) in tile.queries.zip(out) {
-            PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out);
-        }
-    }
-
-    /// Adds the gradients of the items of a tile, whose weights stand in the rows of the queries and the columns of the gallery;
-    /// overridden where a family has a faster way.
-    #[inline(always)]
-    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        tiles::by_items(self, tile, weights, out);
-    }
-
-    /// How many numbers `backward_tile` takes for the mu of each item of a side where it finds gradients by something that was made
-    /// of the item; [`PairKernel::finish`] takes them to the item.
-    fn made(&self, _side: Side) -> Option<usize> {
-        None
-    }
-
-    /// Adds the gradient of an item, given that by what was made of it.
-    #[inline(always)]
-    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_made: &[T], _out: &mut Gradient<T>) {}
-
-    /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
-    /// how many pairs were scored by the pair function: the others cannot be among the best.
-    fn search(&self, best: Best<T>) -> Result<usize, Error> {
-        search(self, best)
-    }
-}
-
-/// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use. Drivers take it as `dyn`, so that they are
-/// compiled once for all scores.
-pub trait PairScore<T>: Sync {
-    /// As [`PairKernel::inputs`].
-    fn inputs(&self) -> &Inputs<'_, T>;
-    /// As [`PairKernel::score`].
-    fn score(&self, q: Rows, g: Rows, out: &mut [T]);
-    /// As [`PairKernel::backward`].
-    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
-    /// As [`PairKernel::tile`].
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]]);
-    /// As [`PairKernel::backward_tile`].
-    fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
-    /// As [`PairKernel::made`].
-    fn made(&self, side: Side) -> Option<usize>;
-    /// As [`PairKernel::finish`].
-    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>);
-    /// As [`PairKernel::search`].
-    fn search(&self, best: Best<T>) -> Result<usize, Error>;
-}
-
-impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
-    fn inputs(&self) -> &Inputs<'_, T> {
-        PairKernel::inputs(self)
-    }
-    fn score(&self, q: Rows, g: Rows, out: &mut [T]) {
-        dispatch(Score { pair: self, q, g, out });
-    }
-    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        dispatch(Backward { pair: self, side, q, g, weights, out });
-    }
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]]) {
-        dispatch(ScoreTile { pair: self, tile, out });
-    }
-    fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        dispatch(BackwardTile { pair: self, tile, weights, out });
-    }
-    fn made(&self, side: Side) -> Option<usize> {
-        PairKernel::made(self, side)
-    }
-    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
-        dispatch(Finish { pair: self, side, row, by_made, out });
-    }
-    fn search(&self, best: Best<T>) -> Result<usize, Error> {
-        PairKernel::search(self, best)
-    }
-}
-
-struct Score<'a, P, T> {
-    pair: &'a P,
-    q: Rows<'a>,
-    g: Rows<'a>,
-    out: &'a mut [T],
-}
-impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.score::<S>(self.q, self.g, self.out);
-    }
-}
-
-struct Backward<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
-    q: Rows<'a>,
-    g: Rows<'a>,
-    weights: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<T>> Kernel for Backward<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
-    }
-}
-
-struct ScoreTile<'a, 'b, P, T> {
-    pair: &'a P,
-    tile: Tile,
-    out: &'a mut [&'b mut [T]],
-}
-impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.tile::<S>(self.tile, self.out);
-    }
-}
-
-struct BackwardTile<'a, 'b, P, T> {
-    pair: &'a P,
-    tile: Tile,
-    weights: &'a View<'a, T>,
-    out: &'a mut TileGradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<T>> Kernel for BackwardTile<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward_tile::<S>(self.tile, self.weights, self.out);
-    }
-}
-
-struct Finish<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
-    row: usize,
-    by_made: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<T>> Kernel for Finish<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.finish::<S>(self.side, self.row, self.by_made, self.out);
-    }
 }
 
 /// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.

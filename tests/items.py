@@ -58,3 +58,12 @@ def scored(name, *kinds):
     if name == "llr" and "vmf" not in kinds:
         return score(prior_var=PRIOR_VAR)
     return score(seed=3) if "seed" in score.params else score
+
+
+def scale_of(name, order, x, want):
+    """What errors of a function of the Bessel family are relative to: derivatives of log_ive cross zero."""
+    scale = want.abs().nan_to_num(0, 0, 0)
+    if name.startswith("log_ive_d"):
+        return scale.maximum((1 / x.abs()).clamp(max=1).nan_to_num(0) ** name.count("x"))
+    scale = scale.clamp(min=0 if "_dx" in name else 1)
+    return scale.maximum(order.to(want.dtype)) if name == "vmf_log_norm" else scale

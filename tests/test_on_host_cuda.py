@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import EPS, make, scored
+from items import scale_of
 from test_every_score import check, same_bits
 
 import peaccel as pe
@@ -76,11 +77,8 @@ def test_elements_are_those_of_the_cpu(device, op, dtype, n):
     for order in (torch.tensor([64.0], dtype=torch.float64), torch.from_numpy(rng.uniform(2, 600, n))):
         found, want = _cuda.elementwise(op, order, x), torch.from_numpy(op.numpy(order.numpy(), x.numpy()))
         eps = 4e-7 if dtype == torch.float32 else 2e-14
-        # vmf_log_norm: relative to the order as well.
-        scale = want.abs().nan_to_num(0, 0, 0).clamp(min=0 if "_dx" in op.name else 1)
-        scale = scale.maximum(order.to(dtype)) if op.name == "vmf_log_norm" else scale
         same = (found == want) | (found.isnan() & want.isnan())
-        assert (same | ((found - want).abs() <= eps * scale)).all()
+        assert (same | ((found - want).abs() <= eps * scale_of(op.name, order, x, want))).all()
 
 
 def test_elements_broadcast(device):

@@ -59,7 +59,17 @@ struct TabulatedArgs {
 
 /// Bytes that the table of one order takes at most (`Table` in cuda/bessel.cu).
 const TABLE_BYTES: usize = 32 * 1024;
-const TABULATED: [&str; 3] = ["log_ive", "iv_ratio", "vmf_log_norm"];
+const TABULATED: [&str; 9] = [
+    "log_ive",
+    "log_ive_dx",
+    "log_ive_dxx",
+    "iv_ratio",
+    "iv_ratio_dx",
+    "iv_ratio_dxx",
+    "iv_ratio_complement",
+    "vmf_log_norm",
+    "vmf_log_norm_dx",
+];
 /// Fewer elements than this cost less by the formula.
 const TABLE_PAYS: usize = 1 << 16;
 

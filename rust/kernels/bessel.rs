@@ -23,8 +23,8 @@ use table::{ByTable, Table};
 
 /// A function of an order and x.
 pub trait Quantity: 'static {
-    /// Whether its relative slope by log x is moderate everywhere, so that quadratics on the pieces keep its accuracy.
-    const TABLE: bool;
+    /// Whether quadratics on the pieces keep its accuracy, and of what: it goes like powers of x there.
+    const TABLE: Tabulated;
     /// How many of an order's series it takes: one more than derivatives of the remainder.
     const SERIES: usize;
     /// The order that belongs to the first argument.
@@ -33,12 +33,23 @@ pub trait Quantity: 'static {
     fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>;
 }
 
+/// What a table holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tabulated {
+    /// There is none.
+    No,
+    /// The function, which goes like x^-1 at most, to x^2.
+    Value,
+    /// x^2 times the function, which goes like x^-3 at most, to x.
+    TimesSquare,
+}
+
 macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $function:ident, series: $series:expr, table: $table:expr) => {
+    ($(#[$doc:meta])* $name:ident, $function:ident, series: $series:expr, table: $table:ident) => {
         $(#[$doc])*
         pub struct $name;
         impl Quantity for $name {
-            const TABLE: bool = $table;
+            const TABLE: Tabulated = Tabulated::$table;
             const SERIES: usize = $series;
             fn order(order: f64) -> f64 {
                 order
@@ -50,19 +61,18 @@ macro_rules! quantity {
         }
     };
 }
-quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, series: 1, table: true);
-quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, series: 2, table: false);
-quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, series: 3, table: false);
-quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, series: 2, table: true);
-quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, series: 3, table: false);
-quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, series: 4, table: false);
-quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, series: 3, table: false);
+quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, series: 1, table: Value);
+quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, series: 2, table: TimesSquare);
+quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, series: 3, table: TimesSquare);
+quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, series: 2, table: Value);
+quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, series: 3, table: TimesSquare);
+quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, series: 4, table: TimesSquare);
+quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, series: 3, table: Value);
 
-/// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension. Its derivative in
-/// kappa is -[`IvRatio`] of order dim/2.
+/// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension.
 pub struct VmfLogNorm;
 impl Quantity for VmfLogNorm {
-    const TABLE: bool = true;
+    const TABLE: Tabulated = Tabulated::Value;
     const SERIES: usize = 1;
     fn order(dim: f64) -> f64 {
         0.5 * dim - 1.0
@@ -75,12 +85,26 @@ impl Quantity for VmfLogNorm {
     }
 }
 
+/// Its derivative in kappa, -[`IvRatio`] of order dim/2.
+pub struct VmfLogNormDx;
+impl Quantity for VmfLogNormDx {
+    const TABLE: Tabulated = Tabulated::Value;
+    const SERIES: usize = 2;
+    fn order(dim: f64) -> f64 {
+        0.5 * dim
+    }
+    #[inline(always)]
+    fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
+        -bessel::iv_ratio::<S>(order, kappa)
+    }
+}
+
 macro_rules! mean_direction {
     ($(#[$doc:meta])* $name:ident, $function:ident) => {
         $(#[$doc])*
         pub struct $name;
         impl Quantity for $name {
-            const TABLE: bool = false;
+            const TABLE: Tabulated = Tabulated::No;
             const SERIES: usize = 1;
             fn order(dim: f64) -> f64 {
                 dim
@@ -104,7 +128,7 @@ pub fn elementwise<Q: Quantity, T: Float>(
 ) -> Result<(), Error> {
     const CHUNK: usize = 8192;
     assert!(x.len() == out.len() && (order.len() == 1 || order.len() == x.len()));
-    let tabulated = Q::TABLE && T::ROUNDOFF > f64::ROUNDOFF && order.len() == 1;
+    let tabulated = Q::TABLE != Tabulated::No && T::ROUNDOFF > f64::ROUNDOFF && order.len() == 1;
     let table = tabulated.then(|| Table::<T>::of::<Q>(order[0]));
     let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, (x, out)): (usize, (&[T], &mut [T]))| {
@@ -213,7 +237,7 @@ fn by_formula_at<S: Simd, Q: Quantity, T: Float>(order: &Order, x: &[T], out: &m
 mod tests {
     use super::*;
 
-    quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, series: 1, table: false);
+    quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, series: 1, table: No);
 
     /// Columns of tests/golden/bessel.csv; NaN where a field is empty.
     struct Golden {

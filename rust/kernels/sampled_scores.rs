@@ -17,12 +17,14 @@ use crate::view::View;
 use per_row::{Kept, PerRow};
 use std::marker::PhantomData;
 
+mod cosines;
 mod densities;
 mod distances;
 mod per_row;
 
+pub use cosines::MeanCosine;
 pub use densities::Density;
-pub use distances::{ByDistances, MatchProbability, MeanCosine, MeanDistance};
+pub use distances::{ByDistances, MatchProbability, MeanDistance};
 
 /// How the draws of two items are compared.
 pub trait Comparison<T: Float>: Sync {
@@ -365,6 +367,11 @@ where
 /// What is kept of some items.
 fn references<'a, I>(items: &'a [Kept<'_, I>]) -> Vec<&'a I> {
     items.iter().map(|item| &**item).collect()
+}
+
+/// Items as slices.
+fn slices<'a, T>(items: &[&'a Vec<T>]) -> Vec<&'a [T]> {
+    items.iter().map(|item| &item[..]).collect()
 }
 
 /// An item that is its own one draw.

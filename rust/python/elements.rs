@@ -27,6 +27,7 @@ pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Arra
                 "normal_length" => bessel::elementwise::<bessel::NormalLength, T>,
                 "normal_length_dx" => bessel::elementwise::<bessel::NormalLengthDx, T>,
                 "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
+                "vmf_log_norm_dx" => bessel::elementwise::<bessel::VmfLogNormDx, T>,
                 other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
             };
             elementwise(order, x, out, &interrupted)

@@ -24,7 +24,8 @@ iv_ratio_complement = Op(
 )
 
 # d/dk log C_D(k) = -A_D(k), the ratio of order D/2.
-vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: -call("iv_ratio", dim / 2, kappa))
+_vmf_log_norm_dx = Op("vmf_log_norm_dx", derivative=lambda call, dim, kappa: -call("iv_ratio_dx", dim / 2, kappa))
+vmf_log_norm = Op("vmf_log_norm", derivative=lambda call, dim, kappa: call("vmf_log_norm_dx", dim, kappa))
 
 # The length of E[z / |z|], z ~ N(mu, var I) in dim dimensions, at x = |mu|^2 / (2 var). Its second derivative is
 # that of Kummer's equation, x L'' + (dim/2 + x) L' = (dim - 1) L / 4x.
@@ -45,6 +46,7 @@ OPS = (
     _iv_ratio_dxx,
     iv_ratio_complement,
     vmf_log_norm,
+    _vmf_log_norm_dx,
     normal_length,
     _normal_length_dx,
 )

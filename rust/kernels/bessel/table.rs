@@ -1,6 +1,6 @@
 //! Functions of one order in float32, by quadratics on pieces of x.
 
-use super::{by_formula, by_formula_at, Quantity};
+use super::{by_formula, by_formula_at, Quantity, Tabulated};
 use crate::simd::{Float, Kernel, Lanes, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
 use crate::special::bessel::Order;
 use std::any::{Any, TypeId};
@@ -26,11 +26,11 @@ impl<Q: Quantity, T: Float> Kernel for ByTable<'_, Q, T> {
         let mut outside = Vec::new();
         for (first, (x, out)) in x.chunks_exact(T::LANES).zip(out.chunks_exact_mut(T::LANES)).enumerate() {
             let lanes = V::<S, T>::load(x);
-            self.table.value::<S>(lanes).store(out);
+            value::<S, Q, T>(self.table, lanes).store(out);
             note_outside::<S, T>(lanes, first * T::LANES, &mut outside);
         }
         let lanes = V::<S, T>::load_partial(x_rest, T::from_f64(1.0));
-        out_rest.copy_from_slice(&self.table.value::<S>(lanes).to_array()[..x_rest.len()]);
+        out_rest.copy_from_slice(&value::<S, Q, T>(self.table, lanes).to_array()[..x_rest.len()]);
         note_outside::<S, T>(lanes, whole, &mut outside);
         for places in outside.chunks(f64::LANES) {
             let (mut x, mut values) = ([T::from_f64(1.0); f64::LANES], [T::default(); f64::LANES]);
@@ -42,6 +42,15 @@ impl<Q: Quantity, T: Float> Kernel for ByTable<'_, Q, T> {
                 self.out[place] = value;
             }
         }
+    }
+}
+
+/// The function, of what the table holds.
+#[inline(always)]
+fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T> {
+    match Q::TABLE {
+        Tabulated::TimesSquare => table.value::<S>(x) / (x * x),
+        _ => table.value::<S>(x),
     }
 }
 
@@ -103,6 +112,9 @@ impl<T: Float> Table<T> {
         }
         let mut y = vec![0.0; x.len()];
         by_formula::<Q, f64>(&[order], &x, &mut y);
+        if Q::TABLE == Tabulated::TimesSquare {
+            y.iter_mut().zip(&x).for_each(|(y, x)| *y *= x * x);
+        }
         let coefficient = |f: fn(&[f64], f64) -> f64| -> Box<[T; PIECES]> {
             let all: Vec<T> = y.chunks_exact(3).map(|y| T::from_f64(f(y, b))).collect();
             all.try_into().expect("one for each piece")

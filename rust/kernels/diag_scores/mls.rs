@@ -12,7 +12,8 @@
 //! most `2 u sum |b - m| |m| / s <= u (R + sum m^2 / s)`, s >= t + the least w. The numbers of the items are sums in lanes: off
 //! by (D/8 + 8) u of their rational part, 2 D u by the product under the logarithm, 4 u by the last steps.
 
-use super::formulas::{Dimension, Formula, Mls};
+use super::formulas::{Dimension, Formula};
+use super::likelihoods::Mls;
 use super::sums::OwnSums;
 use super::{at, rest, whole};
 use crate::error::Error;

@@ -46,6 +46,8 @@ pub trait Formula: Copy + Sync {
     const NORMS: bool;
     /// Whether a search may compare values at moved `x` with a threshold; else it scores every pair.
     const SIEVED: bool = true;
+    /// Whether the score depends on the sum of the extras alone (and on no norm), so that its slope by either is the same.
+    const BY_SUM: bool = false;
     /// How many numbers [`Formula::own`] and [`Formula::own_slopes`] make.
     const OWN: (usize, usize) = (0, 0);
     /// What `value` takes of the extra of either item alone: made once for an item of many pairs.
@@ -194,6 +196,7 @@ pub struct NegSqL2;
 impl Formula for NegSqL2 {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const BY_SUM: bool = true;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         valid::<S>(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))

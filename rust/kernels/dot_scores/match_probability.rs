@@ -12,6 +12,8 @@
 //! u, t = cut + width u^4, whose nodes crowd where the sigmoid turns. All runs on t - L, since t itself loses digits for
 //! large L.
 //!
+//! Where that is smooth, `smooth` has a faster rule.
+//!
 //! Derivatives, with P the density f sigmoid / E, q = sigmoid(-y), R(x) = I_(D/2)(x) / I_(D/2-1)(x) the mean cosine of
 //! z1 - z2 with mu1 - mu2 given its length:
 //!   by b: P[q]; by a: -sqrt s P[q t]; by d^2: -a/2 P[q R(L t) / d]; by s: -a/(2 sqrt s) P[q (t - L R(L t))], or, as the heat
@@ -29,6 +31,10 @@ use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::GAUSS_64;
 use std::f64::consts::{LN_2, PI};
+
+mod smooth;
+
+use smooth::Smooth;
 
 /// By so much the logarithm falls to the ends of the interval.
 const DEPTH: f64 = 28.0;
@@ -262,7 +268,71 @@ impl<'a, S: Simd> Integral<'a, S> {
     }
 }
 
+/// What is summed over nodes, the first of which is 1.
+trait Terms<const N: usize> {
+    fn of<S: Simd>(&self, integral: &Integral<S>, node: &Node<S>) -> [V<S, f64>; N];
+}
+
+/// 1 alone.
+struct Mass;
+impl Terms<1> for Mass {
+    #[inline(always)]
+    fn of<S: Simd>(&self, _: &Integral<S>, _: &Node<S>) -> [V<S, f64>; 1] {
+        [splat::<S>(1.0)]
+    }
+}
+
+/// 1, q, q t, q R / d, q (t - L R) and a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t), given a and sqrt s of each pair.
+struct Derivatives<'a> {
+    formula: &'a MatchProbability<'a>,
+    root: Numbers,
+}
+impl Terms<6> for Derivatives<'_> {
+    #[inline(always)]
+    fn of<S: Simd>(&self, integral: &Integral<S>, node: &Node<S>) -> [V<S, f64>; 6] {
+        let &Node { tau, t, q, .. } = node;
+        let (short, by_x, _) = integral.pull(t);
+        let bend = self.formula.bend::<S>(q, V::<S, f64>::load(&self.root) * t);
+        [splat::<S>(1.0), q, q * t, q * t * by_x, q * (tau + short), bend]
+    }
+}
+
 impl MatchProbability<'_> {
+    /// a^2 q (2 q - 1) - a q (D - 1) / r
+    #[inline(always)]
+    fn bend<S: Simd>(&self, q: V<S, f64>, r: V<S, f64>) -> V<S, f64> {
+        let (a, around) = (splat::<S>(self.line.0), splat::<S>(self.dim - 1.0));
+        a * q * (a * (q + q - splat::<S>(1.0)) - around / r)
+    }
+
+    /// Sums over the nodes that suit each pair, and the logarithm that they are relative to.
+    #[inline(always)]
+    fn sums<S: Simd, const N: usize>(
+        &self,
+        distance: V<S, f64>,
+        root: V<S, f64>,
+        terms: &impl Terms<N>,
+    ) -> ([V<S, f64>; N], V<S, f64>) {
+        let (zero, smooth) = (splat::<S>(0.0), Smooth::<S>::new(self, distance, root));
+        let trapezoidal = smooth.sums(terms);
+        if smooth.fits.not_less_bits(splat::<S>(0.5)) == (1 << f64::LANES) - 1 {
+            return trapezoidal;
+        }
+        let integral = Integral::<S>::new(self, distance, root);
+        let mut sums = [zero; N];
+        for i in 0..2 * GAUSS_64.len() {
+            let node = integral.node(i % 2, i / 2);
+            for (sum, term) in sums.iter_mut().zip(terms.of::<S>(&integral, &node)) {
+                *sum = term.mul_add(node.weight, *sum);
+            }
+        }
+        let choose = |a: V<S, f64>, b: V<S, f64>| zero.if_less(smooth.fits, a, b);
+        for (sum, other) in sums.iter_mut().zip(trapezoidal.0) {
+            *sum = choose(other, *sum);
+        }
+        (sums, choose(trapezoidal.1, integral.top))
+    }
+
     /// The distance, sqrt s, and whether (> 0) s is so small that the sigmoid at the distance is the answer.
     #[inline(always)]
     fn scales<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> [V<S, f64>; 3] {
@@ -277,19 +347,16 @@ impl MatchProbability<'_> {
 impl Formula for MatchProbability<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const BY_SUM: bool = true;
     const SIEVED: bool = false; // the quadrature is not monotone in x
 
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let zero = splat::<S>(0.0);
         let [distance, root, exact] = self.scales::<S>(&pair);
-        let integral = Integral::<S>::new(self, distance, root);
-        let mut total = zero;
-        for i in 0..GAUSS_64.len() {
-            total = total + (integral.node(0, i).weight + integral.node(1, i).weight);
-        }
-        let value = integral.top + ln::<S, f64>(total) + splat::<S>(self.constant());
-        let (_, at_distance) = sigmoid::<S>(integral.middle);
+        let ([total], top) = self.sums::<S, 1>(distance, root, &Mass);
+        let value = top + ln::<S, f64>(total) + splat::<S>(self.constant());
+        let (_, at_distance) = sigmoid::<S>(splat::<S>(self.line.1) - splat::<S>(self.line.0) * distance);
         let value = zero.if_less(exact, at_distance, zero.if_less(value, zero, value));
         valid::<S>(pair.extras, value)
     }
@@ -297,33 +364,23 @@ impl Formula for MatchProbability<'_> {
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
-        let (a, around) = (splat::<S>(self.line.0), splat::<S>(self.dim - 1.0));
+        let a = splat::<S>(self.line.0);
         let [distance, root, exact] = self.scales::<S>(&pair);
-        let integral = Integral::<S>::new(self, distance, root);
-        let bend = |q: V<S, f64>, r: V<S, f64>| a * q * (a * (q + q - one) - around / r);
-
-        let mut sums = [zero; 6]; // of 1, q, q t, q R / d, q (t - L R), bend, over P
-        for i in 0..2 * GAUSS_64.len() {
-            let Node { tau, t, q, weight } = integral.node(i % 2, i / 2);
-            let (short, by_x, _) = integral.pull(t);
-            for (sum, x) in sums.iter_mut().zip([one, q, q * t, q * t * by_x, q * (tau + short), bend(q, root * t)]) {
-                *sum = x.mul_add(weight, *sum);
-            }
-        }
-        let [total, by_b, by_a, by_d, near, far] = sums;
+        let terms = Derivatives { formula: self, root: lanes::<S>(root) };
+        let ([total, by_b, by_a, by_d, near, far], _) = self.sums::<S, 6>(distance, root, &terms);
         let means = [by_b, root * by_a, by_d / root].map(|x| x / total);
         let near = -a * (near / total) / root;
-        let is_far = integral.steep.max(splat::<S>(FAR)).if_less(integral.length, one, zero);
+        let is_far = (a * root).max(splat::<S>(FAR)).if_less(distance / root, one, zero);
         let by_s = zero.if_less(is_far, far / total, near);
 
         // At s = 0; where the distance is 0 too, it has no direction to move in.
-        let (q, _) = sigmoid::<S>(integral.middle);
+        let (q, _) = sigmoid::<S>(splat::<S>(self.line.1) - a * distance);
         let apart = zero.if_less(distance, q / distance, zero);
         let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, zero.if_less(exact, at_zero, x));
         Slopes {
             x: -half * a * choose(apart, means[2]),
             norm: zero,
-            extra: half * choose(bend(q, distance), by_s),
+            extra: half * choose(self.bend::<S>(q, distance), by_s),
             shared: [-choose(q * distance, means[1]), choose(q, means[0])],
         }
     }

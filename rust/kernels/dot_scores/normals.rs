@@ -18,6 +18,7 @@ pub struct MlsIsotropic {
 impl Formula for MlsIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const BY_SUM: bool = true;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         let s = pair.extras.0 + pair.extras.1;

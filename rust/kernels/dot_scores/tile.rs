@@ -184,8 +184,12 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
                 of_query[m] = of_query[m] + weighted::<S>(weight, by_query[m]);
             }
             if gallery {
-                let slopes = transposed.slopes::<S>(pair.swapped());
-                let by_gallery = [slopes.norm, slopes.extra];
+                let by_gallery = if F::BY_SUM {
+                    [slopes.norm, slopes.extra]
+                } else {
+                    let slopes = transposed.slopes::<S>(pair.swapped());
+                    [slopes.norm, slopes.extra]
+                };
                 for m in 0..2 {
                     let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + weighted::<S>(weight, by_gallery[m]);
                     sum.store(&mut sums.gallery[m][at.clone()]);

@@ -59,6 +59,13 @@ macro_rules! one {
     };
 }
 
+/// Some lanes of an array. No closure: what is not inlined is compiled for no level.
+macro_rules! load {
+    ($x:expr, $at:ident) => {
+        V::<S, f64>::load(&$x[$at.clone()])
+    };
+}
+
 /// Makes a direction of a vector, and returns what its length was.
 #[inline(always)]
 fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
@@ -136,9 +143,8 @@ impl Density<'_> {
                 }
                 for from in (0..classes.len()).step_by(f64::LANES) {
                     let at = from..from + f64::LANES;
-                    let load = |x: &[f64; ROWS]| V::<S, f64>::load(&x[at.clone()]);
-                    let (n, square) = (load(&n), load(&square));
-                    let cosine = load(&product) / (square.sqrt() * n);
+                    let (n, square) = (load!(n, at), load!(square, at));
+                    let cosine = load!(product, at) / (square.sqrt() * n);
                     let mut apart = n * (one - cosine);
                     // Where digits are lost, or the squares may have left the range of numbers.
                     let lost = (apart + splat(dim)).if_less(quarter * n, one, zero);
@@ -155,7 +161,7 @@ impl Density<'_> {
                             (V::<S, f64>::load(&gaps[..f64::LANES]), V::<S, f64>::load(&all[..f64::LANES]));
                         cosines = one - apart / n;
                     }
-                    let value = load(&logs) - apart - splat(half_dim) * ln::<S, f64>(lengths);
+                    let value = load!(logs, at) - apart - splat(half_dim) * ln::<S, f64>(lengths);
                     value.store(&mut out.logs[first + i][at.clone()]);
                     cosines.store(&mut out.cosines[first + i][at.clone()]);
                     lengths.store(&mut out.squares[first + i][at]);
@@ -248,26 +254,44 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
         let jacobian = if self.exact { dim as f64 } else { 0.0 };
-        let mut totals = [0.0; ROWS];
+        let (zero, mut totals, mut n) = (V::<S, f64>::splat(0.0), [0.0; ROWS], [1.0; ROWS]);
+        n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
         for (shares, weights) in found.logs.chunks_mut(draws).zip(weights) {
             let (_, sums) = relative::<S>(shares, classes.len());
-            for share in shares {
-                for (j, weight) in weights.iter().enumerate() {
+            let mut weight = [0.0; ROWS];
+            weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
+            for from in (0..classes.len()).step_by(f64::LANES) {
+                let at = from..from + f64::LANES;
+                let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
+                let least = V::<S, f64>::splat(NEGLIGIBLE) * sum;
+                let mut total = V::<S, f64>::load(&totals[at.clone()]);
+                for share in &mut *shares {
+                    let found = V::<S, f64>::load(&share[at.clone()]);
                     // Subnormal numbers, which the rest would be, take a hundred times as long.
-                    let kept = !(share[j] < NEGLIGIBLE * sums[j]) && weight.to_f64() != 0.0;
-                    share[j] = if kept { weight.to_f64() * share[j] / sums[j] } else { 0.0 };
-                    totals[j] += share[j];
+                    let kept = found.if_less(least, zero, weight * found / sum);
+                    let kept = weight.abs().if_less(V::<S, f64>::splat(f64::SMALLEST), zero, kept);
+                    kept.store(&mut share[at.clone()]);
+                    total = total + kept;
                 }
+                total.store(&mut totals[at]);
             }
         }
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut along, mut own) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             for i in 0..z_part.len() {
-                for (j, class) in classes.iter().enumerate() {
-                    let (share, square) = (found.logs[first + i][j], found.squares[first + i][j]);
-                    let fall = class.n * found.cosines[first + i][j] + jacobian;
-                    along[i][j] = T::from_f64(if share == 0.0 { 0.0 } else { share / square.sqrt() });
-                    own[i][j] = T::from_f64(if share == 0.0 { 0.0 } else { share * fall / square });
+                let (mut by_along, mut by_own) = ([0.0; ROWS], [0.0; ROWS]);
+                for from in (0..classes.len()).step_by(f64::LANES) {
+                    let at = from..from + f64::LANES;
+                    let (share, square) = (load!(found.logs[first + i], at), load!(found.squares[first + i], at));
+                    let fall = load!(n, at).mul_add(load!(found.cosines[first + i], at), V::<S, f64>::splat(jacobian));
+                    let none = share.abs();
+                    let (x, y) = (share / square.sqrt(), share * fall / square);
+                    let least = V::<S, f64>::splat(f64::SMALLEST);
+                    none.if_less(least, zero, x).store(&mut by_along[at.clone()]);
+                    none.if_less(least, zero, y).store(&mut by_own[at]);
+                }
+                for j in 0..classes.len() {
+                    (along[i][j], own[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_own[j]));
                 }
             }
             if let Some(out) = &mut out.queries {

@@ -1,121 +1,22 @@
-//! Draws compared by their cosines or distances, all of one side with all of the other.
+//! Draws compared by their distances, all of one side with all of the other.
 //!
-//! - Mean cosine: the mean over all pairs is the inner product of the two means of unit draws.
-//! - Mean distance (of length, not squared: the mean square has a closed form) and match probability, the log of the mean
-//!   sigmoid(b - a d): functions of the matrix of distances, [`OfDistances`].
+//! Mean distance (of length, not squared: the mean square has a closed form) and match probability, the log of the mean
+//! sigmoid(b - a d), are functions of the matrix of distances, [`OfDistances`].
 
-use super::{ByItems, Comparison, Items};
+use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, reduce, ROWS};
+use crate::rows::{self, ROWS};
 use crate::simd::{Float, Lanes, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
-
-/// Mean cosine of all pairs of draws.
-pub struct MeanCosine;
-
-/// The mean of the directions of draws.
-#[inline(always)]
-fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
-    let mut mean = vec![T::default(); dim];
-    let share = 1.0 / (draws.len() / dim) as f64;
-    for draw in draws.chunks_exact(dim) {
-        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, false>(draw, draw));
-        for (mean, &x) in mean.iter_mut().zip(draw) {
-            *mean = *mean + by_length * x;
-        }
-    }
-    mean
-}
-
-/// The gradient by draws, given that by the mean of their directions.
-#[inline(always)]
-fn by_draws<S: Simd, T: Normals>(dim: usize, draws: &[T], by_mean: &[T]) -> Vec<T> {
-    let mut out = Vec::with_capacity(draws.len());
-    let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
-    for draw in draws.chunks_exact(dim) {
-        let square = reduce::<S, T, false>(draw, draw);
-        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, by_mean) / square);
-        out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
-    }
-    out
-}
-
-/// An item is the mean direction of its draws.
-impl<T: Normals> Comparison<T> for MeanCosine {
-    type Query = Vec<T>;
-    type Gallery = Vec<T>;
-
-    #[inline(always)]
-    fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Vec<T> {
-        mean_direction::<S, T>(&draws, dim)
-    }
-
-    #[inline(always)]
-    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, _: &[T]) -> Vec<T> {
-        mean_direction::<S, T>(&draws, dim)
-    }
-
-    #[inline(always)]
-    fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
-        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
-        let mut products = [[T::default(); ROWS]; ROWS];
-        rows::products::<T, false>(&queries, &gallery, &mut products);
-        for (out, products) in out.iter_mut().zip(&products) {
-            out.copy_from_slice(&products[..gallery.len()]);
-        }
-    }
-
-    #[inline(always)]
-    fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
-        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
-        let mut square = [[T::default(); ROWS]; ROWS];
-        square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
-        if let Some(out) = &mut out.queries {
-            rows::pull::<T, false, true>(&queries, &gallery, &square, out);
-        }
-        if let Some(out) = &mut out.gallery {
-            rows::pull::<T, false, false>(&gallery, &queries, &square, out);
-        }
-    }
-
-    fn finite(&self, items: &Items<'_, Vec<T>, Vec<T>>) -> bool {
-        rows::finite(slices(items.queries).into_iter().chain(slices(items.gallery)))
-    }
-
-    fn widths(&self, dim: usize, _: (usize, usize)) -> (usize, usize) {
-        (dim, dim)
-    }
-
-    #[inline(always)]
-    fn to_draws<S: Simd>(&self, dim: usize, _: &Vec<T>, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
-        by_draws::<S, T>(dim, &draws(), by_query)
-    }
-
-    #[inline(always)]
-    fn gallery_to_draws<S: Simd>(
-        &self,
-        dim: usize,
-        _: &Vec<T>,
-        draws: &dyn Fn() -> Vec<T>,
-        by_gallery: &[T],
-        _: &mut [T],
-    ) -> Vec<T> {
-        by_draws::<S, T>(dim, &draws(), by_gallery)
-    }
-}
-
-/// Items as slices.
-fn slices<'a, T>(items: &[&'a Vec<T>]) -> Vec<&'a [T]> {
-    items.iter().map(|item| &item[..]).collect()
-}
+use std::ops::Range;
 
 /// A function of the distances of all pairs of draws.
 pub trait OfDistances: Sync {
     /// The value; leaves anything in `distances`.
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64;
-    /// Makes derivatives by the distances of them; returns those by the shared numbers.
-    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2];
+    /// Writes the derivatives by the distances; returns those by the shared numbers.
+    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2];
 }
 
 /// The comparison of draws by their distances.
@@ -154,11 +55,15 @@ impl<'a, T: Float> Group<'a, T> {
         (self.queries.len() / self.draws.0, self.gallery.len() / self.draws.1)
     }
 
-    /// Where the distance of two draws stands: pair after pair, a row for each draw of the query.
+    /// Where distances of a draw, row `i`, stand, pair after pair with a row for each draw of the query: for each item that `count`
+    /// columns from `first` on belong to, which columns of those, and where theirs begin.
     #[inline(always)]
-    fn place(&self, i: usize, j: usize) -> usize {
+    fn places(&self, i: usize, first: usize, count: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
         let ((n, m), (_, items)) = (self.draws, self.size());
-        ((i / n * items + j / m) * n + i % n) * m + j % m
+        (first / m..(first + count).div_ceil(m)).map(move |item| {
+            let (from, to) = (first.max(item * m), (first + count).min((item + 1) * m));
+            (from - first..to - first, ((i / n * items + item) * n + i % n) * m + from % m)
+        })
     }
 
     /// All tiles of the draws: their first rows and their rows.
@@ -176,8 +81,10 @@ impl<'a, T: Float> Group<'a, T> {
             let mut square = [[T::default(); ROWS]; ROWS];
             rows::products::<T, true>(queries, gallery, &mut square);
             for (a, row) in square.iter().enumerate().take(queries.len()) {
-                for (b, x) in row.iter().enumerate().take(gallery.len()) {
-                    out[self.place(i + a, j + b)] = x.to_f64();
+                for (columns, place) in self.places(i + a, j, gallery.len()) {
+                    for (out, x) in out[place..].iter_mut().zip(&row[columns]) {
+                        *out = x.to_f64();
+                    }
                 }
             }
         }
@@ -219,24 +126,32 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
         for group in Group::all(items) {
             let (distances, (_, gallery)) = (group.distances::<S>(), group.size());
-            let mut slopes = distances.clone();
-            let pairs = slopes.chunks_mut(group.draws.0 * group.draws.1);
-            for ((pair, slopes), distances) in pairs.enumerate().zip(distances.chunks(group.draws.0 * group.draws.1)) {
+            let (mut slopes, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
+            for (pair, (distances, slopes)) in distances.chunks(size).zip(slopes.chunks_mut(size)).enumerate() {
                 let weight = weights[group.first.0 + pair / gallery][group.first.1 + pair % gallery].to_f64();
-                let by_shared = self.0.slopes::<S>(slopes);
-                for (shared, slope) in out.shared.iter_mut().zip(by_shared).filter(|_| weight != 0.0) {
+                if weight == 0.0 {
+                    continue;
+                }
+                let by_shared = self.0.slopes::<S>(distances, slopes);
+                for (shared, slope) in out.shared.iter_mut().zip(by_shared) {
                     *shared = *shared + T::from_f64(weight * slope);
                 }
-                for (slope, &distance) in slopes.iter_mut().zip(distances) {
+                for (slopes, distances) in slopes.chunks_mut(f64::LANES).zip(distances.chunks(f64::LANES)) {
+                    let (zero, weight) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(weight));
+                    let distance = V::<S, f64>::load_partial(distances, 1.0);
+                    let slope = weight * V::<S, f64>::load_partial(slopes, 0.0) / distance;
                     // Draws that coincide have no direction to move in.
-                    *slope = if weight == 0.0 || distance == 0.0 { 0.0 } else { weight * *slope / distance };
+                    let slope = distance.if_less(V::<S, f64>::splat(f64::SMALLEST), zero, slope);
+                    slopes.copy_from_slice(&slope.to_array()[..slopes.len()]);
                 }
             }
             for ((i, queries), (j, gallery)) in group.tiles() {
                 let mut square = [[T::default(); ROWS]; ROWS];
                 for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
-                    for (b, slope) in row.iter_mut().enumerate().take(gallery.len()) {
-                        *slope = T::from_f64(slopes[group.place(i + a, j + b)]);
+                    for (columns, place) in group.places(i + a, j, gallery.len()) {
+                        for (slope, x) in row[columns].iter_mut().zip(&slopes[place..]) {
+                            *slope = T::from_f64(*x);
+                        }
                     }
                 }
                 let rows = (group.first.0 * group.draws.0 + i, group.first.1 * group.draws.1 + j);
@@ -282,9 +197,8 @@ impl OfDistances for MeanDistance {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
-        let slope = -1.0 / distances.len() as f64;
-        distances.fill(slope);
+    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2] {
+        slopes.fill(-1.0 / distances.len() as f64);
         [0.0; 2]
     }
 }
@@ -369,7 +283,7 @@ impl OfDistances for MatchProbability {
         let mut total = V::<S, f64>::splat(0.0);
         for part in distances.chunks(f64::LANES) {
             let (match_probability, _) = self.sigmoids::<S>(part);
-            total = total + V::<S, f64>::load_partial(&match_probability.to_array()[..part.len()], 0.0);
+            total = match_probability.mul_add(V::<S, f64>::load_partial(&ONES[..part.len()], 0.0), total);
         }
         let mean = total.sum() / distances.len() as f64;
         if mean > LEAST {
@@ -380,26 +294,40 @@ impl OfDistances for MatchProbability {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd>(&self, distances: &mut [f64]) -> [f64; 2] {
-        let (mut shares, mut opposite) = (distances.to_vec(), distances.to_vec());
-        for (shares, opposite) in shares.chunks_mut(f64::LANES).zip(opposite.chunks_mut(f64::LANES)) {
-            let (match_probability, rest) = self.sigmoids::<S>(shares);
-            shares.copy_from_slice(&match_probability.to_array()[..shares.len()]);
-            opposite.copy_from_slice(&rest.to_array()[..opposite.len()]);
+    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2] {
+        let zero = V::<S, f64>::splat(0.0);
+        let (mut total, mut by_a, mut by_b) = (zero, zero, zero);
+        for (distances, slopes) in distances.chunks(f64::LANES).zip(slopes.chunks_mut(f64::LANES)) {
+            let (match_probability, rest) = self.sigmoids::<S>(distances);
+            let beyond = V::<S, f64>::load_partial(&ONES[..distances.len()], 0.0);
+            let slope = match_probability * rest * beyond;
+            total = match_probability.mul_add(beyond, total);
+            by_a = slope.mul_add(V::<S, f64>::load_partial(distances, 0.0), by_a);
+            by_b = by_b + slope;
+            slopes.copy_from_slice(&slope.to_array()[..slopes.len()]);
         }
-        let mut total = sum::<S>(&shares);
-        if !(total > LEAST) {
-            shares.copy_from_slice(distances);
-            self.logs::<S>(&mut shares);
-            total = relative::<S>(&mut shares).1;
+        let total = total.sum();
+        if total > LEAST {
+            slopes.iter_mut().for_each(|slope| *slope *= -self.line.0 / total);
+            return [-by_a.sum() / total, by_b.sum() / total];
         }
+        // By shares of the largest.
+        slopes.copy_from_slice(distances);
+        self.logs::<S>(slopes);
+        let (_, total) = relative::<S>(slopes);
         let (mut by_a, mut by_b) = (0.0, 0.0);
-        for ((distance, share), away) in distances.iter_mut().zip(shares).zip(opposite) {
-            let rest = share / total * away;
-            by_a -= rest * *distance;
-            by_b += rest;
-            *distance = -self.line.0 * rest;
+        for (distances, slopes) in distances.chunks(f64::LANES).zip(slopes.chunks_mut(f64::LANES)) {
+            let (_, rest) = self.sigmoids::<S>(distances);
+            for ((slope, rest), distance) in slopes.iter_mut().zip(rest.to_array()).zip(distances) {
+                let share = *slope / total * rest;
+                by_a -= share * distance;
+                by_b += share;
+                *slope = -self.line.0 * share;
+            }
         }
         [by_a, by_b]
     }
 }
+
+/// As many as there are lanes.
+const ONES: [f64; f64::LANES] = [1.0; f64::LANES];

@@ -1,0 +1,183 @@
+//! The mutual likelihood score and the likelihood ratio of diagonal normals.
+//!
+//! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
+
+use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
+use crate::shapes::Side;
+use crate::simd::{Float, Lanes, Simd, V};
+
+/// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
+#[derive(Clone, Copy)]
+pub struct Mls;
+
+impl Formula for Mls {
+    const LOGS: usize = 1;
+    const RANGE: Range = Range::Sums;
+    const ROW: bool = false;
+
+    fn weights(&self) -> (f64, [f64; LOGS]) {
+        (-0.5, [-0.5, 0.0, 0.0])
+    }
+
+    fn constant(&self) -> f64 {
+        -0.918_938_533_204_672_8 // -log(2 pi) / 2
+    }
+
+    fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
+        let s = x.v + x.w;
+        ((x.a - x.b) / s * (x.a - x.b), [s, 1.0, 1.0])
+    }
+
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.var + b.var
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let pull = (a.mean - b.mean) * inverse;
+        let var = V::<S, T>::splat(T::from_f64(0.5)) * (pull * pull - inverse);
+        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: V::<S, T>::splat(T::default()) }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let (difference, s) = (x.a - x.b, x.v + x.w);
+        sums.least.0 = x.v.min(sums.least.0);
+        sums.least.1 = x.w.min(sums.least.1);
+        sums.greatest = s.max(sums.greatest);
+        sums.rational = sums.rational + difference * difference / s;
+        sums.products[0].times(s);
+    }
+
+    #[inline(always)]
+    fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+        let mut square = [x[0].a; 4];
+        let mut s = [x[0].v; 4];
+        for i in 0..4 {
+            let difference = x[i].a - x[i].b;
+            square[i] = difference * difference;
+            s[i] = x[i].v + x[i].w;
+            sums.least.0 = x[i].v.min(sums.least.0);
+            sums.least.1 = x[i].w.min(sums.least.1);
+            sums.greatest = s[i].max(sums.greatest);
+        }
+        // q0/s0 + q1/s1 + q2/s2 + q3/s3 over one denominator.
+        let (p01, p23) = (s[0] * s[1], s[2] * s[3]);
+        let n01 = square[0].mul_add(s[1], square[1] * s[0]);
+        let n23 = square[2].mul_add(s[3], square[3] * s[2]);
+        let product = p01 * p23;
+        sums.rational = sums.rational + n01.mul_add(p23, n23 * p01) / product;
+        sums.products[0].times(product);
+    }
+}
+
+/// Log-likelihood ratio of "same" against "different" when centres are drawn from N(0, diag(p)): with A = p + v, B = p + w,
+/// det = p (v + w) + v w, `1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ]`; see `dot_scores` for the
+/// form in which nothing cancels.
+#[derive(Clone, Copy)]
+pub struct Llr;
+
+impl Formula for Llr {
+    const LOGS: usize = 1;
+    const RANGE: Range = Range::None;
+    const ROW: bool = true;
+
+    fn weights(&self) -> (f64, [f64; LOGS]) {
+        (0.5, [0.5, 0.0, 0.0])
+    }
+
+    fn constant(&self) -> f64 {
+        0.0
+    }
+
+    fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
+        let Dimension { a, b, v, w, shared: p } = x;
+        // det / p^2 could leave the range where det does; the ratio v / (p + v) cannot.
+        let (f, g) = (v / (p + v), w / (p + w));
+        // AB / det = 1 / (1 - (p/A)(p/B)), and 1 - (1 - f)(1 - g) = f + g - f g.
+        let apart = f + g - f * g;
+        let spread = a * a * f + b * b * g - (a - b) * (a - b);
+        (spread * ((1.0 - f) / (p + w)) / apart, [1.0 / apart, 1.0, 1.0])
+    }
+
+    const OWN: usize = 4;
+
+    /// a v/A, a/A, p/A and v/p.
+    #[inline(always)]
+    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) -> [V<S, T>; OWN] {
+        let by_both = mean / (shared + var);
+        [by_both * var, by_both, shared / (shared + var), var / shared]
+    }
+
+    /// det / p
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.var.mul_add(b.own[3], a.var + b.var)
+    }
+
+    /// With the covariances diag(A, B) and [[A, p], [p, B]] of (a, b), the slope by a mean is m = a/A - y, where y, the mean times
+    /// the second inverse, is a/A - m too: by a variance -((m + y)(y - m) ... ) becomes -1/2 [m (2 a/A - m) + p^2 / (A det)], and
+    /// by p 1/2 [((a w + b v) / det)^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p]: no terms that nearly cancel.
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        [_, by_prior]: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let (half, one) = (V::<S, T>::splat(T::from_f64(0.5)), V::<S, T>::splat(T::from_f64(1.0)));
+        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
+        let difference = a.mean - b.mean;
+        let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
+        let by_v = m.mul_add(by_a + by_a - m, share_a * inverse);
+        let by_w = n.mul_add(by_b + by_b - n, share_b * inverse);
+        let cross = a.mean.mul_add(b.var, b.mean * a.var) * inverse * by_prior;
+        let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, one) * by_prior;
+        let shared = cross.mul_add(cross, logs) - by_a.mul_add(by_a, by_b * by_b);
+        PairSlopes { means: [m, n], vars: [-(half * by_v), -(half * by_w)], shared: half * shared }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let Loaded { a, b, v, w, shared: p } = *x;
+        let (s, t) = (p + v, p + w);
+        let both = s * t;
+        let inverse = V::<S, T>::splat(T::from_f64(1.0)) / p.mul_add(v + w, v * w);
+        let own = (a * a * v).mul_add(t, b * b * w * s) / both;
+        let spread = own - (a - b) * (a - b);
+        sums.rational = spread.mul_add(p * inverse, sums.rational);
+        let ratio = both * inverse;
+        // Adds 0 unless the ratio is not finite, which then shows in the sum.
+        sums.rational = V::<S, T>::splat(T::default()).mul_add(ratio, sums.rational);
+        sums.least.0 = v.min(p.min(sums.least.0));
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = ratio.max(sums.greatest);
+        sums.products[0].times(ratio);
+    }
+
+    fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
+        let both = x.shared + x.v;
+        let share = x.shared / both;
+        (share * x.a, share * x.v, x.a * x.a / both)
+    }
+
+    fn own_log(&self, side: Side) -> Option<f64> {
+        (side == Side::Gallery).then_some(0.5)
+    }
+
+    #[inline(always)]
+    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) {
+        let t = shared + var;
+        sums.rational = sums.rational + mean * mean / t;
+        sums.times(t);
+    }
+}

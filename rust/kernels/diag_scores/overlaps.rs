@@ -1,0 +1,214 @@
+//! Products of powers and divergences of diagonal normals.
+//!
+//! Sources: Jebara et al. 2004 (probability product kernels); ProLIP's inclusion.
+
+use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::sums::{Loaded, OwnSums, Sums, LOGS};
+use crate::shapes::Side;
+use crate::simd::{Float, Lanes, Simd, V};
+use std::f64::consts::PI;
+
+/// Log of the integral of `p1^alpha p2^beta`: with s = v/alpha + w/beta,
+/// `-1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi ]`.
+///
+/// Alpha = beta = rho is the probability product kernel, alpha = 2, beta = 1 the inclusion.
+#[derive(Clone, Copy)]
+pub struct Overlap {
+    /// alpha and beta.
+    pub powers: (f64, f64),
+}
+
+impl Formula for Overlap {
+    const LOGS: usize = 3;
+    const RANGE: Range = Range::Each;
+    const ROW: bool = false;
+
+    fn weights(&self) -> (f64, [f64; LOGS]) {
+        let (alpha, beta) = self.powers;
+        (-0.5, [-0.5, 0.5 * (1.0 - alpha), 0.5 * (1.0 - beta)])
+    }
+
+    fn constant(&self) -> f64 {
+        let (alpha, beta) = self.powers;
+        -0.5 * (alpha.ln() + beta.ln() + (alpha + beta - 1.0) * (2.0 * PI).ln())
+    }
+
+    fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
+        let s = x.v / self.powers.0 + x.w / self.powers.1;
+        ((x.a - x.b) / s * (x.a - x.b), [s, x.v, x.w])
+    }
+
+    fn by_shared(&self, x: Dimension) -> [f64; 2] {
+        let (alpha, beta) = self.powers;
+        let inverse = 1.0 / (x.v / alpha + x.w / beta);
+        let pull = (x.a - x.b) * inverse;
+        let by_s = 0.5 * (pull * pull - inverse);
+        let by_power =
+            |power: f64, var: f64| -by_s * var / (power * power) - 0.5 * (var.ln() + 1.0 / power + (2.0 * PI).ln());
+        [by_power(alpha, x.v), by_power(beta, x.w)]
+    }
+
+    const OWN: usize = 2;
+
+    /// v/alpha and (1 - alpha) / 2v.
+    #[inline(always)]
+    fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+        let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
+        let zero = V::<S, T>::splat(T::default());
+        let logs = if power == 1.0 { zero } else { V::<S, T>::splat(T::from_f64(0.5 * (1.0 - power))) / var };
+        [var / V::<S, T>::splat(T::from_f64(power)), logs, zero, zero]
+    }
+
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.own[0] + b.own[0]
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let pull = (a.mean - b.mean) * inverse;
+        let by_s = pull * pull - inverse;
+        let v = V::<S, T>::splat(T::from_f64(0.5 / self.powers.0)).mul_add(by_s, a.own[1]);
+        let w = V::<S, T>::splat(T::from_f64(0.5 / self.powers.1)).mul_add(by_s, b.own[1]);
+        PairSlopes { means: [-pull, pull], vars: [v, w], shared: V::<S, T>::splat(T::default()) }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        // Quotients, so that s is rounded as the slow path rounds it.
+        let (alpha, beta) =
+            (V::<S, T>::splat(T::from_f64(self.powers.0)), V::<S, T>::splat(T::from_f64(self.powers.1)));
+        let Loaded { a, b, v, w, .. } = *x;
+        let s = v / alpha + w / beta;
+        sums.rational = sums.rational + (a - b) * (a - b) / s;
+        sums.least.0 = v.min(sums.least.0);
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = s.max(v.max(w.max(sums.greatest)));
+        for (product, x) in sums.products.iter_mut().zip([s, v, w]) {
+            product.times(x);
+        }
+    }
+
+    fn transposed(self) -> Self {
+        Overlap { powers: (self.powers.1, self.powers.0) }
+    }
+
+    fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
+        (x.a, x.v / self.powers.0, 0.0)
+    }
+
+    fn var_scale(&self) -> f64 {
+        1.0 / self.powers.1
+    }
+
+    fn own_log(&self, side: Side) -> Option<f64> {
+        let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
+        (power != 1.0).then_some(0.5 * (1.0 - power))
+    }
+
+    #[inline(always)]
+    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, _mean: V<S, T>, var: V<S, T>, _shared: V<S, T>) {
+        sums.times(var);
+    }
+}
+
+/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, `KL(p1 || p2) = 1/2 sum [ ((a - b)^2 + v - w) / w - log(v/w) ]`.
+#[derive(Clone, Copy)]
+pub struct NegKl {
+    /// 1 from the first item to the second, 0 the other way, 1/2 the mean of both.
+    pub share: f64,
+}
+
+impl Formula for NegKl {
+    const LOGS: usize = 2;
+    const RANGE: Range = Range::Each;
+    const ROW: bool = false;
+
+    fn weights(&self) -> (f64, [f64; LOGS]) {
+        (-0.5, [self.share - 0.5, 0.5 - self.share, 0.0])
+    }
+
+    fn constant(&self) -> f64 {
+        0.0
+    }
+
+    fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
+        let Dimension { a, b, v, w, .. } = x;
+        // A certain item and another one are infinitely far apart, whichever way.
+        if v == 0.0 || w == 0.0 {
+            return (f64::INFINITY, [1.0; LOGS]);
+        }
+        let term = |share: f64, v: f64, w: f64| {
+            if share == 0.0 {
+                0.0
+            } else {
+                share * ((a - b) / w * (a - b) + (v - w) / w)
+            }
+        };
+        (term(self.share, v, w) + term(1.0 - self.share, w, v), [v, w, 1.0])
+    }
+
+    fn by_shared(&self, x: Dimension) -> [f64; 2] {
+        let square = (x.a - x.b) * (x.a - x.b);
+        let apart = (square + x.v - x.w) / x.w - (square + x.w - x.v) / x.v - 2.0 * (x.v / x.w).ln();
+        [-0.5 * apart, 0.0]
+    }
+
+    const OWN: usize = 1;
+
+    /// 1/v
+    #[inline(always)]
+    fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+        let zero = V::<S, T>::splat(T::default());
+        [V::<S, T>::splat(T::from_f64(1.0)) / var, zero, zero, zero]
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        _: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let half = V::<S, T>::splat(T::from_f64(0.5));
+        let share = V::<S, T>::splat(T::from_f64(self.share));
+        let rest = V::<S, T>::splat(T::from_f64(1.0 - self.share));
+        let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
+        let (square, both) = (difference * difference, apart * by_v * by_w);
+        let mean = difference * share.mul_add(by_w, rest * by_v);
+        // Minus, doubled: KL(1 || 2) and KL(2 || 1) by v, and by w.
+        let v = share.mul_add(both, rest * ((apart - square) * by_v * by_v));
+        let w = share.mul_add((apart + square) * by_w * by_w, rest * both);
+        PairSlopes { means: [-mean, mean], vars: [-(half * v), half * w], shared: V::<S, T>::splat(T::default()) }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let (share, rest) =
+            (V::<S, T>::splat(T::from_f64(self.share)), V::<S, T>::splat(T::from_f64(1.0 - self.share)));
+        let Loaded { a, b, v, w, .. } = *x;
+        let (square, apart) = ((a - b) * (a - b), v - w);
+        sums.rational = sums.rational + (share * ((square + apart) / w) + rest * ((square - apart) / v));
+        sums.least.0 = v.min(sums.least.0);
+        sums.least.1 = w.min(sums.least.1);
+        sums.greatest = v.max(w.max(sums.greatest));
+        for (product, x) in sums.products.iter_mut().zip([v, w]) {
+            product.times(x);
+        }
+    }
+
+    fn transposed(self) -> Self {
+        NegKl { share: 1.0 - self.share }
+    }
+
+    fn kl_share(&self) -> Option<f64> {
+        Some(self.share)
+    }
+}

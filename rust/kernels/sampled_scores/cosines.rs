@@ -1,0 +1,100 @@
+//! The mean cosine of draws, all of one side with all of the other: the inner product of the two means of unit draws.
+
+use super::{slices, ByItems, Comparison, Items};
+use crate::kernels::samplers::Normals;
+use crate::rows::{self, reduce, ROWS};
+use crate::simd::Simd;
+
+/// Mean cosine of all pairs of draws.
+pub struct MeanCosine;
+
+/// The mean of the directions of draws.
+#[inline(always)]
+fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
+    let mut mean = vec![T::default(); dim];
+    let share = 1.0 / (draws.len() / dim) as f64;
+    for draw in draws.chunks_exact(dim) {
+        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, false>(draw, draw));
+        for (mean, &x) in mean.iter_mut().zip(draw) {
+            *mean = *mean + by_length * x;
+        }
+    }
+    mean
+}
+
+/// The gradient by draws, given that by the mean of their directions.
+#[inline(always)]
+fn by_draws<S: Simd, T: Normals>(dim: usize, draws: &[T], by_mean: &[T]) -> Vec<T> {
+    let mut out = Vec::with_capacity(draws.len());
+    let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
+    for draw in draws.chunks_exact(dim) {
+        let square = reduce::<S, T, false>(draw, draw);
+        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, by_mean) / square);
+        out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
+    }
+    out
+}
+
+/// An item is the mean direction of its draws.
+impl<T: Normals> Comparison<T> for MeanCosine {
+    type Query = Vec<T>;
+    type Gallery = Vec<T>;
+
+    #[inline(always)]
+    fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Vec<T> {
+        mean_direction::<S, T>(&draws, dim)
+    }
+
+    #[inline(always)]
+    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, _: &[T]) -> Vec<T> {
+        mean_direction::<S, T>(&draws, dim)
+    }
+
+    #[inline(always)]
+    fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
+        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+        let mut products = [[T::default(); ROWS]; ROWS];
+        rows::products::<T, false>(&queries, &gallery, &mut products);
+        for (out, products) in out.iter_mut().zip(&products) {
+            out.copy_from_slice(&products[..gallery.len()]);
+        }
+    }
+
+    #[inline(always)]
+    fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+        let mut square = [[T::default(); ROWS]; ROWS];
+        square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
+        if let Some(out) = &mut out.queries {
+            rows::pull::<T, false, true>(&queries, &gallery, &square, out);
+        }
+        if let Some(out) = &mut out.gallery {
+            rows::pull::<T, false, false>(&gallery, &queries, &square, out);
+        }
+    }
+
+    fn finite(&self, items: &Items<'_, Vec<T>, Vec<T>>) -> bool {
+        rows::finite(slices(items.queries).into_iter().chain(slices(items.gallery)))
+    }
+
+    fn widths(&self, dim: usize, _: (usize, usize)) -> (usize, usize) {
+        (dim, dim)
+    }
+
+    #[inline(always)]
+    fn to_draws<S: Simd>(&self, dim: usize, _: &Vec<T>, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+        by_draws::<S, T>(dim, &draws(), by_query)
+    }
+
+    #[inline(always)]
+    fn gallery_to_draws<S: Simd>(
+        &self,
+        dim: usize,
+        _: &Vec<T>,
+        draws: &dyn Fn() -> Vec<T>,
+        by_gallery: &[T],
+        _: &mut [T],
+    ) -> Vec<T> {
+        by_draws::<S, T>(dim, &draws(), by_gallery)
+    }
+}
