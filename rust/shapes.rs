@@ -18,7 +18,7 @@ mod pair;
 mod tiles;
 pub use backward::{backward, Gradients, Wanted};
 pub use pair::{PairKernel, PairScore};
-pub use tiles::{by_items, pairwise, ItemGradients, Tile, TileGradient};
+pub use tiles::{by_items, pairs_by_items, pairwise, ItemGradients, Tile, TileGradient};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times; and the rows of a tile.
 pub const BLOCK: usize = rows::ROWS;

@@ -10,16 +10,20 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
-use crate::shapes::{Best, Gradient, Inputs, ItemGradients, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
-use crate::simd::{prefetch, Float, Lanes, Simd, V};
+use crate::shapes::{
+    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK,
+};
+use crate::simd::{dispatch, prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
 use std::f64::consts::LN_2;
+use std::ops;
 
 mod bound;
 mod divergence;
 mod formulas;
 mod likelihoods;
+mod listed;
 mod mls;
 mod overlaps;
 mod prune;
@@ -31,6 +35,7 @@ mod sums;
 pub use formulas::Formula;
 use formulas::{Dimension, Range};
 pub use likelihoods::{Llr, Mls};
+use listed::Listed;
 pub use overlaps::{NegKl, Overlap};
 pub use prune::Prune;
 use slopes::{AllPairs, Out};
@@ -249,13 +254,28 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        // The many rows are the own ones, since these go two at a time.
+        let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
+        let (query, gallery) = if side == Side::Query { (Some(item), None) } else { (None, Some(item)) };
+        let mut to = TileGradient { query, gallery, shared: &mut *out.shared };
+        if self.added_listed(Some(side), q, g, weights, &mut to) {
+            return;
+        }
+        // The many rows are the own ones.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
         let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
         let other = if side == Side::Query { Side::Gallery } else { Side::Query };
         let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights };
-        self.add_gradients(&pairs, &mut Out { own: None, others: Some(item), shared: &mut *out.shared });
+        let out = &mut Out { own: None, others: Some(item), shared: &mut *out.shared };
+        self.add_gradients(&pairs, out, true);
+    }
+
+    #[inline(always)]
+    fn backward_paired<S: Simd>(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        let all = Rows::From(rows.start);
+        if !self.added_listed(None, all, all, weights, out) {
+            pairs_by_items(self, rows, weights, out);
+        }
     }
 
     #[inline(always)]
@@ -265,6 +285,56 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         own.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
         let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &of_tile };
         let (own, others) = (out.query.take(), out.gallery.take());
-        self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared });
+        self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared }, false);
+    }
+}
+
+impl<T: Float, F: Formula> DiagScore<'_, T, F> {
+    /// Adds the gradients of listed pairs, by the items of a side, all the same one, or by both of each; if they are known to be
+    /// right.
+    fn added_listed(&self, side: Option<Side>, q: Rows, g: Rows, weights: &[T], out: &mut TileGradient<T>) -> bool {
+        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let dim = mu1.stored();
+        // What the formula's own numbers take is found carefully, dimension by dimension.
+        if !(out.shared.is_empty() || F::ROW) {
+            return false;
+        }
+        let rooms = |n: usize| std::iter::repeat_with(Vec::new).take(n).collect::<Vec<_>>();
+        let (mut means, mut wide, [mut own, mut others]) =
+            (rooms(weights.len()), rooms(weights.len()), [rooms(weights.len()), rooms(weights.len())]);
+        let rows = means.iter_mut().zip(&mut wide).zip(own.iter_mut().zip(&mut others)).zip(weights).enumerate();
+        let pairs: Vec<_> = rows
+            .map(|(k, (((means, wide), (own, other)), &weight))| {
+                let (i, j) = (q.at(k), g.at(k));
+                let query = (mu1.row(i), whole(extra1.row(i), dim, own));
+                let gallery = (mu2.row(j, means), whole(extra2.row(j, wide), dim, other));
+                Listed { query, gallery, weight }
+            })
+            .collect();
+        let mut room = Vec::new();
+        let ones = [T::from_f64(1.0)];
+        let shared = whole(if F::ROW { shared.row(0) } else { &ones }, dim, &mut room);
+        let width = listed::padded::<T>(dim);
+        let mut sums = vec![T::default(); if side.is_some() { 3 } else { 4 * weights.len() + 1 } * width];
+        let by_shared = F::ROW && !out.shared.is_empty();
+        let (formula, pairs) = (&self.formula, &pairs[..]);
+        if !dispatch(listed::Slopes { formula, pairs, side, shared, sums: &mut sums, by_shared }) {
+            return false;
+        }
+        let count = if side.is_some() { 1 } else { weights.len() };
+        let both = [(&mut out.query, 0), (&mut out.gallery, if side.is_some() { 0 } else { 2 })];
+        for (items, offset) in both {
+            let Some(items) = items else { continue };
+            for (k, (mu, extra)) in items.items(count).enumerate() {
+                let sums = &sums[(4 * k + offset) * width..];
+                slopes::add(mu, &sums[..dim]);
+                slopes::add_shared_row(extra, &sums[width..width + dim]);
+            }
+        }
+        if by_shared {
+            let from = sums.len() - width;
+            slopes::add_shared_row(&mut *out.shared, &sums[from..from + dim]);
+        }
+        true
     }
 }

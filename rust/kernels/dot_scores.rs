@@ -10,6 +10,7 @@ use crate::rows::reduce;
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::view::{Matrix, View};
+use std::ops::Range;
 
 mod filter;
 mod formulas;
@@ -199,6 +200,29 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
+/// Adds the gradient of a pair by its own row, of the slopes by x and by the own squared norm.
+#[inline(always)]
+fn add_pull<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
+    let (by_own, n) = (T::from_f64(2.0 * by_norm), mu.len());
+    let (own, other) = (&own[..n], &other[..n]);
+    if F::DIFFERENCE && !F::NORMS {
+        let by_difference = T::from_f64(2.0 * by_x);
+        for d in 0..n {
+            mu[d] = mu[d] + by_difference * (own[d] - other[d]);
+        }
+    } else if F::DIFFERENCE {
+        let by_difference = T::from_f64(2.0 * by_x);
+        for d in 0..n {
+            mu[d] = mu[d] + by_difference * (own[d] - other[d]) + by_own * own[d];
+        }
+    } else {
+        let by_other = T::from_f64(by_x);
+        for d in 0..n {
+            mu[d] = mu[d] + by_other * other[d] + by_own * own[d];
+        }
+    }
+}
+
 impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
@@ -227,18 +251,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
             }
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), &mut room));
             let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
-            let by_own = T::from_f64(2.0 * weight * by_norm[k]);
-            if F::DIFFERENCE {
-                let by_difference = T::from_f64(2.0 * weight * by_x[k]);
-                for ((sum, &x), &y) in out.mu.iter_mut().zip(own).zip(other) {
-                    *sum = *sum + by_difference * (x - y) + by_own * x;
-                }
-            } else {
-                let by_other = T::from_f64(weight * by_x[k]);
-                for ((sum, &x), &y) in out.mu.iter_mut().zip(own).zip(other) {
-                    *sum = *sum + by_other * y + by_own * x;
-                }
-            }
+            add_pull::<T, F>(out.mu, own, other, weight * by_x[k], weight * by_norm[k]);
             out.extra[0] = out.extra[0] + T::from_f64(weight * by_extra[k]);
             for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
                 *shared = *shared + T::from_f64(weight * slope);
@@ -254,6 +267,11 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         self.add_gradients::<S>(tile, weights, out);
+    }
+
+    #[inline(always)]
+    fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        self.add_paired::<S>(rows, weights, out);
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {

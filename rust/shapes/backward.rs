@@ -89,19 +89,15 @@ pub fn backward<T: Float>(
 ) -> Result<(), Error> {
     let inputs = pair.inputs();
     let gallery = inputs.mu2.rows();
-    let candidates = match pairs {
-        Pairs::Candidates(candidates) => Some(candidates),
-        _ => None,
-    };
-    if let Some(candidates) = &candidates {
-        check_candidates(op, candidates, gallery)?;
-    }
     if inputs.dim() == 0 {
         return Ok(());
     }
-    if matches!(pairs, Pairs::Pairwise) {
-        return tiles::backward(pair, weights, out, interrupted);
-    }
+    let candidates = match pairs {
+        Pairs::Paired => return tiles::backward_paired(pair, weights, out, interrupted),
+        Pairs::Pairwise => return tiles::backward(pair, weights, out, interrupted),
+        Pairs::Candidates(candidates) => candidates,
+    };
+    check_candidates(op, &candidates, gallery)?;
 
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
@@ -116,15 +112,10 @@ pub fn backward<T: Float>(
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
         for (i, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut *shared };
-            match &candidates {
-                None => add_gradient(pair, Side::Query, i, Rows::Same(i), &weights[i..=i], &mut out),
-                Some(candidates) => {
-                    let (ids, places) = listed(candidates.row(i));
-                    let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
-                    let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
-                    add_gradient(pair, Side::Query, i, Rows::List(&ids), &weights, &mut out);
-                }
-            }
+            let (ids, places) = listed(candidates.row(i));
+            let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
+            let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
+            add_gradient(pair, Side::Query, i, Rows::List(&ids), &weights, &mut out);
         }
     })?;
     for part in partial.chunks(shared.max(1)).filter(|_| shared > 0) {
@@ -134,21 +125,16 @@ pub fn backward<T: Float>(
     if !out.wanted.gallery {
         return Ok(());
     }
-    let inverse = candidates.as_ref().map(|candidates| Inverse::new(candidates, gallery));
+    let inverse = Inverse::new(&candidates, gallery);
     let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
     parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
         for (j, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut [] };
-            match &inverse {
-                Some(inverse) => {
-                    let entries = inverse.starts[j]..inverse.starts[j + 1];
-                    let weights: Vec<T> = inverse.places[entries.clone()].iter().map(|&p| weights[p]).collect();
-                    let list = Rows::List(&inverse.queries[entries]);
-                    add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
-                }
-                None => add_gradient(pair, Side::Gallery, j, Rows::Same(j), &weights[j..=j], &mut out),
-            }
+            let entries = inverse.starts[j]..inverse.starts[j + 1];
+            let weights: Vec<T> = inverse.places[entries.clone()].iter().map(|&p| weights[p]).collect();
+            let list = Rows::List(&inverse.queries[entries]);
+            add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
         }
     })
 }

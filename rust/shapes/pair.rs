@@ -4,6 +4,7 @@ use super::{search, tiles, Best, Gradient, Inputs, Rows, Side, Tile, TileGradien
 use crate::error::Error;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::View;
+use std::ops::Range;
 
 /// A family's pair function. Its methods on lanes must be `#[inline(always)]`.
 pub trait PairKernel<T: Float>: Sync + Sized {
@@ -30,6 +31,12 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         tiles::by_items(self, tile, weights, out);
+    }
+
+    /// Adds the gradients of pairs of equal rows, items and weights being those of `rows`; overridden as well.
+    #[inline(always)]
+    fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        tiles::pairs_by_items(self, rows, weights, out);
     }
 
     /// How many numbers `backward_tile` takes for the mu of each item of a side where it finds gradients by something that was made
@@ -62,6 +69,8 @@ pub trait PairScore<T>: Sync {
     fn tile(&self, tile: Tile, out: &mut [&mut [T]]);
     /// As [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
+    /// As [`PairKernel::backward_paired`].
+    fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
     /// As [`PairKernel::made`].
     fn made(&self, side: Side) -> Option<usize>;
     /// As [`PairKernel::finish`].
@@ -85,6 +94,9 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         dispatch(BackwardTile { pair: self, tile, weights, out });
+    }
+    fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        dispatch(BackwardPaired { pair: self, rows, weights, out });
     }
     fn made(&self, side: Side) -> Option<usize> {
         PairKernel::made(self, side)
@@ -151,6 +163,20 @@ impl<T: Float, P: PairKernel<T>> Kernel for BackwardTile<'_, '_, P, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         self.pair.backward_tile::<S>(self.tile, self.weights, self.out);
+    }
+}
+
+struct BackwardPaired<'a, 'b, P, T> {
+    pair: &'a P,
+    rows: Range<usize>,
+    weights: &'a [T],
+    out: &'a mut TileGradient<'b, T>,
+}
+impl<T: Float, P: PairKernel<T>> Kernel for BackwardPaired<'_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.backward_paired::<S>(self.rows, self.weights, self.out);
     }
 }
 

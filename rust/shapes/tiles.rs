@@ -99,6 +99,51 @@ pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>
     }
 }
 
+/// The gradients of pairs of equal rows, item by item.
+pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+    let n = rows.len();
+    if let Some(items) = &mut out.query {
+        for ((i, weight), (mu, extra)) in rows.clone().zip(weights.chunks(1)).zip(items.items(n)) {
+            let mut out = Gradient { mu, extra, shared: &mut *out.shared };
+            pair.backward(Side::Query, Rows::Same(i), Rows::Same(i), weight, &mut out);
+        }
+    }
+    if let Some(items) = &mut out.gallery {
+        for ((i, weight), (mu, extra)) in rows.zip(weights.chunks(1)).zip(items.items(n)) {
+            let mut out = Gradient { mu, extra, shared: &mut [] };
+            pair.backward(Side::Gallery, Rows::Same(i), Rows::Same(i), weight, &mut out);
+        }
+    }
+}
+
+/// Gradients of sum(weights * scores) over pairs of equal rows. Blocks of fixed size, so that the order of summation is fixed.
+pub fn backward_paired<T: Float>(
+    pair: &dyn PairScore<T>,
+    weights: &[T],
+    out: Gradients<T>,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
+    let shared = if out.wanted.shared { out.shared.len() } else { 0 };
+    let (with_query, with_gallery) = (out.wanted.query || shared > 0, out.wanted.gallery);
+    let parts = weights.len().div_ceil(BLOCK);
+    let mut shares = vec![vec![T::default(); shared]; parts];
+    let query = out.query.0.chunks_mut(BLOCK * mu1.stored()).zip(out.query.1.chunks_mut(BLOCK * extra1.stored()));
+    let gallery = out.gallery.0.chunks_mut(BLOCK * mu2.stored()).zip(out.gallery.1.chunks_mut(BLOCK * extra2.stored()));
+    let work = weights.chunks(BLOCK).zip(query.zip(gallery)).zip(&mut shares).enumerate().collect();
+    parallel::for_each(work, interrupted, |(part, ((weights, (query, gallery)), shared)): PairedWork<T>| {
+        let items = |(mu, extra)| ItemGradients { mu, extra };
+        let (query, gallery) = (with_query.then(|| items(query)), with_gallery.then(|| items(gallery)));
+        let rows = part * BLOCK..part * BLOCK + weights.len();
+        pair.backward_paired(rows, weights, &mut TileGradient { query, gallery, shared });
+    })?;
+    shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
+    Ok(())
+}
+
+/// Number of a block, its weights, the gradients of its items on both sides and its share of the shared row's.
+type PairedWork<'a, T> = (usize, ((&'a [T], ((&'a mut [T], &'a mut [T]), (&'a mut [T], &'a mut [T]))), &'a mut Vec<T>));
+
 /// Bytes that gradients may take which parts of the work find for the same items.
 const PARTIAL: usize = 1 << 26;
 

@@ -30,7 +30,7 @@ pub struct Out<'a, T> {
 }
 
 /// Vectors that are packed together.
-const PAIR: usize = 2;
+pub const PAIR: usize = 2;
 
 /// Other rows that a few own rows pass over before the next: few enough for the first-level cache.
 const NEAR: usize = 16;
@@ -194,7 +194,7 @@ impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
 
 /// Whether whole vectors of numbers are finite.
 #[inline(always)]
-fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
+pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     let zero = V::<S, C>::splat(C::default());
     let mut sum = zero;
     for x in x.chunks_exact(C::LANES) {
@@ -307,7 +307,7 @@ fn each<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
 
 /// The same by one division.
 #[inline(always)]
-fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
+pub fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
     let (first, second) = (x[0][0] * x[0][1], x[1][0] * x[1][1]);
     let inverse = V::<S, C>::splat(C::from_f64(1.0)) / (first * second);
     let (first, second) = (inverse * second, inverse * first);
@@ -315,9 +315,9 @@ fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] 
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// Adds the gradients of all pairs.
-    pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>) {
-        if !self.added::<T>(pairs, out, false) {
+    /// Adds the gradients of all pairs; carefully if that is known to be needed.
+    pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) {
+        if careful || !self.added::<T>(pairs, out, false) {
             self.added::<f64>(pairs, out, true);
         }
         if !out.shared.is_empty() && !F::ROW {
@@ -404,14 +404,14 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 }
 
-fn add<T: Float, C: Float>(sums: &mut [T], terms: &[C]) {
+pub fn add<T: Float, C: Float>(sums: &mut [T], terms: &[C]) {
     for (sum, term) in sums.iter_mut().zip(terms) {
         *sum = *sum + T::from_f64(term.to_f64());
     }
 }
 
 /// Adds to a number per dimension, or to one for all.
-fn add_shared_row<T: Float, C: Float>(shared: &mut [T], terms: &[C]) {
+pub fn add_shared_row<T: Float, C: Float>(shared: &mut [T], terms: &[C]) {
     if shared.len() == terms.len() {
         add(shared, terms);
     } else {

@@ -5,11 +5,12 @@
 //! that are near each other.
 
 use super::formulas::Formula;
-use super::{sq_norm, Block, DotScore, Own, Values, NO_NUMBERS};
+use super::{add_pull, sq_norm, Block, BlockSlopes, DotScore, Own, Values, NO_NUMBERS};
 use crate::rows::{self, Square};
-use crate::shapes::{by_items, ItemGradients, Side, Tile, TileGradient, BLOCK};
+use crate::shapes::{by_items, ItemGradients, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::View;
+use std::ops::Range;
 
 /// The rows of a side of a tile, and what belongs to each.
 struct Items<'a, T> {
@@ -106,6 +107,35 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
         if let Some(out) = &mut out.gallery {
             self.pull(Side::Gallery, (&gallery, &queries), &x, &sums.gallery, out);
+        }
+    }
+
+    /// Adds the gradients of pairs of equal rows.
+    #[inline(always)]
+    pub fn add_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        let (first, n) = (Rows::From(rows.start), rows.len());
+        let block = self.block::<S>(first, first, n, true);
+        let of = |side| dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n });
+        let mut wide = Vec::new();
+        for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
+            let Some(items) = items else { continue };
+            let [by_x, by_norm, by_extra, by_first, by_second] = of(side);
+            for (k, (i, (mu, extra))) in rows.clone().zip(items.items(n)).enumerate() {
+                let weight = weights[k].to_f64();
+                // A pair that does not count must not spread the NaN or infinity of its slopes.
+                if weight == 0.0 {
+                    continue;
+                }
+                let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
+                let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
+                add_pull::<T, F>(mu, own, other, weight * by_x[k], weight * by_norm[k]);
+                extra[0] = extra[0] + T::from_f64(weight * by_extra[k]);
+                if side == Side::Query {
+                    for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
+                        *shared = *shared + T::from_f64(weight * slope);
+                    }
+                }
+            }
         }
     }
 
