@@ -198,6 +198,9 @@ impl Dimension {
     }
 }
 
+/// Pairs of equal rows whose gradients are found together.
+const PAIRED: usize = 8;
+
 impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
@@ -272,9 +275,17 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward_paired<S: Simd>(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
-        let all = Rows::From(rows.start);
-        if !self.added_listed(None, all, all, weights, out) {
-            pairs_by_items(self, rows, weights, out);
+        // Few at a time, whose sums stay in the first-level cache.
+        for (part, weights) in weights.chunks(PAIRED).enumerate() {
+            let (from, count) = (part * PAIRED, weights.len());
+            let all = Rows::From(rows.start + from);
+            let widths = (self.inputs.mu1.stored(), self.inputs.extra1.stored(), self.inputs.extra2.stored());
+            let query = out.query.as_mut().map(|query| query.part(from..from + count, (widths.0, widths.1)));
+            let gallery = out.gallery.as_mut().map(|gallery| gallery.part(from..from + count, (widths.0, widths.2)));
+            let mut to = TileGradient { query, gallery, shared: &mut *out.shared };
+            if !self.added_listed(None, all, all, weights, &mut to) {
+                pairs_by_items(self, rows.start + from..rows.start + from + count, weights, &mut to);
+            }
         }
     }
 

@@ -36,7 +36,7 @@ pub struct ItemGradients<'a, T> {
 
 impl<'a, T> ItemGradients<'a, T> {
     /// Those of the items `range`, given the widths of their rows.
-    fn part(&mut self, range: Range<usize>, (dim, stored): (usize, usize)) -> ItemGradients<'_, T> {
+    pub fn part(&mut self, range: Range<usize>, (dim, stored): (usize, usize)) -> ItemGradients<'_, T> {
         ItemGradients {
             mu: &mut self.mu[range.start * dim..range.end * dim],
             extra: &mut self.extra[range.start * stored..range.end * stored],

@@ -43,9 +43,15 @@ pub trait Formula: Copy + Sync {
     }
     /// How many numbers [`Formula::own`] makes.
     const OWN: usize = 0;
-    /// What the slopes take of an item alone, given its side: made once for an item of many pairs.
+    /// What the slopes take of an item alone, given its side, and the shared number and 1 by it: made once for an item of many pairs.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _side: Side, _mean: V<S, T>, _var: V<S, T>, _shared: V<S, T>) -> [V<S, T>; OWN] {
+    fn own<S: Simd, T: Float>(
+        &self,
+        _side: Side,
+        _mean: V<S, T>,
+        _var: V<S, T>,
+        _shared: [V<S, T>; 2],
+    ) -> [V<S, T>; OWN] {
         [V::<S, T>::splat(T::default()); OWN]
     }
     /// What the slopes are divided by, which rises with the variances and falls with the shared number; 1 where there is nothing.

@@ -112,9 +112,11 @@ impl Formula for Llr {
 
     /// a v/A, a/A, p/A and v/p.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) -> [V<S, T>; OWN] {
-        let by_both = mean / (shared + var);
-        [by_both * var, by_both, shared / (shared + var), var / shared]
+    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: [V<S, T>; 2]) -> [V<S, T>; OWN] {
+        let [prior, by_prior] = shared;
+        let inverse = V::<S, T>::splat(T::from_f64(1.0)) / (prior + var);
+        let by_both = mean * inverse;
+        [by_both * var, by_both, prior * inverse, var * by_prior]
     }
 
     /// det / p

@@ -52,7 +52,7 @@ impl Formula for Overlap {
 
     /// v/alpha and (1 - alpha) / 2v.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+    fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
         let zero = V::<S, T>::splat(T::default());
         let logs = if power == 1.0 { zero } else { V::<S, T>::splat(T::from_f64(0.5 * (1.0 - power))) / var };
@@ -164,7 +164,7 @@ impl Formula for NegKl {
 
     /// 1/v
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: V<S, T>) -> [V<S, T>; OWN] {
+    fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let zero = V::<S, T>::splat(T::default());
         [V::<S, T>::splat(T::from_f64(1.0)) / var, zero, zero, zero]
     }

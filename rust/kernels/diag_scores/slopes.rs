@@ -111,7 +111,8 @@ impl<C: Float> Packed<C> {
                         mean = var.min(shared).if_less(zero, V::<S, C>::splat(C::from_f64(f64::NAN)), mean);
                         mean.store(&mut out[place(0)]);
                     }
-                    let own = formula.own::<S, C>(side, mean, var, shared);
+                    let one = V::<S, C>::splat(C::from_f64(1.0));
+                    let own = formula.own::<S, C>(side, mean, var, [shared, one / shared]);
                     for m in 0..F::OWN {
                         own[m].store(&mut out[place(2 + m)]);
                     }
@@ -215,7 +216,8 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
         let (own, others, mut ends) = (self.own.range::<S>(), self.others.range::<S>(), [0.0; 2]);
         let extremes = [(own.0, others.0, most), (own.1, others.1, least)];
         for (end, (own, others, shared)) in ends.iter_mut().zip(extremes) {
-            let (v, w, shared) = (V::<S, f64>::splat(own), V::<S, f64>::splat(others), V::<S, f64>::splat(shared));
+            let (v, w) = (V::<S, f64>::splat(own), V::<S, f64>::splat(others));
+            let shared = [V::<S, f64>::splat(shared), V::<S, f64>::splat(1.0 / shared)];
             let a = Item { mean: zero, var: v, own: self.formula.own::<S, f64>(Side::Query, zero, v, shared) };
             let b = Item { mean: zero, var: w, own: self.formula.own::<S, f64>(Side::Gallery, zero, w, shared) };
             *end = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
