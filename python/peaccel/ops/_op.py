@@ -47,6 +47,14 @@ def _buffer(array: Array) -> np.ndarray[Any, Any]:
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
 
+def _zeros(like: np.ndarray[Any, Any], allocator: Array) -> np.ndarray[Any, Any]:
+    """Zeros of a shape and dtype, in memory of the allocator of an array's library: torch's keeps what steps free."""
+    if is_torch(allocator):
+        zeros: np.ndarray[Any, Any] = allocator.new_zeros(like.shape).numpy()
+        return zeros
+    return np.zeros(like.shape, like.dtype)
+
+
 def _on_gpu(x: Array) -> bool:
     return is_torch(x) and x.is_cuda
 
@@ -172,7 +180,7 @@ class PairOp(_Record):
     ) -> list[np.ndarray[Any, Any]]:
         """The gradients of sum(weights * scores) by the five inputs, in their shapes; 0 or right where not wanted."""
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
-        out = [np.zeros(x.shape, x.dtype) for x in arrays]
+        out = [_zeros(x, inputs[0]) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))
         candidates = None if candidates is None else _buffer(candidates)
         _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out, wanted)
@@ -287,8 +295,8 @@ class SampleOp(_Record):
         self, weights: Array, mu: Array, extra: Array, seed: int, first_row: int, stream: int
     ) -> list[np.ndarray[Any, Any]]:
         """The gradients of sum(weights * draws) with respect to mu and extra."""
-        mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
-        out = [np.zeros(mu.shape, mu.dtype), np.zeros(extra.shape, extra.dtype)]
+        given, mu, extra = mu, np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+        out = [_zeros(mu, given), _zeros(extra, given)]
         weights = np.ascontiguousarray(as_numpy(weights))
         _core.sample_backward(self.name, mu, extra, seed, first_row, stream, weights, out)
         return out
