@@ -77,6 +77,90 @@ def pairs(name: str, queries: int, rows: int, dim: int, goals: tuple[float, floa
     )
 
 
+def forward(name: str, queries: int, rows: int, dim: int, quick: bool) -> Work:
+    """All pairs, without gradients, against torch.compile and against the one product of matrices that it takes."""
+    case = CASES[name]
+    a, b = (fields(case.kind, n, dim, seed) for seed, n in ((1, queries), (2, rows)))
+    function, tensors = pairwise(case), [tuple(map(torch.from_numpy, x)) for x in (a, b)]
+    compiled = torch.compile(lambda q, g: function(torch, q, g), dynamic=False)
+    own = partial(pe.pairwise, distribution(case.kind, a), distribution(case.kind, b), case.score)
+    goals = Goal("within", "torch.compile"), Goal("within", "one product", 2.2)
+    return Work(
+        f"{name}, {queries} x {rows:,} x {dim}",
+        "ns/pair",
+        queries * rows,
+        "",
+        3 if quick else 9,
+        [
+            Side("peaccel", own, goals=goals),
+            Side("torch.compile", lambda: compiled(*tensors)),
+            Side("one product", lambda: tensors[0][0] @ tensors[1][0].T),
+        ],
+    )
+
+
+def listed(name: str, form: str, goals: tuple[float, float], quick: bool) -> Work:
+    """Pairs of equal rows, or candidates: a pair's own rows, which a compiled expression gathers."""
+    case, faster, within = CASES[name], *goals
+    queries, rows = (4096, 4096) if form == "paired" else (256, 2000)
+    (q, g) = (leaves(fields(case.kind, n, 128, seed)) for seed, n in ((1, queries), (2, rows)))
+    a, b, ids = (
+        distribution(case.kind, tuple(q)),
+        distribution(case.kind, tuple(g)),
+        torch.arange(25_600).reshape(256, 100),
+    )
+    ids = ids * 7919 % rows
+    weights = torch.from_numpy(np.random.default_rng(3).standard_normal(4096 if form == "paired" else (256, 100), "f"))
+
+    def peer(*x: Any) -> Any:
+        if form == "paired":
+            return case.pair(torch, x[: len(q)], x[len(q) :])
+        return case.pair(torch, tuple(y[:, None] for y in x[: len(q)]), tuple(y[ids] for y in x[len(q) :]))
+
+    def own() -> Any:
+        return pe.paired(a, b, case.score) if form == "paired" else pe.rescore(a, b, ids, case.score)
+
+    def alone() -> Any:
+        with torch.no_grad():
+            return own()
+
+    compiled = torch.compile(peer, dynamic=False)
+    return Work(
+        f"forward + backward of {name}, {'paired 4,096' if form == 'paired' else 'rescored 256 x 100'} x 128",
+        "ns/pair",
+        weights.numel(),
+        "",
+        3 if quick else 9,
+        [
+            Side(
+                "peaccel",
+                stepped(own, [*q, *g], weights),
+                goals=(Goal("faster", "torch.compile", faster), Goal("within", "peaccel, forward alone", within)),
+            ),
+            Side("peaccel, forward alone", alone),
+            Side("torch.compile", stepped(lambda: compiled(*q, *g), [*q, *g], weights)),
+        ],
+    )
+
+
+def sampled(quick: bool) -> Work:
+    """Draws of von Mises-Fisher distributions and their gradients."""
+    n = 256 if quick else 4096
+    mu, kappa = leaves(fields("vmf", n, 128, 1))
+    d, weights = pe.VonMisesFisher(mu, kappa), torch.ones(5, n, 128)
+
+    def alone() -> Any:
+        with torch.no_grad():
+            return pe.sample(d, 5, seed=1)
+
+    def both() -> Any:
+        return torch.autograd.grad(pe.sample(d, 5, seed=1), (mu, kappa), weights)
+
+    goal = Goal("within", "forward alone", 2.5)
+    sides = [Side("peaccel", both, goals=(goal,)), Side("forward alone", alone)]
+    return Work(f"forward + backward of sample, vmf, {n:,} x 5 x 128", "ns/sample", 5 * n, "", 3 if quick else 9, sides)
+
+
 def multiples(kind: str, score: str, within: float, quick: bool) -> Work:
     """A score that nobody writes in torch: against its own forward."""
     n, dim = 192, 128
@@ -193,6 +277,11 @@ def plan(quick: bool) -> list[Callable[[], Any]]:
     squares = (128,) if quick else (128, 256, 1024)
     llr = f"llr:prior_var={PRIOR}"
     return [
+        *(
+            partial(forward, name, 128 if quick else 512, 1000 if quick else 10_000, dim, quick)
+            for name in ("mls isotropic", "cosine point")
+            for dim in ((128,) if quick else (64, 128, 512, 1024))
+        ),
         *(partial(pairs, "mls isotropic", n, n, 128, (1.0, 4.0), quick) for n in squares),
         *(partial(pairs, "neg_sq_l2 point", n, n, 128, (1.0, 4.0), quick) for n in squares[-2:]),
         partial(pairs, "mls isotropic", 256, 1000 if quick else 10_000, 128, (1.0, 4.0), quick),
@@ -201,8 +290,18 @@ def plan(quick: bool) -> list[Callable[[], Any]]:
             for name in ("mls diagonal", "llr diagonal")
         ),
         *(
+            partial(listed, name, form, (faster, 4.0), quick)
+            for name, faster in (
+                ("mls isotropic", 1.0),
+                ("cosine point", 1.0),
+                ("mls diagonal", 5.0),
+                ("llr diagonal", 5.0),
+            )
+            for form in ("paired", "rescored")
+        ),
+        *(
             partial(multiples, "isotropic", score, 4.0, quick)
-            for score in (llr, "ppk", "inclusion", "neg_kl", "expected_cosine")
+            for score in (llr, "ppk", "inclusion", "neg_kl", "expected_cosine", "hib")
         ),
         *(partial(multiples, "diagonal", score, 4.0, quick) for score in ("ppk", "inclusion", "neg_kl")),
         *(partial(multiples, "vmf", score, 5.0, quick) for score in ("mls", "llr", "ppk", "inclusion", "neg_kl")),
@@ -212,12 +311,13 @@ def plan(quick: bool) -> list[Callable[[], Any]]:
         partial(draws, "el_nivmf", 128, 100, 0.5, quick),
         *(
             partial(draws, name, 128, 10_000, goal, quick)
-            for name, goal in (("sampled_cosine", 0.7), ("el_nivmf", 0.5))
+            for name, goal in (("hib", 0.5), ("neg_sampled_l2", 0.5), ("sampled_cosine", 0.7), ("el_nivmf", 0.5))
             if not quick
         ),
         *(
             partial(elements, name, 10_000 if quick else 1_000_000, quick)
             for name in ("vmf_log_norm", "log_ive", "iv_ratio")
         ),
+        partial(sampled, quick),
         partial(little, quick),
     ]
