@@ -84,12 +84,13 @@ impl Block {
     }
 }
 
-/// [`Formula::own`] or [`Formula::own_slopes`] of the first n extras. A dispatch of its own, as are those below, so that it is not
+/// [`Formula::own`] or [`Formula::own_slopes`] of the first n items. A dispatch of its own, as are those below, so that it is not
 /// compiled again for each type of row.
 struct MakeOwn<'a, F> {
     formula: &'a F,
     slopes: bool,
     extras: &'a [f64; BLOCK],
+    norms: &'a [f64; BLOCK],
     n: usize,
 }
 impl<F: Formula> Kernel for MakeOwn<'_, F> {
@@ -100,7 +101,12 @@ impl<F: Formula> Kernel for MakeOwn<'_, F> {
         let mut out = vec![[0.0; BLOCK]; count];
         for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
             let extra = V::<S, f64>::load(&self.extras[k..k + f64::LANES]);
-            let own = if self.slopes { self.formula.own_slopes::<S>(extra) } else { self.formula.own::<S>(extra) };
+            let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
+            let own = if self.slopes {
+                self.formula.own_slopes::<S>(extra, norm)
+            } else {
+                self.formula.own::<S>(extra, norm)
+            };
             for (out, own) in out.iter_mut().zip(own) {
                 own.store(&mut out[k..k + f64::LANES]);
             }
@@ -181,18 +187,20 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             block.extras.0[k] = extra1.row(i)[0].to_f64();
             block.extras.1[k] = extra2.first(j);
         }
-        block.own = (self.own(&block.extras.0, n, once, slopes), self.own(&block.extras.1, n, false, slopes));
+        let Block { extras, norms, .. } = &block;
+        let own = self.own((&extras.0, &norms.0), n, once, slopes);
+        block.own = (own, self.own((&extras.1, &norms.1), n, false, slopes));
         block
     }
 
-    /// What the formula makes of n extras, which may all be the same one.
+    /// What the formula makes of the extras and norms of n items, which may all be the same one.
     #[inline(always)]
-    fn own(&self, extras: &[f64; BLOCK], n: usize, same: bool, slopes: bool) -> Own {
+    fn own(&self, (extras, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
         if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
             return Own::new();
         }
         let n = if same { n.min(1) } else { n };
-        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, extras, n });
+        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, extras, norms, n });
         if same {
             own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
         }

@@ -13,9 +13,11 @@ use crate::kernels::samplers::{self, add_gradient, draw, Normals, Sampler, Slope
 use crate::rng::Stream;
 use crate::shapes::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
 use crate::simd::{dispatch, Float, Kernel, Simd};
+use crate::special::bessel::Order;
 use crate::view::View;
 use per_row::{Kept, PerRow};
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 mod cosines;
 mod densities;
@@ -240,12 +242,14 @@ struct Drawn<'a, T, P> {
     items: samplers::Items<'a, T>,
     /// Of each item.
     n: usize,
+    /// D/2, of the ratio that gradients of von Mises-Fisher draws take.
+    order: OnceLock<Order>,
     sampler: PhantomData<P>,
 }
 
 impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     fn new(items: samplers::Items<'a, T>, n: usize) -> Self {
-        Drawn { items, n: if P::RANDOM { n } else { 1 }, sampler: PhantomData }
+        Drawn { items, n: if P::RANDOM { n } else { 1 }, order: OnceLock::new(), sampler: PhantomData }
     }
 
     /// Places of the draws from number `first` on, and how many they are.
@@ -270,9 +274,10 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
 
     /// Takes the gradient by the draws of a row to its mean and extra.
     fn backward(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
+        let order = self.order.get_or_init(|| Order::new(self.items.mu.stored() as f64 / 2.0));
         for (part, by_draws) in by_draws.chunks(LANES * self.items.mu.stored()).enumerate() {
             let (at, count) = self.places(row, part * LANES);
-            add_gradient::<P, T>(&self.items, &at[..count], by_draws, out.mu, out.extra);
+            add_gradient::<P, T>(&self.items, order, &at[..count], by_draws, out.mu, out.extra);
         }
     }
 }
@@ -388,7 +393,7 @@ impl Sampler for Itself {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &samplers::Items<T>, _: &[(usize, usize)]) -> [Slope; LANES] {
+    fn slopes<S: Simd, T: Normals>(_: &samplers::Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
         [Slope::default(); LANES]
     }
 

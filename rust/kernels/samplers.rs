@@ -72,8 +72,8 @@ pub trait Sampler: Sync {
         mu: &mut [T],
         extra: &mut [T],
     );
-    /// What backward needs of up to eight draws at once.
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> [Slope; LANES];
+    /// What backward needs of up to eight draws at once; `order` is D/2.
+    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES];
 }
 
 /// Of one draw: w, sqrt(1 - w^2) and dw/dkappa.
@@ -144,6 +144,7 @@ pub fn backward<P: Sampler, T: Normals>(
     if weights.is_empty() {
         return Ok(());
     }
+    let order = Order::new(dim as f64 / 2.0);
     let parts = mu.chunks_mut(LANES * dim).zip(extra.chunks_mut(LANES * wide)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, (mu, extra)): (usize, (&mut [T], &mut [T]))| {
         let first = part * LANES;
@@ -154,25 +155,27 @@ pub fn backward<P: Sampler, T: Normals>(
             for (i, place) in at[..count].iter_mut().enumerate() {
                 place.0 = first + i;
             }
-            add_gradient::<P, T>(items, &at[..count], weights, mu, extra);
+            add_gradient::<P, T>(items, &order, &at[..count], weights, mu, extra);
         }
     })
 }
 
 /// Adds to the gradients of rows, `mu` and `extra`, for `weights`, the gradients of up to eight draws: one of each row, or,
-/// where there is one row, all of it.
+/// where there is one row, all of it. `order` is D/2.
 pub fn add_gradient<P: Sampler, T: Normals>(
     items: &Items<T>,
+    order: &Order,
     at: &[(usize, usize)],
     weights: &[T],
     mu: &mut [T],
     extra: &mut [T],
 ) {
-    dispatch(Backward { items, at, weights, mu, extra, sampler: std::marker::PhantomData::<P> });
+    dispatch(Backward { items, order, at, weights, mu, extra, sampler: std::marker::PhantomData::<P> });
 }
 
 struct Backward<'a, P, T> {
     items: &'a Items<'a, T>,
+    order: &'a Order,
     at: &'a [(usize, usize)],
     weights: &'a [T],
     mu: &'a mut [T],
@@ -184,7 +187,7 @@ impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let (dim, wide) = (self.items.mu.stored(), self.items.extra.stored());
-        let slopes = P::slopes::<S, T>(self.items, self.at);
+        let slopes = P::slopes::<S, T>(self.items, self.order, self.at);
         let rows = self.mu.len() / dim;
         for (i, (at, weights)) in self.at.iter().zip(self.weights.chunks(dim)).enumerate() {
             let (mu, extra) = (&mut self.mu[i % rows * dim..][..dim], &mut self.extra[i % rows * wide..][..wide]);
@@ -242,7 +245,7 @@ impl Sampler for Normal {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &[(usize, usize)]) -> [Slope; LANES] {
+    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
         [Slope::default(); LANES]
     }
 
@@ -365,12 +368,11 @@ impl Sampler for VonMisesFisher {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> [Slope; LANES] {
+    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES] {
         let dim = items.mu.stored();
         let (height, kappa) = Self::heights::<S, T>(items, at);
-        let order = Order::new(dim as f64 / 2.0);
-        let mean = bessel::iv_ratio::<S>(&order, kappa);
-        let below_one = bessel::iv_ratio_complement::<S>(&order, kappa) / (V::<S, f64>::splat(1.0) + mean);
+        let mean = bessel::iv_ratio::<S>(order, kappa);
+        let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (V::<S, f64>::splat(1.0) + mean);
         let by_kappa = wood::slope::<S>(dim, kappa, mean, below_one, &height).to_array();
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
         let mut slopes = [Slope::default(); LANES];
@@ -395,9 +397,9 @@ impl Sampler for VonMisesFisher {
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
         let (along, length) = Self::tangent::<S, T>(own, noise);
         // v = p/|p|, in the place of n.
+        let (sideways, inverse) = (if dim >= MANY { along } else { T::default() }, T::from_f64(1.0) / length);
         for (n, &m) in noise.iter_mut().zip(own) {
-            let p = if dim >= MANY { *n - along * m } else { *n };
-            *n = p / length;
+            *n = (*n - sideways * m) * inverse;
         }
         let (by_v, _) = two_sums::<S, T>(&noise[..dim], weights);
         let (by_mu, _) = two_sums::<S, T>(own, weights);
@@ -407,6 +409,7 @@ impl Sampler for VonMisesFisher {
         // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
         let (w, s) = (T::from_f64(slope.w), T::from_f64(slope.s) / length);
         let across = -(s * along);
+        let (noise, own, weights) = (&noise[..dim], &own[..dim], &weights[..dim]);
         for d in 0..dim {
             let n = length * noise[d] + along * own[d];
             mu[d] = mu[d] + w * weights[d] + across * (weights[d] - by_v * noise[d]) - s * by_mu * n;

@@ -11,7 +11,7 @@ pub struct Pair<X> {
     pub norms: (X, X),
     /// Variances, concentrations, weights ...
     pub extras: (X, X),
-    /// What [`Formula::own`] makes of each extra, or, for slopes, [`Formula::own_slopes`].
+    /// What [`Formula::own`] makes of each item, or, for slopes, [`Formula::own_slopes`].
     pub own: ([X; OWN], [X; OWN]),
 }
 
@@ -23,7 +23,7 @@ impl<X: Copy> Pair<X> {
     }
 }
 
-/// Numbers that a formula makes of one extra at most.
+/// Numbers that a formula makes of one item at most.
 pub const OWN: usize = 3;
 
 /// Partial derivatives of a score.
@@ -50,14 +50,14 @@ pub trait Formula: Copy + Sync {
     const BY_SUM: bool = false;
     /// How many numbers [`Formula::own`] and [`Formula::own_slopes`] make.
     const OWN: (usize, usize) = (0, 0);
-    /// What `value` takes of the extra of either item alone: made once for an item of many pairs.
+    /// What `value` takes of the extra and the squared norm of either item alone: made once for an item of many pairs.
     #[inline(always)]
-    fn own<S: Simd>(&self, _extra: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [V::<S, f64>::splat(0.0); OWN]
     }
     /// What `slopes` takes of it.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, _extra: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own_slopes<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [V::<S, f64>::splat(0.0); OWN]
     }
     /// The score.
@@ -156,15 +156,25 @@ pub struct Cosine {
 impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
+    const OWN: (usize, usize) = (1, 1);
+    /// The length.
+    #[inline(always)]
+    fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        [norm.sqrt(), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
+    }
+    #[inline(always)]
+    fn own_slopes<S: Simd>(&self, extra: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.own::<S>(extra, norm)
+    }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         // Two roots: the product of the squares could leave the range.
         let (weight, shift) = (pair.extras.0 * pair.extras.1, V::<S, f64>::splat(self.shift));
-        pair.x * (weight / (pair.norms.0.sqrt() * pair.norms.1.sqrt())) - shift * weight
+        pair.x * (weight / (pair.own.0[0] * pair.own.1[0])) - shift * weight
     }
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let inverse = V::<S, f64>::splat(1.0) / (pair.norms.0.sqrt() * pair.norms.1.sqrt());
+        let inverse = V::<S, f64>::splat(1.0) / (pair.own.0[0] * pair.own.1[0]);
         let x = pair.extras.0 * pair.extras.1 * inverse;
         let shift = V::<S, f64>::splat(self.shift);
         Slopes {

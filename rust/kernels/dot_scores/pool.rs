@@ -135,7 +135,7 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
                 let slack = splat(0.5).mul_add(slack, splat(self.smallest));
                 (x + slack, x - slack)
             };
-            let own = (self.formula.own::<S>(extras.0), self.formula.own::<S>(extras.1));
+            let own = (self.formula.own::<S>(extras.0, norms.0), self.formula.own::<S>(extras.1, norms.1));
             let pair = Pair { x: best, norms, extras, own };
             let tolerance = self.formula.tolerance::<S>(&pair);
             let most = self.formula.value::<S>(pair) + tolerance;

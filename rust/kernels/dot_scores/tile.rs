@@ -28,7 +28,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             dispatch(Norms { rows: &rows, out: &mut norms });
         }
         numbers.iter_mut().zip(extras).for_each(|(number, extra)| *number = extra);
-        let own = self.own(&numbers, rows.len(), false, slopes);
+        let own = self.own((&numbers, &norms), rows.len(), false, slopes);
         Items { rows, norms, extras: numbers, own }
     }
 

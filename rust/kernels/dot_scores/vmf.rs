@@ -122,13 +122,13 @@ impl Formula for OverlapVmf<'_> {
     const OWN: (usize, usize) = (1, 2);
     /// H(k).
     #[inline(always)]
-    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own<S: Simd>(&self, k: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
         [bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
     }
     /// A(k) and H(k).
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
-        [bessel::iv_ratio::<S>(self.orders.ratio, k), self.own::<S>(k)[0], V::<S, f64>::splat(0.0)]
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        [bessel::iv_ratio::<S>(self.orders.ratio, k), self.own::<S>(k, norm)[0], V::<S, f64>::splat(0.0)]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
@@ -256,12 +256,12 @@ impl Formula for MlsVmf<'_> {
     const NORMS: bool = false;
     const OWN: (usize, usize) = <OverlapVmf as Formula>::OWN;
     #[inline(always)]
-    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.0.own::<S>(k)
+    fn own<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.0.own::<S>(k, norm)
     }
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.0.own_slopes::<S>(k)
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.0.own_slopes::<S>(k, norm)
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
@@ -314,14 +314,14 @@ impl Formula for NegKlVmf<'_> {
     const OWN: (usize, usize) = (2, 3);
     /// A(k) and H(k).
     #[inline(always)]
-    fn own<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own<S: Simd>(&self, k: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
         let ratio = bessel::iv_ratio::<S>(self.orders.ratio, k);
         [ratio, bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), V::<S, f64>::splat(0.0)]
     }
     /// A(k), H(k) and A'(k).
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, k: V<S, f64>) -> [V<S, f64>; OWN] {
-        let [ratio, h, _] = self.own::<S>(k);
+    fn own_slopes<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        let [ratio, h, _] = self.own::<S>(k, norm);
         [ratio, h, bessel::iv_ratio_dx::<S>(self.orders.ratio, k)]
     }
     #[inline(always)]
