@@ -19,6 +19,7 @@ struct Drawing {
     int64_t columns;      // pairs that a warp takes at a time
     int64_t stride;       // elements of a block's room
     void* room;           // T [blocks, stride]; null: in shared memory, behind the samplers' room for normals
+    void* made[2];        // T [draws, N, D] of queries and gallery; null: made for each pair
     TwoOrders orders;
 };
 
@@ -27,7 +28,10 @@ template <typename T>
 struct Draws {
     const T* z;
     int n;
-    T* summary;  // D numbers, for the comparison
+    T* summary;      // D numbers, for the comparison
+    int64_t stride;  // from draw to draw
+
+    __device__ const T* row(int i) const { return z + i * stride; }
 };
 
 // The draws of two items, and the extra of the gallery's.
@@ -58,7 +62,7 @@ struct MeanCosine {
     __device__ void summarise(int64_t dim, const Draws<T>& draws) const {
         for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = 0;
         for (int i = 0; i < draws.n; ++i) {
-            const T* const z = draws.z + i * dim;
+            const T* const z = draws.row(i);
             T square = 0;
             for (int64_t d = lane(); d < dim; d += WARP) square = fma(z[d], z[d], square);
             const T by_length = T(1) / T(draws.n) / sqrt(warp_sum(square));
@@ -77,7 +81,7 @@ struct MeanCosine {
         const T* const other = (query ? pair.gallery : pair.query).summary;
         const T share = T(weight / own.n);
         for (int i = 0; i < own.n; ++i) {
-            const T* const z = own.z + i * pair.dim;
+            const T* const z = own.row(i);
             T square = 0, product = 0;
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 square = fma(z[d], z[d], square), product = fma(z[d], other[d], product);
@@ -175,8 +179,8 @@ struct ByDistances {
 
     // Rows of `draws` from `first` on, the last one in the place of what is beyond.
     template <int N>
-    static __device__ inline void rows(const Draws<T>& draws, int64_t dim, int first, const T* (&out)[N]) {
-        for (int i = 0; i < N; ++i) out[i] = draws.z + (first + i < draws.n ? first + i : draws.n - 1) * dim;
+    static __device__ inline void rows(const Draws<T>& draws, int first, const T* (&out)[N]) {
+        for (int i = 0; i < N; ++i) out[i] = draws.row(first + i < draws.n ? first + i : draws.n - 1);
     }
     static __device__ inline double distance(const T* (&own)[DOWN], const T* (&other)[ACROSS], int64_t dim) {
         T sums[WARP] = {};
@@ -200,7 +204,7 @@ struct ByDistances {
         for (int i = 0; i < own.n; i += DOWN) {
             for (int j = 0; j < other.n; j += ACROSS) {
                 const T *down[DOWN], *across[ACROSS];
-                rows(own, dim, i, down), rows(other, dim, j, across);
+                rows(own, i, down), rows(other, j, across);
                 const bool valid = i + lane() / ACROSS < own.n && j + lane() % ACROSS < other.n;
                 each(i, down, across, valid, distance(down, across, dim));
             }
@@ -305,7 +309,7 @@ struct Density {
     }
     __device__ LogMean total(const Shape& shape, const DrawnPair<T>& pair) const {
         LogMean total;
-        for (int i = 0; i < pair.query.n; ++i) total.add(at(shape, pair, pair.query.z + i * pair.dim).log);
+        for (int i = 0; i < pair.query.n; ++i) total.add(at(shape, pair, pair.query.row(i)).log);
         return total;
     }
 
@@ -319,7 +323,7 @@ struct Density {
         const LogMean all = total(shape, pair);
         const T by_unit = T(orders.a(shape.n) + (EXACT ? 0 : 1 / shape.n));
         for (int i = 0; i < pair.query.n; ++i) {
-            const T* const z = pair.query.z + i * pair.dim;
+            const T* const z = pair.query.row(i);
             const At at = this->at(shape, pair, z);
             const T share = T(weight * all.share(at.log));
             const double cosine = 1 - 0.5 * at.apart, jacobian = EXACT ? double(pair.dim) : 0;

@@ -1,9 +1,9 @@
 // Scores of draws: each item is drawn n times, and the draws of two items are compared (comparisons.cuh).
 //
-// Draws are made inside, by the samplers: key the seed, row the item's number in its distribution, stream its side. So
-// a pair has the same draws in every verb, and nothing of the size of n galleries is ever kept. A warp computes a pair:
-// it makes both items' draws, the query's once for pairs that follow each other. Gradients are those of the drawn
-// function: by each draw, then through the sampler.
+// Draws are those of the samplers: key the seed, row the item's number in its distribution, stream its side. So a pair
+// has the same draws in every verb. They are made once for a call where there is memory for them; else a warp, which
+// computes a pair, makes both items' draws, the query's once for pairs that follow each other. Gradients are those of
+// the drawn function: by each draw, then through the sampler.
 
 #include "comparisons.cuh"
 #include "samplers.cuh"
@@ -27,14 +27,15 @@ struct Itself {
 // A side's items, to be drawn.
 __device__ inline SampleArgs items_of(const PairArgs& args, const Drawing& drawing, bool query) {
     const Matrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
-    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, nullptr};
+    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, drawing.made[query ? 0 : 1]};
 }
 
-// Makes the draws of an item, in `room` of D (n + 1) numbers; by a warp.
+// The draws of an item: those that were made, or, by a warp, in `room` of D (n + 1) numbers.
 template <typename Sampler, typename T>
 __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* room) {
     const int64_t dim = items.mu.stored;
     if constexpr (Sampler::RANDOM) {
+        if (items.out) return {static_cast<const T*>(items.out) + row * dim, int(items.draws), room, items.mu.rows * dim};
         const Team<T> team(dim);
         T* const z = room + dim;
         __syncwarp();
@@ -44,9 +45,9 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
             Sampler::draw(items, team, tile, normals, [&](const RowAndDraw& pair) { return z + pair.draw * dim; });
         }
         __syncwarp();
-        return {z, int(items.draws), room};
+        return {z, int(items.draws), room, dim};
     } else {
-        return {items.mu.row<T>(row), 1, room};
+        return {items.mu.row<T>(row), 1, room, dim};
     }
 }
 
@@ -141,10 +142,13 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         for (int64_t i = lane(); i < room; i += WARP) sums[i] = 0;
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
-        // All warps want them; one makes them.
-        const T* const z = Own::RANDOM ? block + dim : own_items.mu.row<T>(own);
-        const Draws<T> draws{z, Own::RANDOM ? int(drawing.draws) : 1, block};
-        if (warp() == 0) drawn<Own>(own_items, own, normals, block);
+        // All warps want them; one makes them, if nobody has.
+        Draws<T> draws{block + dim, int(drawing.draws), block, dim};
+        if (!Own::RANDOM || own_items.out) {
+            draws = drawn<Own>(own_items, own, normals, block);
+        } else if (warp() == 0) {
+            drawn<Own>(own_items, own, normals, block);
+        }
         __syncthreads();
         const int64_t n = number_of_pairs(all.all, own);
         for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {

@@ -7,6 +7,8 @@ import numpy as np
 _Array: TypeAlias = np.ndarray[Any, Any]
 _Inputs: TypeAlias = list[_Array]  # mu1, extra1, mu2, extra2, shared
 _Draws: TypeAlias = tuple[int, int] | None  # seed and number, where a score draws
+# Seed, number, room, and the draws of either side that were made.
+_Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memory | None] | None
 
 _Memory: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str]  # address, shape, strides, dtype
 _Place: TypeAlias = tuple[int, int]  # device, stream
@@ -71,7 +73,7 @@ def cuda_score(
     name: str,
     place: _Place,
     arrays: list[_Memory],
-    draws: tuple[_Memory | None, int, _Memory] | None,
+    draws: _Drawing,
     candidates: _Memory | None,
     out: _Memory,
 ) -> None: ...
@@ -79,7 +81,7 @@ def cuda_score_backward(
     name: str,
     place: _Place,
     arrays: list[_Memory],
-    draws: tuple[_Memory | None, int, _Memory] | None,
+    draws: _Drawing,
     side: int,
     candidates: _Memory | None,
     lists: list[_Memory] | None,

@@ -22,6 +22,8 @@ pub struct Drawing {
     pub draws: usize,
     /// Its address.
     pub room: u64,
+    /// Addresses of the draws [n, N, D] of queries and gallery, 0 where they are made for each pair.
+    pub made: [u64; 2],
 }
 
 /// `Drawing` in cuda/comparisons.cuh.
@@ -34,6 +36,7 @@ struct DrawingArgs {
     columns: i64,
     stride: i64,
     room: u64,
+    made: [u64; 2],
     normaliser: Order,
     ratio: Order,
 }
@@ -94,6 +97,7 @@ impl Call<'_> {
             columns: plan.columns as i64,
             stride: plan.stride as i64,
             room: if plan.in_shared { 0 } else { self.drawing.room },
+            made: self.drawing.made,
             normaliser: Order::new(0.5 * dim - 1.0),
             ratio: Order::new(0.5 * dim),
         };

@@ -183,8 +183,9 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
     Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default() })
 }
 
-/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, and room for them.
-type Draws = (Option<DeviceArray>, usize, DeviceArray);
+/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, room for them, and those of
+/// queries and gallery [n, N, D] where they have been made.
+type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
 /// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, must find room.
 fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<(), Error> {
@@ -192,13 +193,22 @@ fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Optio
     if !call.compares_draws() {
         return ensure(draws.is_none(), || format!("{op}: draws nothing"));
     }
-    let Some((seed, n, room)) = draws else { return Err(Error::Value(format!("{op}: compares draws"))) };
+    let Some((seed, n, room, query, gallery)) = draws else {
+        return Err(Error::Value(format!("{op}: compares draws")));
+    };
     ensure((1..=1024).contains(n), || format!("n is {n}, expected 1 .. 1024"))?;
     ensure(seed.is_some() || op.starts_with("nivmf"), || format!("{op}: draws need a seed"))?;
     let (wanted, found) = (call.room(*n, rows, columns)?, count(room));
     ensure(found >= wanted, || format!("the room has {found} elements, expected {wanted}"))?;
     let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;
-    call.drawing = Drawing { seed, draws: *n, room: room.address(call.types.name())? };
+    let mut made = [0; 2];
+    for ((made, given), mu) in made.iter_mut().zip([query, gallery]).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+        let Some(given) = given else { continue };
+        let shape = [*n, mu.rows as usize, mu.stored as usize];
+        ensure(given.shape() == shape, || format!("draws have shape {:?}, expected {shape:?}", given.shape()))?;
+        *made = given.address(call.types.name())?;
+    }
+    call.drawing = Drawing { seed, draws: *n, room: room.address(call.types.name())?, made };
     Ok(())
 }
 

@@ -109,18 +109,35 @@ def _memories(arrays: Sequence[Array]) -> list[Memory]:
     return [memory(x) for x in arrays]
 
 
+# Bytes of a side's draws that a call keeps, made once for all pairs; more are made for each pair.
+KEPT = 2**28
+
+
 class _Draws:
-    """What the scores that compare draws are given beyond arrays: seed, number of draws, room; None for others."""
+    """What the scores that compare draws are given beyond arrays: seed, number of draws, room, and the draws that were
+    made; None for others."""
 
     def __init__(
-        self, op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], rows: int, columns: int | None
+        self, op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], rows: int, columns: int | None, pairs: int
     ) -> None:
         self.memory = None
         if op.sampled:
             seed, n = draws or (None, 1)
             size = _core.cuda_room(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
-            self.kept = arrays[0].new_empty(size), seed  # until the kernel is on its stream
-            self.memory = None if seed is None else memory(seed), n, memory(self.kept[0])
+            made = [_made(op, side, arrays[2 * side : 2 * side + 2], seed, n, pairs) for side in (0, 1)]
+            self.kept = arrays[0].new_empty(size), seed, made  # until the kernel is on its stream
+            given = [None if x is None else memory(x) for x in made]
+            self.memory = None if seed is None else memory(seed), n, memory(self.kept[0]), *given
+
+
+def _made(op: PairOp, side: int, items: Sequence[Array], seed: Any, n: int, pairs: int) -> Array | None:
+    """The draws [n, N, D] of a side, as its sampler makes them; None where that does not pay or they are too many."""
+    (mu, extra), name = items, op.samplers[side]
+    if not name or pairs < 2 * len(mu) or n * mu.numel() * mu.element_size() > KEPT or not mu.numel():
+        return None
+    out = mu.new_empty((n, *mu.shape))
+    _core.cuda_sample(name, place(mu), memory(mu), memory(extra), memory(seed), 0, side, memory(out))
+    return out
 
 
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
@@ -130,7 +147,7 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
     candidates = None if candidates is None else candidates.contiguous()
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
-    draws = _Draws(op, arrays, inputs[5:], *(1, *out.shape)[-2:])
+    draws = _Draws(op, arrays, inputs[5:], *(1, *out.shape)[-2:], out.numel())
     _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, given, memory(out))
     return out
 
@@ -160,7 +177,8 @@ def score_backward(
         if not wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
             out += gradients
             continue
-        draws, out_memories = _Draws(op, arrays, inputs[5:], len(mu), None), _memories(gradients)
+        draws = _Draws(op, arrays, inputs[5:], len(mu), None, weights.numel())
+        out_memories = _memories(gradients)
         own = op.name, place(mu), _memories(arrays), draws.memory, side
         _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)
         out += gradients

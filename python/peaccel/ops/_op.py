@@ -121,8 +121,9 @@ class PairOp(_Record):
     layout
         How a gallery that is used often is kept for the kernel: "panels" for tiled products, "rows" with mu and extra
         side by side, one stretch of memory per item; None as it is.
-    draws
-        Whether items are drawn; the inputs then go on with a seed and the number of draws of each.
+    samplers
+        The op that draws the queries, and the one that draws the gallery; "" where an item is its own only draw. With
+        one, the inputs go on with a seed and the number of draws of each.
     sampled
         Whether the kernel is one of `sampled_scores`, where an item may also be its own only draw: galleries of halves
         are widened before, and on a GPU the best are selected from the scores of all.
@@ -133,11 +134,16 @@ class PairOp(_Record):
     shared: str
     formula: Callable[..., Array] | None
     layout: Literal["panels", "rows"] | None = None
-    draws: bool = False
+    samplers: tuple[str, str] = ("", "")
     sampled: bool = False
 
     def __post_init__(self) -> None:
         _records.append(self)
+
+    @property
+    def draws(self) -> bool:
+        """Whether items are drawn."""
+        return any(self.samplers)
 
     def scores(self, inputs: Sequence[Array], candidates: Array | None = None, *, pairwise: bool = False) -> Array:
         """Scores of pairs; differentiable in torch.
