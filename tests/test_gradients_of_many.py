@@ -166,3 +166,25 @@ def test_match_probabilities_too_small_for_numbers_have_gradients():
     assert (found[1] < -2800).all() and found.isfinite().all()
     by_mu = torch.autograd.grad(found[1].sum(), q[0])[0][1]
     torch.testing.assert_close(by_mu, torch.full((8,), -3 * 2 / 8**0.5, dtype=torch.float64), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", ["mls_isotropic", "llr_diagonal", "hib_sampled", "el_nivmf"])
+@pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
+def test_what_the_memory_of_gradients_held_does_not_matter(name, form):
+    op, queries = OP[name], 70
+    for gallery, dim in ((70, 9), (70, 0)) if form == "paired" else ((80, 9), (3, 9), (0, 9), (80, 0)):
+        if name == "el_nivmf" and dim == 0:
+            continue  # has no direction
+        inputs = [*pair_inputs(op, queries, gallery, dim, dtype="float32"), *((3, 2) if op.draws else ())]
+        shape = {"paired": (queries,), "pairwise": (queries, gallery), "candidates": (queries, 2)}[form]
+        candidates = np.full(shape, gallery - 1) if form == "candidates" else None
+        for wanted in (1, 2, 4, 7):
+            found = []
+            for held in (0, np.nan):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr("peaccel.ops._op._empty", lambda like, _, held=held: np.full_like(like, held))
+                    weights = np.ones(shape, "f")
+                    found.append(op.numpy_backward(weights, inputs, candidates, form == "pairwise", wanted))
+            for own, other in zip(*found, strict=True):
+                np.testing.assert_array_equal(own, other)
+                assert np.isfinite(own).all()

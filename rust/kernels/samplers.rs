@@ -132,7 +132,8 @@ impl<P: Sampler, T: Normals> Kernel for Forward<'_, P, T> {
     }
 }
 
-/// The gradients of sum(weights * samples), weights [n, N, D], by mu [N, D] and by the extra [N] or [N, D], both zeroed.
+/// The gradients of sum(weights * samples), weights [n, N, D], by mu [N, D] and by the extra [N] or [N, D], whatever these
+/// hold.
 pub fn backward<P: Sampler, T: Normals>(
     items: &Items<T>,
     weights: &[T],
@@ -142,11 +143,15 @@ pub fn backward<P: Sampler, T: Normals>(
 ) -> Result<(), Error> {
     let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
     if weights.is_empty() {
+        mu.fill(T::default());
+        extra.fill(T::default());
         return Ok(());
     }
     let order = Order::new(dim as f64 / 2.0);
     let parts = mu.chunks_mut(LANES * dim).zip(extra.chunks_mut(LANES * wide)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, (mu, extra)): (usize, (&mut [T], &mut [T]))| {
+        mu.fill(T::default());
+        extra.fill(T::default());
         let first = part * LANES;
         let count = mu.len() / dim;
         for (draw, weights) in weights.chunks_exact(rows * dim).enumerate() {

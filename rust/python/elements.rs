@@ -102,7 +102,7 @@ pub fn sample(
     Ok(())
 }
 
-/// Gradients of sum(weights * samples), weights [n, N, D], into zeroed arrays of the shapes of mu and extra.
+/// Gradients of sum(weights * samples), weights [n, N, D], into arrays of the shapes of mu and extra.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // as above
 pub fn sample_backward(

@@ -194,7 +194,7 @@ pub const GALLERY: u32 = 2;
 /// As above.
 pub const SHARED: u32 = 4;
 
-/// Gradients of sum(weights * scores) with respect to the five inputs, into zeroed arrays of their (stored) shapes. `wanted` is a
+/// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a
 /// sum of [`QUERY`], [`GALLERY`] and [`SHARED`]; the gradients of the others are nothing to go by.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]

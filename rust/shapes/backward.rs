@@ -6,7 +6,8 @@ use crate::parallel;
 use crate::simd::Float;
 use crate::view::View;
 
-/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes; zeroed by the caller.
+/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. What they hold does not matter: all of it
+/// is written, first zeros, a part at a time, so that these are in the cache when gradients are added.
 pub struct Gradients<'a, T> {
     /// Of `mu1` [Q, D] and `extra1`.
     pub query: (&'a mut [T], &'a mut [T]),
@@ -14,7 +15,7 @@ pub struct Gradients<'a, T> {
     pub gallery: (&'a mut [T], &'a mut [T]),
     /// Of `shared`.
     pub shared: &'a mut [T],
-    /// Which of the three are asked for; the others may stay as they are.
+    /// Which of the three are asked for; the others are 0, or right.
     pub wanted: Wanted,
 }
 
@@ -84,12 +85,23 @@ pub fn backward<T: Float>(
     op: &str,
     pairs: Pairs,
     weights: &[T],
-    out: Gradients<T>,
+    mut out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let inputs = pair.inputs();
     let gallery = inputs.mu2.rows();
-    if inputs.dim() == 0 {
+    let shared = if out.wanted.shared { out.shared.len() } else { 0 };
+    out.shared.fill(T::default());
+    let nothing = inputs.dim() == 0 || weights.is_empty();
+    // What is shared is found on the way of the queries.
+    let rows = out.wanted.query || shared > 0;
+    for ((mu, extra), found) in [(&mut out.query, rows), (&mut out.gallery, out.wanted.gallery)] {
+        if nothing || !found {
+            mu.fill(T::default());
+            extra.fill(T::default());
+        }
+    }
+    if nothing {
         return Ok(());
     }
     let candidates = match pairs {
@@ -99,16 +111,15 @@ pub fn backward<T: Float>(
     };
     check_candidates(op, &candidates, gallery)?;
 
-    let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
-    // What is shared is found on the way of the queries.
-    let rows = out.wanted.query || shared > 0;
     let query_parts = split(out.query, inputs.dim(), inputs.extra1.stored(), SHARED_BLOCK)
         .into_iter()
         .zip(split_or_empty(&mut partial, shared))
         .filter(|_| rows)
         .collect();
     parallel::for_each(query_parts, interrupted, |((first, mu, extra), shared): (Part<T>, &mut [T])| {
+        mu.fill(T::default());
+        extra.fill(T::default());
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
         for (i, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut *shared };
@@ -128,6 +139,8 @@ pub fn backward<T: Float>(
     let inverse = Inverse::new(&candidates, gallery);
     let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
     parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
+        mu.fill(T::default());
+        extra.fill(T::default());
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
         for (j, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut [] };

@@ -132,6 +132,9 @@ pub fn backward_paired<T: Float>(
     let gallery = out.gallery.0.chunks_mut(BLOCK * mu2.stored()).zip(out.gallery.1.chunks_mut(BLOCK * extra2.stored()));
     let work = weights.chunks(BLOCK).zip(query.zip(gallery)).zip(&mut shares).enumerate().collect();
     parallel::for_each(work, interrupted, |(part, ((weights, (query, gallery)), shared)): PairedWork<T>| {
+        for x in [&mut *query.0, &mut *query.1, &mut *gallery.0, &mut *gallery.1] {
+            x.fill(T::default());
+        }
         let items = |(mu, extra)| ItemGradients { mu, extra };
         let (query, gallery) = (with_query.then(|| items(query)), with_gallery.then(|| items(gallery)));
         let rows = part * BLOCK..part * BLOCK + weights.len();
@@ -181,9 +184,6 @@ pub fn backward<T: Float>(
     let gallery = half(Side::Gallery, mu2.rows(), mu2.stored(), extra2.stored());
     let gallery_is_longer = gallery.rows > queries.rows;
     let (long, short) = if gallery_is_longer { (gallery, queries) } else { (queries, gallery) };
-    if short.rows == 0 {
-        return Ok(());
-    }
     let share = short.rows * (short.widths.0 + short.widths.1);
     let most = (PARTIAL / (share * size_of::<T>())).max(long.rows / long.widths.0).clamp(1, PARTS);
     let rows = long.rows.div_ceil(most).next_multiple_of(BLOCK);
@@ -204,6 +204,8 @@ pub fn backward<T: Float>(
     let work = (0..long.rows).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares).collect();
     parallel::for_each(work, interrupted, |(((first, (mu, extra)), other), shared): Work<T>| {
         let last = long.rows.min(first + rows);
+        mu.fill(T::default());
+        extra.fill(T::default());
         let mut by_made = zeros(if long.made && wanted.0 { (last - first) * long.widths.0 } else { 0 });
         let own_mu = if long.made { &mut by_made[..] } else { &mut *mu };
         let mut own = wanted.0.then_some(ItemGradients { mu: own_mu, extra: &mut *extra });
@@ -227,6 +229,8 @@ pub fn backward<T: Float>(
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
     let mut shares = shares.into_iter();
     let Some((mut by_made, mut extras)) = shares.next() else { return Ok(()) };
+    of_short.0.fill(T::default());
+    of_short.1.fill(T::default());
     for (mu, extra) in shares {
         add(&mut by_made, &mu);
         add(&mut extras, &extra);

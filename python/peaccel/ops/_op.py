@@ -47,12 +47,12 @@ def _buffer(array: Array) -> np.ndarray[Any, Any]:
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 
 
-def _zeros(like: np.ndarray[Any, Any], allocator: Array) -> np.ndarray[Any, Any]:
-    """Zeros of a shape and dtype, in memory of the allocator of an array's library: torch's keeps what steps free."""
+def _empty(like: np.ndarray[Any, Any], allocator: Array) -> np.ndarray[Any, Any]:
+    """Memory of a shape and dtype, of the allocator of an array's library: torch's keeps what steps free."""
     if is_torch(allocator):
-        zeros: np.ndarray[Any, Any] = allocator.new_zeros(like.shape).numpy()
-        return zeros
-    return np.zeros(like.shape, like.dtype)
+        memory: np.ndarray[Any, Any] = allocator.new_empty(like.shape).numpy()
+        return memory
+    return np.empty(like.shape, like.dtype)
 
 
 def _on_gpu(x: Array) -> bool:
@@ -186,7 +186,7 @@ class PairOp(_Record):
     ) -> list[np.ndarray[Any, Any]]:
         """The gradients of sum(weights * scores) by the five inputs, in their shapes; 0 or right where not wanted."""
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
-        out = [_zeros(x, inputs[0]) for x in arrays]
+        out = [_empty(x, inputs[0]) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))
         candidates = None if candidates is None else _buffer(candidates)
         _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out, wanted)
@@ -302,7 +302,7 @@ class SampleOp(_Record):
     ) -> list[np.ndarray[Any, Any]]:
         """The gradients of sum(weights * draws) with respect to mu and extra."""
         given, mu, extra = mu, np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
-        out = [_zeros(mu, given), _zeros(extra, given)]
+        out = [_empty(mu, given), _empty(extra, given)]
         weights = np.ascontiguousarray(as_numpy(weights))
         _core.sample_backward(self.name, mu, extra, seed, first_row, stream, weights, out)
         return out
