@@ -3,8 +3,8 @@
 //! Draws are made inside, by the samplers and from the addresses of `rng`: key the seed, row the item's number in its
 //! distribution, stream its side. So a pair has the same draws in every verb. What a comparison makes of an item's draws, a mean
 //! direction or the draws themselves, is made once for a call and kept while there is memory for it ([`KEPT`]). Gradients are those
-//! of the drawn function: by what was made of the draws, by each draw, then through the sampler. How draws are compared is in
-//! `distances` and `densities`.
+//! of the drawn function: by what was made of the draws, by each draw, then through the sampler, once for an item. How draws are
+//! compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
 //!
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.

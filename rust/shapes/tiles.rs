@@ -150,6 +150,9 @@ type PairedWork<'a, T> = (usize, ((&'a [T], ((&'a mut [T], &'a mut [T]), (&'a mu
 /// Bytes that gradients may take which parts of the work find for the same items.
 const PARTIAL: usize = 1 << 26;
 
+/// Bytes that gradients by what was made of items may take; where they would be more, each item's are taken to it at once.
+const MADE: usize = 1 << 30;
+
 /// Parts of a work at most.
 const PARTS: usize = 64;
 
@@ -176,8 +179,10 @@ pub fn backward<T: Float>(
 ) -> Result<(), Error> {
     let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
     let weights = View::new(weights, mu1.rows(), mu2.rows());
+    let made = |side, rows: usize| pair.made(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()));
+    let by_item = made(Side::Query, mu1.rows()).saturating_add(made(Side::Gallery, mu2.rows())) > MADE;
     let half = |side, rows, dim, stored| {
-        let made = pair.made(side);
+        let made = pair.made(side).filter(|_| !by_item);
         Half { side, rows, widths: (made.unwrap_or(dim), stored), dim, made: made.is_some() }
     };
     let queries = half(Side::Query, mu1.rows(), mu1.stored(), extra1.stored());
@@ -221,7 +226,12 @@ pub fn backward<T: Float>(
                 } else {
                     (Tile { queries: a, gallery: b.clone() }, of_a, of_b)
                 };
-                pair.backward_tile(tile, &weights, &mut TileGradient { query, gallery, shared: &mut *shared });
+                let mut out = TileGradient { query, gallery, shared: &mut *shared };
+                if by_item {
+                    by_items(pair, tile, &weights, &mut out);
+                } else {
+                    pair.backward_tile(tile, &weights, &mut out);
+                }
             }
         }
         finish(pair, long, first, &by_made, mu, extra);
@@ -243,10 +253,13 @@ pub fn backward<T: Float>(
     let blocks = by_made.chunks(BLOCK * short.widths.0).zip(of_short.0.chunks_mut(BLOCK * short.dim));
     let blocks = blocks.zip(of_short.1.chunks_mut(BLOCK * short.widths.1));
     let work = (0..short.rows).step_by(BLOCK).zip(blocks).collect();
-    parallel::for_each(work, interrupted, |(first, ((by_made, mu), extra)): (usize, ((&[T], &mut [T]), &mut [T]))| {
+    parallel::for_each(work, interrupted, |(first, ((by_made, mu), extra)): FinishWork<T>| {
         finish(pair, short, first, by_made, mu, extra);
     })
 }
+
+/// First row of a block, the gradients by what was made of its items, and those of the items.
+type FinishWork<'a, T> = (usize, ((&'a [T], &'a mut [T]), &'a mut [T]));
 
 /// Takes the gradients by what was made of the items from `first` on to these.
 fn finish<T: Float>(pair: &dyn PairScore<T>, half: Half, first: usize, by_made: &[T], mu: &mut [T], extra: &mut [T]) {

@@ -118,26 +118,34 @@ class _Draws:
     made; None for others."""
 
     def __init__(
-        self, op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], rows: int, columns: int | None, pairs: int
+        self,
+        op: PairOp,
+        arrays: Sequence[Array],
+        draws: Sequence[Any],
+        rows: int,
+        columns: int | None,
+        made: Sequence[Array | None],
     ) -> None:
         self.memory = None
         if op.sampled:
             seed, n = draws or (None, 1)
             size = _core.cuda_room(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
-            made = [_made(op, side, arrays[2 * side : 2 * side + 2], seed, n, pairs) for side in (0, 1)]
             self.kept = arrays[0].new_empty(size), seed, made  # until the kernel is on its stream
-            given = [None if x is None else memory(x) for x in made]
-            self.memory = None if seed is None else memory(seed), n, memory(self.kept[0]), *given
+            query, gallery = (None if x is None else memory(x) for x in made)
+            self.memory = None if seed is None else memory(seed), n, memory(self.kept[0]), query, gallery
 
 
-def _made(op: PairOp, side: int, items: Sequence[Array], seed: Any, n: int, pairs: int) -> Array | None:
-    """The draws [n, N, D] of a side, as its sampler makes them; None where that does not pay or they are too many."""
-    (mu, extra), name = items, op.samplers[side]
-    if not name or pairs < 2 * len(mu) or n * mu.numel() * mu.element_size() > KEPT or not mu.numel():
-        return None
-    out = mu.new_empty((n, *mu.shape))
-    _core.cuda_sample(name, place(mu), memory(mu), memory(extra), memory(seed), 0, side, memory(out))
-    return out
+def _made(op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], pairs: int) -> list[Array | None]:
+    """The draws [n, N, D] of either side, as its sampler makes them; None where that does not pay or they are many."""
+    made: list[Array | None] = [None, None]
+    for side, name in enumerate(op.samplers):
+        mu, extra = arrays[2 * side : 2 * side + 2]
+        if not name or pairs < 2 * len(mu) or not mu.numel() or draws[1] * mu.numel() * mu.element_size() > KEPT:
+            continue
+        out = mu.new_empty((draws[1], *mu.shape))
+        _core.cuda_sample(name, place(mu), memory(mu), memory(extra), memory(draws[0]), 0, side, memory(out))
+        made[side] = out
+    return made
 
 
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
@@ -147,7 +155,8 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
     candidates = None if candidates is None else candidates.contiguous()
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
-    draws = _Draws(op, arrays, inputs[5:], *(1, *out.shape)[-2:], out.numel())
+    (rows, columns), made = (1, *out.shape)[-2:], _made(op, arrays, inputs[5:], out.numel())
+    draws = _Draws(op, arrays, inputs[5:], rows, columns, made)
     _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, given, memory(out))
     return out
 
@@ -171,14 +180,14 @@ def score_backward(
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(arrays[2]) + 1, device=rows.device))
         given, lists = memory(candidates), [memory(offsets), memory(places)]
+    made = _made(op, arrays, inputs[5:], weights.numel())
     out: list[Array] = []
     for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
         gradients = [mu.new_zeros(mu.shape), mu.new_zeros(extra.shape), mu.new_zeros((len(mu), size))]
         if not wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
             out += gradients
             continue
-        draws = _Draws(op, arrays, inputs[5:], len(mu), None, weights.numel())
-        out_memories = _memories(gradients)
+        draws, out_memories = _Draws(op, arrays, inputs[5:], len(mu), None, made), _memories(gradients)
         own = op.name, place(mu), _memories(arrays), draws.memory, side
         _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)
         out += gradients

@@ -1,7 +1,8 @@
 """Scores that compare draws of two items, and the densities that draws are put into.
 
-Draws come from the samplers, made where they are compared: a pair's draws are those of its two rows' numbers, whatever
-the verb. The kernels are in `rust/kernels/sampled_scores.rs`; what they draw can be differentiated once.
+Draws come from the samplers, made once for a call inside the kernels: a pair's draws are those of its two rows'
+numbers, whatever the verb. The kernels are in `rust/kernels/sampled_scores.rs`; what they draw can be differentiated
+once.
 """
 
 from __future__ import annotations

@@ -125,9 +125,10 @@ impl Formula for Llr {
         a.var.mul_add(b.own[3], a.var + b.var)
     }
 
-    /// With the covariances diag(A, B) and [[A, p], [p, B]] of (a, b), the slope by a mean is m = a/A - y, where y, the mean times
-    /// the second inverse, is a/A - m too: by a variance -((m + y)(y - m) ... ) becomes -1/2 [m (2 a/A - m) + p^2 / (A det)], and
-    /// by p 1/2 [((a w + b v) / det)^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p]: no terms that nearly cancel.
+    /// With the covariances diag(A, B) and [[A, p], [p, B]] of (a, b) where they differ and where they are the same, and y and y' the
+    /// means times the inverse of the second: by a mean, m = a/A - y = (a v/A - (a - b)) p/det; by a variance,
+    /// -1/2 [m (2 a/A - m) + p^2 / (A det)]; by p, 1/2 [(y + y')^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p],
+    /// y + y' = (a w + b v) / det. No terms nearly cancel.
     #[inline(always)]
     fn pair_slopes<S: Simd, T: Float>(
         &self,

@@ -44,7 +44,7 @@ struct Packed<C> {
 
 impl<C: Float> Packed<C> {
     /// Means and variances of these rows, places beyond the end of a row being 0 and 1.
-    fn new<'a, T: Float>(
+    fn new<T: Float>(
         dim: usize,
         rows: usize,
         own: usize,

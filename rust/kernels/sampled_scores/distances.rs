@@ -33,6 +33,9 @@ struct Group<'a, T> {
     gallery: Vec<&'a [T]>,
 }
 
+/// The number of the first of some rows, and the rows.
+type Rows<'b, 'a, T> = (usize, &'b [&'a [T]]);
+
 impl<'a, T: Float> Group<'a, T> {
     /// All groups that pairs fall into.
     fn all(items: &Items<'a, Vec<T>, Vec<T>>) -> Vec<Self> {
@@ -68,7 +71,7 @@ impl<'a, T: Float> Group<'a, T> {
 
     /// All tiles of the draws: their first rows and their rows.
     #[inline(always)]
-    fn tiles(&self) -> impl Iterator<Item = ((usize, &[&'a [T]]), (usize, &[&'a [T]]))> {
+    fn tiles(&self) -> impl Iterator<Item = (Rows<'_, 'a, T>, Rows<'_, 'a, T>)> {
         let chunks = |rows| std::iter::zip((0..).step_by(ROWS), <[&'a [T]]>::chunks(rows, ROWS));
         chunks(&self.queries).flat_map(move |queries| chunks(&self.gallery).map(move |gallery| (queries, gallery)))
     }
