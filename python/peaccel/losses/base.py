@@ -1,0 +1,115 @@
+"""What all losses share: their precision, and the batch that several processes make together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from peaccel.distributions import Distribution
+
+D = TypeVar("D", bound=Distribution)
+
+
+class Loss(nn.Module, Generic[D]):
+    """A loss of a batch of distributions; subclasses write `loss`.
+
+    Half precision becomes float32, also within `torch.autocast`; float64 stays. Where every process of
+    `torch.distributed` holds a part of the batch, a loss over pairs (`across = True`) is that of the whole batch, with
+    gradients to all parts: the mean over processes of its gradients, as DistributedDataParallel takes it, is the
+    gradient of one process with the whole batch. All parts have one length.
+    """
+
+    across: ClassVar[bool] = False
+
+    def forward(self, d: D, labels: Tensor, seed: int | None = None) -> Tensor:
+        """The loss.
+
+        Parameters
+        ----------
+        d
+            N distributions with tensors.
+        labels
+            [N] int64.
+        seed
+            Of the draws, for losses that draw; None takes one from torch's generator.
+
+        Returns
+        -------
+        Scalar, float32, or float64 where d is.
+
+        Raises
+        ------
+        TypeError
+            d is no distribution, or of a kind that this loss does not take.
+        ValueError
+            labels are not N integers.
+        """
+        owner = type(self).__name__
+        if not isinstance(d, Distribution):
+            raise TypeError(f"{owner}: d is {type(d).__name__}, expected a distribution")
+        if not isinstance(labels, Tensor) or labels.shape != (len(d),) or labels.dtype != torch.int64:
+            got = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels)
+            raise ValueError(f"{owner}: labels are {got}, expected int64 of shape ({len(d)},)")
+        with torch.autocast(labels.device.type, enabled=False):
+            if d.mu.dtype in (torch.float16, torch.bfloat16):
+                d = d.to(torch.float32)
+            if self.across and processes() > 1:
+                d, labels = type(d)(*map(gather, d.arrays)), gather(labels)
+            return self.loss(d, labels, seed)
+
+    def loss(self, d: D, labels: Tensor, seed: int | None) -> Tensor:
+        """The loss in full precision, over the whole batch."""
+        raise NotImplementedError
+
+
+def require_kind(loss: nn.Module, d: Distribution, kinds: Sequence[str]) -> None:
+    """Refuse a distribution of another kind.
+
+    Raises
+    ------
+    TypeError
+        Naming the loss and the kinds that it takes.
+    """
+    if d.kind not in kinds:
+        raise TypeError(f"{type(loss).__name__}: d is {d!r}, expected {' or '.join(kinds)}")
+
+
+def same_class_pairs(labels: Tensor) -> Tensor:
+    """Which ordered pairs i != j are of one class, [N, N] bool."""
+    same = labels[:, None] == labels
+    return same.fill_diagonal_(False)
+
+
+def processes() -> int:
+    """How many processes train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def first_row(rows: int) -> int:
+    """The number, in the whole batch, of the first of this process's rows: draws are addressed by it."""
+    return rows * dist.get_rank() if processes() > 1 else 0
+
+
+def gather(x: Tensor) -> Tensor:
+    """The parts that all processes hold, one after the other, with gradients to each."""
+    joined: Tensor = _Gather.apply(x)  # type: ignore[no-untyped-call]
+    return joined
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        parts = [torch.empty_like(x) for _ in range(processes())]
+        dist.all_gather(parts, x.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        # Every process has the whole loss; the sum over them, which is then averaged, counts it once.
+        grad = grad.contiguous()
+        dist.all_reduce(grad)
+        return grad.chunk(processes())[dist.get_rank()]
