@@ -1,13 +1,36 @@
-"""Heads: pooled features -> distributions."""
+"""Heads: features -> distributions. A location head and an uncertainty head side by side, each its own module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize, softplus
 
-from peaccel import Normal
+from peaccel.distributions import Normal, Point, Scaled, VonMisesFisher
+
+__all__ = [
+    "ACTIVATIONS",
+    "MeanHead",
+    "NormalHead",
+    "PointHead",
+    "ScaleHead",
+    "ScaledHead",
+    "ScaledMean",
+    "SoftplusHead",
+    "UncertaintyHead",
+    "VarianceHead",
+    "VonMisesFisherHead",
+    "positive",
+]
+
+FLOOR = 4.5399930e-05  # e^-10: the least variance, and 1 / the greatest concentration
 
 
 class MeanHead(nn.Module):
-    """Linear map to the unit sphere.
+    """Linear map, to the unit sphere unless told otherwise.
 
     Parameters
     ----------
@@ -15,22 +38,26 @@ class MeanHead(nn.Module):
         Width of the input.
     dim
         Dimension of the embedding.
+    unit
+        Whether rows are scaled to length 1.
     """
 
-    def __init__(self, features: int, dim: int) -> None:
+    def __init__(self, features: int, dim: int, unit: bool = True) -> None:
         super().__init__()
         self.linear = nn.Linear(features, dim)
+        self.unit = unit
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map features [N, F] to unit rows [N, dim]."""
-        return nn.functional.normalize(self.linear(features), dim=1)
+        """Map features [N, F] to rows [N, dim]."""
+        mu: Tensor = self.linear(features)
+        return normalize(mu, dim=1) if self.unit else mu
 
 
 class VarianceHead(nn.Module):
     """PFE's uncertainty module: FC-BN-ReLU-FC-BN, then one gain and one offset shared by all dimensions.
 
     var = 1e-6 + exp(gamma x + beta), where x has unit variance over a batch. gamma starts near 0, so training starts
-    from one common variance e^beta and must earn every difference between images.
+    from one common variance e^beta and must earn every difference between items.
 
     Parameters
     ----------
@@ -65,22 +92,223 @@ class VarianceHead(nn.Module):
         return self.floor + torch.exp(self.gamma * self.layers(features) + self.beta)
 
 
-class NormalHead(nn.Module):
-    """A mean and a variance head side by side.
+def positive(x: Tensor) -> Tensor:
+    """1 + x for x >= 0, 1 / (1 - x) below: positive, 1 at 0 with slope 1, and linear where it is large.
+
+    By it heads start from 1, and neither overflow nor vanish as exp does. ("invlin" of the published code of
+    Probabilistic Embeddings Revisited.)
+    """
+    return torch.where(x >= 0, 1 + x, 1 / (1 - x.clamp(max=0)))
+
+
+class UncertaintyHead(nn.Module):
+    """Three linear layers F -> F/2 -> F/4 -> out with ReLUs between, then `positive` above a floor.
+
+    Parameters
+    ----------
+    features
+        Width of the input, at least 4.
+    out
+        1 for one number an item, [N]; D for one a dimension, [N, D].
+    start
+        The value that the last layer starts around.
+    floor
+        The least value.
+    variant
+        "published" leaves the ReLUs out, as the published code does: it makes them and never inserts them, so that its
+        head is linear.
+
+    References
+    ----------
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, sec. 4.3.
+    """
+
+    def __init__(
+        self, features: int, out: int = 1, start: float = 1.0, floor: float = FLOOR, variant: str | None = None
+    ) -> None:
+        super().__init__()
+        between: list[nn.Module] = [] if variant == "published" else [nn.ReLU()]
+        widths = (features, max(features // 2, 1), max(features // 4, 1), out)
+        layers: list[nn.Module] = []
+        for before, after in zip(widths, widths[1:], strict=False):
+            layers += [nn.Linear(before, after), *between]
+        self.layers = nn.Sequential(*layers[: len(layers) - len(between)])
+        nn.init.zeros_(self.layers[-1].bias)
+        self.start, self.floor = start, floor
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [N, F] to numbers [N] or [N, out], each above `floor`."""
+        x = self.floor + self.start * positive(self.layers(features).float())
+        return x[:, 0] if x.shape[1] == 1 else x
+
+
+class SoftplusHead(nn.Module):
+    """FC-ReLU-FC-softplus: one positive number an item.
+
+    Parameters
+    ----------
+    features
+        Width of the input, and of the hidden layer.
+    start
+        The value that it starts around, > 0.
+
+    References
+    ----------
+    Warburg et al., Bayesian Triplet Loss, ICCV 2021, sec. 4.
+    """
+
+    def __init__(self, features: int, start: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, 1))
+        nn.init.zeros_(self.layers[-1].bias)
+        self.gain = start / softplus(torch.zeros(())).item()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [N, F] to numbers [N]."""
+        return self.gain * softplus(self.layers(features)[:, 0].float())
+
+
+class ScaledMean(nn.Module):
+    """A location head times one positive learned number: a sphere whose radius is learned.
+
+    Parameters
+    ----------
+    mean
+        Module from features [N, F] to rows [N, D].
+    """
+
+    def __init__(self, mean: nn.Module) -> None:
+        super().__init__()
+        self.mean = mean
+        self.log_radius = nn.Parameter(torch.zeros(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [N, F] to rows [N, D]."""
+        rows: Tensor = self.mean(features) * self.log_radius.exp()
+        return rows
+
+
+Activation = Literal["sigmoid", "exp", "softplus", "relu", "one_plus_sigmoid", "shifted_sigmoid", "identity"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "sigmoid": lambda x, c: c * torch.sigmoid(x),
+    "one_plus_sigmoid": lambda x, c: c * (1 + torch.sigmoid(x)),
+    "shifted_sigmoid": lambda x, c: c + torch.sigmoid(x),
+    "exp": lambda x, c: torch.exp(x),
+    "softplus": lambda x, c: c * softplus(x),
+    "relu": lambda x, c: c * torch.relu(x),
+    "identity": lambda x, c: x,
+}
+"""Of ScaleFace's scale, by name: of the head's output and the constant c."""
+
+
+class ScaleHead(nn.Module):
+    """ScaleFace's head: linear layers without bias, each but the last with a batch norm and a ReLU, and an activation.
+
+    Parameters
+    ----------
+    features
+        Width of the input.
+    hidden
+        Widths of the hidden layers; (512,) in the paper, () for a linear head.
+    activation
+        A key of `ACTIVATIONS`; "sigmoid" in the paper.
+    constant
+        Its c; 64 in the paper.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, sec. 3.2 and supplement D.
+    """
+
+    def __init__(
+        self, features: int, hidden: tuple[int, ...] = (512,), activation: str = "sigmoid", constant: float = 64.0
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in zip((features, *hidden), hidden, strict=False):
+            linear = nn.Linear(before, after, bias=False)
+            nn.init.kaiming_normal_(linear.weight)
+            layers += [linear, nn.BatchNorm1d(after, affine=False), nn.ReLU()]
+        self.layers = nn.Sequential(*layers, nn.Linear((features, *hidden)[-1], 1, bias=False))
+        self.activation, self.constant = activation, constant
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map features [N, F] to scales [N]."""
+        return ACTIVATIONS[self.activation](self.layers(features)[:, 0].float(), self.constant)
+
+
+class _Beside(nn.Module):
+    """A location head and an uncertainty head on the same features."""
+
+    def __init__(self, mean: nn.Module, uncertainty: nn.Module) -> None:
+        super().__init__()
+        self.mean = mean
+        self.uncertainty = uncertainty
+
+
+class PointHead(nn.Module):
+    """A location head alone: points."""
+
+    def __init__(self, mean: nn.Module) -> None:
+        super().__init__()
+        self.mean = mean
+
+    def forward(self, features: Tensor) -> Point:
+        """Map features [N, F] to N points."""
+        return Point(self.mean(features).float())
+
+
+class NormalHead(_Beside):
+    """Means and variances.
 
     Parameters
     ----------
     mean
         Module from features [N, F] to mu [N, D].
-    variance
+    uncertainty
         Module from features [N, F] to var [N, D] or [N].
     """
 
-    def __init__(self, mean: nn.Module, variance: nn.Module) -> None:
-        super().__init__()
-        self.mean = mean
-        self.variance = variance
-
     def forward(self, features: Tensor) -> Normal:
         """Map features [N, F] to N normal distributions."""
-        return Normal(self.mean(features), self.variance(features))
+        return Normal(self.mean(features).float(), self.uncertainty(features).float())
+
+
+class VonMisesFisherHead(_Beside):
+    """Directions and concentrations.
+
+    Parameters
+    ----------
+    mean
+        Module from features [N, F] to rows [N, D] of any length.
+    uncertainty
+        Module from features [N, F] to [N], 1 / kappa: uncertainty, as a variance is; None takes the length of the row
+        for kappa.
+    """
+
+    def __init__(self, mean: nn.Module, uncertainty: nn.Module | None = None) -> None:
+        super().__init__(mean, nn.Identity() if uncertainty is None else uncertainty)
+        self.by_length = uncertainty is None
+
+    def forward(self, features: Tensor) -> VonMisesFisher:
+        """Map features [N, F] to N von Mises-Fisher distributions."""
+        mu = self.mean(features).float()
+        kappa = mu.norm(dim=1) if self.by_length else 1 / self.uncertainty(features).float()
+        return VonMisesFisher(normalize(mu, dim=1), kappa)
+
+
+class ScaledHead(_Beside):
+    """Directions and scales.
+
+    Parameters
+    ----------
+    mean
+        Module from features [N, F] to rows [N, D] of any length.
+    uncertainty
+        Module from features [N, F] to scales [N].
+    """
+
+    def forward(self, features: Tensor) -> Scaled:
+        """Map features [N, F] to N scaled directions."""
+        return Scaled(normalize(self.mean(features).float(), dim=1), self.uncertainty(features).float())

@@ -1,97 +1,46 @@
-"""The literature: one paper a file, one line of `TABLE` each.
+"""The literature: one paper a file, each with a `METHOD`; the papers' table is collected from the files.
 
-A method's file holds `Settings`, a frozen dataclass, and `build(backbone, features, classes, settings)`, which returns
-the model (images -> distribution) and the stages that train it.
+``build(backbone, features, classes, settings)`` of a method returns the model (inputs -> distribution), what else is
+learned with it, and the stages that train them; `peaccel.train.fit` carries these out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from peaccel.methods.records import Method
+
+__all__ = ["NAMES", "load", "table"]
+
+SHARED = ("__init__", "parts", "records")
+
+NAMES = tuple(sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {*SHARED}))
+"""One for each file."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """What a method is, in the columns of Table 1 of Probabilistic Embeddings Revisited (Karpukhin et al., 2022)."""
-
-    paper: str
-    distribution: str
-    sampling: bool
-    loss: str
-    stages: int
-    score: str
-    confidence: str
-
-
-TABLE = {
-    "pfe": Method(
-        "Shi & Jain, ICCV 2019",
-        "normal, diagonal",
-        False,
-        "negative MLS of same-class pairs",
-        2,
-        "mls",
-        "-mean log var",
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast a stage trains."""
-
-    epochs: int
-    """Passes over the images."""
-    lr: float
-    """Peak learning rate of Adam; it rises over the first tenth and falls along a cosine."""
-    classes_per_batch: int
-    """Groups of one class in a batch."""
-    images_per_class: int
-    """Images in a group."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage of training: everything in `trains` learns, everything else is fixed, batch statistics included."""
-
-    name: str
-    schedule: Schedule
-    trains: tuple[nn.Module, ...]
-    loss: Callable[[Tensor, Tensor], Tensor]
-    """From a batch of inputs and its labels [N] to a scalar."""
-    frozen: nn.Module | None = None
-    """Maps images to inputs once, before the stage, rather than at every step; None leaves images as they are."""
-
-
-class MethodFile(Protocol):
-    """What a file of this folder holds."""
-
-    Settings: type[Any]
-
-    def build(
-        self, backbone: nn.Module, features: int, classes: int, settings: Any
-    ) -> tuple[nn.Module, tuple[Stage, ...]]:
-        """Return the model, images -> distribution, and the stages that train it."""
-
-
-def load(name: str) -> MethodFile:
+def load(name: str) -> Method:
     """Import a method's file.
 
     Parameters
     ----------
     name
-        A key of `TABLE`.
+        One of `NAMES`.
 
     Raises
     ------
     ValueError
-        There is no such method.
+        There is no such method; the nearest is named.
     """
-    if name not in TABLE:
-        raise ValueError(f"load: method is {name!r}, expected one of {', '.join(TABLE)}")
-    return cast(MethodFile, import_module(f"peaccel.methods.{name}"))
+    if name not in NAMES:
+        nearest = get_close_matches(name, NAMES, n=1, cutoff=0)[0]
+        raise ValueError(f"method {name!r} is unknown, the nearest is {nearest!r}; there are {', '.join(NAMES)}")
+    return cast("Method", import_module(f"peaccel.methods.{name}").METHOD)
+
+
+def table() -> tuple[Method, ...]:
+    """All methods, in the order of their names."""
+    return tuple(load(name) for name in NAMES)

@@ -1,65 +1,54 @@
-"""Probabilistic Face Embeddings (Shi & Jain, ICCV 2019, arXiv:1904.09658) on a CosFace backbone.
+"""Probabilistic Face Embeddings: uncertainties for a trained classifier's means.
 
-Stage 1 learns where images lie on the sphere; stage 2 keeps that and learns how far each image is to be trusted.
+Stage 1 learns where items lie on the sphere; stage 2 keeps that and learns how far each item is to be trusted.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
-from peaccel.heads import MeanHead, NormalHead, VarianceHead
-from peaccel.losses.likelihood import negative_mls
-from peaccel.losses.margin import cosface
-from peaccel.methods import Schedule, Stage
+from peaccel.losses.likelihood import NegativeMLS
+from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings of PFE."""
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of PFE. In "Revisited" head is mlp, one variance an item, and vmf is the second row."""
 
-    dim: int
-    """Dimension of the embedding."""
-    hidden: int
-    """Width of the variance head's hidden layer."""
-    scale: float
-    """CosFace's inverse temperature."""
-    margin: float
-    """CosFace's margin."""
-    cosface: Schedule
+    head: Literal["mlp", "pfe"] = "pfe"
+    classifier: Classifier = Classifier()
+    classify: Schedule = Schedule()
     """Stage 1."""
-    likelihood: Schedule
+    match: Schedule = Schedule()
     """Stage 2."""
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> tuple[nn.Module, tuple[Stage, ...]]:
-    """Put PFE's heads on a backbone.
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put PFE's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    head, dim = distribution_head(features, settings)
+    classifier = settings.classifier.build(dim, classes)
+    negative_mls = NegativeMLS(variant=settings.variant)
 
-    Parameters
-    ----------
-    backbone
-        Module from images to features [N, features].
-    features
-        Width of the features.
-    classes
-        Training classes.
-    settings
-        Sizes, margin and schedules.
+    def match(batch: Batch, step: Step) -> Terms:
+        return {"negative_mls": negative_mls(head(batch.inputs), batch.labels)}
 
-    Returns
-    -------
-    Module from images to `peaccel.Normal` (unit mu [N, dim], var [N, dim]), and the two stages.
-    """
-    head = NormalHead(MeanHead(features, settings.dim), VarianceHead(features, settings.dim, settings.hidden))
-    centres = nn.Linear(settings.dim, classes, bias=False)
-
-    def classify(images: Tensor, labels: Tensor) -> Tensor:
-        mu = head.mean(backbone(images))
-        return cosface(mu, centres.weight, labels, scale=settings.scale, margin=settings.margin)
-
-    def match(pooled: Tensor, labels: Tensor) -> Tensor:
-        return negative_mls(head(pooled), labels)
-
-    return nn.Sequential(backbone, head), (
-        Stage("CosFace", settings.cosface, trains=(backbone, head.mean, centres), loss=classify),
-        Stage("PFE", settings.likelihood, trains=(head.variance,), loss=match, frozen=backbone),
+    stages = (
+        classify(backbone, head, classifier, settings.classify),
+        Stage("PFE", settings.match, (Group((head.uncertainty,)),), match, frozen=backbone),
     )
+    return Training(nn.Sequential(backbone, head), classifier, stages)
+
+
+METHOD = Method(
+    "pfe",
+    "Shi & Jain, Probabilistic Face Embeddings, ICCV 2019, arXiv:1904.09658",
+    distribution="normal, vmf",
+    sampling=False,
+    loss="negative MLS of same-class pairs",
+    score="mls",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,86 @@
+"""Bayesian Triplet Loss: the probability that a draw of the negative is further from the anchor's than the positive's."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from peaccel.heads import NormalHead, ScaledMean, SoftplusHead, VonMisesFisherHead
+from peaccel.losses.bottleneck import PriorDivergence
+from peaccel.losses.triplets import BayesianTriplet
+from peaccel.methods.parts import Embedding, Kind, mean_head
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
+from peaccel.methods.triplet import dealt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Embedding):
+    """Settings of the Bayesian triplet loss."""
+
+    distribution: Kind = "normal"
+    """normal: means on a sphere whose radius is learned; vmf: on the unit sphere."""
+    margin: NonNegative = 0.0
+    """Of squared distances."""
+    kl: NonNegative = 1e-6
+    """Weight of the divergence from the prior: N(0, I / D), or the uniform distribution."""
+    start: Positive = 1e-2
+    """The variance, or 1 / kappa, that training starts from."""
+    match_moments: bool = False
+    """Of vmf: the moments of the draws in place of a normal's with variance 1 / kappa."""
+    only_violating: bool = False
+    """Leave out triplets whose means keep the margin."""
+    negatives: AtLeast1 | None = None
+    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    variant: Literal["published"] | None = None
+    """The sign of margin as in the paper's listing."""
+    schedule: Schedule = Schedule()
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put the heads on a backbone; the model gives isotropic `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    mean, dim = mean_head(features, settings)
+    uncertainty = SoftplusHead(features, settings.start)
+    normal = settings.distribution == "normal"
+    head = NormalHead(ScaledMean(mean), uncertainty) if normal else VonMisesFisherHead(mean, uncertainty)
+    triplet = BayesianTriplet(
+        margin=settings.margin,
+        only_violating=settings.only_violating,
+        match_moments=settings.match_moments,
+        variant=settings.variant,
+    )
+    divergence = PriorDivergence(1 / dim)
+
+    def step(batch: Batch, step: Step) -> Terms:
+        d = head(backbone(batch.inputs))
+        return {"triplet": triplet(d, batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
+
+    stage = Stage(
+        "Bayesian triplet", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+    )
+    return Training(nn.Sequential(backbone, head), triplet, (stage,))
+
+
+METHOD = Method(
+    "bayesian_triplet",
+    "Warburg et al., Bayesian Triplet Loss: Uncertainty Quantification in Image Retrieval, ICCV 2021, "
+    "arXiv:2011.12663",
+    distribution="normal, vmf",
+    sampling=False,
+    loss="probability that a triplet holds, divergence from a prior",
+    score="neg_expected_sq_l2",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,36 @@
+"""The contrastive loss, a baseline: pairs of one class near, others further than a margin."""
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from peaccel.losses.pairs import Contrastive
+from peaccel.methods import proxy_anchor
+from peaccel.methods.records import NonNegative, Positive, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(proxy_anchor.Plain):
+    """Settings of Contrastive."""
+
+    positive_margin: NonNegative = 0.0
+    negative_margin: Positive = 1.0
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
+
+    def make(dim: int) -> Contrastive:
+        return Contrastive(positive_margin=settings.positive_margin, negative_margin=settings.negative_margin)
+
+    return proxy_anchor.plain("contrastive", backbone, features, settings, make)
+
+
+METHOD = replace(
+    proxy_anchor.METHOD,
+    name="contrastive",
+    paper="Hadsell et al., Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006",
+    loss="hinges of distances of pairs",
+    settings=Settings,
+    build=build,
+)

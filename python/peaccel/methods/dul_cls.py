@@ -1,0 +1,53 @@
+"""Data Uncertainty Learning by classification: one draw an item goes through a softmax with a margin."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+import peaccel as pe
+from peaccel.losses.base import first_row
+from peaccel.losses.bottleneck import PriorDivergence
+from peaccel.methods.parts import Classifier, Uncertain, distribution_head
+from peaccel.methods.records import Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of DUL-cls."""
+
+    classifier: Classifier = Classifier()
+    kl: NonNegative = 1e-3
+    """Weight of the divergence from the prior; 1e-4 .. 1e-2 in "Revisited", 1e-2 in the paper."""
+    class_rate: Positive = 1.0
+    """The class directions' learning rate over the backbone's."""
+    draw: Schedule = Schedule()
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put DUL-cls's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    head, dim = distribution_head(features, settings)
+    classifier = settings.classifier.build(dim, classes)
+    divergence = PriorDivergence(variant=settings.variant or "exact")
+
+    def classify_draws(batch: Batch, step: Step) -> Terms:
+        d = head(backbone(batch.inputs))
+        z = pe.sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
+        name = settings.classifier.loss
+        return {name: classifier(pe.Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
+
+    groups = (Group((backbone, head)), Group((classifier,), settings.class_rate))
+    stage = Stage("DUL-cls", settings.draw, groups, classify_draws)
+    return Training(nn.Sequential(backbone, head), classifier, (stage,))
+
+
+METHOD = Method(
+    "dul_cls",
+    "Chang et al., Data Uncertainty Learning in Face Recognition, CVPR 2020, arXiv:2003.11339",
+    distribution="normal, vmf",
+    sampling=True,
+    loss="softmax with a margin at one draw, divergence from a prior",
+    score="cosine",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

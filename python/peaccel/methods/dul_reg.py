@@ -1,0 +1,68 @@
+"""Data Uncertainty Learning by regression: the likelihood of the class directions that a classifier has learned."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from peaccel.losses.regression import ClassLikelihood
+from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of DUL-reg."""
+
+    classifier: Classifier = Classifier()
+    learns: Literal["all", "uncertainty"] = "all"
+    """Of stage 2. all: the means move on, as in "Revisited"; uncertainty: they are kept, as in the paper."""
+    classify: Schedule = Schedule()
+    """Stage 1."""
+    regress: Schedule = Schedule()
+    """Stage 2."""
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put DUL-reg's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    head, dim = distribution_head(features, settings)
+    classifier = settings.classifier.build(dim, classes)
+    stages = (
+        classify(backbone, head, classifier, settings.classify),
+        regression("DUL-reg", backbone, head, classifier, settings.regress, settings.learns),
+    )
+    return Training(nn.Sequential(backbone, head), classifier, stages)
+
+
+def regression(
+    name: str,
+    backbone: nn.Module,
+    head: nn.Module,
+    classifier: nn.Module,
+    schedule: Schedule,
+    learns: Literal["all", "uncertainty"],
+    variant: Literal["exact", "published"] = "exact",
+) -> Stage:
+    """The stage that fits distributions to the directions of a trained classifier, which stay."""
+    likelihood = ClassLikelihood(classifier.weight, variant=variant)  # type: ignore[arg-type]
+
+    def regress(batch: Batch, step: Step) -> Terms:
+        features = batch.inputs if learns == "uncertainty" else backbone(batch.inputs)
+        return {"nll": likelihood(head(features), batch.labels)}
+
+    if learns == "uncertainty":
+        return Stage(name, schedule, (Group((head.uncertainty,)),), regress, frozen=backbone)  # type: ignore[arg-type]
+    return Stage(name, schedule, (Group((backbone, head)),), regress)
+
+
+METHOD = Method(
+    "dul_reg",
+    "Chang et al., Data Uncertainty Learning in Face Recognition, CVPR 2020, arXiv:2003.11339",
+    distribution="normal, vmf",
+    sampling=False,
+    loss="likelihood of class directions",
+    score="cosine",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

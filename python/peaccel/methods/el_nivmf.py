@@ -1,0 +1,113 @@
+"""EL-nivMF: NCA++ between images and proxies that are distributions on the sphere, by the expected likelihood.
+
+The paper's other distances are files beside this one: they are built here.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+
+from peaccel.heads import VonMisesFisherHead
+from peaccel.losses.nca import ProxyNCAPP
+from peaccel.losses.proxies import ProxyAnchor
+from peaccel.methods.parts import Embedding, mean_head
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
+
+Distance = Literal["el_nivmf", "nivmf", "el_vmf", "b_vmf", "kl_vmf", "l2", "cos"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Embedding):
+    """Settings of EL-nivMF and its siblings."""
+
+    distance: Distance = "el_nivmf"
+    omega: NonNegative = 0.0
+    """Weight of Proxy-Anchor on the same directions (eq. 7)."""
+    temperature: Positive = 1.0
+    """That training starts from."""
+    concentration: Positive = 10.0
+    """Of every proxy, from which training starts."""
+    n: AtLeast1 = 5
+    """Draws of an image."""
+    norm: Positive = 10.0
+    """Mean length of the embeddings, the images' concentration, from which training starts."""
+    proxy_rate: Positive = 5000.0
+    """The proxies' learning rate over the backbone's; 5000 to 7500 in the paper, beside 1e-5 for a pretrained one."""
+    concentration_rate: Positive = 50000.0
+    """Theirs of the concentrations; 7500 to 50 000 in the paper."""
+    temperature_rate: Positive = 200.0
+    """The temperature's; 200 to 500 in the paper."""
+    variant: Literal["published"] | None = None
+    """Of el_nivmf, nivmf and kl_vmf."""
+    schedule: Schedule = Schedule(images_per_class=2)
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put the head on a backbone; the model gives `peaccel.VonMisesFisher`, the embedding's length its concentration.
+
+    Before training the embedding's layer is scaled to the mean length asked for, and proxies stand at their classes'
+    means.
+    """
+    mean, dim = mean_head(features, settings, unit=False)
+    head = VonMisesFisherHead(mean)
+    nca = ProxyNCAPP(
+        dim,
+        classes,
+        distance=settings.distance,
+        temperature=settings.temperature,
+        concentration=settings.concentration,
+        n=settings.n,
+        variant=settings.variant,
+    )
+    anchor = ProxyAnchor(dim, classes, weight=nca.directions) if settings.omega > 0 else None
+
+    def start(batches: Iterable[Batch]) -> None:
+        seen = [(head(backbone(batch.inputs)), batch.labels) for batch in batches]
+        nca.start(torch.cat([d.mu for d, _ in seen]), torch.cat([labels for _, labels in seen]))
+        if isinstance(linear := getattr(mean, "linear", None), nn.Linear):
+            linear.weight.mul_(settings.norm / torch.cat([d.kappa for d, _ in seen]).mean())
+
+    def step(batch: Batch, step: Step) -> Terms:
+        d = head(backbone(batch.inputs))
+        terms = {settings.distance: nca(d, batch.labels, step.seed)}
+        return terms if anchor is None else terms | {"proxy_anchor": settings.omega * anchor(d, batch.labels)}
+
+    groups = [
+        Group((backbone, head)),
+        Group((nca.directions,), settings.proxy_rate, 0.0),
+        Group((nca.log_temperature,), settings.temperature_rate, 0.0),
+    ]
+    if nca.log_concentration is not None:
+        groups.append(Group((nca.log_concentration,), settings.concentration_rate, 0.0))
+    stage = Stage("NCA++", settings.schedule, tuple(groups), step, start=start)
+    criterion = nca if anchor is None else nn.ModuleList([nca, anchor])
+    return Training(nn.Sequential(backbone, head), criterion, (stage,))
+
+
+METHOD = Method(
+    "el_nivmf",
+    "Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, "
+    "arXiv:2207.03784",
+    distribution="vmf",
+    sampling=True,
+    loss="NCA++, expected likelihood of non-isotropic vMF proxies",
+    score="cosine",
+    confidence="kappa",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,77 @@
+"""Hedged Instance Embeddings: the probability that two items match, of distributions anywhere in space."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import peaccel as pe
+from peaccel.heads import NormalHead, UncertaintyHead
+from peaccel.losses.bottleneck import PriorDivergence
+from peaccel.losses.matches import HIB
+from peaccel.methods.parts import Uncertain, mean_head
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of HIB, of normals alone: diagonal in the paper, one variance an item in "Revisited"'s code."""
+
+    n: AtLeast1 = 8
+    """Draws of each item, where variances are diagonal."""
+    kl: NonNegative = 1e-6
+    """Weight of the divergence from N(0, I); 1e-6 .. 1e-2 in "Revisited"."""
+    match_rate: Positive = 1.0
+    """The learning rate of a and b over the backbone's."""
+    schedule: Schedule = Schedule()
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put HIB's heads on a backbone; the model gives `peaccel.Normal`, means of any length."""
+    if settings.distribution != "normal":
+        raise ValueError(f"hib: distribution is {settings.distribution!r}, expected 'normal'")
+    mean, dim = mean_head(features, settings, unit=False)
+    out = dim if settings.diagonal else 1
+    head = NormalHead(mean, UncertaintyHead(features, out, settings.start, variant=settings.variant))
+    hib = HIB(n=settings.n, variant=settings.variant)
+    divergence = PriorDivergence()
+
+    def start(batches: Iterable[Batch]) -> None:
+        hib.fit_scale(torch.cat([mean(backbone(batch.inputs)).float() for batch in batches]))
+
+    def match(batch: Batch, step: Step) -> Terms:
+        d = head(backbone(batch.inputs))
+        return {"hib": hib(d, batch.labels, step.seed), "kl": settings.kl * divergence(d, batch.labels)}
+
+    def score(_: object, __: object) -> pe.scores.Score:
+        return pe.scores.hib(a=hib.log_a.exp().item(), b=hib.b.item(), n=settings.n, seed=0)
+
+    groups = (Group((backbone, head)), Group((hib,), settings.match_rate))
+    stage = Stage("HIB", settings.schedule, groups, match, start=start)
+    return Training(nn.Sequential(backbone, head), hib, (stage,), score)
+
+
+METHOD = Method(
+    "hib",
+    "Oh et al., Modeling Uncertainty with Hedged Instance Embeddings, ICLR 2019, arXiv:1810.00319",
+    distribution="normal",
+    sampling=True,
+    loss="cross-entropy of match probabilities, divergence from a prior",
+    score="hib",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

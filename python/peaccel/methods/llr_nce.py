@@ -1,0 +1,90 @@
+"""Uncertainties trained to tell: a softmax over the batch of the likelihood ratio itself, its prior learned along.
+
+PFE fits variances to pairs of one class and never sees a wrong pair; here every other item of the batch is one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import peaccel as pe
+from peaccel.losses.nce import ScoreNCE
+from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of llr_nce, and of mls_nce and vmf_nce."""
+
+    head: Literal["mlp", "pfe"] = "pfe"
+    score: Literal["llr", "mls"] = "llr"
+    learns: Literal["uncertainty", "all"] = "uncertainty"
+    """Of stage 2. uncertainty: the means are kept; all: they move on with it."""
+    temperature: Positive = 1.0
+    classifier: Classifier = Classifier()
+    classify: Schedule = Schedule()
+    """Stage 1."""
+    tell: Schedule = Schedule()
+    """Stage 2."""
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put the heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    head, dim = distribution_head(features, settings)
+    classifier = settings.classifier.build(dim, classes)
+    prior = settings.score == "llr" and settings.distribution == "normal"
+    ones = torch.full((dim,), 1.0 / dim)
+    nce = ScoreNCE(
+        settings.score,
+        temperature=settings.temperature,
+        prior_var=ones if prior else None,
+        prior_mean=torch.zeros(dim) if prior else None,
+    )
+    alone = settings.learns == "uncertainty"
+
+    def tell(batch: Batch, step: Step) -> Terms:
+        return {"nce": nce(head(batch.inputs if alone else backbone(batch.inputs)), batch.labels)}
+
+    def start(batches: Iterable[Batch]) -> None:
+        if prior:
+            seen = [(head(b.inputs if alone else backbone(b.inputs)), b.labels) for b in batches]
+            d = pe.concat([d for d, _ in seen])
+            fitted = pe.fit_prior(d, torch.cat([labels for _, labels in seen]))
+            nce.set_prior(fitted.mean, fitted.var)
+
+    def score(_: object, __: object) -> pe.scores.Score:
+        if not prior:
+            return pe.scores.get(settings.score)
+        assert nce.log_prior_var is not None and nce.prior_mean is not None
+        return pe.scores.llr(prior_var=_array(nce.log_prior_var.exp()), prior_mean=_array(nce.prior_mean))
+
+    groups = (
+        (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head)), Group((nce,)))
+    )
+    stages = (
+        classify(backbone, head, classifier, settings.classify),
+        Stage("NCE", settings.tell, groups, tell, frozen=backbone if alone else None, start=start),
+    )
+    return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, nce]), stages, score)
+
+
+def _array(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.asarray(x.detach().float().cpu())
+
+
+METHOD = Method(
+    "llr_nce",
+    "peaccel: the softmax of the likelihood ratio; see docs/choosing-a-score.md",
+    distribution="normal, vmf",
+    sampling=False,
+    loss="softmax of the score over the batch",
+    score="llr",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,147 @@
+"""What several methods are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from peaccel.distributions import Point
+from peaccel.heads import MeanHead, NormalHead, UncertaintyHead, VarianceHead, VonMisesFisherHead
+from peaccel.losses.margin import ArcFace, CosFace
+from peaccel.methods.records import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms
+
+__all__ = [
+    "Classifier",
+    "Embedding",
+    "Given",
+    "Kind",
+    "Uncertain",
+    "class_directions",
+    "class_means",
+    "classify",
+    "distribution_head",
+    "mean_head",
+    "points",
+]
+
+Kind = Literal["normal", "vmf"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """Settings of every method's embedding."""
+
+    dim: AtLeast1 = 128
+    """Dimension of the embedding."""
+    mean: Literal["linear", "given"] = "linear"
+    """linear: a linear layer on the backbone's features; given: the features themselves are the means (their width is
+    the dimension), as where only an uncertainty is to be learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertain(Embedding):
+    """Settings of an embedding with an uncertainty of its own."""
+
+    distribution: Kind = "normal"
+    """normal: a mean on the unit sphere and a variance; vmf: a direction and a concentration."""
+    diagonal: bool = False
+    """Of normal: a variance for each dimension."""
+    head: Literal["mlp", "pfe"] = "mlp"
+    """mlp: three layers with ReLUs; pfe: two with batch norms, a gain and an offset, always of normal and diagonal."""
+    hidden: AtLeast1 = 512
+    """Of head pfe: its width."""
+    start: Positive = 1.0
+    """Of head mlp: the variance, or 1 / kappa, that it starts from."""
+    variant: Literal["published"] | None = None
+    """Of head mlp: "published" has no ReLUs between the layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classifier:
+    """A softmax over class directions with a margin."""
+
+    loss: Literal["arcface", "cosface"] = "arcface"
+    scale: Positive = 64.0
+    """Inverse temperature."""
+    margin: Annotated[float, msgspec.Meta(ge=0, lt=2)] = 0.5
+    """arcface: an angle in radians; cosface: of the cosine."""
+
+    def build(self, dim: int, classes: int) -> ArcFace | CosFace:
+        """Make the loss with its class directions."""
+        return (ArcFace if self.loss == "arcface" else CosFace)(dim, classes, scale=self.scale, margin=self.margin)
+
+
+class Given(nn.Module):
+    """Takes features for means, scaled to length 1."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Unit rows [N, F] of features [N, F]."""
+        return normalize(features, dim=1)
+
+
+def mean_head(features: int, settings: Embedding, unit: bool = True) -> tuple[nn.Module, int]:
+    """The location head and the dimension of what it gives."""
+    if settings.mean == "given":
+        return (Given() if unit else nn.Identity()), features
+    return MeanHead(features, settings.dim, unit), settings.dim
+
+
+def distribution_head(features: int, settings: Uncertain) -> tuple[NormalHead | VonMisesFisherHead, int]:
+    """The head of a method that has both kinds, and the dimension of what it gives."""
+    mean, dim = mean_head(features, settings)
+    if settings.head == "pfe" and settings.distribution == "normal":
+        return NormalHead(mean, VarianceHead(features, dim, settings.hidden)), dim
+    out = dim if settings.diagonal and settings.distribution == "normal" else 1
+    uncertainty = UncertaintyHead(features, out, settings.start, variant=settings.variant)
+    return (NormalHead if settings.distribution == "normal" else VonMisesFisherHead)(mean, uncertainty), dim
+
+
+def points(head: nn.Module, features: Tensor) -> Point:
+    """The means alone of a head with a `mean`."""
+    return Point(head.mean(features).float())  # type: ignore[operator]
+
+
+def classify(
+    backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, schedule: Schedule, rate: float = 1.0
+) -> Stage:
+    """The first stage of many methods: means and class directions by a softmax with a margin.
+
+    Where the means are given and nothing is to be learned (no epochs), class directions start as the mean directions of
+    their classes.
+    """
+
+    def step(batch: Batch, step: Step) -> Terms:
+        return {type(loss).__name__.lower(): loss(points(head, backbone(batch.inputs)), batch.labels)}
+
+    groups = (Group((backbone, head.mean)), Group((loss,), rate))  # type: ignore[arg-type]
+    start = class_directions(nn.Sequential(backbone, head.mean), loss.weight) if schedule.epochs == 0 else None  # type: ignore[arg-type]
+    return Stage(type(loss).__name__, schedule, groups, step, start=start)
+
+
+def class_means(embed: Callable[[Tensor], Tensor], batches: Iterable[Batch], classes: int) -> Tensor:
+    """The mean embedding of each class, [classes, D]; zeros for a class without items."""
+    total, count = torch.zeros(()), torch.zeros(())
+    for batch in batches:
+        mu = embed(batch.inputs).float()
+        if total.ndim == 0:
+            total, count = mu.new_zeros(classes, mu.shape[1]), mu.new_zeros(classes)
+        total.index_add_(0, batch.labels, mu)
+        count.index_add_(0, batch.labels, torch.ones_like(mu[:, 0]))
+    return total / count.clamp(min=1)[:, None]
+
+
+def class_directions(embed: nn.Module, weight: nn.Parameter) -> Callable[[Iterable[Batch]], None]:
+    """A stage's start that points class directions along their classes' means; classes without items keep theirs."""
+
+    def start(batches: Iterable[Batch]) -> None:
+        means = class_means(embed, batches, len(weight))
+        known = means.norm(dim=1) > 0
+        weight.data[known] = normalize(means[known], dim=1)
+
+    return start

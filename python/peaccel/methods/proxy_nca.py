@@ -1,0 +1,36 @@
+"""Proxy-NCA, a baseline: an item's own proxy against those of all other classes, by squared distances of directions."""
+
+from dataclasses import dataclass, replace
+
+from torch import nn
+
+from peaccel.losses.proxies import ProxyNCA
+from peaccel.methods import proxy_anchor
+from peaccel.methods.records import Positive, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(proxy_anchor.Plain):
+    """Settings of Proxy-NCA."""
+
+    scale: Positive = 1.0
+    """Length to which items and proxies are scaled; 1 in "Revisited", 3 in the Non-isotropic paper's code."""
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
+
+    def make(dim: int) -> ProxyNCA:
+        return ProxyNCA(dim, classes, scale=settings.scale)
+
+    return proxy_anchor.plain("proxy_nca", backbone, features, settings, make)
+
+
+METHOD = replace(
+    proxy_anchor.METHOD,
+    name="proxy_nca",
+    paper="Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV 2017, arXiv:1703.07464",
+    loss="Proxy-NCA",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,65 @@
+"""ScaleFace: a scale for each item, learned as the temperature of its softmax with an angular margin."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from peaccel.heads import Activation, ScaledHead, ScaleHead
+from peaccel.losses.margin import ScaleFace
+from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
+from peaccel.methods.records import AtLeast1, Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms
+from peaccel.methods.records import Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Embedding):
+    """Settings of ScaleFace."""
+
+    learns: Literal["scale", "all"] = "scale"
+    """Of stage 2. scale: backbone and class directions are kept; all: end to end, where stage 1 may have no epochs."""
+    hidden: tuple[AtLeast1, ...] = (512,)
+    """Widths of the scale head's hidden layers; () is a linear head."""
+    activation: Activation = "sigmoid"
+    constant: Positive = 64.0
+    """The activation's c."""
+    margin: NonNegative = 0.5
+    """In radians."""
+    classifier: Classifier = Classifier()
+    classify: Schedule = Schedule()
+    """Stage 1."""
+    scale: Schedule = Schedule()
+    """Stage 2."""
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put ScaleFace's heads on a backbone; the model gives `peaccel.Scaled`."""
+    mean, dim = mean_head(features, settings)
+    head = ScaledHead(mean, ScaleHead(features, settings.hidden, settings.activation, settings.constant))
+    classifier = settings.classifier.build(dim, classes)
+    scaleface = ScaleFace(dim, classes, margin=settings.margin)
+    scaleface.weight = classifier.weight
+    alone = settings.learns == "scale"
+
+    def scale(batch: Batch, step: Step) -> Terms:
+        return {"scaleface": scaleface(head(batch.inputs if alone else backbone(batch.inputs)), batch.labels)}
+
+    groups = (Group((head.uncertainty,)),) if alone else (Group((backbone, head)), Group((scaleface,)))
+    stages = (
+        classify(backbone, head, classifier, settings.classify),
+        Stage("ScaleFace", settings.scale, groups, scale, frozen=backbone if alone else None),
+    )
+    return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, scaleface]), stages)
+
+
+METHOD = Method(
+    "scaleface",
+    "Kail et al., ScaleFace: Uncertainty-aware Deep Metric Learning, 2022, arXiv:2209.01880",
+    distribution="scaled",
+    sampling=False,
+    loss="softmax with an angular margin and a scale an item",
+    score="scale_cosine",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,49 @@
+"""Spherical Confidence Face: concentrations for a trained classifier's directions, by the density of the class."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from peaccel.methods import dul_reg
+from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head
+from peaccel.methods.records import Method, Schedule, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of SCF. With distribution normal it is the "scl-gmm" of "Revisited"."""
+
+    distribution: Kind = "vmf"
+    classifier: Classifier = Classifier()
+    classify: Schedule = Schedule()
+    """Stage 1."""
+    regress: Schedule = Schedule()
+    """Stage 2."""
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put SCF's heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`.
+
+    ``variant="published"`` has SCF's floor of 1e-6 under the Bessel function, which moves the best concentrations.
+    """
+    head, dim = distribution_head(features, settings)
+    classifier = settings.classifier.build(dim, classes)
+    variant = "published" if settings.variant and settings.distribution == "vmf" else "exact"
+    stages = (
+        classify(backbone, head, classifier, settings.classify),
+        dul_reg.regression("SCF", backbone, head, classifier, settings.regress, "uncertainty", variant),  # type: ignore[arg-type]
+    )
+    return Training(nn.Sequential(backbone, head), classifier, stages)
+
+
+METHOD = Method(
+    "scf",
+    "Li et al., Spherical Confidence Learning for Face Recognition, CVPR 2021",
+    distribution="vmf, normal",
+    sampling=False,
+    loss="likelihood of class directions, means fixed",
+    score="mls",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

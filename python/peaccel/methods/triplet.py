@@ -1,0 +1,110 @@
+"""The triplet loss, a baseline: the negative further from the anchor than the positive by a margin."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+import peaccel as pe
+from peaccel.losses.triplets import Triplet
+from peaccel.methods import proxy_anchor
+from peaccel.methods.records import AtLeast1, Embed, NonNegative, Schedule, Training
+
+POOL = 5000  # items among which the negatives of an epoch are sought
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(proxy_anchor.Plain):
+    """Settings of the triplet loss."""
+
+    margin: NonNegative = 0.2
+    """Of squared distances of unit means."""
+    only_violating: bool = False
+    """Leave out triplets that keep the margin."""
+    negatives: AtLeast1 | None = None
+    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+
+
+def hard_negatives(
+    labels: NDArray[np.int64], schedule: Schedule, rng: np.random.Generator, embed: Embed, negatives: int
+) -> Iterator[NDArray[np.int64]]:
+    """Deal anchors, each with a positive and with the nearest items of other classes.
+
+    A pool of items is embedded when the epoch begins; negatives are the nearest in it to the anchor's mean. Each item
+    of the pool that has another of its class there is an anchor once.
+
+    Parameters
+    ----------
+    labels
+        [N].
+    schedule
+        A batch has as many items as `classes_per_batch` groups of `images_per_class`, rounded down to whole groups of
+        an anchor, its positive and its negatives.
+    rng
+        Draws the pool, the positives and the order.
+    embed
+        The model as it is.
+    negatives
+        Of each anchor, at least 1.
+
+    Yields
+    ------
+    Rows, [batch].
+
+    Raises
+    ------
+    ValueError
+        No class has two items in the pool, or the pool holds fewer items of other classes than negatives.
+
+    References
+    ----------
+    Warburg et al., Bayesian Triplet Loss, ICCV 2021, sec. 4: five negatives out of a cache of 5000.
+    """
+    pool = rng.permutation(len(labels))[:POOL]
+    own, points = labels[pool], pe.Point(embed(pool))
+    # The nearest of other classes stand among so many nearest of all.
+    k = min(len(pool), int(np.bincount(own).max()) + negatives)
+    near = pe.search(points, points, k, score="neg_sq_l2").ids
+    others = own[near] != own[:, None]
+    nearest = np.take_along_axis(near, np.argsort(~others, axis=1, kind="stable")[:, :negatives], 1)
+    groups = []
+    for i in np.flatnonzero(others.sum(1) >= negatives):
+        positives = np.flatnonzero(own == own[i])
+        if len(positives) > 1:
+            groups.append(pool[[i, rng.choice(positives[positives != i]), *nearest[i]]])
+    if not groups:
+        raise ValueError(f"hard negatives: no anchor has a positive and {negatives} negatives among {len(pool)} items")
+    count = max(1, min(len(groups), schedule.classes_per_batch * schedule.images_per_class // (2 + negatives)))
+    dealt = np.resize(np.stack(groups), (-(-len(groups) // count), count * (2 + negatives)))
+    yield from dealt
+
+
+def dealt(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
+    """What a stage of triplets is dealt: hard negatives, or groups of classes."""
+    return None if negatives is None else partial(hard_negatives, negatives=negatives)
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
+
+    def make(dim: int) -> Triplet:
+        return Triplet(margin=settings.margin, only_violating=settings.only_violating)
+
+    training = proxy_anchor.plain("triplet", backbone, features, settings, make)
+    stages: Any = tuple(replace(stage, batches=dealt(settings.negatives)) for stage in training.stages)
+    return replace(training, stages=stages)
+
+
+METHOD = replace(
+    proxy_anchor.METHOD,
+    name="triplet",
+    paper="Schroff et al., FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR 2015, "
+    "arXiv:1503.03832",
+    loss="hinge of triplets",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,67 @@
+"""Triplet regression: the triplet loss with a noise for each item, as in heteroscedastic regression.
+
+No code of it was published; this is our reading of the paper.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from peaccel.heads import NormalHead, SoftplusHead
+from peaccel.losses.triplets import TripletRegression
+from peaccel.methods.parts import Embedding, mean_head
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
+from peaccel.methods.triplet import dealt
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Embedding):
+    """Settings of triplet regression."""
+
+    margin: NonNegative = 0.2
+    """Of squared distances of unit means."""
+    start: Positive = 1.0
+    """The variance that training starts from."""
+    negatives: AtLeast1 | None = None
+    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    schedule: Schedule = Schedule()
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put the heads on a backbone; the model gives isotropic `peaccel.Normal` with unit means."""
+    mean, _ = mean_head(features, settings)
+    head = NormalHead(mean, SoftplusHead(features, settings.start))
+    triplet = TripletRegression(margin=settings.margin)
+
+    def step(batch: Batch, step: Step) -> Terms:
+        return {"triplet": triplet(head(backbone(batch.inputs)), batch.labels)}
+
+    stage = Stage(
+        "triplet regression", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+    )
+    return Training(nn.Sequential(backbone, head), triplet, (stage,))
+
+
+METHOD = Method(
+    "triplet_regression",
+    "Taha et al., Unsupervised Data Uncertainty Learning in Visual Retrieval Systems, 2019, arXiv:1902.02586",
+    distribution="normal",
+    sampling=False,
+    loss="hinge of triplets with a learned noise",
+    score="cosine",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

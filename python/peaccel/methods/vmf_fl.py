@@ -1,0 +1,50 @@
+"""The von Mises-Fisher mixture classifier (vMF-FL): a softmax whose temperature is each item's concentration.
+
+The item's log normaliser is the same for every class and cancels, so this is ScaleFace without a margin, and nothing
+holds the concentration back.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from peaccel.losses.margin import VMFFL
+from peaccel.methods.parts import Kind, Uncertain, distribution_head
+from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Uncertain):
+    """Settings of vMF-FL. With distribution normal the scale is 1 / var."""
+
+    distribution: Kind = "vmf"
+    start: Positive = 1 / 16
+    class_rate: Positive = 1.0
+    """The class directions' learning rate over the backbone's."""
+    schedule: Schedule = Schedule()
+
+
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put the heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`."""
+    head, dim = distribution_head(features, settings)
+    classifier = VMFFL(dim, classes)
+
+    def classify(batch: Batch, step: Step) -> Terms:
+        return {"softmax": classifier(head(backbone(batch.inputs)), batch.labels)}
+
+    groups = (Group((backbone, head)), Group((classifier,), settings.class_rate))
+    stage = Stage("vMF-FL", settings.schedule, groups, classify)
+    return Training(nn.Sequential(backbone, head), classifier, (stage,))
+
+
+METHOD = Method(
+    "vmf_fl",
+    "Hasnat et al., von Mises-Fisher Mixture Model-based Deep Learning, 2017, arXiv:1706.04264",
+    distribution="vmf, normal",
+    sampling=False,
+    loss="softmax scaled by the concentration",
+    score="cosine",
+    confidence="default",
+    settings=Settings,
+    build=build,
+)

@@ -1,0 +1,20 @@
+"""As llr_nce, of von Mises-Fisher distributions, whose uniform prior makes the likelihood ratio the MLS and a constant."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from peaccel.methods import mls_nce
+from peaccel.methods.parts import Kind
+from peaccel.methods.records import Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(mls_nce.Settings):
+    """Settings of vmf_nce."""
+
+    distribution: Kind = "vmf"
+    head: Literal["mlp", "pfe"] = "mlp"
+    start: Positive = 1 / 64
+
+
+METHOD = replace(mls_nce.METHOD, name="vmf_nce", settings=Settings)

@@ -1,0 +1,64 @@
+"""A trained model applied to items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import peaccel as pe
+from peaccel.distributions import Distribution
+from peaccel.train.dealing import Data, length, move, take
+
+__all__ = ["apply", "embed", "tensors"]
+
+
+def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
+    """Apply a model to items, in evaluation mode and without gradients.
+
+    Parameters
+    ----------
+    model
+        From inputs to a distribution, or a tuple of distributions (of two modalities).
+    data
+        N items: a tensor, a tuple of tensors, or a map-style dataset.
+    batch
+        Items at a time, at least 1.
+
+    Returns
+    -------
+    N distributions with numpy arrays, float32 or float64; a tuple where the model gives one. The model is in the mode
+    that it was in.
+    """
+    parts = apply(model, data, batch)
+    if isinstance(parts[0], tuple):
+        return tuple(_as_numpy(list(column)) for column in zip(*parts, strict=True))
+    return _as_numpy(parts)
+
+
+def apply(module: nn.Module, data: Data, batch: int = 256) -> list[Any]:
+    """What a module makes of the items, a batch at a time, in evaluation mode, on the CPU."""
+    modes = {part: part.training for part in module.modules()}
+    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    module.eval()
+    try:
+        with torch.no_grad():
+            rows = torch.arange(length(data)).split(batch)
+            return [move(module(move(take(data, some), device)), "cpu") for some in rows]
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def tensors(parts: list[Any]) -> Data:
+    """One tensor, or one tuple of tensors, out of those of each batch."""
+    if isinstance(parts[0], tuple):
+        return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+    return torch.cat(parts)
+
+
+def _as_numpy(parts: list[Distribution]) -> Distribution:
+    d = pe.concat(parts)
+    return type(d)(*(np.asarray(x.float() if x.dtype == torch.bfloat16 else x) for x in d.arrays))

@@ -1,0 +1,245 @@
+"""The training loop, for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from peaccel.methods.records import AtLeast0, AtLeast1, Batch, Stage, Step, Training
+from peaccel.train.dealing import Data, balanced, deliver, length, move, take
+from peaccel.train.embedding import apply, embed, tensors
+from peaccel.train.keeping import Keeper, Progress
+from peaccel.train.stopping import Stopper
+from peaccel.train.telling import Silent, Teller
+from peaccel.train.updating import optimizer_of, schedule_of
+
+__all__ = ["Options", "fit"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a run is carried out; none of it belongs to the method."""
+
+    seed: int = 0
+    """Decides the batches, the draws of losses and of augmentation."""
+    patience: AtLeast0 | None = None
+    """Epochs without a better validation after which a stage ends; None for never."""
+    accumulate: AtLeast1 = 1
+    """Batches whose gradients make one step."""
+    workers: AtLeast0 = 0
+    """Processes that prepare images."""
+    resume: bool = False
+    """Go on from the folder's state.safetensors, if there is one."""
+
+
+def fit(
+    training: Training,
+    data: Data,
+    labels: NDArray[np.int64],
+    options: Options = Options(),  # noqa: B008  (frozen)
+    *,
+    name: str = "",
+    folder: Path | None = None,
+    validate: Callable[[nn.Module], float] | None = None,
+    teller: Teller = Silent(),  # noqa: B008  (keeps nothing)
+    accelerator: Accelerator | None = None,
+) -> None:
+    """Train a method's stages one after the other, in place.
+
+    Parameters
+    ----------
+    training
+        From a method's `build`.
+    data
+        N items: a tensor, a tuple of tensors, or a map-style dataset.
+    labels
+        [N] int64 in 0..C-1, every class with at least one item.
+    options
+        Seed, patience, accumulation, resuming.
+    name
+        The method's, so that its checkpoint is not taken for another one's.
+    folder
+        Receives state.safetensors after each epoch and at Ctrl-C, and best.safetensors where there is a validation.
+    validate
+        From the model to a number, the higher the better: asked after each epoch. A stage ends with its best epoch.
+    teller
+        Is told of each step and epoch.
+    accelerator
+        Devices, processes and precision, by Hugging Face Accelerate; None takes the CPU alone.
+
+    Raises
+    ------
+    ValueError
+        Labels do not fit the data or leave a class empty; the folder's state is of another method, seed or shape;
+        a batch cannot be shared by the processes.
+    FloatingPointError
+        A loss is not finite: the batch and the term are named, and the last good state is kept.
+    KeyboardInterrupt
+        Ctrl-C, after the state was written; a second one does not wait.
+    """
+    _check_labels(labels, length(data))
+    accelerator = accelerator or Accelerator(cpu=True)
+    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion}).to(accelerator.device)
+    keeper = Keeper(folder, everything, writes=accelerator.is_main_process)
+    progress = Progress(name, options.seed)
+    if options.resume:
+        progress = keeper.resume(progress)
+    with Stopper() as stopper:
+        run = _Run(training, options, keeper, validate, teller, accelerator, stopper)
+        try:
+            for number in range(progress.stage, len(training.stages)):
+                here = progress if number == progress.stage else Progress(name, options.seed, stage=number)
+                run.carry_out(data, labels, here)
+        finally:
+            teller.close()
+    everything.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What every stage of a run has at hand."""
+
+    training: Training
+    options: Options
+    keeper: Keeper
+    validate: Callable[[nn.Module], float] | None
+    teller: Teller
+    accelerator: Accelerator
+    stopper: Stopper
+
+    def carry_out(self, data: Data, labels: NDArray[np.int64], at: Progress) -> None:
+        """Train one stage, from where `at` says to its end."""
+        stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
+        schedule, device = stage.schedule, accelerator.device
+        inputs = data if stage.frozen is None else tensors(apply(stage.frozen, data))
+        if stage.start is not None and at.fresh:
+            self._start(stage, inputs, labels)
+        learn(self.keeper.everything, stage)
+        per_epoch = len(self._deal(stage, inputs, labels, at, 0))
+        total = max(1, -(-per_epoch // options.accumulate) * schedule.epochs)
+        optimizer = optimizer_of(stage)
+        rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
+        module, wrapped = accelerator.prepare(_StageLoss(self.keeper.everything, stage), optimizer)
+        rows = self.keeper.restore(optimizer)
+        while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
+            if rows is None:
+                rows = self._deal(stage, inputs, labels, at, at.epoch)
+            self.teller.epoch_begins(stage, at.epoch, len(rows), at.batch)
+            for own, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
+                step = Step(at.step, total, _seed(at, at.epoch, at.batch))
+                batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[own], own)))
+                last = (at.batch + 1) % options.accumulate == 0 or at.batch + 1 == len(rows)
+                with nullcontext() if last else accelerator.no_sync(module):
+                    terms = module(batch, step)
+                    accelerator.backward(_finite(terms, stage, at, own) / options.accumulate)
+                if last:
+                    if schedule.clip is not None:
+                        accelerator.clip_grad_norm_(module.parameters(), schedule.clip)
+                    wrapped.step()
+                    wrapped.zero_grad()
+                    rates.after_step()
+                at = replace(at, batch=at.batch + 1, step=at.step + last)
+                self.teller.step(terms, len(own) * accelerator.num_processes)
+                if last and self.stopper.asked:
+                    self.keeper.write(at, optimizer, rows)
+                    raise KeyboardInterrupt
+            rates.after_epoch()
+            at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
+            self.teller.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
+            self.keeper.write(at, optimizer, None)
+        accelerator.free_memory()
+        self.keeper.back_to_best()
+
+    def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64]) -> None:
+        """Let the stage initialise from all data, in order, a batch at a time."""
+        assert stage.start is not None
+        self.keeper.everything.eval()
+        rows = [torch.from_numpy(x) for x in np.array_split(np.arange(len(labels)), -(-len(labels) // 256))]
+        known, device = torch.from_numpy(labels), self.accelerator.device
+        with torch.no_grad():
+            stage.start(Batch(move(take(inputs, x), device), known[x].to(device), x.to(device)) for x in rows)
+
+    def _deal(
+        self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: Progress, epoch: int
+    ) -> NDArray[np.int64]:
+        """The rows of every batch of an epoch, [batches, rows], for all processes together."""
+
+        def means(rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            return np.asarray(embed(self.training.model, take(inputs, torch.from_numpy(rows))).mu)
+
+        deal = stage.batches or balanced
+        return np.stack(list(deal(labels, stage.schedule, np.random.default_rng(_seed(at, epoch)), means)))
+
+    def _share(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """This process's part of each batch."""
+        processes, rank = self.accelerator.num_processes, self.accelerator.process_index
+        if rows.shape[1] % processes:
+            raise ValueError(f"fit: a batch of {rows.shape[1]} items cannot be shared by {processes} processes")
+        return np.split(rows, processes, axis=1)[rank]
+
+    def _judge(self, at: Progress) -> Progress:
+        """Validate; the best weights are kept."""
+        if self.validate is None:
+            return at
+        value = self.validate(self.training.model)
+        if at.best is not None and not value > at.best:
+            return replace(at, since=at.since + 1)
+        self.keeper.keep_best(at, value)
+        return replace(at, best=value, since=0)
+
+    def _probe(self, data: Data) -> Any:
+        """What the model says of some training items, by which a branch that learns nothing is seen."""
+        return embed(self.training.model, take(data, torch.linspace(0, length(data) - 1, 256).long().unique()))
+
+
+class _StageLoss(nn.Module):
+    """A stage's loss as a module, which is what Accelerate wraps for processes and precision."""
+
+    def __init__(self, everything: nn.Module, stage: Stage) -> None:
+        super().__init__()
+        self.everything = everything
+        self._stage = stage
+
+    def forward(self, batch: Batch, step: Step) -> dict[str, Tensor]:
+        return dict(self._stage.loss(batch, step))
+
+
+def learn(everything: nn.Module, stage: Stage) -> None:
+    """Let what the stage's groups name learn, and nothing else; batch statistics elsewhere stay as they are."""
+    everything.eval().requires_grad_(False)
+    for part in (part for group in stage.groups for part in group.trains):
+        part.requires_grad_(True)
+        if isinstance(part, nn.Module):
+            part.train()
+
+
+def _seed(at: Progress, *place: int) -> int:
+    """A seed for each stage, epoch and batch of a run."""
+    return int(np.random.SeedSequence((at.seed, at.stage, *place)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _finite(terms: dict[str, Tensor], stage: Stage, at: Progress, rows: Sequence[int]) -> Tensor:
+    loss: Tensor = torch.stack(tuple(terms.values())).sum()
+    if not torch.isfinite(loss):
+        bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not torch.isfinite(x)) or "the sum"
+        where = f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {list(map(int, rows[:4]))} ...)"
+        raise FloatingPointError(f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept")
+    return loss
+
+
+def _check_labels(labels: NDArray[np.int64], items: int) -> None:
+    if labels.shape != (items,) or labels.dtype.kind != "i":
+        raise ValueError(f"fit: labels are {labels.dtype} of shape {labels.shape}, expected integers of ({items},)")
+    if items == 0 or labels.min() < 0:
+        raise ValueError("fit: labels are empty or negative, expected 0 .. C-1")
+    if (empty := np.flatnonzero(np.bincount(labels) == 0)).size:
+        raise ValueError(f"fit: class {empty[0]} has no item, expected labels without gaps in 0 .. {labels.max()}")

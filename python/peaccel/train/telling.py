@@ -1,0 +1,167 @@
+"""What a run says while it trains: a line on the screen, one JSON line an epoch, and a word about dead branches."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from peaccel.distributions import Distribution
+from peaccel.methods.records import Stage, Terms
+
+__all__ = ["Screen", "Silent", "Teller", "spread"]
+
+DEAD = 1e-3  # a spread below this share of the mean: all items are as uncertain as each other
+
+
+class Teller(Protocol):
+    """Who is told how training goes."""
+
+    def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
+        """Say that an epoch of so many batches begins, of which some are done."""
+
+    def step(self, terms: Terms, items: int) -> None:
+        """Say what a batch of so many items gave."""
+
+    def epoch_ends(
+        self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
+    ) -> None:
+        """Say that so many epochs are done; `probe` is what the model says of some training items."""
+
+    def close(self) -> None:
+        """Say that nothing more comes."""
+
+
+class Silent:
+    """Nobody."""
+
+    def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
+        """Nothing."""
+
+    def step(self, terms: Terms, items: int) -> None:
+        """Nothing."""
+
+    def epoch_ends(
+        self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
+    ) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Screen:
+    """A progress bar with loss, speed and what is left; and log.jsonl, a line an epoch.
+
+    Parameters
+    ----------
+    folder
+        Receives log.jsonl, to which a resumed run adds; None for none.
+    description
+        Before the stage's name.
+    tensorboard
+        Also write TensorBoard's event files to the folder.
+    """
+
+    def __init__(self, folder: Path | None = None, description: str = "", tensorboard: bool = False) -> None:
+        self._file = None if folder is None else folder / "log.jsonl"
+        self._description = description
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._writer = _event_writer(folder) if tensorboard and folder is not None else None
+        self._steps = 0
+
+    def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
+        """Open the stage's bar with its first epoch."""
+        self._sums: dict[str, float] = {}
+        self._items, self._count, self._since = 0, 0, perf_counter()
+        if self._bar is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[said]}"))
+            self._bar = Progress(*columns, console=self._console)
+            self._bar.start()
+            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, said="")
+        total = batches * stage.schedule.epochs
+        self._bar.update(self._task, total=total, completed=epoch * batches + done)
+
+    def step(self, terms: Terms, items: int) -> None:
+        """Move the bar."""
+        for name, x in terms.items():
+            self._sums[name] = self._sums.get(name, 0.0) + float(x.detach())
+        self._count += 1
+        self._items += items
+        speed = self._items / max(perf_counter() - self._since, 1e-9)
+        if self._bar is not None:
+            said = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
+            self._bar.update(self._task, advance=1, said=f"{said}  {speed:.0f} items/s")
+
+    def epoch_ends(
+        self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
+    ) -> None:
+        """Write the epoch's line; close the bar with the stage's last."""
+        seconds = perf_counter() - self._since
+        record: dict[str, Any] = {
+            "stage": stage.name,
+            "epoch": epoch,
+            **{name: total / max(self._count, 1) for name, total in self._sums.items()},
+            "lr": [group["lr"] for group in optimizer.param_groups],
+            "items_per_second": round(self._items / max(seconds, 1e-9), 1),
+            "seconds": round(seconds, 3),
+        }
+        if validation is not None:
+            record["best_validation"] = validation
+        for d in probe if isinstance(probe, tuple) else (probe,):
+            if (found := spread(d)) is not None:
+                name, mean, share = found
+                record |= {f"{name}_mean": mean, f"{name}_spread": share}
+        if self._file is not None:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        if self._writer is not None:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._writer.add_scalar(f"{stage.name}/{name}", value, epoch)
+        if epoch == stage.schedule.epochs:
+            self.close()
+            for key in [key for key in record if key.endswith("_spread") and record[key] < DEAD]:
+                name = key.removesuffix("_spread")
+                self._console.print(
+                    f"{stage.name}: {name} is {record[name + '_mean']:.3g} for every item (its spread is "
+                    f"{record[key]:.1g} of that): the model does not tell sure from unsure items. That is as it should "
+                    "be before a stage that trains it; after one, a higher rate or a smaller weight of the prior may help."
+                )
+
+    def close(self) -> None:
+        """End the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def spread(d: Distribution) -> tuple[str, float, float] | None:
+    """How uncertain items are, and how much that differs between them.
+
+    Returns
+    -------
+    The name of the parameter, its mean, and the standard deviation of its logarithm over items (mean over dimensions
+    first), which is the relative spread where it is small; None for points.
+    """
+    name = d._names[-1]
+    if name == "mu" or len(d) == 0:
+        return None
+    x = np.asarray(getattr(d, name), np.float64)
+    per_item = x.reshape(len(d), -1).mean(1)
+    return name, float(per_item.mean()), float(np.log(np.maximum(per_item, 1e-300)).std())
+
+
+def _event_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ImportError("TensorBoard's files need tensorboard: pip install tensorboard") from None
+    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
