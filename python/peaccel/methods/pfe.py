@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from peaccel.heads import MeanHead, NormalHead, VarianceHead
-from peaccel.losses.likelihood import negative_mls
+from peaccel.losses.likelihood import NegativeMLS
 from peaccel.losses.margin import cosface
 from peaccel.methods import Schedule, Stage
 
@@ -51,13 +51,15 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     """
     head = NormalHead(MeanHead(features, settings.dim), VarianceHead(features, settings.dim, settings.hidden))
     centres = nn.Linear(settings.dim, classes, bias=False)
+    likelihood = NegativeMLS()
 
     def classify(images: Tensor, labels: Tensor) -> Tensor:
         mu = head.mean(backbone(images))
         return cosface(mu, centres.weight, labels, scale=settings.scale, margin=settings.margin)
 
     def match(pooled: Tensor, labels: Tensor) -> Tensor:
-        return negative_mls(head(pooled), labels)
+        loss: Tensor = likelihood(head(pooled), labels)
+        return loss
 
     return nn.Sequential(backbone, head), (
         Stage("CosFace", settings.cosface, trains=(backbone, head.mean, centres), loss=classify),
