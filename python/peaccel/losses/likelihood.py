@@ -1,40 +1,58 @@
 """Losses that are likelihoods of pairs."""
 
-import torch
+from __future__ import annotations
+
+from typing import Literal
+
 from torch import Tensor
 
 import peaccel as pe
+from peaccel.losses._batch import scores_of
+from peaccel.losses.base import Loss, require_kind, same_class_pairs
 
 
-def negative_mls(d: pe.Normal, labels: Tensor) -> Tensor:
-    """PFE's loss: minus the mean Mutual Likelihood Score of the ordered pairs i != j of one class.
+class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
+    """PFE's loss: minus the mean Mutual Likelihood Score of the pairs i != j of one class.
 
-    An image's pair with itself is left out: it has distance 0 and would only pull variances down. Constants are kept,
-    so the loss is minus a log density, and negative for concentrated embeddings.
+    Constants are kept, so the loss is minus a log density, and negative for concentrated embeddings.
 
     Parameters
     ----------
-    d
-        N normal distributions with tensors.
-    labels
-        [N] int64.
-
-    Returns
-    -------
-    Scalar.
+    variant
+        None, or "published": an image's pair with itself counts as one of its class, as in the code of Probabilistic
+        Embeddings Revisited. What is wrong in it: such a pair has distance 0 and only pulls variances down.
 
     Raises
     ------
+    TypeError
+        d is neither Normal, isotropic or diagonal, nor VonMisesFisher.
     ValueError
-        No two labels are equal.
+        No two labels are equal; an unknown variant.
+
+    Notes
+    -----
+    Only pairs of one class are scored, D operations each, and each pair once: of 32 x 4 items of 512 dimensions a fifth
+    of the time that the whole matrix takes (diagonal variances).
 
     References
     ----------
-    Shi & Jain, Probabilistic Face Embeddings, ICCV 2019, eqs. 3 and 6.
+    Shi & Jain, Probabilistic Face Embeddings, ICCV 2019, eqs. 3 and 6. For von Mises-Fisher: Li et al., Spherical
+    Confidence Learning for Face Recognition, CVPR 2021.
     """
-    same = labels[:, None] == labels
-    same &= ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    if not same.any():
-        raise ValueError("negative_mls: labels are all different, expected at least one pair of one class")
-    scores: Tensor = pe.pairwise(d, d, score="mls")
-    return -scores[same].mean()
+
+    across = True
+
+    def __init__(self, *, variant: Literal["published"] | None = None) -> None:
+        super().__init__()
+        if variant not in (None, "published"):
+            raise ValueError(f"NegativeMLS: variant is {variant!r}, expected None or 'published'")
+        self.variant = variant
+
+    def loss(self, d: pe.Normal | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+        require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
+        same = same_class_pairs(labels)
+        if not same.any():
+            raise ValueError("NegativeMLS: labels are all different, expected at least one pair of one class")
+        # The score is symmetric: half of the ordered pairs have the mean of all, but for those with themselves.
+        pairs = same.triu() if self.variant is None else same.fill_diagonal_(True)
+        return -scores_of(d, pairs, "mls").mean()

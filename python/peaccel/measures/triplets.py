@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,27 +109,42 @@ def _mean_and_variance(d: Any) -> tuple[Array, Array]:
 
 
 def _moments_on_sphere(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
-    """Mean and variance of tau = 2 a.(n - p), of unit vectors with these means and covariances.
-
-    The covariance of a von Mises-Fisher is A'(kappa) along mu and A(kappa) / kappa across.
-    """
-    dim = a.dim
     mus, kappas = ([double(x) for x in column] for column in zip(*(d.arrays for d in (a, p, n)), strict=True))
-    lengths = [bessel.iv_ratio(order(dim / 2, k), k) for k in kappas]
-    along = [ratio_dx(dim, k) for k in kappas]
-    across = [
-        (bessel.iv_ratio_complement(order(dim / 2, k), k) - x) / (dim - 1) for k, x in zip(kappas, along, strict=True)
-    ]
-    apart = lengths[1][:, None] * mus[1] - lengths[2][:, None] * mus[2]
-    radial = total(mus[0] * apart)
+    squares = [total((mus[i] - mus[j]) ** 2) for i, j in ((0, 1), (0, 2), (1, 2))]
+    return moments_on_sphere(a.dim, *(spread_on_sphere(a.dim, kappa) for kappa in kappas), *squares)
+
+
+class Spread(NamedTuple):
+    """Draws of a von Mises-Fisher distribution: the length of their mean, their variance along mu and across."""
+
+    length: Array
+    along: Array
+    across: Array
+
+
+def spread_on_sphere(dim: int, kappa: Array) -> Spread:
+    """A(kappa), A'(kappa) and A(kappa) / kappa, kappa float64."""
+    v, along = order(dim / 2, kappa), ratio_dx(dim, kappa)
+    return Spread(bessel.iv_ratio(v, kappa), along, (bessel.iv_ratio_complement(v, kappa) - along) / (dim - 1))
+
+
+def moments_on_sphere(
+    dim: int, a: Spread, p: Spread, n: Spread, near: Array, far: Array, apart: Array
+) -> tuple[Array, Array]:
+    """Mean and variance of tau = 2 a.(n - p), of unit draws around directions with these squared distances.
+
+    ``near`` is of anchor and positive, ``far`` of anchor and negative, ``apart`` of positive and negative; float64.
+    """
+    radial = p.length * (1 - near / 2) - n.length * (1 - far / 2)
     # Of a.x with x = p - n: E[a] in the covariance of x, E[x] in that of a, and the trace of both.
-    var = along[0] * radial**2 + across[0] * (total(apart**2) - radial**2)
-    for mu, own, other in zip(mus[1:], along[1:], across[1:], strict=True):
-        square = total((mus[0] - mu) ** 2)
-        sine, cosine = square * (1 - square / 4), (1 - square / 2) ** 2  # squared, of the angle to the anchor
-        var = var + lengths[0] ** 2 * (own * cosine + other * sine)
-        var = var + along[0] * (own * cosine + other * sine) + across[0] * (own * sine + other * (dim - 2 + cosine))
-    return -2 * lengths[0] * radial, 4 * var
+    square = (p.length - n.length) ** 2 + p.length * n.length * apart
+    var = a.along * radial**2 + a.across * (square - radial**2)
+    for x, gap in ((p, near), (n, far)):
+        sine, cosine = gap * (1 - gap / 4), (1 - gap / 2) ** 2  # squared, of the angle to the anchor
+        var = var + a.length**2 * (x.along * cosine + x.across * sine)
+        var = var + a.along * (x.along * cosine + x.across * sine)
+        var = var + a.across * (x.along * sine + x.across * (dim - 2 + cosine))
+    return -2 * a.length * radial, 4 * var
 
 
 def _log_ndtr(z: Array) -> Array:

@@ -1,0 +1,204 @@
+"""Losses of distances between the means of pairs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+import peaccel as pe
+from peaccel.distributions import Distribution
+from peaccel.losses._batch import distances, pairs_of, unit_means
+from peaccel.losses.base import Loss
+
+
+class Contrastive(Loss[Distribution]):
+    """Contrastive loss: pairs of one class nearer than one margin, pairs of two further than another.
+
+    With d_ij the distance of the directions of the means, in [0, 2], the means over pairs of::
+
+        [d_ij - positive_margin]_+ of one class, and [negative_margin - d_ij]_+ of two, added
+
+    Parameters
+    ----------
+    positive_margin
+        >= 0; 0 asks for equal directions.
+    negative_margin
+        Above positive_margin.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are; margins out of range.
+
+    Notes
+    -----
+    The mean is over all pairs of a kind, satisfied ones too. Variances have no part in it. At distance 0 the gradient
+    is 0. N x N numbers.
+
+    References
+    ----------
+    Hadsell, Chopra & LeCun, Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006, without the
+    squares, as in Karpukhin et al., Probabilistic Embeddings Revisited, 2022, eq. 2, whose minus between the terms is a
+    misprint.
+    """
+
+    across = True
+
+    def __init__(self, *, positive_margin: float = 0.0, negative_margin: float = 1.0) -> None:
+        super().__init__()
+        if not 0 <= positive_margin < negative_margin:
+            got = f"positive_margin is {positive_margin}, negative_margin {negative_margin}"
+            raise ValueError(f"Contrastive: {got}, expected 0 <= positive_margin < negative_margin")
+        self.positive_margin, self.negative_margin = positive_margin, negative_margin
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        same, different = pairs_of("Contrastive", labels)
+        apart = distances(unit_means(d))
+        near = (apart - self.positive_margin).relu()[same].mean()
+        return near + (self.negative_margin - apart).relu()[different].mean()
+
+
+class MultiSimilarity(Loss[Distribution]):
+    """Multi-similarity loss: the hard pairs of each anchor, weighed among each other.
+
+    With s_ij the cosine of the means, of anchor i are kept: items of its class with s_ip - margin below its largest
+    s_in, and items of others with s_in + margin above its smallest s_ip. Mean over all anchors of::
+
+        log(1 + sum over p of exp(-alpha (s_ip - threshold))) / alpha
+        + log(1 + sum over n of exp(beta (s_in - threshold))) / beta
+
+    Parameters
+    ----------
+    threshold
+        In [-1, 1].
+    margin
+        Of mining, >= 0.
+    alpha, beta
+        Sharpness for pairs of one class and of two, > 0.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are; a setting out of range.
+
+    Notes
+    -----
+    An anchor of which nothing is kept counts as 0, also one alone in its class. Mining has no gradient. N x N numbers.
+
+    References
+    ----------
+    Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019, eqs. 11, 12 and 15.
+    """
+
+    across = True
+
+    def __init__(self, *, threshold: float = 0.5, margin: float = 0.1, alpha: float = 2.0, beta: float = 40.0) -> None:
+        super().__init__()
+        if not -1 <= threshold <= 1:
+            raise ValueError(f"MultiSimilarity: threshold is {threshold}, expected -1 .. 1")
+        if not margin >= 0:
+            raise ValueError(f"MultiSimilarity: margin is {margin}, expected a number of at least 0")
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if not value > 0:
+                raise ValueError(f"MultiSimilarity: {name} is {value}, expected a number above 0")
+        self.threshold, self.margin, self.alpha, self.beta = threshold, margin, alpha, beta
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        same, different = pairs_of("MultiSimilarity", labels)
+        means = unit_means(d)
+        cosines = pe.pairwise(means, means, "cosine")
+        hardest = cosines.masked_fill(~different, -math.inf).amax(1, keepdim=True)
+        easiest = cosines.masked_fill(~same, math.inf).amin(1, keepdim=True)
+        kept_same = same & (cosines - self.margin < hardest)
+        kept_different = different & (cosines + self.margin > easiest)
+        above = cosines - self.threshold
+        return (_soft_hinge(-above, kept_same, self.alpha) + _soft_hinge(above, kept_different, self.beta)).mean()
+
+
+def _soft_hinge(x: Tensor, kept: Tensor, sharpness: float) -> Tensor:
+    """log(1 + sum over the kept of a row of exp(sharpness x)) / sharpness."""
+    return softplus((sharpness * x).masked_fill(~kept, -math.inf).logsumexp(1)) / sharpness
+
+
+class MarginLoss(Loss[Distribution]):
+    """Margin loss with distance-weighted sampling: distances on either side of a learned boundary beta.
+
+    With d_ij the distance of the directions of the means, each pair (i, p) of one class draws an n of another class for
+    its anchor i, with probabilities inverse to how distances of directions are distributed in D dimensions::
+
+        1 / q(max(d_in, cutoff)), log q(d) = (D - 2) log d + (D - 3)/2 log(1 - d^2/4), of those with d_in < far
+
+    The loss is the sum of ``[margin + d_ip - beta]_+ + [margin + beta - d_in]_+`` over the number of these above 0.
+
+    Parameters
+    ----------
+    margin
+        >= 0.
+    beta
+        Start of the boundary, in (0, 2).
+    cutoff
+        Distances below weigh as it does; > 0.
+    far
+        Items further are not drawn, in (cutoff, 2]; their part is 0 from beta + margin on. Anchors all whose items of
+        other classes are further draw none.
+
+    Attributes
+    ----------
+    beta
+        Parameter []; the paper's beta per class, its regulariser with it, is left out.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are; a setting out of range.
+
+    Notes
+    -----
+    Draws are by the largest of noise and log weight, within each anchor, so that no weight underflows: where weights
+    are exponentials divided by the batch's largest, as in the paper's code and pytorch-metric-learning's
+    DistanceWeightedMiner, one close pair leaves other anchors without any, as distances .5 and 1.4 of D = 128 weigh
+    e^91 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N.
+
+    References
+    ----------
+    Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017, sec. 4.
+    """
+
+    across = True
+
+    def __init__(self, *, margin: float = 0.2, beta: float = 1.2, cutoff: float = 0.5, far: float = 1.4) -> None:
+        super().__init__()
+        if not margin >= 0:
+            raise ValueError(f"MarginLoss: margin is {margin}, expected a number of at least 0")
+        if not 0 < beta < 2:
+            raise ValueError(f"MarginLoss: beta is {beta}, expected a number between 0 and 2")
+        if not 0 < cutoff < far <= 2:
+            raise ValueError(f"MarginLoss: cutoff is {cutoff}, far {far}, expected 0 < cutoff < far <= 2")
+        self.margin, self.cutoff, self.far = margin, cutoff, far
+        self.beta = nn.Parameter(torch.tensor(float(beta)))
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        same, different = pairs_of("MarginLoss", labels)
+        apart = distances(unit_means(d))
+        anchors, positives = same.nonzero(as_tuple=True)
+        negatives, drawn = self._negatives(apart.detach(), different, anchors, d.dim, seed)
+        near = (self.margin + apart[anchors, positives] - self.beta).relu()
+        far = (self.margin + self.beta - apart[anchors, negatives]).relu() * drawn
+        active = (near > 0).sum() + (far > 0).sum()
+        return (near.sum() + far.sum()) / active.clamp(min=1)
+
+    def _negatives(
+        self, apart: Tensor, different: Tensor, anchors: Tensor, dim: int, seed: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """For each of the anchors an item of another class, and whether there is any to draw."""
+        near = different & (apart < self.far)
+        at = apart.clamp(self.cutoff, self.far)
+        log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)
+        log_weights = log_weights.masked_fill(~near, -math.inf)[anchors]
+        generator = None if seed is None else torch.Generator(apart.device).manual_seed(seed)
+        noise = torch.empty_like(log_weights).exponential_(generator=generator)
+        # The index of the largest Gumbel noise and log weight has the distribution of the weights.
+        return (log_weights - noise.log()).argmax(1), near.any(1)[anchors]

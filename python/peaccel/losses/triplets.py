@@ -1,0 +1,277 @@
+"""Losses of triplets: an anchor, a positive of its class and a negative of another, all those that a batch holds.
+
+The anchors with their positives are listed, M pairs, and each is put beside all N items: tensors [M, N] in which
+negatives are marked. Moments of draws are made of [N, N] matrices of the batch, never of a row per triplet. Differences
+of squared distances cancel: they are float64, of distances made by differences, so that one is off by at most some
+1e-15 of the distances themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+import peaccel as pe
+from peaccel.distributions import Distribution
+from peaccel.losses._batch import pairs_of, square_distances, unit_means
+from peaccel.losses.base import Loss, require_kind
+from peaccel.measures.triplets import Spread, moments_on_sphere, spread_on_sphere
+
+
+class Triplets(NamedTuple):
+    """All triplets of a batch."""
+
+    anchors: Tensor
+    """[M], of pairs of one class."""
+    positives: Tensor
+    """[M]."""
+    negative: Tensor
+    """[M, N] bool: which items are of another class."""
+
+    def near(self, x: Tensor) -> Tensor:
+        """[M, 1] of [N, N], anchor and positive."""
+        return x[self.anchors, self.positives, None]
+
+    def far(self, x: Tensor) -> Tensor:
+        """[M, N] of [N, N], anchor and negative."""
+        return x[self.anchors]
+
+    def apart(self, x: Tensor) -> Tensor:
+        """[M, N] of [N, N], positive and negative."""
+        return x[self.positives]
+
+
+def triplets_of(owner: str, labels: Tensor) -> Triplets:
+    """The triplets of a batch.
+
+    Raises
+    ------
+    ValueError
+        There are none.
+    """
+    same, different = pairs_of(owner, labels)
+    anchors, positives = same.nonzero(as_tuple=True)
+    return Triplets(anchors, positives, different[anchors])
+
+
+def mean_of(values: Tensor, counted: Tensor) -> Tensor:
+    """The mean of those counted, 0 of none; the others' gradients are 0."""
+    return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+
+
+class Triplet(Loss[Distribution]):
+    """Triplet loss of the directions of the means, over all triplets of the batch: the mean of ::
+
+        [|a - p|^2 - |a - n|^2 + margin]_+
+
+    Parameters
+    ----------
+    margin
+        >= 0, of squared distances, which are in [0, 4].
+    only_violating
+        True: the mean is over triplets whose hinge is above 0; 0, with gradient 0, where there are none.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are; margin below 0.
+
+    Notes
+    -----
+    Memory: a few numbers for each pair of one class and item. Variances have no part in it.
+
+    References
+    ----------
+    Weinberger & Saul, Distance Metric Learning for Large Margin Nearest Neighbor Classification, JMLR 2009; as the
+    baseline of Warburg et al., Bayesian Triplet Loss, ICCV 2021, eq. 2.
+    """
+
+    across = True
+
+    def __init__(self, *, margin: float = 0.2, only_violating: bool = False) -> None:
+        super().__init__()
+        self.margin, self.only_violating = checked_margin("Triplet", margin), only_violating
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        triplets = triplets_of("Triplet", labels)
+        hinges = _hinges(d, triplets, self.margin)
+        counted = triplets.negative & (hinges > 0) if self.only_violating else triplets.negative
+        return mean_of(hinges, counted).to(d.mu.dtype)
+
+
+class TripletRegression(Loss[pe.Normal]):
+    """Triplet loss with a learned noise per image, over all triplets of the batch: the mean of ::
+
+        h / (2 s) + log(s) / 2, h = [|a - p|^2 - |a - n|^2 + margin]_+, s = (var_a + var_p + var_n) / 3
+
+    Our reading: the paper takes the form of Kendall & Gal (2017) and says neither how three images share a variance nor
+    what the hinge's distances are; no code of it is public. Where all hinges are 0 the loss falls with s without end:
+    give variances a floor.
+
+    Parameters
+    ----------
+    margin
+        >= 0, of squared distances of directions, which are in [0, 4].
+
+    Raises
+    ------
+    TypeError
+        d is not an isotropic Normal.
+    ValueError
+        No two labels are equal, or all are; margin below 0.
+
+    Notes
+    -----
+    Memory: a few numbers for each pair of one class and item.
+
+    References
+    ----------
+    Taha et al., Unsupervised Data Uncertainty Learning in Visual Retrieval Systems, 2019 (arXiv:1902.02586).
+    """
+
+    across = True
+
+    def __init__(self, *, margin: float = 0.2) -> None:
+        super().__init__()
+        self.margin = checked_margin("TripletRegression", margin)
+
+    def loss(self, d: pe.Normal, labels: Tensor, seed: int | None) -> Tensor:
+        require_kind(self, d, ("normal_isotropic",))
+        triplets, var = triplets_of("TripletRegression", labels), d.var.double()
+        pair = var[triplets.anchors] + var[triplets.positives]
+        shared = (pair[:, None] + var) / 3
+        values = _hinges(d, triplets, self.margin) / (2 * shared) + shared.log() / 2
+        return mean_of(values, triplets.negative).to(d.mu.dtype)
+
+
+class BayesianTriplet(Loss[pe.Normal | pe.VonMisesFisher]):
+    """Minus the mean log probability that triplets hold, over all of the batch, without the regulariser.
+
+    tau = |a - p|^2 - |a - n|^2 of draws is near normal, so that with its exact mean E and variance V::
+
+        -log P(tau < -margin) = -log Phi((-margin - E) / sqrt V)
+        E = |p - a|^2 - |n - a|^2 + D (v_p - v_n)
+        V = 2 D (v_p^2 + v_n^2 + 2 v_a (v_p + v_n)) + 4 v_p |p - a|^2 + 4 v_n |n - a|^2 + 4 v_a |p - n|^2
+
+    of means and variances. These are numbers of pairs of items, made for the whole batch by its matrices. Variances per
+    dimension stand inside the sums, which are products of matrices too. KL to the prior, which the paper adds, is
+    `pe.kl`: the method weighs it.
+
+    Parameters
+    ----------
+    margin
+        Of squared distances of draws.
+    only_violating
+        True: the mean is over triplets of which the means do not hold, |a - p|^2 - |a - n|^2 > -margin, as in the
+        paper's training; 0, with gradient 0, where there are none.
+    match_moments
+        Of von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
+        moments are those of its draws.
+    variant
+        None, or "published": the sign of margin as in the paper's listing, P(tau < +margin). What is wrong in it: a
+        larger margin makes the constraint easier, unlike in eq. 3.
+
+    Raises
+    ------
+    TypeError
+        d is neither Normal nor VonMisesFisher; match_moments of Normal.
+    ValueError
+        No two labels are equal, or all are; an unknown variant.
+
+    Notes
+    -----
+    In float64 within; of each triplet one variance at least must be above 0, and kappa is taken for at least 1e-30.
+    With the listing's polynomial of means, float32 loses all digits of V where variances are small; its log(Phi + 1e-8)
+    has no gradient beyond 5.6 standard deviations. `pe.triplet_probability` is the same of listed triplets.
+
+    Memory: a few float64 numbers for each pair of one class and item; for variances per dimension also D for each pair
+    of one class.
+
+    References
+    ----------
+    Warburg et al., Bayesian Triplet Loss, ICCV 2021, eqs. 3 and 11, supplement 17, 18 and 26. Eq. 12 has a wrong sign,
+    and eq. 8 is not divided by the standard deviation.
+    """
+
+    across = True
+
+    def __init__(
+        self,
+        *,
+        margin: float = 0.0,
+        only_violating: bool = False,
+        match_moments: bool = False,
+        variant: Literal["published"] | None = None,
+    ) -> None:
+        super().__init__()
+        if variant not in (None, "published"):
+            raise ValueError(f"BayesianTriplet: variant is {variant!r}, expected None or 'published'")
+        self.margin = -margin if variant == "published" else margin
+        self.only_violating, self.match_moments = only_violating, match_moments
+
+    def loss(self, d: Any, labels: Tensor, seed: int | None) -> Tensor:
+        require_kind(self, d, ("vmf",) if self.match_moments else ("normal_isotropic", "normal_diagonal", "vmf"))
+        triplets = triplets_of("BayesianTriplet", labels)
+        wide = d.to(torch.float64)
+        squares = square_distances(wide)
+        if self.match_moments:
+            mean, var = _of_vmf(wide, squares, triplets)
+        elif d.kind == "normal_diagonal":
+            mean, var = _of_diagonal(wide, squares, triplets)
+        else:
+            mean, var = _of_isotropic(wide.dim, _variances(wide), squares, triplets)
+        log_probability = torch.special.log_ndtr((-self.margin - mean) / var.sqrt())
+        counted = triplets.negative
+        if self.only_violating:
+            counted = counted & (triplets.near(squares) - triplets.far(squares) > -self.margin)
+        return -mean_of(log_probability, counted).to(d.mu.dtype)
+
+
+def checked_margin(owner: str, margin: float) -> float:
+    if not margin >= 0:
+        raise ValueError(f"{owner}: margin is {margin}, expected a number of at least 0")
+    return margin
+
+
+def _hinges(d: Distribution, triplets: Triplets, margin: float) -> Tensor:
+    squares = square_distances(unit_means(d.to(torch.float64)))
+    return (triplets.near(squares) - triplets.far(squares) + margin).relu()
+
+
+def _variances(d: Any) -> Tensor:
+    var: Tensor = 1 / d.kappa.clamp(min=1e-30) if d.kind == "vmf" else d.var
+    return var
+
+
+def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
+    """Mean and variance of tau; variances [N]."""
+    near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
+    v_a, v_p, v_n = var[triplets.anchors, None], var[triplets.positives, None], var
+    own = 2 * dim * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
+    return near - far + dim * (v_p - v_n), own + 4 * (v_p * near + v_n * far + v_a * apart)
+
+
+def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
+    """Mean and variance of tau; variances [N, D]."""
+    mu, var = d.mu - d.mu.detach().mean(0), d.var  # nearer to 0 less cancels
+    trace, products = var.sum(1), var @ var.T
+    # weighted[i, j] = sum of v_i (mu_i - mu_j)^2
+    weighted = (var * mu**2).sum(1, keepdim=True) - 2 * (var * mu) @ mu.T + var @ (mu**2).T
+    a, p = triplets.anchors, triplets.positives
+    # The sum of v_a (p - n)^2 has three items in it, but only pairs are multiplied by items.
+    v_a, mu_p = var[a], mu[p]
+    apart = (v_a * mu_p**2).sum(1, keepdim=True) - 2 * (v_a * mu_p) @ mu.T + (var @ (mu**2).T)[a]
+    square = products.diagonal()
+    own = 2 * square[p, None] + 2 * square + 4 * (triplets.near(products) + products[a])
+    mean = triplets.near(squares) - triplets.far(squares) + trace[p, None] - trace
+    return mean, own + 4 * (weighted[p, a, None] + weighted.T[a] + apart)
+
+
+def _of_vmf(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
+    """Mean and variance of tau of the draws."""
+    spread = spread_on_sphere(d.dim, d.kappa)
+    a, p = (Spread(*(x[rows, None] for x in spread)) for rows in (triplets.anchors, triplets.positives))
+    near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
+    return moments_on_sphere(d.dim, a, p, spread, near, far, apart)
