@@ -1,0 +1,211 @@
+"""NCA++ over proxies that are distributions, by any of seven distances."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.nn.functional import cross_entropy, normalize
+
+import peaccel as pe
+from peaccel.losses.base import Loss, processes, require_kind
+
+__all__ = ["ProxyNCAPP", "from_embedding"]
+
+# What a distance is the negative of.
+SIMILARITIES = {
+    "el_nivmf": pe.scores.el_nivmf,
+    "el_vmf": pe.scores.mls,
+    "b_vmf": pe.scores.ppk(rho=0.5),
+    "kl_vmf": pe.scores.neg_kl(direction="query_to_gallery"),
+    "nivmf": pe.scores.nivmf,
+    "l2": pe.scores.neg_sq_l2,
+    "cos": pe.scores.cosine,
+}
+FLOOR = 0.1  # below every concentration
+SEEDS = 2**63
+STRIDE = 0x5851F42D4C957F2D  # between the seeds of processes: odd, so that no two of them meet
+
+
+def from_embedding(e: Tensor) -> pe.VonMisesFisher:
+    """The von Mises-Fisher distributions whose natural parameters are embeddings: kappa = |e|, mu = e / |e|.
+
+    Parameters
+    ----------
+    e
+        [N, D], of any length; half precision becomes float32.
+
+    Returns
+    -------
+    N distributions. An embedding of length 0 is the uniform distribution, with gradient 0.
+
+    References
+    ----------
+    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, sec. 3.2.
+    """
+    if e.dtype in (torch.float16, torch.bfloat16):
+        e = e.float()
+    kappa = torch.linalg.vector_norm(e, dim=1)
+    some = kappa[:, None] > 0
+    # Of what has no direction, any one; divided by 1, as a gradient would otherwise be 0 * inf.
+    axis = torch.zeros_like(e)
+    axis[:, 0] = 1
+    mu = torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1)
+    return pe.VonMisesFisher(mu, kappa)
+
+
+class ProxyNCAPP(Loss[pe.VonMisesFisher]):
+    """NCA++ between images and proxies that are distributions on the sphere.
+
+    ``mean -log(exp(-d(rho_y, zeta) / t) / sum_c exp(-d(rho_c, zeta) / t))``: images zeta are von Mises-Fisher, such
+    as `from_embedding` makes; proxies rho have a direction mu_p and a concentration, per class (kappa_p) or per class
+    and dimension (K). The distance is
+
+    ============  ================================================  ================
+    el_nivmf      -log of the mean density rho(z) of n draws z      K [C, D]
+    nivmf         -log rho(mu_z)                                    K [C, D]
+    el_vmf        -log of the integral of rho zeta                  kappa_p [C]
+    b_vmf         -log of the integral of sqrt(rho zeta)            kappa_p [C]
+    kl_vmf        KL(zeta || rho)                                   kappa_p [C]
+    l2            |kappa_z mu_z - kappa_p mu_p|^2                   kappa_p [C]
+    cos           -cos(mu_z, mu_p)                                  none
+    ============  ================================================  ================
+
+    Parameters
+    ----------
+    dim, classes
+        D >= 2 and C.
+    distance
+        One of the above.
+    temperature
+        Initial t, > 0. Published values: 1 for el_*, b_vmf, kl_vmf and l2, 1/32 for nivmf, 1/256 for cos, 0.003 for
+        el_nivmf beside Proxy-Anchor.
+    concentration
+        Initial concentration of every proxy, > 0.1. Published values: 10, 50 for el_nivmf in 512 dimensions, 200 for
+        l2.
+    n
+        Draws of an image, 1 .. 1024, for el_nivmf.
+    variant
+        "published", of el_nivmf, nivmf and kl_vmf: densities that do not integrate to 1 and, of el_nivmf, draws that K
+        does not stretch (see `peaccel.scores.el_nivmf`); of kl_vmf, A(kappa_z) = 1, and the divergence as a
+        similarity, so that training moves images away from their proxy. The published el_nivmf also divides by t each
+        draw's log density, before the mean: that is the same at t = 1 only, and is not offered.
+
+    Attributes
+    ----------
+    directions
+        [C, D], of any length: mu_p before normalisation. They start with length `concentration`, which is no part of
+        the proxy but sets how far it turns in a step.
+    log_concentration
+        [C, D], [C] or None: the concentration is 0.1 + exp(log_concentration).
+    log_temperature
+        []: t = exp(log_temperature).
+
+    Each is a parameter of its own, to be trained at its own rate; `directions` may be the `weight` of a `ProxyAnchor`
+    (eq. 7).
+
+    Raises
+    ------
+    ValueError
+        An unknown distance or variant; a temperature or a concentration that is too low.
+
+    Notes
+    -----
+    Memory [N, C]; n draws of an image are made once for all proxies, and not kept. Where several processes train,
+    each draws on its own.
+
+    References
+    ----------
+    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, eqs. 1 - 6 (of
+    which 1, 2 and 6 lack a minus sign).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        classes: int,
+        *,
+        distance: str = "el_nivmf",
+        temperature: float = 1.0,
+        concentration: float = 10.0,
+        n: int = 5,
+        variant: Literal["published"] | None = None,
+    ) -> None:
+        super().__init__()
+        if distance not in SIMILARITIES:
+            raise ValueError(f"ProxyNCAPP: distance is {distance!r}, expected one of {', '.join(SIMILARITIES)}")
+        if not temperature > 0:
+            raise ValueError(f"ProxyNCAPP: temperature is {temperature}, expected a number above 0")
+        if not concentration > FLOOR:
+            raise ValueError(f"ProxyNCAPP: concentration is {concentration}, expected a number above {FLOOR}")
+        variants = (None, "published") if distance in ("el_nivmf", "nivmf", "kl_vmf") else (None,)
+        if variant not in variants:
+            raise ValueError(f"ProxyNCAPP: variant of {distance} is {variant!r}, expected one of {variants}")
+        given: dict[str, Any] = {"n": n, "variant": variant}
+        score = SIMILARITIES[distance]
+        self.score = score(**{name: given[name] for name in score.params if name in given})
+        self.distance, self.variant = distance, variant
+        self.directions = nn.Parameter(concentration * normalize(torch.randn(classes, dim)))
+        shape = {"cos": None, "el_nivmf": (classes, dim), "nivmf": (classes, dim)}.get(distance, (classes,))
+        start = math.log(concentration - FLOOR)
+        self.log_concentration = None if shape is None else nn.Parameter(torch.full(shape, start))
+        self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+
+    @torch.no_grad()
+    def start(self, mu: Tensor, labels: Tensor) -> None:
+        """Turn each proxy to the mean of its class's embeddings; a class that has none stays.
+
+        Parameters
+        ----------
+        mu
+            [N, D] embeddings of the training set, or their directions.
+        labels
+            [N] int64 in 0 .. C-1.
+        """
+        sums = torch.zeros_like(self.directions).index_add_(0, labels, mu.to(self.directions))
+        lengths = self.directions.norm(dim=1, keepdim=True)
+        self.directions.copy_(
+            torch.where(sums.norm(dim=1, keepdim=True) > 0, lengths * normalize(sums), self.directions)
+        )
+
+    def proxies(self) -> pe.VonMisesFisher | pe.NonIsotropicVonMisesFisher | pe.Point:
+        """The C proxies; points for the distance cos, which knows no concentration."""
+        mu = normalize(self.directions)
+        if self.log_concentration is None:
+            return pe.Point(mu)
+        kappa = FLOOR + self.log_concentration.exp()
+        return pe.VonMisesFisher(mu, kappa) if kappa.ndim == 1 else pe.NonIsotropicVonMisesFisher(mu, kappa)
+
+    def similarities(self, d: pe.VonMisesFisher, seed: int | None = None) -> Tensor:
+        """Minus the distances of N images and C proxies, [N, C]."""
+        sides: tuple[Any, Any] = d, self.proxies()
+        if self.distance == "kl_vmf" and self.variant == "published":
+            return _published_kl(*sides)
+        if self.distance == "l2":
+            sides = _natural(sides[0]), _natural(sides[1])
+        score = self.score(seed=seed) if "seed" in self.score.params else self.score
+        similarities: Tensor = pe.pairwise(*sides, score)
+        return similarities
+
+    def loss(self, d: pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+        require_kind(self, d, ("vmf",))
+        if processes() > 1:
+            # Draws are addressed by rows, which each process numbers from 0.
+            seed = int(torch.randint(SEEDS - 1, ())) if seed is None else seed
+            seed = (seed + STRIDE * dist.get_rank()) % SEEDS
+        return cross_entropy(self.similarities(d, seed) / self.log_temperature.exp(), labels)
+
+
+def _natural(d: pe.VonMisesFisher) -> pe.Point:
+    """The natural parameters, kappa mu."""
+    return pe.Point(d.kappa[:, None] * d.mu)
+
+
+def _published_kl(d: pe.VonMisesFisher, proxies: pe.VonMisesFisher) -> Tensor:
+    """What the published code takes for the divergence."""
+    images, norms = (pe.special.vmf_log_norm(x.dim, x.kappa) for x in (d, proxies))
+    divergences: Tensor = (images + d.kappa)[:, None] - norms - proxies.kappa * pe.pairwise(d, proxies, "cosine")
+    return divergences

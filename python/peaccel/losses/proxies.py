@@ -1,0 +1,119 @@
+"""Losses that compare embeddings with one learned vector a class, their cosines alone."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
+
+from peaccel.distributions import Distribution
+from peaccel.losses.base import Loss
+
+__all__ = ["ProxyAnchor", "ProxyNCA"]
+
+
+class ProxyAnchor(Loss[Distribution]):
+    """Proxy-Anchor: each proxy against all embeddings of the batch, the hardest of which weigh most.
+
+    ``1/|P+| sum_{p in P+} log(1 + sum_{x of p} exp(-scale (cos(x, p) - margin)))
+    + 1/C sum_p log(1 + sum_{x not of p} exp(scale (cos(x, p) + margin)))``, P+ the classes in the batch. Over
+    several processes the batch is that of all.
+
+    Parameters
+    ----------
+    dim, classes
+        D and C.
+    scale
+        alpha, > 0.
+    margin
+        delta, of cosines.
+    weight
+        The proxies [C, D], of any length: those of another loss, to be trained by both. None: own ones.
+
+    Raises
+    ------
+    ValueError
+        scale is not positive, or weight is of another shape.
+
+    Notes
+    -----
+    Takes any distribution with tensors, of which it sees mu, of any length. One product of matrices and [N, C] of
+    memory. A row of zeros has cosine 0.
+
+    References
+    ----------
+    Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020, eq. 4; as in the authors' code negatives are
+    averaged over all classes, also those without any.
+    """
+
+    across = True
+
+    def __init__(
+        self, dim: int, classes: int, *, scale: float = 32.0, margin: float = 0.1, weight: nn.Parameter | None = None
+    ) -> None:
+        super().__init__()
+        if not scale > 0:
+            raise ValueError(f"ProxyAnchor: scale is {scale}, expected a number above 0")
+        if weight is None:
+            weight = nn.Parameter(torch.empty(classes, dim))
+            nn.init.kaiming_normal_(weight, mode="fan_out")
+        if tuple(weight.shape) != (classes, dim):
+            raise ValueError(f"ProxyAnchor: weight has shape {tuple(weight.shape)}, expected ({classes}, {dim})")
+        self.scale, self.margin, self.weight = scale, margin, weight
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        cosines = linear(normalize(d.mu), normalize(self.weight))
+        own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
+        near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
+        far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
+        # A class has a column of `near` for each of its rows; they are equal, and count once.
+        shares = 1 / same.sum(0, dtype=cosines.dtype)
+        return (shares * _log1p_sum_exp(near)).sum() / shares.sum() + _log1p_sum_exp(far).mean()
+
+
+def _log1p_sum_exp(x: Tensor) -> Tensor:
+    """log(1 + sum_i exp(x_i)) of each column; 0 of a column of -inf."""
+    return torch.cat((x, x.new_zeros(1, x.shape[1]))).logsumexp(0)
+
+
+class ProxyNCA(Loss[Distribution]):
+    """Proxy-NCA: the own proxy is to be nearer than the others, the own one not among them.
+
+    ``mean -log(exp(-scale d_y) / sum_{c != y} exp(-scale d_c))``, d the squared distance of directions, 2 - 2 cos. The
+    loss may be negative. With the own proxy among the others it is `peaccel.losses.nca.ProxyNCAPP`.
+
+    Parameters
+    ----------
+    dim, classes
+        D and C >= 2.
+    scale
+        Inverse temperature, > 0: the paper has 1; directions multiplied by 3, as is often done, are 9.
+
+    Raises
+    ------
+    ValueError
+        scale is not positive, or there is one class only.
+
+    Notes
+    -----
+    Takes any distribution with tensors, of which it sees mu, of any length. One product of matrices and [N, C] of
+    memory. A row of zeros has cosine 0.
+
+    References
+    ----------
+    Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV 2017, eq. 4.
+    """
+
+    def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:
+        super().__init__()
+        if not scale > 0:
+            raise ValueError(f"ProxyNCA: scale is {scale}, expected a number above 0")
+        if classes < 2:
+            raise ValueError(f"ProxyNCA: classes is {classes}, expected at least 2")
+        self.scale, self.weight = scale, nn.Parameter(torch.randn(classes, dim) / 8)
+
+    def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
+        # -d, less the constant 2, which cancels.
+        near = 2 * self.scale * linear(normalize(d.mu), normalize(self.weight))
+        own = labels[:, None]
+        return (near.scatter(1, own, -torch.inf).logsumexp(1) - near.gather(1, own)[:, 0]).mean()
