@@ -14,6 +14,8 @@ Source = Literal["mnist", "digits8"]
 PARTS = ("train", "validation", "gallery", "query")
 KINDS = ("clean", "crop", "occlusion", "blur")
 SIDE = 28
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+HIDDEN = "?"
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,51 @@ def corrupt(strips: Strips, corruption: Corruption, seed: int | Sequence[int]) -
     return replace(strips, images=images, kind=kind, severity=severity)
 
 
+def captions(numbers: NDArray[np.int64], digits: int, hidden: float = 0.0, seed: int = 0) -> tuple[str, ...]:
+    """Write numbers out digit by digit, such as "three seven two", or in part, such as "three ? two".
+
+    Parameters
+    ----------
+    numbers
+        [N] in 0..10^digits - 1, such as `Strips.labels`.
+    digits
+        Digits of each number, leading zeros among them.
+    hidden
+        Probability that a digit is left open, in [0, 1].
+    seed
+        Decides which; equal seeds give equal captions.
+
+    Raises
+    ------
+    ValueError
+        A number has more digits.
+    """
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < 10**digits:
+        raise ValueError(f"captions: numbers are in {numbers.min()}..{numbers.max()}, expected 0..{10**digits - 1}")
+    words = np.array(WORDS, object)[_written(numbers, digits)]
+    words[np.random.default_rng(seed).random(words.shape) < hidden] = HIDDEN
+    return tuple(map(" ".join, words.tolist()))
+
+
+def describes(texts: Sequence[str], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which numbers each caption may mean: the truth that text-to-image retrieval is measured against.
+
+    Parameters
+    ----------
+    texts
+        [T] captions of numbers of equally many digits, as `captions` writes them.
+    numbers
+        [N].
+
+    Returns
+    -------
+    [T, N].
+    """
+    words = np.array([text.split(" ") for text in texts])
+    told = np.array(WORDS)[_written(numbers, words.shape[1])]
+    return np.asarray(((words[:, None] == told) | (words[:, None] == HIDDEN)).all(2))
+
+
 def _partition_scans(
     digits: NDArray[np.int64], shares: Sequence[float], rng: np.random.Generator
 ) -> list[list[NDArray[np.intp]]]:
@@ -183,13 +230,18 @@ def _compose(
     length: int,
     rng: np.random.Generator,
 ) -> Strips:
-    written = labels[:, None] // 10 ** np.arange(length)[::-1] % 10
+    written = _written(labels, length)
     rows = np.empty_like(written)
     for digit, candidates in enumerate(pool):
         here = written == digit
         rows[here] = rng.choice(candidates, here.sum())
     images = np.concatenate([scans[rows[:, place]] for place in range(length)], axis=2)
     return Strips(images, labels, rows, np.zeros(len(labels), np.int64), np.zeros(len(labels), np.float32))
+
+
+def _written(numbers: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """[N, length], the digits of each number."""
+    return np.asarray(numbers[:, None] // 10 ** np.arange(length)[::-1] % 10)
 
 
 def _damage(

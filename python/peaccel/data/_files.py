@@ -1,0 +1,119 @@
+"""Lists and folders of data sets; errors name the file, the line and what is expected there."""
+
+from __future__ import annotations
+
+import csv
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["arrays", "by_class", "columns", "existing", "fields", "folder", "images_in", "integers", "lines", "table"]
+
+SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+Kind = Callable[[str], Any]
+
+
+def folder(path: str | Path, holds: str) -> Path:
+    """The path of a folder that is there."""
+    path = Path(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: no such folder, expected one with {holds}")
+    return path
+
+
+def existing(path: Path, holds: str) -> Path:
+    """The path of a file that is there."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, expected one with {holds}")
+    return path
+
+
+def lines(path: Path, holds: str) -> Iterator[tuple[str, str]]:
+    """The lines that are not blank, each after its place, "file:number"."""
+    with existing(path, holds).open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{path}:{number}", line.rstrip("\n")
+
+
+def fields(line: tuple[str, str], /, separator: str | None = None, **kinds: Kind) -> list[Any]:
+    """The fields of a line, made what `kinds` says; any other number of fields is refused."""
+    place, text = line
+    words = text.split(separator)
+    if len(words) == len(kinds):
+        try:
+            return [kind(word) for kind, word in zip(kinds.values(), words, strict=True)]
+        except ValueError:
+            pass
+    raise ValueError(f"{place}: {text!r} is not of the form {(separator or ' ').join(kinds)!r}")
+
+
+def table(path: Path, /, separator: str | None = None, skip: int = 0, **kinds: Kind) -> list[list[Any]]:
+    """The columns of a file whose lines, but for the first few, have just these fields."""
+    form = (separator or " ").join(kinds)
+    rows = [fields(line, separator, **kinds) for line in list(lines(path, f"lines {form!r}"))[skip:]]
+    if not rows:
+        raise ValueError(f"{path}: is empty, expected lines {form!r}")
+    return list(map(list, zip(*rows, strict=True)))
+
+
+def columns(path: Path, /, **kinds: Kind) -> list[list[Any]]:
+    """Some columns of a comma-separated file with a header, by name."""
+    with existing(path, f"columns {', '.join(kinds)}").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        for name in kinds:
+            if name not in (reader.fieldnames or ()):
+                found = ", ".join(reader.fieldnames or ()) or "nothing"
+                raise ValueError(f"{path}:1: column {name} is missing, found {found}")
+        found_columns: list[list[Any]] = [[] for _ in kinds]
+        for row in reader:
+            for values, (name, kind) in zip(found_columns, kinds.items(), strict=True):
+                try:
+                    values.append(kind(row[name] or ""))
+                except ValueError:
+                    place = f"{path}:{reader.line_num}"
+                    raise ValueError(f"{place}: column {name} is {row[name]!r}, expected {kind.__name__}") from None
+    return found_columns
+
+
+def arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    """The named arrays of an .npz file, or the only one of an .npy file."""
+    holds = f"arrays {' and '.join(names)}" if path.suffix == ".npz" else f"an array of {names[0]}"
+    with existing(path, holds).open("rb") as file:  # opened here, because numpy leaves a damaged file open
+        try:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return [found]
+            return [found[name] for name in names]
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path}: cannot be read, expected {holds} ({error})") from None
+
+
+def by_class(root: Path) -> tuple[list[str], list[str]]:
+    """Paths and classes of the images in a folder of one folder for each class, both sorted by name."""
+    paths, classes = [], []
+    for name in sorted(os.listdir(folder(root, "one folder for each class"))):
+        each = root / name
+        if each.is_dir() and not name.startswith("."):
+            files = images_in(each)
+            paths += [str(each / file) for file in files]
+            classes += [name] * len(files)
+    if not paths:
+        raise FileNotFoundError(f"{root}: holds no images, expected <class>/<image> with suffix {', '.join(SUFFIXES)}")
+    return paths, classes
+
+
+def images_in(path: Path) -> list[str]:
+    """Sorted names of the images in a folder; those with a dot in front are what some systems leave beside images."""
+    return sorted(name for name in os.listdir(path) if name.lower().endswith(SUFFIXES) and not name.startswith("."))
+
+
+def integers(values: Any) -> NDArray[np.int64]:
+    """An array of 64-bit integers."""
+    return np.asarray(values, np.int64)

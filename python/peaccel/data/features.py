@@ -1,0 +1,84 @@
+"""Features that somebody computed, with labels: the data of those who have no images at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel.data._files import arrays, integers
+from peaccel.data.records import Features, development, query_and_gallery
+
+__all__ = ["features"]
+
+PARTS = ("train", "validation", "test", "query", "gallery")
+
+
+def features(root: str | Path, labels: str | Path | None = None, folds: int = 4) -> dict[str, Features]:
+    """Read features and labels.
+
+    Parameters
+    ----------
+    root
+        An .npz file with features [N, D] and labels [N] (numbers or words); an .npy file of features; or a folder with
+        such .npz files called train, validation, test, or query and gallery, as far as there are any.
+    labels
+        An .npy file of labels [N], for an .npy file of features.
+    folds
+        See `development`; for a single file.
+
+    Returns
+    -------
+    Parts "train" and "validation" of a single file; those that are there of a folder, and "test" with query and
+    gallery merged.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file is missing, or the folder holds none.
+    ValueError
+        Arrays are missing or of other shapes or kinds; features are not finite.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        return development(_numbered(*_read(root, labels)), folds)
+    found = {part: _read(root / f"{part}.npz") for part in PARTS if (root / f"{part}.npz").exists()}
+    if not found:
+        raise FileNotFoundError(f"{root}: holds none of {', '.join(f'{part}.npz' for part in PARTS)}")
+    if ("query" in found) != ("gallery" in found):
+        raise FileNotFoundError(f"{root}: holds one of query.npz and gallery.npz, expected both or none")
+    parts = {part: _numbered(*found[part]) for part in PARTS[:3] if part in found}
+    if "query" in found:
+        (queries, asked), (gallery, stored) = found["query"], found["gallery"]
+        if queries.shape[1] != gallery.shape[1]:
+            raise ValueError(f"{root}: query.npz has {queries.shape[1]} features, gallery.npz {gallery.shape[1]}")
+        both = _numbered(np.concatenate([queries, gallery]), np.concatenate([asked, stored]))
+        parts |= query_and_gallery(both, np.arange(len(both)) < len(queries))
+    return parts
+
+
+def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    if path.suffix == ".npz":
+        values, told = arrays(path, "features", "labels")
+    elif path.suffix == ".npy":
+        if labels is None:
+            raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
+        values, told = *arrays(path, "features"), *arrays(Path(labels), "labels")
+    else:
+        raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected .npz or .npy")
+    if values.ndim != 2 or values.dtype.kind != "f":
+        raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
+    if told.shape != values.shape[:1] or told.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: labels is {told.dtype} {told.shape}, expected numbers or words ({len(values)},)")
+    bad = np.flatnonzero(~np.isfinite(values).all(1))
+    if len(bad):
+        raise ValueError(f"{path}: features has NaN or infinity in row {bad[0]}")
+    return values.astype(np.float32), told
+
+
+def _numbered(values: NDArray[np.float32], told: NDArray[Any]) -> Features:
+    """Features whose labels become 0..C-1, whatever gaps they have."""
+    classes, labels = np.unique(told, return_inverse=True)
+    return Features(values, integers(labels), tuple(map(str, classes.tolist())))

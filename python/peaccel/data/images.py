@@ -1,0 +1,99 @@
+"""Pixels, read when they are asked for, and the corruption by which image quality is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["ImageRows", "centre_crop", "crop_sizes"]
+
+
+@dataclass(frozen=True)
+class ImageRows:
+    """Images by row: a data set as torch's `DataLoader` takes it.
+
+    An image that is missing or damaged is named when its row is asked for: FileNotFoundError, ValueError.
+    """
+
+    paths: Sequence[str]
+    """Of N images, such as `Images.paths`."""
+    transform: Callable[[Image], Any] | None = None
+    """What is made of an RGB image, see `peaccel.data.transforms`; None for its pixels, uint8 [H, W, 3]."""
+    sizes: NDArray[np.float64] | None = None
+    """[N] in (0, 1], of the square that is cut out of each image first, see `centre_crop`; None for whole images."""
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.paths)
+
+    def __getitem__(self, row: int) -> Any:
+        """Read an image, crop it, and transform it."""
+        image = _read(self.paths[row])
+        if self.sizes is not None:
+            image = centre_crop(image, float(self.sizes[row]))
+        return np.asarray(image) if self.transform is None else self.transform(image)
+
+
+def crop_sizes(n: int, seed: int = 0, variant: str | None = None) -> NDArray[np.float64]:
+    """How much of each image of a corrupted test set is left: its quality label, drawn evenly.
+
+    Parameters
+    ----------
+    n
+        Images.
+    seed
+        Equal seeds give equal sizes.
+    variant
+        None for U(0.5, 1), as the paper says; "published" for U(0.25, 1), as its code does.
+
+    Returns
+    -------
+    [n].
+
+    Raises
+    ------
+    ValueError
+        The variant is unknown.
+
+    Source: "Probabilistic Embeddings Revisited", section 5.1.
+    """
+    if variant not in (None, "published"):
+        raise ValueError(f"crop_sizes: variant {variant!r}, expected None or 'published'")
+    return np.random.default_rng(seed).uniform(0.25 if variant else 0.5, 1, n)
+
+
+def centre_crop(image: Image, size: float) -> Image:
+    """The square in the middle of an image.
+
+    Parameters
+    ----------
+    image
+        Of any mode.
+    size
+        Side of the square as a share of the image's shorter side, in (0, 1]; rounded to pixels, to 1 at least.
+    """
+    width, height = image.size
+    side = max(1, round(min(width, height) * size))
+    left, top = (width - side) // 2, (height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
+def _read(path: str) -> Image:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise ImportError("images need Pillow: pip install peaccel[train]") from None
+    try:
+        with Image.open(path) as image:
+            return image.convert("RGB")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: no such image, though it is listed") from None
+    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises over damage
+        raise ValueError(f"{path}: cannot be read as an image ({error})") from None

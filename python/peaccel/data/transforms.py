@@ -1,0 +1,105 @@
+"""What the papers do to images before a network sees them, by torchvision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["BN_INCEPTION", "FACES", "IMAGENET", "Normalisation", "aligned_faces", "testing", "training"]
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What is subtracted from red, green and blue in [0, 1], and what the difference is then divided by."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Of torchvision's and timm's networks."""
+BN_INCEPTION = Normalisation((128 / 255, 117 / 255, 104 / 255), (1 / 255, 1 / 255, 1 / 255))
+"""Of BN-Inception: differences from its mean colour in 0..255 (its published weights take blue first)."""
+FACES = Normalisation((127.5 / 255,) * 3, (128 / 255,) * 3)
+"""Of face networks: (x - 127.5) / 128 for x in 0..255."""
+
+
+def training(
+    normalisation: Normalisation,
+    side: int = 224,
+    scale: tuple[float, float] = (0.16, 1.0),
+    ratio: tuple[float, float] = (0.75, 1.33),
+    jitter: float = 0.25,
+    degrees: float = 0.0,
+) -> Callable[[Any], Any]:
+    """Random crop, flip and change of colours: image -> float32 tensor [3, side, side].
+
+    The defaults are those of "Probabilistic Embeddings Revisited"; scale (0.4, 1) and degrees 10 make those of the
+    Bayesian triplet loss, scale (0.08, 1) and jitter 0 those of the non-isotropic proxies.
+
+    Parameters
+    ----------
+    normalisation
+        Of the backbone.
+    side
+        Height and width of the result, in pixels.
+    scale
+        Least and greatest area of the crop, as a share of the image's.
+    ratio
+        Least and greatest width of the crop, over its height.
+    jitter
+        Brightness, contrast and saturation change by factors in [1 - jitter, 1 + jitter].
+    degrees
+        Greatest angle of a rotation, to either side.
+    """
+    from torchvision.transforms import v2
+
+    steps = [v2.RandomRotation(degrees)] if degrees else []
+    steps += [v2.RandomResizedCrop(side, scale, ratio, antialias=True), v2.RandomHorizontalFlip()]
+    steps += [v2.ColorJitter(jitter, jitter, jitter)] if jitter else []
+    return _then(steps, normalisation)
+
+
+def testing(normalisation: Normalisation, shorter: int = 256, side: int = 224) -> Callable[[Any], Any]:
+    """Resize the shorter side, then crop the middle: image -> float32 tensor [3, side, side].
+
+    Parameters
+    ----------
+    normalisation
+        Of the backbone.
+    shorter
+        Length that the shorter side gets, in pixels.
+    side
+        Height and width of the result.
+    """
+    from torchvision.transforms import v2
+
+    return _then([v2.Resize(shorter, antialias=True), v2.CenterCrop(side)], normalisation)
+
+
+def aligned_faces(side: int = 112, flip: bool = False) -> Callable[[Any], Any]:
+    """Faces that are aligned already: image -> float32 tensor [3, side, side] of (x - 127.5) / 128.
+
+    Parameters
+    ----------
+    side
+        Height and width of the result, in pixels.
+    flip
+        Whether half of the images are mirrored, in training.
+    """
+    from torchvision.transforms import v2
+
+    return _then([v2.Resize((side, side), antialias=True)] + [v2.RandomHorizontalFlip()] * flip, FACES)
+
+
+def _then(steps: list[Any], normalisation: Normalisation) -> Callable[[Any], Any]:
+    """The steps, then pixels as normalised floats."""
+    import torch
+    from torchvision.transforms import v2
+
+    floats = v2.ToDtype(torch.float32, scale=True)
+    composed: Callable[[Any], Any] = v2.Compose(
+        [v2.ToImage(), *steps, floats, v2.Normalize(list(normalisation.mean), list(normalisation.std))]
+    )
+    return composed
