@@ -31,7 +31,7 @@ from peaccel.prepared import Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
-    from peaccel import io, metrics
+    from peaccel import io, metrics, torch_distributions
     from peaccel.first_stage import FaissReranker
     from peaccel.fits import Calibration, Prior
     from peaccel.measures import (
@@ -93,12 +93,13 @@ __all__ = [
     "search",
     "set_num_threads",
     "special",
+    "torch_distributions",
     "triplet_probability",
 ]
 
 
 # Not needed by the verbs, and imported when first asked for: half of the time of `import peaccel`.
-_MODULES = ("io", "metrics")
+_MODULES = ("io", "metrics", "torch_distributions")
 _ROOMS = {
     "FaissReranker": "first_stage",
     **dict.fromkeys(("Calibration", "Prior"), "fits"),
