@@ -1,24 +1,17 @@
-"""Readers on small made-up copies of what is published on disk: parts, labels, and what a wrong copy is told."""
+"""Readers on small made-up copies of what is published: parts, labels, pairs, templates, captions, places."""
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from layouts import CUB, cars_of_kaggle, cars_of_stanford, coco_by_annotations, cub, ijbc, in_shop, lfw, msls, put
 
-from peaccel.data import READERS, read
+from peaccel.data import read
 from peaccel.data.places import within
-from peaccel.data.records import Images, development, labelled
-
-
-def put(root, files):
-    """Write texts below a folder; None makes an empty file."""
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text or "", encoding="utf-8")
-    return root
+from peaccel.data.records import development, labelled
 
 
 def below(root, items):
@@ -31,22 +24,6 @@ def classes_of(items):
     assert items.labels.dtype == np.int64
     assert np.array_equal(np.unique(items.labels), np.arange(len(items.classes)))
     return [items.classes[label] for label in items.labels]
-
-
-# CUB200-2011: five classes for development, two for testing, with gaps, and images in no order of their classes.
-CUB = [7, 100, 1, 101, 55, 200, 99, 7, 101]
-
-
-def cub(root):
-    return put(
-        root,
-        {
-            "images.txt": "".join(f"{i} {c:03}.Bird/b{i}.jpg\n" for i, c in enumerate(CUB, 1)),
-            "image_class_labels.txt": "".join(f"{i} {c}\n" for i, c in reversed(list(enumerate(CUB, 1)))),
-            "train_test_split.txt": "".join(f"{i} {i % 2}\n" for i in range(1, 10)),
-            **{f"images/{c:03}.Bird/b{i}.jpg": None for i, c in enumerate(CUB, 1)},
-        },
-    )
 
 
 def test_cub200(tmp_path):
@@ -67,46 +44,17 @@ def test_folds_of_development(tmp_path):
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 5, 8, 98, 99, 100])
-def test_validation_is_the_first_fold_of_kfold(classes):
-    from sklearn.model_selection import KFold
-
-    parts = development(labelled([f"{i}" for i in range(classes)], np.arange(classes)), 4)
-    if classes >= 4:  # which KFold wants
-        _, first = next(KFold(4).split(np.arange(classes)))
-        assert list(parts["validation"].paths) == [str(i) for i in first]
-    assert len(parts["train"]) + len(parts["validation"]) == classes
-    assert not set(parts["train"].classes) & set(parts["validation"].classes)
+def test_validation_is_the_first_of_four_folds(classes):
+    parts = development(labelled([str(i) for i in range(classes)], np.arange(classes)), 4)
+    first, *others = np.array_split(np.arange(classes), 4)  # as scikit-learn's KFold without shuffling
+    assert parts["validation"].classes == tuple(map(str, first))
+    assert parts["train"].classes == tuple(map(str, np.concatenate(others)))
 
 
 @pytest.mark.parametrize(("folds", "classes"), [(1, 9), (-1, 9), (4, 1)])
 def test_development_needs_something_to_train_on(folds, classes):
     with pytest.raises(ValueError, match=r"development: (folds|classes)"):
         development(labelled([str(i) for i in range(classes)], np.arange(classes)), folds)
-
-
-# Cars196: classes on both sides of the border, 98 among them.
-CARS = {"train": [98, 99, 3, 97], "test": [196, 98, 1, 99]}
-
-
-def cars_of_stanford(root):
-    for part, name in (("train", "cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")):
-        notes = np.zeros((1, 4), [("bbox_x1", object), ("class", object), ("fname", object)])
-        for i, c in enumerate(CARS[part]):
-            notes[0, i] = (np.uint16(1), np.uint8(c), f"{i:05}.jpg")
-        (root / "devkit").mkdir(parents=True, exist_ok=True)
-        savemat(root / "devkit" / name, {"annotations": notes})
-    return put(root, {f"cars_{part}/{i:05}.jpg": None for part in CARS for i in range(4)})
-
-
-def cars_of_kaggle(root):
-    names = [f"Car {c}" for c in range(1, 197)]
-    names[97] = "Ram C/V Cargo Van"
-    files = {"names.csv": "\n".join(names)}
-    for part, classes in CARS.items():
-        files[f"anno_{part}.csv"] = "".join(f"{i:05}.jpg,1,2,30,40,{c}\n" for i, c in enumerate(classes))
-        for i, c in enumerate(classes):
-            files[f"car_data/car_data/{part}/{names[c - 1].replace('/', '-')}/{i:05}.jpg"] = None
-    return put(root, files)
 
 
 @pytest.mark.parametrize(
@@ -137,23 +85,6 @@ def test_sop(tmp_path):
     assert below(tmp_path, parts["test"]) == ["sofa_final/11319_0.JPG", "sofa_final/11321_1.JPG"]
 
 
-SHOP = [
-    ("1", "train"),
-    ("2", "train"),
-    ("8", "query"),
-    ("8", "gallery"),
-    ("9", "gallery"),
-    ("7", "query"),
-    ("8", "query"),
-]
-
-
-def in_shop(root, where="", count=7):
-    lines = [f"img/MEN/id_{item:0>8}/0{i}.jpg   id_{item:0>8}  {part}" for i, (item, part) in enumerate(SHOP)]
-    text = "\n".join([str(count), "image_name item_id evaluation_status", *lines, ""])
-    return put(root, {f"{where}list_eval_partition.txt": text})
-
-
 @pytest.mark.parametrize("where", ["", "Eval/"])
 def test_in_shop_keeps_query_and_gallery_and_merges_them(tmp_path, where):
     parts = read("in-shop", in_shop(tmp_path, where))
@@ -167,7 +98,7 @@ def test_in_shop_keeps_query_and_gallery_and_merges_them(tmp_path, where):
 
 def test_image_folder_with_and_without_parts(tmp_path):
     plain = put(tmp_path / "plain", {f"{c}/{i}.PNG": None for c in "abcdef" for i in range(2)})
-    put(plain, {"a/._0.PNG": None, ".cache/0.png": None, "a/notes.txt": None})
+    put(plain, {"a/._0.PNG": None, ".cache/0.png": None, "a/notes.txt": None, "ab/none.txt": None})
     parts = read("folder", plain)
     assert {part: items.classes for part, items in parts.items()} == {
         "train": ("b", "c"),
@@ -185,19 +116,6 @@ def test_identities(tmp_path):
     root = put(tmp_path, {f"{who}/{i}.jpg": None for who in ("m.01", "m.02", "m.10") for i in range(2)})
     assert classes_of(read("ms1m", root)["train"]) == ["m.01"] * 2 + ["m.02"] * 2 + ["m.10"] * 2
     assert set(read("ms1m", root, folds=3)) == {"train", "validation"}
-
-
-def lfw(root):
-    return put(
-        root,
-        {
-            "peopleDevTrain.txt": "2\nAnn_A\t3\nBob_B\t2\n",
-            "peopleDevTest.txt": "2\nCy_C\t2\nDi_D\t1\n",
-            "pairsDevTrain.txt": "1\nAnn_A\t1\t3\nAnn_A\t2\tBob_B\t1\n",
-            "pairsDevTest.txt": "1\nCy_C\t2\t1\nCy_C\t1\tDi_D\t1\n",
-            "pairs.txt": "2\t1\nAnn_A\t1\t3\nAnn_A\t2\tBob_B\t1\nCy_C\t2\t1\nCy_C\t1\tDi_D\t1\n",
-        },
-    )
 
 
 def test_lfw(tmp_path):
@@ -219,7 +137,7 @@ def test_cplfw(tmp_path):
     people = list(who)
     np.random.RandomState(42).shuffle(people)
     positive = "".join(f"{each}_{i}.jpg 1\n" for each in who for i in (1, 2))
-    negative = "".join(f"{a}_1.jpg 0\n{b}_3.jpg 0\n" for a, b in zip(who, who[1:], strict=False))
+    negative = "".join(f"{a}_1.jpg 0\n{b}_3.jpg 0\n" for a, b in pairwise(who))
     parts = read("cplfw", put(tmp_path, {"pairs_CPLFW.txt": positive + negative}), test_identities=3)
     assert set(parts["test"].classes) == set(people[:3]) and set(parts["validation"].classes) == set(people[3:])
     for items in parts.values():
@@ -227,21 +145,9 @@ def test_cplfw(tmp_path):
         assert np.array_equal(left == right, items.pairs.same)
         first = below(tmp_path, items)[items.pairs.left[0]]
         assert re.fullmatch(r"images/\w_\w_1\.jpg", first)
-    across = sum((a in people[:3]) != (b in people[:3]) for a, b in zip(who, who[1:], strict=False))
+    across = sum((a in people[:3]) != (b in people[:3]) for a, b in pairwise(who))
     assert len(parts["test"].pairs) + len(parts["validation"].pairs) == 7 - across
     assert across > 0
-
-
-def ijbc(root):
-    header = "TEMPLATE_ID,SUBJECT_ID,FILENAME,SIGHTING_ID\n"
-    lists = {
-        "enroll_templates": header + "10,1,img/1.jpg,5\n10,1,frames/7_2.png,5\n30,2,img/3.jpg,6\n",
-        "verif_templates": header + "5,1,img/1.jpg,5\n40,3,img/gone.jpg,6\n7,2,img/3.jpg,6\n7,2,img/4.jpg,6\n",
-        "match": "ENROLL_TEMPLATE_ID,VERIF_TEMPLATE_ID\n10,5\n10,40\n30,5\n30,7\n10,7\n",
-    }
-    put(root / "protocols" / "test1", {f"{name}.csv": text for name, text in lists.items()})
-    names = ("1/img_1.jpg", "1/frames_7_2.png", "2/img_3.jpg", "2/img_4.jpg")
-    return put(root / "images", {name: None for name in names}).parent
 
 
 def test_ijbc(tmp_path, monkeypatch):
@@ -273,21 +179,6 @@ def test_templates_are_in_the_order_of_fuse(tmp_path):
     fused = pe.fuse(pe.Normal(mu[test.members], np.ones(len(test.members), np.float32)), test.groups)
     assert len(fused) == len(test.ids)
     assert np.array_equal(fused.mu[0], mu[test.members[0]])
-
-
-def coco_by_annotations(root):
-    files, ids = {}, {"train": [1, 2], "restval": [12], "dev": [11, 10], "test": [13]}
-    for year, images in (("train2014", {1: 100, 2: 100}), ("val2014", {10: 5, 11: 5, 12: 6, 13: 7})):
-        told = {
-            "images": [{"id": i, "file_name": f"COCO_{i}.jpg"} for i in set(images.values())],
-            "annotations": [{"id": a, "image_id": i, "caption": f" café {a}\n"} for a, i in images.items()],
-        }
-        files[f"annotations/captions_{year}.json"] = json.dumps(told)
-        files |= {f"{year}/COCO_{i}.jpg": None for i in images.values()}
-    put(root, files)
-    for name, each in ids.items():
-        np.save(root / "annotations" / f"coco_{name}_ids.npy", np.array(each))
-    return root
 
 
 def test_coco_by_annotations(tmp_path, monkeypatch):
@@ -323,26 +214,6 @@ def test_conceptual_captions(tmp_path):
     put(tmp_path, {"Train_GCC-training.tsv": "a cat\thttp://x.org/1.jpg\n"})
     with pytest.raises(ValueError, match=r"training\.tsv:1: http://x\.org/1\.jpg is an address"):
         read("conceptual-captions", tmp_path)
-
-
-def msls(root):
-    spots = {
-        ("cph", "query"): [("q1", 0.0, 0.0), ("q2", 1000.0, 0.0), ("pano", 0.0, 1.0)],
-        ("cph", "database"): [("d1", 25.0, 0.0), ("d2", 15.0, 21.0), ("d3", 0.0, -3.0)],
-        ("sf", "query"): [("q3", 1000.0, 0.0)],
-        ("sf", "database"): [("d4", 0.0, 0.0), ("d5", 1000.0, 24.0)],
-        ("zurich", "query"): [("q6", 1.0, 1.0)],
-        ("zurich", "database"): [("d6", 2.0, 2.0)],
-    }
-    files = {}
-    for (city, side), each in spots.items():
-        place = f"train_val/{city}/{side}"
-        rows = "".join(f"{i},{key},{x},{y},False\n" for i, (key, x, y) in enumerate(each))
-        files[f"{place}/postprocessed.csv"] = ",key,easting,northing,night\n" + rows
-        rows = "".join(f"{i},{key},12.5,{key == 'pano'}\n" for i, (key, _, _) in reversed(list(enumerate(each))))
-        files[f"{place}/raw.csv"] = ",key,lon,pano\n" + rows
-        files |= {f"{place}/images/{key}.jpg": None for key, _, _ in each}
-    return put(root, files)
 
 
 def test_msls(tmp_path):
@@ -388,97 +259,3 @@ def test_caption_features(tmp_path):
     np.savez(tmp_path / "test.npz", images=np.ones((2, 4)), captions=np.ones((3, 5)), image=[0, 1, 2])
     with pytest.raises(ValueError, match=r"test\.npz: image is in 0\.\.2, expected 0\.\.1"):
         read("caption-features", tmp_path)
-
-
-# Of every layout that is read from lists: how it is made, and the file that is then taken away.
-LISTS = {
-    "cub200": (cub, "images.txt", "image_class_labels.txt"),
-    "cars196": (cars_of_stanford, "devkit/cars_train_annos.mat", "devkit/cars_test_annos_withlabels.mat"),
-    "cars196 ": (cars_of_kaggle, "names.csv", "anno_test.csv"),
-    "in-shop": (in_shop, "list_eval_partition.txt"),
-    "lfw": (lfw, "peopleDevTest.txt", "pairsDevTrain.txt"),
-    "ijbc": (ijbc, "protocols/test1/enroll_templates.csv", "protocols/test1/match.csv"),
-    "coco": (coco_by_annotations, "annotations/captions_val2014.json", "annotations/coco_restval_ids.npy"),
-    "msls": (msls, "train_val/sf/query/raw.csv", "train_val/zurich/database/postprocessed.csv"),
-}
-
-
-@pytest.mark.parametrize(("name", "file"), [(name, file) for name, (_, *files) in LISTS.items() for file in files])
-def test_a_missing_file_is_named(tmp_path, name, file):
-    root = LISTS[name][0](tmp_path)
-    (root / file).unlink()
-    with pytest.raises(FileNotFoundError, match=re.escape(f"{root / file}: no such file, expected one with")):
-        read(name.strip(), root)
-
-
-@pytest.mark.parametrize("name", sorted(READERS))
-def test_a_missing_root_and_an_empty_one_are_named(tmp_path, name):
-    for root in (tmp_path / "absent", tmp_path):
-        with pytest.raises((FileNotFoundError, ValueError), match=re.escape(str(root))) as caught:
-            read(name, root)
-        assert "\n" not in str(caught.value) and re.search("expected|holds no", str(caught.value))
-
-
-@pytest.mark.parametrize(
-    ("layout", "name", "file", "text", "message"),
-    [
-        (cub, "cub200", "images.txt", "1 a.jpg\n2\n", "images.txt:2: '2' is not of the form 'id path'"),
-        (cub, "cub200", "images.txt", "1 a.jpg\n\n2 b c\n", "images.txt:3: '2 b c' is not"),
-        (cub, "cub200", "images.txt", "", "images.txt: is empty"),
-        (cub, "cub200", "image_class_labels.txt", "1 one\n", "labels.txt:1: '1 one' is not of the form 'id label'"),
-        (cub, "cub200", "image_class_labels.txt", "1 7\n", "labels.txt: image 2 of images.txt is missing"),
-        (cars_of_kaggle, "cars196", "names.csv", "one\ntwo\n", "anno_train.csv:1: class 98 is none of the 2"),
-        (cars_of_kaggle, "cars196", "anno_test.csv", "a.jpg,1,2,3,4\n", "anno_test.csv:1: 'a.jpg,1,2,3,4' is not"),
-        (lfw, "lfw", "peopleDevTest.txt", "3\nCy_C\t2\n", "peopleDevTest.txt:1: says '3' people, but 1 follow"),
-        (lfw, "lfw", "peopleDevTest.txt", "", "peopleDevTest.txt:1: says '' people"),
-        (lfw, "lfw", "pairsDevTest.txt", "1\nCy_C 1 2\n", "pairsDevTest.txt:1: says 1 x 2 x 1 pairs, but 1 follow"),
-        (lfw, "lfw", "pairsDevTest.txt", "1\nCy_C 1 9\nCy_C 1 Di_D 1\n", "image 9 of Cy_C is not in the list"),
-        (lfw, "lfw", "pairsDevTest.txt", "1\nCy_C 1\nCy_C 1 Di_D 1\n", "pairsDevTest.txt:2: 'Cy_C 1' is not"),
-        (lfw, "lfw", "pairsDevTest.txt", "one\n", "pairsDevTest.txt:1: 'one' is not of the form"),
-        (ijbc, "ijbc", "protocols/test1/match.csv", "A,B\n1,x\n", "match.csv: is not of lines"),
-        (ijbc, "ijbc", "protocols/test1/verif_templates.csv", "A,B\n1,2\n", "csv:1: column TEMPLATE_ID is missing"),
-        (msls, "msls", "train_val/sf/query/raw.csv", ",key,pano\n0,q3,no\n", "raw.csv:2: column pano is 'no'"),
-        (msls, "msls", "train_val/sf/query/raw.csv", ",key,pano\n", "raw.csv: key q3 of postprocessed.csv is missing"),
-        (coco_by_annotations, "coco", "annotations/captions_val2014.json", "{", "captions_val2014.json: is no JSON"),
-        (coco_by_annotations, "coco", "annotations/captions_val2014.json", "{}", "is not of the form of COCO captions"),
-        (coco_by_annotations, "coco", "annotations/coco_dev_ids.npy", "x", "coco_dev_ids.npy: cannot be read"),
-    ],
-)
-def test_a_line_of_another_form_is_named(tmp_path, layout, name, file, text, message):
-    root = put(layout(tmp_path), {file: text})
-    with pytest.raises(ValueError, match=re.escape(message)) as caught:
-        read(name, root)
-    assert str(root) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_in_shop_with_lines_missing(tmp_path):
-    with pytest.raises(ValueError, match=r"list_eval_partition\.txt:1: says 9 images, but 7 are listed"):
-        read("in-shop", in_shop(tmp_path, count=9))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"features": np.ones((3, 2))}, "all.npz: cannot be read, expected arrays features and labels"),
-        ({"features": np.ones(3), "labels": np.arange(3)}, "features is float64 (3,), expected floats [N, D]"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, "labels is int64 (4,), expected numbers or words (3,)"),
-        ({"features": [[0.0, 1], [np.nan, 0]], "labels": np.arange(2)}, "features has NaN or infinity in row 1"),
-    ],
-)
-def test_features_of_another_form(tmp_path, arrays, message):
-    np.savez(tmp_path / "all.npz", **arrays)
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read("features", tmp_path / "all.npz")
-
-
-def test_check_names_the_missing_image(tmp_path):
-    gone = cub(tmp_path) / "images/101.Bird/b9.jpg"
-    gone.unlink()
-    assert isinstance(read("cub200", tmp_path)["test"], Images)
-    with pytest.raises(FileNotFoundError, match=rf"{re.escape(str(gone))}: no such image \(1 of 3 in part test"):
-        read("cub200", tmp_path, check=True)
-
-
-def test_an_unknown_name_is_told_the_nearest(tmp_path):
-    with pytest.raises(ValueError, match=r"'cub20' is unknown, expected one of .*; did you mean cub200\?"):
-        read("cub20", tmp_path)

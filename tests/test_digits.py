@@ -119,3 +119,22 @@ def test_bad_input_is_named():
         digits.make("digits8", replace(SETTINGS, classes=(900, 100, 100)), 0)
     with pytest.raises(ValueError, match=r"scan_shares sum to 1\.2, expected at most 1"):
         digits.make("digits8", replace(SETTINGS, scan_shares=(0.6, 0.2, 0.2, 0.2)), 0)
+
+
+def test_captions_spell_numbers_out():
+    assert digits.captions(np.array([372, 5, 0]), 3) == ("three seven two", "zero zero five", "zero zero zero")
+    with pytest.raises(ValueError, match=r"numbers are in 5\.\.1000, expected 0\.\.999"):
+        digits.captions(np.array([5, 1000]), 3)
+
+
+def test_partial_captions_describe_every_number_that_fits():
+    numbers = np.arange(1000)
+    texts = digits.captions(numbers, 3, hidden=0.4, seed=1)
+    assert texts == digits.captions(numbers, 3, hidden=0.4, seed=1)
+    open_digits = np.array([text.split().count("?") for text in texts])
+    assert abs(open_digits.mean() / 3 - 0.4) < 0.036  # four standard deviations of a mean of 3000
+    fits = digits.describes(texts, numbers)
+    assert fits.shape == (1000, 1000) and fits.diagonal().all()
+    assert np.array_equal(fits.sum(1), 10**open_digits)
+    (only,) = digits.describes(("three ? two",), numbers)
+    assert np.flatnonzero(only).tolist() == [302 + 10 * middle for middle in range(10)]

@@ -237,6 +237,11 @@ def test_hard_images_have_finite_gradients(kappa):
         assert all(x.isfinite().all() for x in grads), type(loss)
 
 
+def test_a_point_is_the_natural_parameter_of_an_image():
+    e, loss = embeddings(), nca("el_nivmf")
+    assert loss(pe.Point(e), LABELS, seed=1) == loss(from_embedding(e), LABELS, seed=1)
+
+
 def test_an_embedding_of_length_0_is_uniform():
     d = from_embedding(torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]], dtype=torch.float16)).validate()
     assert d.mu.dtype == torch.float32
@@ -303,8 +308,11 @@ def test_bad_settings_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             build()
-    with pytest.raises(TypeError, match="expected vmf"):
-        nca("el_nivmf")(pe.Point(embeddings()), LABELS)
+    with pytest.raises(TypeError, match="expected vmf or point"):
+        nca("el_nivmf")(pe.Scaled(embeddings(), torch.ones(N).double()), LABELS)
+    for loss in every_loss(dim=D + 1):
+        with pytest.raises(ValueError, match="dim"):
+            loss(pe.Point(embeddings().detach().float()), LABELS)
 
 
 # -- several processes -------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ __all__ = ["ImageRows", "centre_crop", "crop_sizes"]
 class ImageRows:
     """Images by row: a data set as torch's `DataLoader` takes it.
 
-    An image that is missing or damaged is named when its row is asked for: FileNotFoundError, ValueError.
+    An image that is missing or damaged is named when its row is asked for: FileNotFoundError, ValueError. Sizes must be
+    as many as paths: ValueError.
     """
 
     paths: Sequence[str]
@@ -28,6 +29,11 @@ class ImageRows:
     """What is made of an RGB image, see `peaccel.data.transforms`; None for its pixels, uint8 [H, W, 3]."""
     sizes: NDArray[np.float64] | None = None
     """[N] in (0, 1], of the square that is cut out of each image first, see `centre_crop`; None for whole images."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes of other images."""
+        if self.sizes is not None and len(self.sizes) != len(self.paths):
+            raise ValueError(f"ImageRows: sizes has {len(self.sizes)} items, expected {len(self.paths)} like paths")
 
     def __len__(self) -> int:
         """Count the images."""

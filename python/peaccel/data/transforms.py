@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["BN_INCEPTION", "FACES", "IMAGENET", "Normalisation", "aligned_faces", "testing", "training"]
+__all__ = ["BN_INCEPTION", "FACES", "IMAGENET", "Normalisation", "eval_transform", "face_transform", "train_transform"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ FACES = Normalisation((127.5 / 255,) * 3, (128 / 255,) * 3)
 """Of face networks: (x - 127.5) / 128 for x in 0..255."""
 
 
-def training(
+def train_transform(
     normalisation: Normalisation,
     side: int = 224,
     scale: tuple[float, float] = (0.16, 1.0),
@@ -36,7 +36,8 @@ def training(
     """Random crop, flip and change of colours: image -> float32 tensor [3, side, side].
 
     The defaults are those of "Probabilistic Embeddings Revisited"; scale (0.4, 1) and degrees 10 make those of the
-    Bayesian triplet loss, scale (0.08, 1) and jitter 0 those of the non-isotropic proxies.
+    Bayesian triplet loss (which does not tell its jitter), scale (0.08, 1) and jitter 0 those of the non-isotropic
+    proxies.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def training(
     return _then(steps, normalisation)
 
 
-def testing(normalisation: Normalisation, shorter: int = 256, side: int = 224) -> Callable[[Any], Any]:
+def eval_transform(normalisation: Normalisation, shorter: int = 256, side: int = 224) -> Callable[[Any], Any]:
     """Resize the shorter side, then crop the middle: image -> float32 tensor [3, side, side].
 
     Parameters
@@ -78,7 +79,7 @@ def testing(normalisation: Normalisation, shorter: int = 256, side: int = 224) -
     return _then([v2.Resize(shorter, antialias=True), v2.CenterCrop(side)], normalisation)
 
 
-def aligned_faces(side: int = 112, flip: bool = False) -> Callable[[Any], Any]:
+def face_transform(side: int = 112, flip: bool = False) -> Callable[[Any], Any]:
     """Faces that are aligned already: image -> float32 tensor [3, side, side] of (x - 127.5) / 128.
 
     Parameters
@@ -99,7 +100,6 @@ def _then(steps: list[Any], normalisation: Normalisation) -> Callable[[Any], Any
     from torchvision.transforms import v2
 
     floats = v2.ToDtype(torch.float32, scale=True)
-    composed: Callable[[Any], Any] = v2.Compose(
-        [v2.ToImage(), *steps, floats, v2.Normalize(list(normalisation.mean), list(normalisation.std))]
-    )
+    normalise = v2.Normalize(list(normalisation.mean), list(normalisation.std))
+    composed: Callable[[Any], Any] = v2.Compose([*steps, v2.ToImage(), floats, normalise, v2.ToPureTensor()])
     return composed

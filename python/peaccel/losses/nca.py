@@ -57,12 +57,12 @@ def from_embedding(e: Tensor) -> pe.VonMisesFisher:
     return pe.VonMisesFisher(mu, kappa)
 
 
-class ProxyNCAPP(Loss[pe.VonMisesFisher]):
+class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
     """NCA++ between images and proxies that are distributions on the sphere.
 
-    ``mean -log(exp(-d(rho_y, zeta) / t) / sum_c exp(-d(rho_c, zeta) / t))``: images zeta are von Mises-Fisher, such
-    as `from_embedding` makes; proxies rho have a direction mu_p and a concentration, per class (kappa_p) or per class
-    and dimension (K). The distance is
+    ``mean -log(exp(-d(rho_y, zeta) / t) / sum_c exp(-d(rho_c, zeta) / t))``: images zeta are von Mises-Fisher, a
+    Point the one of `from_embedding`; proxies rho have a direction mu_p and a concentration, per class (kappa_p) or
+    per class and dimension (K). The distance is
 
     ============  ================================================  ================
     el_nivmf      -log of the mean density rho(z) of n draws z      K [C, D]
@@ -109,8 +109,10 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher]):
 
     Raises
     ------
+    TypeError
+        d is of another kind.
     ValueError
-        An unknown distance or variant; a temperature or a concentration that is too low.
+        An unknown distance or variant; a temperature or a concentration that is too low; d of another dimension.
 
     Notes
     -----
@@ -179,9 +181,9 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher]):
         kappa = FLOOR + self.log_concentration.exp()
         return pe.VonMisesFisher(mu, kappa) if kappa.ndim == 1 else pe.NonIsotropicVonMisesFisher(mu, kappa)
 
-    def similarities(self, d: pe.VonMisesFisher, seed: int | None = None) -> Tensor:
+    def similarities(self, d: pe.VonMisesFisher | pe.Point, seed: int | None = None) -> Tensor:
         """Minus the distances of N images and C proxies, [N, C]."""
-        sides: tuple[Any, Any] = d, self.proxies()
+        sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, pe.Point) else d, self.proxies()
         if self.distance == "kl_vmf" and self.variant == "published":
             return _published_kl(*sides)
         if self.distance == "l2":
@@ -190,8 +192,8 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher]):
         similarities: Tensor = pe.pairwise(*sides, score)
         return similarities
 
-    def loss(self, d: pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
-        require_kind(self, d, ("vmf",))
+    def loss(self, d: pe.VonMisesFisher | pe.Point, labels: Tensor, seed: int | None) -> Tensor:
+        require_kind(self, d, ("vmf", "point"))
         if processes() > 1:
             # Draws are addressed by rows, which each process numbers from 0.
             seed = int(torch.randint(SEEDS - 1, ())) if seed is None else seed

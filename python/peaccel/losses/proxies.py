@@ -33,7 +33,7 @@ class ProxyAnchor(Loss[Distribution]):
     Raises
     ------
     ValueError
-        scale is not positive, or weight is of another shape.
+        scale is not positive, weight is of another shape, or d of another dimension.
 
     Notes
     -----
@@ -62,13 +62,20 @@ class ProxyAnchor(Loss[Distribution]):
         self.scale, self.margin, self.weight = scale, margin, weight
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        cosines = linear(normalize(d.mu), normalize(self.weight))
+        cosines = _cosines(self, d, self.weight)
         own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
         near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
         far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
         # A class has a column of `near` for each of its rows; they are equal, and count once.
         shares = 1 / same.sum(0, dtype=cosines.dtype)
         return (shares * _log1p_sum_exp(near)).sum() / shares.sum() + _log1p_sum_exp(far).mean()
+
+
+def _cosines(loss: nn.Module, d: Distribution, weight: Tensor) -> Tensor:
+    """[N, C]; 0 of a row of zeros."""
+    if d.dim != weight.shape[1]:
+        raise ValueError(f"{type(loss).__name__}: d has dimension {d.dim}, expected {weight.shape[1]}, that of weight")
+    return linear(normalize(d.mu), normalize(weight))
 
 
 def _log1p_sum_exp(x: Tensor) -> Tensor:
@@ -92,7 +99,7 @@ class ProxyNCA(Loss[Distribution]):
     Raises
     ------
     ValueError
-        scale is not positive, or there is one class only.
+        scale is not positive, there is one class only, or d is of another dimension.
 
     Notes
     -----
@@ -114,6 +121,6 @@ class ProxyNCA(Loss[Distribution]):
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         # -d, less the constant 2, which cancels.
-        near = 2 * self.scale * linear(normalize(d.mu), normalize(self.weight))
+        near = 2 * self.scale * _cosines(self, d, self.weight)
         own = labels[:, None]
         return (near.scatter(1, own, -torch.inf).logsumexp(1) - near.gather(1, own)[:, 0]).mean()
