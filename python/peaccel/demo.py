@@ -21,11 +21,12 @@ from rich.progress import track
 from rich.table import Table
 
 import peaccel as pe
-from peaccel import config, methods, metrics, report, train
+from peaccel import config, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
 from peaccel.data.digits import Strips
 from peaccel.files import aside, check_output
+from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
 HEADER = ("queries", "gallery", "score", "Recall@1 %", "MAP@R %", "us/query")
@@ -54,13 +55,9 @@ class Recipe:
     """What recipes/demo.toml holds."""
 
     method: str
-    """A key of `peaccel.methods.TABLE`."""
+    """One of `peaccel.train.RECIPES`."""
     shortlist: int
     """Candidates that FAISS hands to each rerank."""
-    digits: digits.DigitsSettings
-    """The data."""
-    settings: dict[str, Any]
-    """The method's own settings."""
 
 
 @dataclass(frozen=True)
@@ -153,33 +150,32 @@ def run(settings: DemoSettings) -> Results:
     settings.out.mkdir(parents=True, exist_ok=True)
     numbers = check_output(settings.out / "results.json")
     page = check_output(settings.out / "report.html")
-    recipe = load_recipe(settings.quick)
+    recipe = load_recipe()
+    data = digits_settings(settings.quick)
     with _one_torch_thread():
-        runs = [run_seed(recipe, settings.data, settings.seed + i) for i in range(settings.seeds)]
+        runs = [run_seed(recipe, data, settings.data, settings.seed + i) for i in range(settings.seeds)]
     results = _gather(runs, page)
-    record = {"settings": asdict(settings), "recipe": asdict(recipe), "results": asdict(results)}
+    used = {**asdict(recipe), "digits": asdict(data), "settings": asdict(train.recipe(recipe.method, settings.data)[1])}
+    record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
     with aside(numbers) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
-    report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe))
+    report.write(results.report, "Reranking by uncertainty", _sections(results, runs[0], settings, recipe, data))
     _print(results)
     return results
 
 
-def load_recipe(quick: bool = False) -> Recipe:
-    """Read recipes/demo.toml; `quick` shrinks its data to a few seconds of training."""
-    recipe = config.read(Path(__file__).parent / "recipes" / "demo.toml", Recipe)
-    if not quick:
-        return recipe
-    return replace(recipe, digits=replace(recipe.digits, classes=(60, 20, 40), images_per_class=(8, 4, 4, 2)))
+def load_recipe() -> Recipe:
+    """Read recipes/demo.toml."""
+    return config.read(Path(__file__).parent / "recipes" / "demo.toml", Recipe)
 
 
-def run_seed(recipe: Recipe, source: digits.Source, seed: int) -> SeedRun:
+def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source, seed: int) -> SeedRun:
     """Make the data, train, and rank the test parts by every score under every condition."""
-    clean = digits.make(source, recipe.digits, seed)
-    level = recipe.digits.corruption
+    clean = digits.make(source, data, seed)
+    level = data.corruption
     mixed = {part: digits.corrupt(strips, level, (seed, i)) for i, (part, strips) in enumerate(clean.items())}
     start = perf_counter()
-    model = _train(recipe, mixed["train"], seed)
+    model = _train(recipe, source, mixed["train"], seed)
     train_seconds = perf_counter() - start
 
     def embed(strips: Strips) -> pe.Normal:
@@ -248,15 +244,15 @@ def _one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _train(recipe: Recipe, strips: Strips, seed: int) -> torch.nn.Module:
-    method = methods.load(recipe.method)
-    settings = config.from_mapping(recipe.settings, method.Settings, recipe.method)
+def _train(recipe: Recipe, source: digits.Source, strips: Strips, seed: int) -> torch.nn.Module:
+    method, settings = train.recipe(recipe.method, source)
     classes, labels = np.unique(strips.labels, return_inverse=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model, stages = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, len(classes), settings)
-        train.fit(stages, _tensor(strips), torch.from_numpy(labels), seed, f"seed {seed}: ")
-    return model
+        training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, len(classes), settings)
+        teller = train.Screen(description=f"seed {seed}: ")
+        train.fit(training, _tensor(strips), labels, train.Options(seed=seed), name=recipe.method, teller=teller)
+    return training.model
 
 
 def _tensor(strips: Strips) -> torch.Tensor:
@@ -312,15 +308,17 @@ def _print(results: Results) -> None:
     console.print(f"Training took {sum(results.train_seconds):.0f} s. The report with pictures: {results.report}")
 
 
-def _sections(results: Results, run: SeedRun, settings: DemoSettings, recipe: Recipe) -> list[report.Section]:
+def _sections(
+    results: Results, run: SeedRun, settings: DemoSettings, recipe: Recipe, data: digits.DigitsSettings
+) -> list[report.Section]:
     factors = ", ".join(f"{factor:.2f}" for factor in results.variance_factors)
     return [
         report.Section(
             "The table",
-            f"Numbers of {recipe.digits.digits} digits from real scans ({settings.data}); neither scans nor numbers "
+            f"Numbers of {data.digits} digits from real scans ({settings.data}); neither scans nor numbers "
             f"were seen in training. FAISS finds {recipe.shortlist} candidates by cosine, each score reranks them; "
             "us/query is the time of that. In a mixed set images are cropped, occluded or blurred "
-            f"with probability {recipe.digits.corruption.probability:g}. "
+            f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
             f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs.",
             report.table(HEADER, results.table(), text_columns=3),

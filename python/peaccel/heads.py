@@ -123,6 +123,8 @@ class UncertaintyHead(nn.Module):
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, sec. 4.3.
     """
 
+    start: Tensor
+
     def __init__(
         self, features: int, out: int = 1, start: float = 1.0, floor: float = FLOOR, variant: str | None = None
     ) -> None:
@@ -134,7 +136,8 @@ class UncertaintyHead(nn.Module):
             layers += [nn.Linear(before, after), *between]
         self.layers = nn.Sequential(*layers[: len(layers) - len(between)])
         nn.init.zeros_(self.layers[-1].bias)
-        self.start, self.floor = start, floor
+        self.floor = floor
+        self.register_buffer("start", torch.tensor(start))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to numbers [N] or [N, out], each above `floor`."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from peaccel.heads import UncertaintyHead
 from peaccel.methods import dul_cls, dul_reg
 from peaccel.methods.parts import classify, distribution_head
 from peaccel.methods.records import Batch, Method, Schedule, Stage, Training
@@ -40,8 +41,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         for batch in batches:
             mu = normalize(head.mean(backbone(batch.inputs)).float(), dim=1)
             squares.append((mu - normalize(classifier.weight[batch.labels], dim=1)).square().mean(1))  # type: ignore[index]
-        if hasattr(head.uncertainty, "start"):
-            head.uncertainty.start.fill_(torch.cat(squares).mean())
+        if isinstance(head.uncertainty, UncertaintyHead):
+            head.uncertainty.start.copy_(torch.cat(squares).mean())
 
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.class_rate),  # type: ignore[arg-type]

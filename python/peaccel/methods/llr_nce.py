@@ -55,7 +55,9 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
             seen = [(head(b.inputs if alone else backbone(b.inputs)), b.labels) for b in batches]
             d = pe.concat([d for d, _ in seen])
             fitted = pe.fit_prior(d, torch.cat([labels for _, labels in seen]))
-            nce.set_prior(fitted.mean, fitted.var)
+            assert nce.log_prior_var is not None and nce.prior_mean is not None
+            nce.log_prior_var.copy_(fitted.var.clamp(min=1e-6).log())
+            nce.prior_mean.copy_(fitted.mean)
 
     def score(_: object, __: object) -> pe.scores.Score:
         if not prior:
@@ -63,9 +65,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         assert nce.log_prior_var is not None and nce.prior_mean is not None
         return pe.scores.llr(prior_var=_array(nce.log_prior_var.exp()), prior_mean=_array(nce.prior_mean))
 
-    groups = (
-        (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head)), Group((nce,)))
-    )
+    groups = (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head, nce)),)
     stages = (
         classify(backbone, head, classifier, settings.classify),
         Stage("NCE", settings.tell, groups, tell, frozen=backbone if alone else None, start=start),

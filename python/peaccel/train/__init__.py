@@ -1,6 +1,8 @@
-"""Training: the loop for every method, what it deals out, what it keeps."""
+"""Training: the loop for every method, what it deals out, what it keeps, and whole runs from recipes."""
 
 from peaccel.train.embedding import embed
 from peaccel.train.loop import Options, fit
+from peaccel.train.runs import RECIPES, Result, Run, Trained, load, recipe, train
+from peaccel.train.telling import Screen
 
-__all__ = ["Options", "embed", "fit"]
+__all__ = ["RECIPES", "Options", "Result", "Run", "Screen", "Trained", "embed", "fit", "load", "recipe", "train"]

@@ -74,19 +74,24 @@ class Screen:
         self._description = description
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
+        self._stage: Stage | None = None
         self._writer = _event_writer(folder) if tensorboard and folder is not None else None
-        self._steps = 0
+        self._last: dict[str, Any] = {}
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Open the stage's bar with its first epoch."""
         self._sums: dict[str, float] = {}
         self._items, self._count, self._since = 0, 0, perf_counter()
-        if self._bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[said]}"))
+        if self._stage is not stage:
+            self.close_bar()
+            self._stage = stage
+            said = TextColumn("{task.fields[said]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), said)
             self._bar = Progress(*columns, console=self._console)
             self._bar.start()
             self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, said="")
         total = batches * stage.schedule.epochs
+        assert self._bar is not None
         self._bar.update(self._task, total=total, completed=epoch * batches + done)
 
     def step(self, terms: Terms, items: int) -> None:
@@ -103,7 +108,7 @@ class Screen:
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
     ) -> None:
-        """Write the epoch's line; close the bar with the stage's last."""
+        """Write the epoch's line."""
         seconds = perf_counter() - self._since
         record: dict[str, Any] = {
             "stage": stage.name,
@@ -126,18 +131,21 @@ class Screen:
             for name, value in record.items():
                 if isinstance(value, float):
                     self._writer.add_scalar(f"{stage.name}/{name}", value, epoch)
-        if epoch == stage.schedule.epochs:
-            self.close()
-            for key in [key for key in record if key.endswith("_spread") and record[key] < DEAD]:
-                name = key.removesuffix("_spread")
-                self._console.print(
-                    f"{stage.name}: {name} is {record[name + '_mean']:.3g} for every item (its spread is "
-                    f"{record[key]:.1g} of that): the model does not tell sure from unsure items. That is as it should "
-                    "be before a stage that trains it; after one, a higher rate or a smaller weight of the prior may help."
-                )
+        self._last = record
 
     def close(self) -> None:
-        """End the bar."""
+        """End the bar, and say whether the trained model tells sure from unsure items."""
+        self.close_bar()
+        for key in [key for key in self._last if key.endswith("_spread") and self._last[key] < DEAD]:
+            name = key.removesuffix("_spread")
+            self._console.print(
+                f"{self._description}{name} is {self._last[name + '_mean']:.3g} for every item (its spread is "
+                f"{self._last[key]:.1g} of that): the model does not tell sure from unsure items. A higher rate of the "
+                "uncertainty head, or a smaller weight of the prior, may help."
+            )
+
+    def close_bar(self) -> None:
+        """End the stage's bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

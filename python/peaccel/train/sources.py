@@ -1,0 +1,130 @@
+"""What a data set gives to a run: items and labels by part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from peaccel import config, data
+from peaccel.backbones import ImageInput
+from peaccel.data import digits, transforms
+from peaccel.data.images import ImageRows
+from peaccel.data.records import CaptionFeatures, Captions, Features, Images
+from peaccel.train.dealing import Data, length
+
+__all__ = ["DIGITS", "Items", "digits_settings", "names", "open_items"]
+
+DIGITS = ("mnist", "digits8")
+"""Sources that come inside Python packages, and need no folder."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """The items of one part."""
+
+    data: Data
+    """What a model takes: a tensor, a tuple of tensors, or a map-style dataset of images."""
+    labels: NDArray[np.int64]
+    """[N] in 0..C-1."""
+    severity: NDArray[np.float32] | None = None
+    """[N], how strongly each was corrupted, where that is known; 0 is clean."""
+
+    def __len__(self) -> int:
+        """Count the items."""
+        return length(self.data)
+
+
+def names() -> tuple[str, ...]:
+    """The data sets there are."""
+    return (*DIGITS, *data.READERS)
+
+
+def digits_settings(quick: bool = False) -> digits.DigitsSettings:
+    """Sizes and corruption of the N-digit numbers, of recipes/digits.toml; `quick` shrinks them to seconds."""
+    path = Path(__file__).parent.parent / "recipes" / "digits.toml"
+    values = config.read_mapping(path)
+    if quick:
+        values = config.merge(values, {"classes": [60, 20, 40], "images_per_class": [8, 4, 4, 2]})
+    return config.from_mapping(values, digits.DigitsSettings, str(path))
+
+
+def open_items(
+    name: str, root: Path | None, seed: int, expected: ImageInput | None = None, quick: bool = False
+) -> dict[str, Items]:
+    """Open a data set.
+
+    Parameters
+    ----------
+    name
+        One of `names()`.
+    root
+        Where it lies; None for what comes inside packages.
+    seed
+        Of numbers composed of digits.
+    expected
+        The images that the backbone takes.
+    quick
+        Of digits: few of them.
+
+    Returns
+    -------
+    "train", "validation" where there is one, and what there is of "test", "query", "gallery".
+
+    Raises
+    ------
+    ValueError
+        An unknown name, a root that is missing or not needed, a data set without labelled images to train on.
+    FileNotFoundError
+        A list of the data set is missing.
+    """
+    if name in DIGITS:
+        if root is not None:
+            raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
+        return _of_digits(name, digits_settings(quick), seed)
+    if root is None:
+        raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
+    parts = data.read(name, root)
+    made = {part: _items(part, items, expected) for part, items in parts.items()}
+    found = {part: items for part, items in made.items() if items is not None}
+    if "train" not in found:
+        raise ValueError(f"data {name}: has no labelled items to train on, only {', '.join(parts)}")
+    return found
+
+
+def _of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
+    parts = digits.make(source, settings, seed)
+    mixed = {part: digits.corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
+    known = {part: np.unique(x.labels) for part, x in mixed.items()}
+    return {
+        part: Items(torch.from_numpy(x.images)[:, None], np.searchsorted(known[part], x.labels), x.severity)
+        for part, x in mixed.items()
+    }
+
+
+def _items(part: str, found: Any, expected: ImageInput | None) -> Items | None:
+    """A part as a run takes it; None for what only evaluation uses."""
+    if isinstance(found, Features):
+        return Items(torch.from_numpy(found.features), found.labels)
+    if isinstance(found, CaptionFeatures):
+        pairs = torch.from_numpy(found.images[found.image]), torch.from_numpy(found.captions)
+        return Items(pairs, np.asarray(found.image, np.int64))
+    if isinstance(found, Captions) or not isinstance(found, Images):
+        return None
+    return Items(ImageRows(found.paths, _transform(part, expected)), found.labels)
+
+
+def _transform(part: str, expected: ImageInput | None) -> Any:
+    if expected is None:
+        raise ValueError("images need a backbone that says what it takes")
+    normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
+    side = expected.size[0]
+    if side <= 128:
+        return transforms.aligned_faces(side, flip=part == "train")
+    if part == "train":
+        return transforms.training(normalisation, side)
+    return transforms.testing(normalisation, round(side * 256 / 224), side)
