@@ -1,9 +1,42 @@
 """A convolutional network small enough to train in a minute on two CPU cores."""
 
+from __future__ import annotations
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from peaccel.backbones import weights
+from peaccel.backbones.network import ImageInput, Network
+
+__all__ = ["FEATURES", "SmallCNN", "small_cnn"]
 
 FEATURES = 64 * 3 * 9
+
+
+class SmallCNN(Network):
+    """`small_cnn` as a network; images of any size from 16 x 16 on will do, three digits are 28 x 84."""
+
+    input = ImageInput((28, 84), (0.0,), (1.0,))
+    channels = 64
+    width = FEATURES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = small_cnn()
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Map images [N, 1, H, W] to feature maps [N, 64, H / 8, W / 8]."""
+        maps: Tensor = self.layers[:-2](images)
+        return maps
+
+    def embed(self, maps: Tensor) -> Tensor:
+        """Average a map over 3 x 9 cells, which keep their place: [N, FEATURES]."""
+        features: Tensor = self.layers[-2:](maps)
+        return features
+
+    def load(self, state: weights.State, where: str) -> None:
+        """Take over weights of a `small_cnn`."""
+        weights.fit(self.layers, state, where)
 
 
 def small_cnn() -> nn.Sequential:
