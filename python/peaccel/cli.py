@@ -1,4 +1,4 @@
-"""The command ``peaccel``: demo, search, rerank, info, scores.
+"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, search, rerank, info, scores.
 
 An error of the user's is one line on stderr and exit code 2; Ctrl-C exits 130 without a word.
 """
@@ -31,7 +31,7 @@ DESCRIPTION = """Score, search and rerank probabilistic embeddings. 'peaccel COM
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 F = TypeVar("F", Prior, Calibration)
 
-USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -49,9 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if arguments[:1] == ["demo"]:
             _run_demo(arguments[1:])
+        elif arguments and arguments[0] in TRAINING:
+            _run_training(arguments[0], arguments[1:])
         else:
             commands: dict[str, Callable[..., None]] = {
                 "demo": demo,
+                **{name: _stands_for(sentence) for name, sentence in TRAINING.items()},
                 "search": search,
                 "rerank": rerank,
                 "info": info,
@@ -73,6 +76,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def demo() -> None:
     """Train on images of digits, search with FAISS, rerank by uncertainty, and print what that gains or loses."""
     # Only its sentence is used, by 'peaccel --help': its options stand in peaccel.demo, which imports torch.
+
+
+# Only their sentences are used here, by 'peaccel --help': the commands stand in peaccel.train, which imports torch.
+TRAINING = {
+    "methods": "Print the methods that there are, from their files.",
+    "train": "Train a method by its recipe; 'peaccel train METHOD --help' lists its settings.",
+    "fit-head": "Learn an uncertainty for embeddings that you have, from labels.",
+    "embed": "Embed a data set by a trained model or a backbone, into a file.",
+    "tune": "Search a method's settings with Optuna.",
+}
+
+
+def _stands_for(sentence: str) -> Callable[[], None]:
+    def command() -> None: ...
+
+    command.__doc__ = sentence
+    return command
+
+
+def _run_training(name: str, arguments: Sequence[str]) -> None:
+    try:
+        from peaccel.train.commands import COMMANDS
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{name} needs {error.name}: pip install peaccel[train]") from None
+    COMMANDS[name](arguments)
 
 
 def _run_demo(arguments: Sequence[str]) -> None:

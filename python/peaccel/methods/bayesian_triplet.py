@@ -74,8 +74,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
 METHOD = Method(
     "bayesian_triplet",
-    "Warburg et al., Bayesian Triplet Loss: Uncertainty Quantification in Image Retrieval, ICCV 2021, "
-    "arXiv:2011.12663",
+    "Warburg et al., Bayesian Triplet Loss: Uncertainty Quantification in Image Retrieval, ICCV 2021, arXiv:2011.12663",
     distribution="normal, vmf",
     sampling=False,
     loss="probability that a triplet holds, divergence from a prior",

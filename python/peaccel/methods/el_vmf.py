@@ -15,4 +15,6 @@ class Settings(el_nivmf.Settings):
     concentration: Positive = 10.0
 
 
-METHOD = replace(el_nivmf.METHOD, name="el_vmf", sampling=False, loss="NCA++, expected likelihood of vMF proxies", settings=Settings)
+METHOD = replace(
+    el_nivmf.METHOD, name="el_vmf", sampling=False, loss="NCA++, expected likelihood of vMF proxies", settings=Settings
+)

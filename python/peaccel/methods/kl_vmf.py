@@ -15,4 +15,6 @@ class Settings(el_nivmf.Settings):
     concentration: Positive = 10.0
 
 
-METHOD = replace(el_nivmf.METHOD, name="kl_vmf", sampling=False, loss="NCA++, divergence from vMF proxies", settings=Settings)
+METHOD = replace(
+    el_nivmf.METHOD, name="kl_vmf", sampling=False, loss="NCA++, divergence from vMF proxies", settings=Settings
+)

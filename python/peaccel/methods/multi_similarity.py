@@ -26,7 +26,9 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     """Put a location head on a backbone; the model gives `peaccel.Point` of length 1."""
 
     def make(dim: int) -> MultiSimilarity:
-        return MultiSimilarity(threshold=settings.threshold, margin=settings.margin, alpha=settings.alpha, beta=settings.beta)
+        return MultiSimilarity(
+            threshold=settings.threshold, margin=settings.margin, alpha=settings.alpha, beta=settings.beta
+        )
 
     return proxy_anchor.plain("multi_similarity", backbone, features, settings, make)
 

@@ -15,4 +15,6 @@ class Settings(el_nivmf.Settings):
     concentration: Positive = 10.0
 
 
-METHOD = replace(el_nivmf.METHOD, name="nivmf", sampling=False, loss="NCA++, density of non-isotropic vMF proxies", settings=Settings)
+METHOD = replace(
+    el_nivmf.METHOD, name="nivmf", sampling=False, loss="NCA++, density of non-isotropic vMF proxies", settings=Settings
+)

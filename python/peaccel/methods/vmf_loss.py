@@ -9,7 +9,19 @@ from torch import nn
 from peaccel.heads import VonMisesFisherHead
 from peaccel.losses.vmf import VMFLoss
 from peaccel.methods.parts import Embedding, mean_head
-from peaccel.methods.records import AtLeast1, Batch, Group, Method, Positive, Schedule, Share, Stage, Step, Terms, Training
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    Positive,
+    Schedule,
+    Share,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

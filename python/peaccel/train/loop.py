@@ -231,7 +231,9 @@ def _finite(terms: dict[str, Tensor], stage: Stage, at: Progress, rows: Sequence
     loss: Tensor = torch.stack(tuple(terms.values())).sum()
     if not torch.isfinite(loss):
         bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not torch.isfinite(x)) or "the sum"
-        where = f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {list(map(int, rows[:4]))} ...)"
+        where = (
+            f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {list(map(int, rows[:4]))} ...)"
+        )
         raise FloatingPointError(f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept")
     return loss
 

@@ -30,7 +30,7 @@ from peaccel.train.loop import Options, fit
 from peaccel.train.sources import DIGITS, Items, open_items
 from peaccel.train.telling import Screen, Silent, Teller
 
-__all__ = ["RECIPES", "Result", "Run", "Trained", "load", "map_at_r", "recipe", "train"]
+__all__ = ["RECIPES", "Result", "Run", "Trained", "input_of", "load", "map_at_r", "ranges", "recipe", "train"]
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 
@@ -95,6 +95,8 @@ class Result:
     seed: int
     recall_at_1: float
     map_at_r: float
+    validation: float | None
+    """MAP@R of the validation part, where there is one."""
     confidence_and_severity: float | None
     """Minus Spearman's rank correlation of confidence and severity of the queries, where both are known: 1 where the
     confidence orders them as their severity does."""
@@ -127,7 +129,21 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
     return method, config.from_mapping(config.merge(merged, changes or {}), method.settings, name)
 
 
-def train(name: str, method: Method, settings: Any, run: Run) -> Result:
+def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
+    """The ranges in which a recipe's settings are searched: by dotted name, least, greatest, whether in logarithms.
+
+    Raises
+    ------
+    ValueError
+        The recipe has no [tune] table.
+    """
+    found = config.read_mapping(FOLDER / f"{name}.toml").get("tune", {})
+    if not found:
+        raise ValueError(f"tune: the recipe of {name} has no [tune] table: there is nothing to search")
+    return {key: (float(x["low"]), float(x["high"]), bool(x.get("log", False))) for key, x in found.items()}
+
+
+def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, Items] | None = None) -> Result:
     """Train a row of the papers' table, and write all of it to a folder.
 
     Parameters
@@ -138,6 +154,8 @@ def train(name: str, method: Method, settings: Any, run: Run) -> Result:
         From `recipe`.
     run
         Data, backbone, devices and folder.
+    parts
+        The items; None opens those that `run` names.
 
     Returns
     -------
@@ -158,7 +176,8 @@ def train(name: str, method: Method, settings: Any, run: Run) -> Result:
     run.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(run.seed)
     backbone, features = _backbone(run)
-    parts = open_items(run.data, run.root, run.seed, getattr(backbone, "input", None), run.quick)
+    if parts is None:
+        parts = open_items(run.data, run.root, run.seed, None if backbone is None else input_of(backbone), run.quick)
     items = parts["train"]
     if backbone is None:
         backbone, features = _given(items)
@@ -169,7 +188,9 @@ def train(name: str, method: Method, settings: Any, run: Run) -> Result:
     about = {"name": name, "method": method.name, "classes": classes, "features": features}
     main = accelerator.is_main_process
     if main:
-        _write(run.out / "run.json", {**about, "run": asdict(run), "settings": asdict(settings), "versions": versions()})
+        _write(
+            run.out / "run.json", {**about, "run": asdict(run), "settings": asdict(settings), "versions": versions()}
+        )
     validation = parts.get("validation")
     teller: Teller = Screen(run.out, f"{name}: ", run.tensorboard) if main else Silent()
 
@@ -190,11 +211,14 @@ def train(name: str, method: Method, settings: Any, run: Run) -> Result:
         accelerator=accelerator,
     )
     held = validation or items
-    score = scored(method, training, embed(training.model, held.data), held.labels)
+    d = embed(training.model, held.data)
+    score = scored(method, training, d, held.labels)
+    reached = None if validation is None else map_at_r(d, held.labels, score)[1]
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     if main:
         save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-    return _judge(name, run, method, training, score, parts, perf_counter() - start)
+    found, severity = _judge(method, training, score, parts)
+    return Result(name, run.data, run.seed, *found, reached, severity, perf_counter() - start)
 
 
 def load(folder: Path) -> Trained:
@@ -259,19 +283,16 @@ def _retrieve(
 
 
 def _judge(
-    name: str, run: Run, method: Method, training: Training, score: Score, parts: dict[str, Items], seconds: float
-) -> Result:
-    """The result on the test part."""
-    severity = None
+    method: Method, training: Training, score: Score, parts: dict[str, Items]
+) -> tuple[tuple[float, float], float | None]:
+    """Recall@1 and MAP@R of the test part, and how confidence goes with severity there."""
     if "query" in parts and "gallery" in parts:
         query, gallery = parts["query"], parts["gallery"]
         d = embed(training.model, query.data)
         found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
-        severity = _with_severity(method, d, query)
-    else:
-        test = parts.get("test", parts.get("validation", parts["train"]))
-        found = map_at_r(embed(training.model, test.data), test.labels, score)
-    return Result(name, run.data, run.seed, *found, severity, seconds)
+        return found, _with_severity(method, d, query)
+    test = parts.get("test", parts.get("validation", parts["train"]))
+    return map_at_r(embed(training.model, test.data), test.labels, score), None
 
 
 def _with_severity(method: Method, d: Any, items: Items) -> float | None:
@@ -298,6 +319,11 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
         name, weights=run.weights, pooling=run.pooling, frozen_bn=run.frozen_bn, dropout=run.dropout
     )
     return made, made.features
+
+
+def input_of(model: nn.Module) -> Any:
+    """What images a model's backbone takes; None where it is told by none."""
+    return next((part.input for part in model.modules() if isinstance(part, backbones.Backbone)), None)
 
 
 def _given(items: Items) -> tuple[nn.Module, int]:

@@ -124,7 +124,7 @@ def _transform(part: str, expected: ImageInput | None) -> Any:
     normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
     side = expected.size[0]
     if side <= 128:
-        return transforms.aligned_faces(side, flip=part == "train")
+        return transforms.face_transform(side, flip=part == "train")
     if part == "train":
-        return transforms.training(normalisation, side)
-    return transforms.testing(normalisation, round(side * 256 / 224), side)
+        return transforms.train_transform(normalisation, side)
+    return transforms.eval_transform(normalisation, round(side * 256 / 224), side)

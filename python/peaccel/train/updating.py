@@ -26,7 +26,9 @@ def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
     s = stage.schedule
     groups = [
         {
-            "params": [p for part in group.trains for p in (part.parameters() if isinstance(part, nn.Module) else [part])],
+            "params": [
+                p for part in group.trains for p in (part.parameters() if isinstance(part, nn.Module) else [part])
+            ],
             "lr": s.lr * group.rate,
             "weight_decay": s.weight_decay if group.weight_decay is None else group.weight_decay,
         }

@@ -1,0 +1,99 @@
+"""Search for a method's settings, by Optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+import msgspec
+
+from peaccel import config
+from peaccel.files import aside
+from peaccel.methods.records import AtLeast1
+from peaccel.train.runs import Run, ranges, recipe, train
+
+__all__ = ["Best", "Search", "tune"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """How far a search goes."""
+
+    trials: AtLeast1 = 50
+    """In all, those of earlier searches in the same folder included."""
+    seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    """After which no trial begins."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """What a search found."""
+
+    value: float
+    """MAP@R on validation classes."""
+    settings: Mapping[str, float]
+    """By dotted name."""
+    trials: int
+    """How many were finished."""
+
+
+def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
+    """Search the ranges of a recipe's [tune] table for the best MAP@R on validation.
+
+    Trials are kept in study.db of the run's folder: a search that was stopped goes on, also by several processes at
+    once. Each trial trains with the same seed, in a folder of its own.
+
+    Parameters
+    ----------
+    name
+        A row of the papers' table.
+    settings
+        Those that are not searched.
+    run
+        Data, backbone, devices; its folder receives the study and best.toml.
+    search
+        How far.
+
+    Raises
+    ------
+    ValueError
+        The recipe has no ranges, or the data no validation part.
+    ImportError
+        Optuna is not installed.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ImportError("tune needs optuna: pip install 'peaccel[tune]'") from None
+    known = ranges(name)
+    run.out.mkdir(parents=True, exist_ok=True)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(
+        storage=f"sqlite:///{run.out / 'study.db'}",
+        study_name=f"{name} on {run.data}",
+        sampler=optuna.samplers.TPESampler(seed=run.seed),
+        direction="maximize",
+        load_if_exists=True,
+    )
+
+    def objective(trial: Any) -> float:
+        changes: dict[str, Any] = {}
+        for key, (low, high, log) in known.items():
+            nested = {key.split(".")[-1]: trial.suggest_float(key, low, high, log=log)}
+            for part in reversed(key.split(".")[:-1]):
+                nested = {part: nested}
+            changes = config.merge(changes, nested)
+        method, _ = recipe(name, run.data)
+        chosen = config.from_mapping(config.merge(asdict(settings), changes), method.settings, name)
+        result = train(name, method, chosen, replace(run, out=run.out / f"trial-{trial.number}", resume=False))
+        if result.validation is None:
+            raise ValueError(f"tune: data {run.data} has no validation part")
+        return result.validation
+
+    done = sum(trial.state.is_finished() for trial in study.trials)
+    # A loss that is not finite is a bad trial, not the end of the search.
+    study.optimize(objective, max(0, search.trials - done), search.seconds, catch=(FloatingPointError,))
+    with aside(run.out / "best.toml") as fresh:
+        fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
+    return Best(study.best_value, study.best_params, sum(t.value is not None for t in study.trials))
