@@ -80,7 +80,9 @@ def lfw(root):
             "peopleDevTest.txt": "2\nCy_C\t2\nDi_D\t1\n",
             "pairsDevTrain.txt": "1\nAnn_A\t1\t3\nAnn_A\t2\tBob_B\t1\n",
             "pairsDevTest.txt": "1\nCy_C\t2\t1\nCy_C\t1\tDi_D\t1\n",
-            "pairs.txt": "2\t1\nAnn_A\t1\t3\nAnn_A\t2\tBob_B\t1\nCy_C\t2\t1\nCy_C\t1\tDi_D\t1\n",
+            "pairs.txt": "2\t2\n"
+            "Ann_A\t1\t3\nBob_B\t1\t2\nAnn_A\t2\tBob_B\t1\nAnn_A\t1\tCy_C\t1\n"
+            "Cy_C\t2\t1\nCy_C\t1\t2\nCy_C\t1\tDi_D\t1\nDi_D\t1\tAnn_A\t2\n",
         },
     )
 

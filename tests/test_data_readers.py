@@ -127,9 +127,9 @@ def test_lfw(tmp_path):
     assert (test.pairs.left.tolist(), test.pairs.right.tolist()) == ([1, 0], [0, 2])
     assert test.pairs.same.tolist() == [True, False]
     only = read("lfw", tmp_path, view=2)["test"]
-    assert only.pairs.fold.tolist() == [0, 0, 1, 1] and only.pairs.same.tolist() == [True, False] * 2
+    assert only.pairs.fold.tolist() == [0] * 4 + [1] * 4 and only.pairs.same.tolist() == [True, True, False, False] * 2
     same = only.labels[only.pairs.left] == only.labels[only.pairs.right]
-    assert np.array_equal(same, only.pairs.same) and len(only) == 7
+    assert np.array_equal(same, only.pairs.same) and len(only) == 8
 
 
 def test_cplfw(tmp_path):
@@ -193,7 +193,7 @@ def test_coco_by_annotations(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("each", [1, 5])
-def test_coco_by_lines(tmp_path, each):
+def test_coco_by_lines(tmp_path, monkeypatch, each):
     files = {"id_mapping.json": json.dumps({"31": "val2014/a.jpg", "17": "train2014/b.jpg"})}
     for name in ("train", "dev", "testall"):
         files[f"precomp/{name}_caps.txt"] = "".join(f"{name} a{i} \u2028 b\n" for i in range(10))
@@ -201,6 +201,8 @@ def test_coco_by_lines(tmp_path, each):
     parts = read("coco", put(tmp_path, files))
     assert below(tmp_path, parts["test"]) == ["images/val2014/a.jpg", "images/train2014/b.jpg"]
     assert parts["train"].captions[7] == "train a7 \u2028 b" and parts["test"].image.tolist() == [0] * 5 + [1] * 5
+    monkeypatch.setattr("peaccel.data.captions.VALIDATION_CAPTIONS", 5)
+    assert len(read("coco", tmp_path)["validation"]) == 1 and len(read("coco", tmp_path)["test"]) == 2
 
 
 def test_conceptual_captions(tmp_path):
