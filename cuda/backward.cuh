@@ -10,8 +10,6 @@
 
 #include "pairs.cuh"
 
-enum Side : int64_t { QUERY = 0, GALLERY = 1 };
-
 struct BackwardArgs {
     PairArgs pairs;            // inputs, candidates and `pairs`; the gallery is not in halves
     int64_t side;              // whose gradients: the own items

@@ -34,6 +34,12 @@ struct Draws {
     __device__ const T* row(int i) const { return z + i * stride; }
 };
 
+// What belongs to a non-isotropic von Mises-Fisher distribution alone, as far as it is wanted: n = |y|, all of the log
+// density but for what depends on the draw, and I_(D/2)(n) / I_(D/2-1)(n).
+struct OwnShape {
+    double n, logs, ratio;
+};
+
 // The draws of two items, and the extra of the gallery's.
 template <typename T>
 struct DrawnPair {
@@ -41,6 +47,7 @@ struct DrawnPair {
     Draws<T> query, gallery;
     const T* extra;
     int64_t stored;
+    const OwnShape* own;  // the gallery's; null where it was not made
 };
 
 // Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is not drawn with; by
@@ -269,16 +276,12 @@ struct Density {
     __device__ Density(const PairArgs&, const Drawing& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
-    // Of the gallery item: |y|, and all of the log but for what depends on the draw.
-    struct Shape {
-        T length;
-        double n, logs;
-    };
     static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }
     static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
         return STRETCHED ? kappa(pair, d) * z[d] : z[d];
     }
-    __device__ __noinline__ Shape shape(const DrawnPair<T>& pair) const {
+    __device__ __noinline__ OwnShape shape(const DrawnPair<T>& pair, bool slopes) const {
+        if (pair.own) return *pair.own;
         T square = 0, sum = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
             const T k = kappa(pair, d), y = k * pair.gallery.z[d];
@@ -286,51 +289,51 @@ struct Density {
         }
         const T length = sqrt(warp_sum(square));
         const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
-        return {length, n, orders.log_norm_at_zero() - orders.h(n) + det};
+        return {n, orders.log_norm_at_zero() - orders.h(n) + det, slopes ? orders.a(n) : 0};
     }
     // Of one draw: |x|, |x/|x| - y/n|^2 and the log density.
     struct At {
         T length;
         double apart, log;
     };
-    __device__ At at(const Shape& shape, const DrawnPair<T>& pair, const T* z) const {
+    __device__ At at(const OwnShape& shape, const DrawnPair<T>& pair, const T* z) const {
         T square = 0, apart = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
             const T x = image(pair, z, d);
             square = fma(x, x, square);
         }
-        const T length = sqrt(warp_sum(square));
+        const T length = sqrt(warp_sum(square)), n = T(shape.n);
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
-            const T x = image(pair, z, d) / length - kappa(pair, d) * pair.gallery.z[d] / shape.length;
+            const T x = image(pair, z, d) / length - kappa(pair, d) * pair.gallery.z[d] / n;
             apart = fma(x, x, apart);
         }
         const double whole = warp_sum(apart), stretch = EXACT ? double(pair.dim) * ::log(double(length)) : 0;
         return {length, whole, shape.logs - 0.5 * shape.n * whole - stretch};
     }
-    __device__ LogMean total(const Shape& shape, const DrawnPair<T>& pair) const {
+    __device__ LogMean total(const OwnShape& shape, const DrawnPair<T>& pair) const {
         LogMean total;
         for (int i = 0; i < pair.query.n; ++i) total.add(at(shape, pair, pair.query.row(i)).log);
         return total;
     }
 
     __device__ double value(const DrawnPair<T>& pair) const {
-        return total(shape(pair), pair).value(pair.query.n);
+        return total(shape(pair, false), pair).value(pair.query.n);
     }
     // With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n): by x, (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y,
     // x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
-        const Shape shape = this->shape(pair);
+        const OwnShape shape = this->shape(pair, true);
         const LogMean all = total(shape, pair);
-        const T by_unit = T(orders.a(shape.n) + (EXACT ? 0 : 1 / shape.n));
+        const T by_unit = T(shape.ratio + (EXACT ? 0 : 1 / shape.n)), n = T(shape.n);
         for (int i = 0; i < pair.query.n; ++i) {
             const T* const z = pair.query.row(i);
             const At at = this->at(shape, pair, z);
             const T share = T(weight * all.share(at.log));
             const double cosine = 1 - 0.5 * at.apart, jacobian = EXACT ? double(pair.dim) : 0;
-            const T along = T(shape.n) / at.length, own = T(shape.n * cosine + jacobian) / at.length;
+            const T along = n / at.length, own = T(shape.n * cosine + jacobian) / at.length;
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 const T k = kappa(pair, d), mu = pair.gallery.z[d];
-                const T x = image(pair, z, d) / at.length, y = k * mu / shape.length;
+                const T x = image(pair, z, d) / at.length, y = k * mu / n;
                 const T by_x = share * (along * y - own * x);
                 if (query) {
                     out.draws[i * pair.dim + d] += STRETCHED ? k * by_x : by_x;

@@ -7,15 +7,23 @@
 //   value(pair), slopes(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  how far the value of an x may lie below that of another x which gives no higher a score
+//   own(k, slopes)   of von Mises-Fisher: what belongs to an item alone, as far as scores or their slopes want it
 #pragma once
 
 #include "backward.cuh"
 
+// What belongs to a von Mises-Fisher item alone, as far as it is wanted: H, A and A' of its concentration
+// (vmf_formulas.cuh).
+struct Own {
+    double h, a, a_slope;
+};
+
 // What a formula sees of a pair: the first item is the one that gradients are asked for.
 struct DotPair {
-    double x;       // squared distance or inner product
-    double n, m;    // squared norms of the first and second; of no meaning unless the formula asks for them
-    double v, w;    // extras: variances, weights, ...
+    double x;                   // squared distance or inner product
+    double n, m;                // squared norms of the first and second; of no meaning unless the formula asks for them
+    double v, w;                // extras: variances, weights, ...
+    const Own *first, *second;  // null where they were not made
 };
 
 // Derivatives by x, the first item's squared norm and extra, and the shared numbers.

@@ -3,6 +3,9 @@
 // A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type.
 // Squared distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for
 // near-duplicates.
+//
+// Of von Mises-Fisher items the Bessel functions of each one's concentration are made once for a call, where the caller
+// has room for them: most of a formula is theirs.
 
 #include "drivers.cuh"
 #include "match_formula.cuh"
@@ -69,14 +72,20 @@ struct DotScore {
                        int64_t g, bool wanted) const {
         if (!wanted) return 0;
         const double v = extra_of_query<T>(args, q), w = extra_of_gallery<T, S>(args, g);
-        return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w}));
+        const Own *const first = own_of(args, QUERY, q), *const second = own_of(args, GALLERY, g);
+        return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
+    }
+    // What was made of an item of a side alone.
+    static __device__ const Own* own_of(const PairArgs& args, Side side, int64_t row) {
+        const Own* const all = static_cast<const Own*>(args.own[side]);
+        return all ? all + row : nullptr;
     }
 
-    // The highest score that a pair can have whose inner product lies within half of `slack` of `dot`.
-    __device__ double highest(double dot, double slack, double n, double m, double v, double w) const {
+    // The highest score that a pair can have whose inner product lies within half of `slack` of x.
+    __device__ double highest(DotPair pair, double slack) const {
         // A squared distance is never negative, so neither need its lower bound be.
-        const double x = Formula::DIFFERENCE ? greater(n + m - slack - 2 * dot, 0) : dot + 0.5 * slack;
-        return value_of(formula, {x, n, m, v, w}) + formula.tolerance(v, w);
+        pair.x = Formula::DIFFERENCE ? greater(pair.n + pair.m - slack - 2 * pair.x, 0) : pair.x + 0.5 * slack;
+        return value_of(formula, pair) + formula.tolerance(pair.v, pair.w);
     }
 
     // -- gradients
@@ -94,8 +103,8 @@ struct DotScore {
         const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
         if (other < 0) return {0, 0};
         DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, extra_of_query<T>(args, q),
-                     extra_of_gallery<T, T>(args, g)};
-        if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v};
+                     extra_of_gallery<T, T>(args, g), own_of(args, QUERY, q), own_of(args, GALLERY, g)};
+        if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
         const DotSlopes slopes = slopes_of(query ? formula : formula.transposed(), pair);
         totals[0] += weight * slopes.extra;
         for (int s = 0; s < 2; ++s) totals[1 + s] += weight * slopes.shared[s];
@@ -118,6 +127,30 @@ SCORE_WITH(mls_vmf, DotScore, MlsVmf, TwoOrders)
 SCORE_WITH(overlap_vmf, DotScore, OverlapVmf, TwoOrders)
 SCORE_WITH(neg_kl_vmf, DotScore, NegKlVmf, TwoOrders)
 SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)
+
+// What belongs to the items of a side alone. A thread takes an item.
+template <typename F, typename S>
+__device__ void make_own(const F& f, const OwnArgs& args) {
+    using T = typename F::T;
+    const PairArgs& pairs = args.pairs;
+    const bool query = args.side == QUERY;
+    const int64_t rows = (query ? pairs.mu1 : pairs.mu2).rows, step = int64_t(gridDim.x) * blockDim.x;
+    for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += step) {
+        const double extra = query ? extra_of_query<T>(pairs, i) : extra_of_gallery<T, S>(pairs, i);
+        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(extra, args.slopes);
+    }
+}
+#define OWN_OF(op, T, S, types) \
+    KERNEL(op##_own_##types, op##_of_own, PAIR_THREADS) { make_own<op##_##T, S>(family<op##_##T>(args), plain(args)); }
+#define OWN(op)                                    \
+    using op##_of_own = With<OwnArgs, TwoOrders>;  \
+    OWN_OF(op, single, float, f32)                 \
+    OWN_OF(op, double, double, f64)                \
+    OWN_OF(op, single, Float16, f32_f16)           \
+    OWN_OF(op, single, BFloat16, f32_bf16)
+OWN(mls_vmf)
+OWN(overlap_vmf)
+OWN(neg_kl_vmf)
 
 // The quadrature of hib is not monotone in x.
 #define SIEVE_OF(op, S, types) \

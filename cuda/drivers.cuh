@@ -33,8 +33,8 @@ template <typename F, typename More>
 __device__ F family(const With<PairArgs, More>& all) {
     return F(all.args, all.more);
 }
-template <typename F, typename More>
-__device__ F family(const With<BackwardArgs, More>& all) {
+template <typename F, typename Args, typename More>
+__device__ F family(const With<Args, More>& all) {
     return F(all.args.pairs, all.more);
 }
 template <typename Args>

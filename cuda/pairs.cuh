@@ -23,6 +23,7 @@
 #include "topk.cuh"
 
 enum Pairs : int64_t { PAIRED = 0, PAIRWISE = 1, LISTED = 2 };
+enum Side : int64_t { QUERY = 0, GALLERY = 1 };
 
 // The arguments of all drivers of scores; each says what it uses.
 struct PairArgs {
@@ -46,6 +47,15 @@ struct PairArgs {
     int32_t* counts;      // [Q], how many they are; rerank sets them to 0
     void* list_scores;    // of search: T [queries of all blocks, capacity] where shared memory has no room, else null
     int64_t* list_ids;    // likewise
+    void* own[2];         // by side, what belongs to each item alone, made once for the call: three doubles, whose
+                          // meaning the family knows; null: it makes them for each pair
+};
+
+// Numbers of items alone, to be made.
+struct OwnArgs {
+    PairArgs pairs;  // inputs and `own`
+    int64_t side;
+    int64_t slopes;  // whether gradients want them, not scores
 };
 
 // -- rows -------------------------------------------------------------------------------------------------------------

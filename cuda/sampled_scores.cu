@@ -2,8 +2,9 @@
 //
 // Draws are those of the samplers: key the seed, row the item's number in its distribution, stream its side. So a pair
 // has the same draws in every verb. They are made once for a call where there is memory for them; else a warp, which
-// computes a pair, makes both items' draws, the query's once for pairs that follow each other. Gradients are those of
-// the drawn function: by each draw, then through the sampler.
+// computes a pair, makes both items' draws, the query's once for pairs that follow each other. What densities take of a
+// class alone is made in the same way. Gradients are those of the drawn function: by each draw, then through the
+// sampler.
 
 #include "comparisons.cuh"
 #include "samplers.cuh"
@@ -14,6 +15,10 @@ struct DrawnArgs {
 };
 struct DrawnBackwardArgs {
     BackwardArgs all;
+    Drawing drawing;
+};
+struct DrawnOwnArgs {
+    OwnArgs own;
     Drawing drawing;
 };
 
@@ -51,6 +56,12 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
     }
 }
 
+// What was made of an item of the gallery alone.
+__device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
+    const OwnShape* const all = static_cast<const OwnShape*>(args.own[GALLERY]);
+    return all ? all + row : nullptr;
+}
+
 // Where a block's room is.
 template <typename T>
 __device__ inline T* block_room(const Drawing& drawing, T* shared) {
@@ -76,7 +87,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
     for (int64_t part = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); part < rows * parts; part += warps) {
         const int64_t row = part / parts, first = part % parts * drawing.columns;
         const int64_t left = columns - first, count = left < drawing.columns ? left : drawing.columns;
-        DrawnPair<T> pair{dim, {}, {}, nullptr, args.extra2.stored};
+        DrawnPair<T> pair{dim, {}, {}, nullptr, args.extra2.stored, nullptr};
         int64_t drawn_query = NONE;
         for (int64_t column = first; column < first + count; ++column) {
             const int64_t q = paired ? column : row;
@@ -90,7 +101,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
                 }
                 pair.gallery = drawn<R>(gallery, id, normals, own + room);
                 comparison.summarise(dim, pair.gallery);
-                pair.extra = args.extra2.row<T>(id);
+                pair.extra = args.extra2.row<T>(id), pair.own = own_of(args, id);
                 score = T(comparison.value(pair));
             }
             if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
@@ -157,8 +168,9 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             if (other < 0) continue;
             const Draws<T> theirs = drawn<Other>(other_items, other, normals, others);
             comparison.summarise(dim, theirs);
-            const T* const extra = args.extra2.row<T>(query ? other : own);
-            const DrawnPair<T> pair{dim, query ? draws : theirs, query ? theirs : draws, extra, args.extra2.stored};
+            const int64_t g = query ? other : own;
+            const DrawnPair<T> pair{dim, query ? draws : theirs, query ? theirs : draws, args.extra2.row<T>(g),
+                                    args.extra2.stored, own_of(args, g)};
             comparison.backward(query, pair, double(weight), out);
         }
         for (int s = 0; s < 2; ++s) {
@@ -220,3 +232,24 @@ DRAWN(el_nivmf, DENSITY, VmfSampler, Itself)
 DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
 DRAWN(nivmf, DENSITY, Itself, Itself)
 DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
+
+// What belongs to the gallery's items alone. A warp takes an item.
+template <typename T, typename Comparison>
+__device__ void make_own(const DrawnOwnArgs& all) {
+    const PairArgs& args = all.own.pairs;
+    const int64_t dim = args.mu2.stored, warps = int64_t(gridDim.x) * DRAWN_WARPS;
+    const Comparison comparison(args, all.drawing);
+    for (int64_t g = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); g < args.mu2.rows; g += warps) {
+        const Draws<T> itself{args.mu2.row<T>(g), 1, nullptr, dim};
+        const DrawnPair<T> pair{dim, itself, itself, args.extra2.row<T>(g), args.extra2.stored, nullptr};
+        const OwnShape shape = comparison.shape(pair, all.own.slopes);
+        if (lane() == 0) static_cast<OwnShape*>(args.own[GALLERY])[g] = shape;
+    }
+}
+#define OWN(op, Comparison)                                                                           \
+    KERNEL(op##_own_f32, DrawnOwnArgs, DRAWN_THREADS) { make_own<float, Comparison(float)>(args); }   \
+    KERNEL(op##_own_f64, DrawnOwnArgs, DRAWN_THREADS) { make_own<double, Comparison(double)>(args); }
+OWN(el_nivmf, DENSITY)
+OWN(el_nivmf_published, PUBLISHED_LIKELIHOOD)
+OWN(nivmf, DENSITY)
+OWN(nivmf_published, PUBLISHED_DENSITY)

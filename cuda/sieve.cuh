@@ -18,6 +18,7 @@
 // of k rows known, so is the row's. A NaN rules nothing out.
 #pragma once
 
+#include "dot_formulas.cuh"
 #include "tensor.cuh"
 
 // What a thread loads of one side in a step, and its four sums of squares of each row.
@@ -118,7 +119,9 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     const double smallest = 4 * dim * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double n = query_norms[query], m = row_norms[row], dot = products[query * Shape::PRODUCTS_STRIDE + row];
-        return f.highest(dot, slack * (n + m) + smallest, n, m, query_extras[query], row_extras[row]);
+        const DotPair pair{dot, n, m, query_extras[query], row_extras[row], F::own_of(args, QUERY, first_query + query),
+                           F::own_of(args, GALLERY, first_row + row)};
+        return f.highest(pair, slack * (n + m) + smallest);
     };
     const int64_t left = args.end - first_row;
     sift(args, first_query, int(left < Shape::ROWS ? left : Shape::ROWS), thresholds, highest,

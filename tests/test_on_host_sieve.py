@@ -101,7 +101,7 @@ def passed_by(search, passed):
     """The search, which tells how many rows of a query passed a sieve, at most."""
 
     def spied(*args):
-        address, shape = args[6][0][:2]
+        address, shape = args[7][0][:2]
         survivors = np.ctypeslib.as_array((ctypes.c_int32 * int(np.prod(shape))).from_address(address)).reshape(shape)
         survivors[:] = -1
         search(*args)

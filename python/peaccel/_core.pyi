@@ -74,6 +74,7 @@ def cuda_score(
     place: _Place,
     arrays: list[_Memory],
     draws: _Drawing,
+    own: list[_Memory | None],
     candidates: _Memory | None,
     out: _Memory,
 ) -> None: ...
@@ -81,21 +82,27 @@ def cuda_score_backward(
     name: str,
     place: _Place,
     arrays: list[_Memory],
-    draws: _Drawing,
-    side: int,
+    own: list[_Memory | None],
     candidates: _Memory | None,
     lists: list[_Memory] | None,
     weights: _Memory,
-    out: list[_Memory],
+    sides: list[tuple[int, _Drawing, list[_Memory]]],
 ) -> None: ...
 def cuda_rerank(
-    name: str, place: _Place, arrays: list[_Memory], candidates: _Memory, scores: _Memory, ids: _Memory
+    name: str,
+    place: _Place,
+    arrays: list[_Memory],
+    own: list[_Memory | None],
+    candidates: _Memory,
+    scores: _Memory,
+    ids: _Memory,
 ) -> None: ...
 def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
 def cuda_search(
     name: str,
     place: _Place,
     arrays: list[_Memory],
+    own: list[_Memory | None],
     prune: str,
     parts: list[_Memory],
     lists: list[_Memory],

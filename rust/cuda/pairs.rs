@@ -9,6 +9,8 @@ use crate::special::bessel::Order;
 /// The best that a kernel keeps of each query.
 pub const BEST: usize = 1024;
 const PAIR_THREADS: u32 = 128;
+/// Numbers that a score may make of an item alone.
+pub const OWN: usize = 3;
 
 /// What is computed in, and what the gallery is kept in.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -96,6 +98,15 @@ pub(super) struct PairArgs {
     pub counts: u64,
     pub list_scores: u64,
     pub list_ids: u64,
+    pub own: [u64; 2],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct OwnArgs {
+    pairs: PairArgs,
+    side: i64,
+    slopes: i64,
 }
 
 #[repr(C)]
@@ -135,6 +146,20 @@ pub struct Call<'a> {
     pub wide_extra2: bool,
     /// Of scores that compare draws.
     pub drawing: Drawing,
+    /// Addresses of float64 [N, [`OWN`]] for queries and gallery, where each call makes what belongs to an item alone once; 0
+    /// where it is made for each pair.
+    pub own: [u64; 2],
+}
+
+/// What is wanted of a side.
+#[derive(Clone, Copy)]
+pub struct Gradients {
+    /// 0: queries, 1: gallery.
+    pub side: usize,
+    /// Of scores that compare draws.
+    pub drawing: Drawing,
+    /// Addresses of the gradients by its mu and extra, and by the shared row for each of its items.
+    pub out: [u64; 3],
 }
 
 /// Scores and ids.
@@ -170,6 +195,7 @@ impl Call<'_> {
             counts: 0,
             list_scores: 0,
             list_ids: 0,
+            own: self.own,
         }
     }
 
@@ -203,11 +229,27 @@ impl Call<'_> {
         }
     }
 
+    /// Makes what belongs to each item alone, where there is room: for scores, or for their slopes.
+    pub(super) unsafe fn make_own(&self, slopes: bool) -> Result<(), Error> {
+        let (queries, gallery) = self.sizes();
+        for (side, rows) in [queries, gallery].into_iter().enumerate().filter(|&(side, _)| self.own[side] != 0) {
+            let args = OwnArgs { pairs: self.args(Which::Paired), side: side as i64, slopes: i64::from(slopes) };
+            if self.compares_draws() {
+                self.drawn_own(rows, args)?;
+            } else {
+                let launch = self.at.launch(rows.div_ceil(PAIR_THREADS as usize) as u64, 16, PAIR_THREADS)?;
+                self.launch("own", launch, args)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Scores of pairs, to [N], [Q, G] or [Q, K].
     ///
     /// # Safety
     /// The addresses must be the device's, of the sizes that are said, and stay until the stream has passed.
     pub unsafe fn scores(&self, which: Which, out: u64) -> Result<(), Error> {
+        self.make_own(false)?;
         let (rows, columns) = self.grid(which);
         let tiled = matches!(which, Which::Pairwise) && rows >= 4;
         let args = PairArgs { scores: out, ..self.args(which) };
@@ -227,6 +269,7 @@ impl Call<'_> {
     /// # Safety
     /// As [`Call::scores`].
     pub unsafe fn rerank(&self, candidates: Matrix, k: usize, out: Ranked) -> Result<(), Error> {
+        self.make_own(false)?;
         let args = PairArgs { scores: out.scores, ids: out.ids, ..self.args(Which::Listed(candidates)) };
         self.take_best(candidates.stored as usize, k, args)
     }
@@ -239,36 +282,30 @@ impl Call<'_> {
         self.launch("rerank", launch, PairArgs { k: k as i64, capacity: capacity as i64, ..args })
     }
 
-    /// Gradients of sum(weights * scores) of one side (0: queries, 1: gallery), by its mu and extra, and by the shared row for
-    /// each of its items; `lists` are, for candidates seen from the gallery, where each row's begin and their places.
+    /// Gradients of sum(weights * scores) of some sides; `lists` are, for candidates seen from the gallery, where each row's
+    /// begin and their places.
     ///
     /// # Safety
     /// As [`Call::scores`].
     pub unsafe fn backward(
         &self,
         which: Which,
-        side: usize,
-        lists: (u64, u64),
+        sides: &[Gradients],
+        (offsets, positions): (u64, u64),
         weights: u64,
-        out: [u64; 3],
     ) -> Result<(), Error> {
+        self.make_own(true)?;
         let (queries, gallery) = self.sizes();
-        let [mu, extra, shared] = out;
-        let args = BackwardArgs {
-            pairs: self.args(which),
-            side: side as i64,
-            weights,
-            offsets: lists.0,
-            positions: lists.1,
-            mu,
-            extra,
-            shared,
-        };
-        let rows = [queries, gallery][side];
-        if self.compares_draws() {
-            return self.drawn_backward(rows, args);
+        for &Gradients { side, drawing, out: [mu, extra, shared] } in sides {
+            let pairs = self.args(which);
+            let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, extra, shared };
+            let rows = [queries, gallery][side];
+            if self.compares_draws() {
+                Call { drawing, ..*self }.drawn_backward(rows, args)?;
+            } else {
+                self.launch("backward", self.at.launch(rows as u64, 16, PAIR_THREADS)?, args)?;
+            }
         }
-        let launch = self.at.launch(rows as u64, 16, PAIR_THREADS)?;
-        self.launch("backward", launch, args)
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::driver::{driver, Launch};
 use super::elements::{Normals, SAMPLER_THREADS as THREADS, WARPS};
-use super::pairs::{BackwardArgs, Call, PairArgs};
+use super::pairs::{BackwardArgs, Call, OwnArgs, PairArgs};
 use crate::error::Error;
 use crate::special::bessel::Order;
 
@@ -102,6 +102,10 @@ impl Call<'_> {
             ratio: Order::new(0.5 * dim),
         };
         driver()?.launch(&self.kernel(driver_name), plan.launch, &With { args, drawing })
+    }
+
+    pub(super) unsafe fn drawn_own(&self, rows: usize, args: OwnArgs) -> Result<(), Error> {
+        self.launch_drawn("own", &self.plan(1, rows, None)?, args)
     }
 
     pub(super) unsafe fn drawn_scores(&self, (rows, columns): (usize, usize), args: PairArgs) -> Result<(), Error> {

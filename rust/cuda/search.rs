@@ -175,6 +175,7 @@ impl Call<'_> {
     /// As [`Call::scores`]; `cut` is this call's, and the workspace of the sizes that it asks for.
     pub unsafe fn search(&self, k: usize, cut: &Cut, with: Workspace, out: Ranked) -> Result<(), Error> {
         let (queries, gallery) = self.sizes();
+        self.make_own(false)?;
         self.of_first(cut.first).search_all(k, cut, with, out)?;
         let args = PairArgs {
             k: k as i64,

@@ -2,7 +2,7 @@
 
 use super::array::DeviceArray;
 use super::ensure;
-use crate::cuda::pairs::{Call, Inputs, Ranked, Types, Which, BEST};
+use crate::cuda::pairs::{Call, Gradients, Inputs, Ranked, Types, Which, BEST, OWN};
 use crate::cuda::sampled::Drawing;
 use crate::cuda::search::{self, Bounding, Prune, Workspace};
 use crate::cuda::{self, elements, Matrix, Place};
@@ -180,7 +180,20 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
     let shared = inputs.shared.rows == 1 && [0, 1, 2, dim].contains(&inputs.shared.stored);
     ensure(queries && gallery && shared, || format!("{op}: the shapes of a score's inputs do not fit together"))?;
     let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default() })
+    Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
+}
+
+/// Room, by side, for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
+type Own = [Option<DeviceArray>; 2];
+
+fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
+    for ((address, room), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+        let Some(room) = room else { continue };
+        let shape = [mu.rows as usize, OWN];
+        ensure(room.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", room.shape()))?;
+        *address = room.address("float64")?;
+    }
+    Ok(())
 }
 
 /// Of a score that compares draws: the seed (none where nothing is random), the number of draws, room for them, and those of
@@ -262,16 +275,19 @@ fn ranked(dtype: &str, rows: usize, scores: &DeviceArray, ids: &DeviceArray) -> 
 
 /// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_score(
     py: Python<'_>,
     name: &str,
     at: At,
     arrays: FiveArrays,
     draws: Option<Draws>,
+    own: Own,
     candidates: Option<DeviceArray>,
     out: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
+    set_own(&mut call, &own)?;
     let which = which(&call, candidates.as_ref(), &out)?;
     let (rows, columns) = call.grid(which);
     set_draws(&mut call, draws.as_ref(), rows, Some(columns))?;
@@ -281,8 +297,12 @@ pub fn cuda_score(
     Ok(())
 }
 
-/// Gradients of sum(weights * scores) by one side's mu and extra, and by the shared row for each item [rows, S]. `lists`:
-/// for candidates seen from the gallery, where each row's begin [G + 1] and their places [Q K].
+/// A side (0: queries, 1: gallery), what it draws, and its gradients: by mu, by the extra, and by the shared row for each of its
+/// items [rows, S].
+type OfSide = (usize, Option<Draws>, [DeviceArray; 3]);
+
+/// Gradients of sum(weights * scores) by some sides. `lists`: for candidates seen from the gallery, where each row's begin
+/// [G + 1] and their places [Q K].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_score_backward(
@@ -290,52 +310,62 @@ pub fn cuda_score_backward(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    draws: Option<Draws>,
-    side: usize,
+    own: Own,
     candidates: Option<DeviceArray>,
     lists: Option<[DeviceArray; 2]>,
     weights: DeviceArray,
-    out: [DeviceArray; 3],
+    sides: Vec<OfSide>,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
+    set_own(&mut call, &own)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
-    ensure(side < 2 && call.types != Types::F32F16 && call.types != Types::F32BF16, || "a side, in full".into())?;
+    ensure(call.types != Types::F32F16 && call.types != Types::F32BF16, || "gradients need a gallery in full".into())?;
     let dtype = arrays[0].dtype();
-    let rows = arrays[2 * side].shape()[0];
-    set_draws(&mut call, draws.as_ref(), rows, None)?;
-    full(&arrays[2 * side + 1])?; // as its gradient's are
-    let shapes = out[0].shape() == arrays[2 * side].shape()
-        && out[1].shape() == arrays[2 * side + 1].shape()
-        && out[2].shape() == [rows, arrays[4].shape()[1]];
-    ensure(shapes, || "gradients need the shapes of the inputs".into())?;
-    let lists = match (&lists, &candidates, side) {
-        (Some([offsets, places]), Some(candidates), 1) => {
-            let fits = count(offsets) == rows + 1 && count(places) == count(candidates);
+    let lists = match (&lists, &candidates) {
+        (Some([offsets, places]), Some(candidates)) => {
+            let fits = count(offsets) == arrays[2].shape()[0] + 1 && count(places) == count(candidates);
             ensure(fits, || "the lists do not fit the candidates".into())?;
             (offsets.address("int64")?, places.address("int64")?)
         }
-        (_, Some(_), 1) => return Err(Error::Value("candidates seen from the gallery need lists".into()).into()),
+        (None, Some(_)) => return Err(Error::Value("candidates seen from the gallery need lists".into()).into()),
         _ => (0, 0),
     };
+    let mut wanted = Vec::new();
+    for (side, draws, out) in &sides {
+        ensure(*side < 2, || format!("side is {side}"))?;
+        let (mu, extra) = (&arrays[2 * side], &arrays[2 * side + 1]);
+        let rows = mu.shape()[0];
+        let mut of_side = call;
+        set_draws(&mut of_side, draws.as_ref(), rows, None)?;
+        full(extra)?; // as its gradient's are
+        let shapes = out[0].shape() == mu.shape()
+            && out[1].shape() == extra.shape()
+            && out[2].shape() == [rows, arrays[4].shape()[1]];
+        ensure(shapes, || "gradients need the shapes of the inputs".into())?;
+        let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
+        wanted.push(Gradients { side: *side, drawing: of_side.drawing, out });
+    }
     let weights = weights.address(dtype)?;
-    let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.backward(which, side, lists, weights, out) })?;
+    py.detach(|| unsafe { call.backward(which, &wanted, lists, weights) })?;
     Ok(())
 }
 
 /// The best k of each query's candidates [Q, K], -1 = none, into scores and ids [Q, k].
 #[pyfunction]
+#[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_rerank(
     py: Python<'_>,
     name: &str,
     at: At,
     arrays: FiveArrays,
+    own: Own,
     candidates: DeviceArray,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
-    let call = call(name, at, &arrays)?;
+    let mut call = call(name, at, &arrays)?;
+    set_own(&mut call, &own)?;
     let candidates = listed(&candidates, call.inputs.mu1.rows)?;
     let (k, out) = ranked(arrays[0].dtype(), call.inputs.mu1.rows as usize, &scores, &ids)?;
     // SAFETY: as in `cuda_score`.
@@ -371,6 +401,7 @@ pub fn cuda_search(
     name: &str,
     at: At,
     arrays: FiveArrays,
+    own: Own,
     prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
@@ -379,7 +410,8 @@ pub fn cuda_search(
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
-    let call = call(name, at, &arrays)?;
+    let mut call = call(name, at, &arrays)?;
+    set_own(&mut call, &own)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
     let cut = call.cut(k, pruning(prune)?)?;

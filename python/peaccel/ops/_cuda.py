@@ -109,6 +109,10 @@ def _memories(arrays: Sequence[Array]) -> list[Memory]:
     return [memory(x) for x in arrays]
 
 
+def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
+    return [None if x is None else memory(x) for x in arrays]
+
+
 # Bytes of a side's draws that a call keeps, made once for all pairs; more are made for each pair.
 KEPT = 2**28
 
@@ -131,7 +135,7 @@ class _Draws:
             seed, n = draws or (None, 1)
             size = _core.cuda_room(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
             self.kept = arrays[0].new_empty(size), seed, made  # until the kernel is on its stream
-            query, gallery = (None if x is None else memory(x) for x in made)
+            query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(self.kept[0]), query, gallery
 
 
@@ -148,6 +152,23 @@ def _made(op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], pairs: int)
     return made
 
 
+# Of what scores of von Mises-Fisher distributions make numbers: of which side's items alone.
+OWN = {
+    **dict.fromkeys(("mls_vmf", "overlap_vmf", "neg_kl_vmf"), (True, True)),
+    **dict.fromkeys(("nivmf", "nivmf_published", "el_nivmf", "el_nivmf_published"), (False, True)),
+}
+
+
+def _own(op: PairOp, arrays: Sequence[Array], pairs: int) -> list[Array | None]:
+    """Room for what either side's items are alone, which a call then makes once; None where it makes nothing, or where
+    an item is in too few pairs for that to pay: it is made for each pair then."""
+    torch: Any = sys.modules["torch"]
+    return [
+        mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
+        for mu, has in zip(arrays[:4:2], OWN.get(op.name, (False, False)), strict=True)
+    ]
+
+
 def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> Array:
     """As `PairOp.numpy_scores`."""
     arrays = _inputs(op, inputs, candidates=candidates)
@@ -156,8 +177,9 @@ def score(op: PairOp, inputs: Sequence[Array], candidates: Array | None, pairwis
     out = arrays[0].new_empty(shape if candidates is None else candidates.shape)
     given = None if candidates is None else memory(candidates)
     (rows, columns), made = (1, *out.shape)[-2:], _made(op, arrays, inputs[5:], out.numel())
-    draws = _Draws(op, arrays, inputs[5:], rows, columns, made)
-    _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, given, memory(out))
+    draws, own = _Draws(op, arrays, inputs[5:], rows, columns, made), _own(op, arrays, out.numel())
+    own_memories = _memories_or_none(own)
+    _core.cuda_score(op.name, place(out), _memories(arrays), draws.memory, own_memories, given, memory(out))
     return out
 
 
@@ -180,17 +202,17 @@ def score_backward(
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(arrays[2]) + 1, device=rows.device))
         given, lists = memory(candidates), [memory(offsets), memory(places)]
-    made = _made(op, arrays, inputs[5:], weights.numel())
+    made, own = _made(op, arrays, inputs[5:], weights.numel()), _own(op, arrays, weights.numel())
     out: list[Array] = []
+    sides, kept = [], []
     for side, (mu, extra) in enumerate((arrays[0:2], arrays[2:4])):
         gradients = [mu.new_zeros(mu.shape), mu.new_zeros(extra.shape), mu.new_zeros((len(mu), size))]
-        if not wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
-            out += gradients
-            continue
-        draws, out_memories = _Draws(op, arrays, inputs[5:], len(mu), None, made), _memories(gradients)
-        own = op.name, place(mu), _memories(arrays), draws.memory, side
-        _core.cuda_score_backward(*own, given, lists, memory(weights), out_memories)
         out += gradients
+        if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
+            kept.append(_Draws(op, arrays, inputs[5:], len(mu), None, made))
+            sides.append((side, kept[-1].memory, _memories(gradients)))
+    items = _memories(arrays), _memories_or_none(own)
+    _core.cuda_score_backward(op.name, place(weights), *items, given, lists, memory(weights), sides)
     # Each pair counts once for the shared row: by its query.
     return [out[0], out[1], out[3], out[4], out[2].sum(0)]
 
@@ -200,8 +222,9 @@ def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tu
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates, False), candidates, k)
     arrays, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
-    out = _best(arrays[0], len(candidates), k)
-    _core.cuda_rerank(op.name, place(candidates), _memories(arrays), memory(candidates), *map(memory, out))
+    out, own = _best(arrays[0], len(candidates), k), _own(op, arrays, candidates.numel())
+    given = _memories(arrays), _memories_or_none(own), memory(candidates)
+    _core.cuda_rerank(op.name, place(candidates), *given, *map(memory, out))
     return out
 
 
@@ -215,22 +238,22 @@ def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> 
         best = _best(arrays[0], queries, 0)
         step = max(k, 2**26 // max(1, queries))
         for first in range(0, max(gallery, 1), step):
-            own = slice(first, first + step)
+            block = slice(first, first + step)
             rows = torch.arange(first, min(first + step, gallery), device=arrays[0].device).expand(queries, -1)
             if op.sampled:  # whose draws are those of the row's number
                 part = score(op, inputs, rows, False)
             else:
-                part = score(op, [*inputs[:2], inputs[2][own], inputs[3][own], *inputs[4:]], None, True)
+                part = score(op, [*inputs[:2], inputs[2][block], inputs[3][block], *inputs[4:]], None, True)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return best
-    given = _memories(arrays)
+    given, own = _memories(arrays), _own(op, arrays, queries * gallery)
     shards, listed, first, room, tiles = _core.cuda_cut(op.name, at, given, k, prune)
     parts, lists = _best(arrays[0], queries, shards * k), _best(arrays[0], 1, listed)
     out = _best(arrays[0], queries, k)
     survivors = arrays[0].new_empty((queries, room), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
     bounding = _bounding(arrays, first, tiles) if tiles else None
     room_for = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
-    _core.cuda_search(op.name, at, given, prune, *room_for, *map(memory, out))
+    _core.cuda_search(op.name, at, given, _memories_or_none(own), prune, *room_for, *map(memory, out))
     return out
 
 
