@@ -7,7 +7,7 @@ validation.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -179,7 +179,8 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
     train_seconds = perf_counter() - start
 
     def embed(strips: Strips) -> pe.Normal:
-        return train.embed(model, _tensor(strips))
+        d: pe.Normal = train.embed(model, _tensor(strips))
+        return d
 
     prior_mean, prior_var = pe.fit_prior(embed(mixed["train"]), mixed["train"].labels)
     factor = variance_factor(embed(mixed["validation"]), mixed["validation"].labels)

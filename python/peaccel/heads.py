@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -132,10 +133,11 @@ class UncertaintyHead(nn.Module):
         between: list[nn.Module] = [] if variant == "published" else [nn.ReLU()]
         widths = (features, max(features // 2, 1), max(features // 4, 1), out)
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), *between]
-        self.layers = nn.Sequential(*layers[: len(layers) - len(between)])
-        nn.init.zeros_(self.layers[-1].bias)
+        layers = layers[: len(layers) - len(between)]
+        nn.init.zeros_(layers[-1].bias)  # type: ignore[arg-type]
+        self.layers = nn.Sequential(*layers)
         self.floor = floor
         self.register_buffer("start", torch.tensor(start))
 
@@ -162,8 +164,9 @@ class SoftplusHead(nn.Module):
 
     def __init__(self, features: int, start: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, 1))
-        nn.init.zeros_(self.layers[-1].bias)
+        last = nn.Linear(features, 1)
+        nn.init.zeros_(last.bias)
+        self.layers = nn.Sequential(nn.Linear(features, features), nn.ReLU(), last)
         self.gain = start / softplus(torch.zeros(())).item()
 
     def forward(self, features: Tensor) -> Tensor:

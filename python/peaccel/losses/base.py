@@ -96,19 +96,19 @@ def first_row(rows: int) -> int:
 
 def gather(x: Tensor) -> Tensor:
     """The parts that all processes hold, one after the other, with gradients to each."""
-    joined: Tensor = _Gather.apply(x)  # type: ignore[no-untyped-call]
+    joined: Tensor = _Gather.apply(x)
     return joined
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         parts = [torch.empty_like(x) for _ in range(processes())]
         dist.all_gather(parts, x.contiguous())
         return torch.cat(parts)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         # Every process has the whole loss; the sum over them, which is then averaged, counts it once.
         grad = grad.contiguous()
         dist.all_reduce(grad)

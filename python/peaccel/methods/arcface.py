@@ -6,7 +6,7 @@ from torch import nn
 
 from peaccel.heads import PointHead
 from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
-from peaccel.methods.records import Method, Positive, Schedule, Training
+from peaccel.methods.records import Method, Schedule, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +15,6 @@ class Settings(Embedding):
 
     classifier: Classifier = Classifier()
     schedule: Schedule = Schedule()
-    class_rate: Positive = 1.0
-    """The class directions' learning rate over the backbone's."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
@@ -27,7 +25,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     mean, dim = mean_head(features, settings, unit=False)
     head = PointHead(mean)
     loss = settings.classifier.build(dim, classes)
-    stage = classify(backbone, head, loss, settings.schedule, settings.class_rate)
+    stage = classify(backbone, head, loss, settings.schedule, settings.classifier.rate)
     return Training(nn.Sequential(backbone, head), loss, (stage,))
 
 

@@ -8,7 +8,7 @@ import peaccel as pe
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.methods.parts import Classifier, Uncertain, distribution_head
-from peaccel.methods.records import Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.records import Batch, Group, Method, NonNegative, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +18,6 @@ class Settings(Uncertain):
     classifier: Classifier = Classifier()
     kl: NonNegative = 1e-3
     """Weight of the divergence from the prior; 1e-4 .. 1e-2 in "Revisited", 1e-2 in the paper."""
-    class_rate: Positive = 1.0
-    """The class directions' learning rate over the backbone's."""
     draw: Schedule = Schedule()
 
 
@@ -35,7 +33,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         name = settings.classifier.loss
         return {name: classifier(pe.Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
-    groups = (Group((backbone, head)), Group((classifier,), settings.class_rate))
+    groups = (Group((backbone, head)), Group((classifier,), settings.classifier.rate))
     stage = Stage("DUL-cls", settings.draw, groups, classify_draws)
     return Training(nn.Sequential(backbone, head), classifier, (stage,))
 

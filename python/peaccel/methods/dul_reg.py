@@ -7,7 +7,7 @@ from torch import nn
 
 from peaccel.losses.regression import ClassLikelihood
 from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
-from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     head, dim = distribution_head(features, settings)
     classifier = settings.classifier.build(dim, classes)
     stages = (
-        classify(backbone, head, classifier, settings.classify),
+        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
         regression("DUL-reg", backbone, head, classifier, settings.regress, settings.learns),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)

@@ -15,7 +15,7 @@ from torch.nn.functional import normalize
 from peaccel.heads import UncertaintyHead
 from peaccel.methods import dul_cls, dul_reg
 from peaccel.methods.parts import classify, distribution_head
-from peaccel.methods.records import Batch, Method, Schedule, Stage, Training
+from peaccel.methods.records import Batch, Schedule, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
             head.uncertainty.start.copy_(torch.cat(squares).mean())
 
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.class_rate),  # type: ignore[arg-type]
+        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),  # type: ignore[arg-type]
         *first.stages,
         replace(regress, start=restart),
     )

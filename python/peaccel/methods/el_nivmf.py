@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from peaccel.heads import VonMisesFisherHead
 from peaccel.losses.nca import ProxyNCAPP
@@ -84,8 +84,10 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     def step(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))
-        terms = {settings.distance: nca(d, batch.labels, step.seed)}
-        return terms if anchor is None else terms | {"proxy_anchor": settings.omega * anchor(d, batch.labels)}
+        terms: dict[str, Tensor] = {settings.distance: nca(d, batch.labels, step.seed)}
+        if anchor is not None:
+            terms["proxy_anchor"] = settings.omega * anchor(d, batch.labels)
+        return terms
 
     groups = [
         Group((backbone, head)),

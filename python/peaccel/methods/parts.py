@@ -71,6 +71,8 @@ class Classifier:
     """Inverse temperature."""
     margin: Annotated[float, msgspec.Meta(ge=0, lt=2)] = 0.5
     """arcface: an angle in radians; cosface: of the cosine."""
+    rate: Positive = 1.0
+    """The class directions' learning rate over the backbone's."""
 
     def build(self, dim: int, classes: int) -> ArcFace | CosFace:
         """Make the loss with its class directions."""
@@ -107,9 +109,7 @@ def points(head: nn.Module, features: Tensor) -> Point:
     return Point(head.mean(features).float())  # type: ignore[operator]
 
 
-def classify(
-    backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, schedule: Schedule, rate: float = 1.0
-) -> Stage:
+def classify(backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, schedule: Schedule, rate: float) -> Stage:
     """The first stage of many methods: means and class directions by a softmax with a margin.
 
     Where the means are given and nothing is to be learned (no epochs), class directions start as the mean directions of

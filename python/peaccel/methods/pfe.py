@@ -35,7 +35,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"negative_mls": negative_mls(head(batch.inputs), batch.labels)}
 
     stages = (
-        classify(backbone, head, classifier, settings.classify),
+        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
         Stage("PFE", settings.match, (Group((head.uncertainty,)),), match, frozen=backbone),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)

@@ -8,8 +8,19 @@ from torch import nn
 from peaccel.heads import Activation, ScaledHead, ScaleHead
 from peaccel.losses.margin import ScaleFace
 from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
-from peaccel.methods.records import AtLeast1, Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms
-from peaccel.methods.records import Training
+from peaccel.methods.records import (
+    AtLeast1,
+    Batch,
+    Group,
+    Method,
+    NonNegative,
+    Positive,
+    Schedule,
+    Stage,
+    Step,
+    Terms,
+    Training,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +57,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     groups = (Group((head.uncertainty,)),) if alone else (Group((backbone, head)), Group((scaleface,)))
     stages = (
-        classify(backbone, head, classifier, settings.classify),
+        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
         Stage("ScaleFace", settings.scale, groups, scale, frozen=backbone if alone else None),
     )
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, scaleface]), stages)

@@ -139,7 +139,9 @@ def tune(arguments: Sequence[str]) -> None:
         tuning.Search, f"peaccel tune {name}", name, rest, runs.Run(out=Path("runs/tune")), tune.__doc__ or ""
     )
     best = tuning.tune(name, settings, run, search)
-    print(f"{name}: best MAP@R on validation {100 * best.value:.2f} %, of {best.trials} trials -> {run.out / 'best.toml'}")
+    print(
+        f"{name}: best MAP@R on validation {100 * best.value:.2f} %, of {best.trials} trials -> {run.out / 'best.toml'}"
+    )
     print("\n".join(f"  {key} = {value}" for key, value in best.settings.items()))
 
 

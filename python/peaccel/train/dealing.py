@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -16,7 +16,19 @@ from peaccel.methods.records import Embed, Schedule
 __all__ = ["Data", "balanced", "deliver", "length", "move", "take"]
 
 Rows: TypeAlias = NDArray[np.int64]
-Data: TypeAlias = Tensor | tuple[Tensor, ...] | Dataset[Any]
+
+
+class Rowwise(Protocol):
+    """A map-style dataset."""
+
+    def __len__(self) -> int:
+        """Count the items."""
+
+    def __getitem__(self, row: int, /) -> Any:
+        """One item."""
+
+
+Data: TypeAlias = Tensor | tuple[Tensor, ...] | Rowwise
 """All items: a tensor or several with one row each, or a map-style dataset (images on disk)."""
 
 
@@ -51,7 +63,7 @@ def balanced(labels: Rows, schedule: Schedule, rng: np.random.Generator, embed: 
 
 def length(data: Data) -> int:
     """How many items there are."""
-    return len(data[0] if isinstance(data, tuple) else data)  # type: ignore[arg-type]
+    return len(data[0] if isinstance(data, tuple) else data)
 
 
 def take(data: Data, rows: Tensor) -> Any:
@@ -94,14 +106,14 @@ def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int =
         seeds = np.random.SeedSequence((seed, i)).generate_state(len(rows), np.uint64) >> np.uint64(1)
         drawn.append(list(zip(rows.tolist(), seeds.tolist(), strict=True)))
     # A list of batches is a batch sampler; torch's types know samplers alone.
-    loader = DataLoader(_Drawn(data), batch_sampler=drawn, num_workers=workers)  # type: ignore[arg-type]
+    loader = DataLoader(_Drawn(data), batch_sampler=drawn, num_workers=workers)
     yield from zip(batches[first:], loader, strict=True)
 
 
 class _Drawn(Dataset[Any]):
     """Items as they come out under a seed of their own."""
 
-    def __init__(self, data: Dataset[Any]) -> None:
+    def __init__(self, data: Rowwise) -> None:
         self.data = data
 
     def __getitem__(self, key: tuple[int, int]) -> Any:

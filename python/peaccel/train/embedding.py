@@ -45,8 +45,9 @@ def apply(module: nn.Module, data: Data, batch: int = 256) -> list[Any]:
     module.eval()
     try:
         with torch.no_grad():
-            rows = torch.arange(length(data)).split(batch)
-            return [move(module(move(take(data, some), device)), "cpu") for some in rows]
+            rows = range(0, length(data), batch)
+            every = torch.arange(length(data))
+            return [move(module(move(take(data, every[i : i + batch]), device)), "cpu") for i in rows]
     finally:
         for part, mode in modes.items():
             part.training = mode

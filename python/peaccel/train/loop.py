@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def fit(
     training: Training,
     data: Data,
     labels: NDArray[np.int64],
-    options: Options = Options(),  # noqa: B008  (frozen)
+    options: Options = Options(),
     *,
     name: str = "",
     folder: Path | None = None,
@@ -184,7 +184,8 @@ class _Run:
         processes, rank = self.accelerator.num_processes, self.accelerator.process_index
         if rows.shape[1] % processes:
             raise ValueError(f"fit: a batch of {rows.shape[1]} items cannot be shared by {processes} processes")
-        return np.split(rows, processes, axis=1)[rank]
+        size = rows.shape[1] // processes
+        return rows[:, rank * size : (rank + 1) * size]
 
     def _judge(self, at: Progress) -> Progress:
         """Validate; the best weights are kept."""
@@ -198,7 +199,7 @@ class _Run:
 
     def _probe(self, data: Data) -> Any:
         """What the model says of some training items, by which a branch that learns nothing is seen."""
-        return embed(self.training.model, take(data, torch.linspace(0, length(data) - 1, 256).long().unique()))
+        return embed(self.training.model, take(data, torch.arange(0, length(data), length(data) // 256 + 1)))
 
 
 class _StageLoss(nn.Module):
@@ -227,13 +228,11 @@ def _seed(at: Progress, *place: int) -> int:
     return int(np.random.SeedSequence((at.seed, at.stage, *place)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _finite(terms: dict[str, Tensor], stage: Stage, at: Progress, rows: Sequence[int]) -> Tensor:
+def _finite(terms: dict[str, Tensor], stage: Stage, at: Progress, rows: NDArray[np.int64]) -> Tensor:
     loss: Tensor = torch.stack(tuple(terms.values())).sum()
     if not torch.isfinite(loss):
         bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not torch.isfinite(x)) or "the sum"
-        where = (
-            f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {list(map(int, rows[:4]))} ...)"
-        )
+        where = f"stage {stage.name!r}, epoch {at.epoch + 1}, batch {at.batch + 1} (rows {rows[:4].tolist()} ...)"
         raise FloatingPointError(f"fit: the loss is not finite: {bad} at {where}; the last epoch's state is kept")
     return loss
 

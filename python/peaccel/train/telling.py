@@ -172,4 +172,4 @@ def _event_writer(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ImportError("TensorBoard's files need tensorboard: pip install tensorboard") from None
-    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder))
