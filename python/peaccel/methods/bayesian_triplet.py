@@ -1,4 +1,4 @@
-"""Bayesian Triplet Loss: the probability that a draw of the negative is further from the anchor's than the positive's."""
+"""Bayesian Triplet Loss: the probability that the anchor's draw is nearer to the positive's than to the negative's."""
 
 from dataclasses import dataclass
 from typing import Literal

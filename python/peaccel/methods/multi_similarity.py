@@ -36,7 +36,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 METHOD = replace(
     proxy_anchor.METHOD,
     name="multi_similarity",
-    paper="Wang et al., Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning, CVPR 2019, arXiv:1904.06627",
+    paper="Wang et al., Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning, CVPR 2019, "
+    "arXiv:1904.06627",
     loss="multi-similarity of mined pairs",
     settings=Settings,
     build=build,

@@ -1,4 +1,4 @@
-"""As llr_nce, of von Mises-Fisher distributions: under a uniform prior the likelihood ratio is the MLS and a constant."""
+"""As llr_nce, of von Mises-Fisher distributions, whose likelihood ratio is the MLS and a constant."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

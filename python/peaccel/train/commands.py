@@ -135,13 +135,12 @@ def run_embed(arguments: Sequence[str]) -> None:
 def tune(arguments: Sequence[str]) -> None:
     """Search a method's settings with Optuna by MAP@R on validation classes; goes on where it was stopped."""
     name, rest = _row("tune", arguments)
-    search, method, settings, run = _parse_with(
+    search, _, settings, run = _parse_with(
         tuning.Search, f"peaccel tune {name}", name, rest, runs.Run(out=Path("runs/tune")), tune.__doc__ or ""
     )
     best = tuning.tune(name, settings, run, search)
-    print(
-        f"{name}: best MAP@R on validation {100 * best.value:.2f} %, of {best.trials} trials -> {run.out / 'best.toml'}"
-    )
+    reached = f"best MAP@R on validation {100 * best.value:.2f} %, of {best.trials} trials"
+    print(f"{name}: {reached} -> {run.out / 'best.toml'}")
     print("\n".join(f"  {key} = {value}" for key, value in best.settings.items()))
 
 
