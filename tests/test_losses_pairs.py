@@ -233,9 +233,9 @@ def test_negatives_are_drawn_inverse_to_how_common_their_distance_is(dim, near):
 
 
 def test_a_near_pair_leaves_other_anchors_their_draws():
-    # In 128 dimensions distances .5 and 1.38 weigh e^90 to 1.
+    # In 256 dimensions distances .5 and 1.38 weigh e^184 to 1.
     near = torch.tensor([[0.0, 0.5, 1.38], [0.5, 0.0, 1.38], [1.38, 1.38, 0.0]])
-    drawn, any_near = MarginLoss()._negatives(near, near > 0, torch.tensor([0, 1, 2, 2]), 128, seed=0)
+    drawn, any_near = MarginLoss()._negatives(near, near > 0, torch.tensor([0, 1, 2, 2]), 256, seed=0)
     assert drawn[:2].tolist() == [1, 0] and set(drawn[2:].tolist()) <= {0, 1} and any_near.all()
 
 

@@ -25,6 +25,7 @@ CASES = [
     (HIB, {}, "isotropic"),
     (HIB, {"n": 3}, "diagonal"),
     (ScoreNCE, {"prior_var": torch.rand(DIM) + 0.5, "prior_mean": torch.rand(DIM)}, "diagonal"),
+    (ScoreNCE, {"prior_var": 0.5}, "isotropic"),
     (ScoreNCE, {"score": "mls"}, "vmf"),
     (Contrastive, {}, "isotropic"),
     (MultiSimilarity, {}, "isotropic"),
@@ -32,6 +33,8 @@ CASES = [
     (Triplet, {}, "isotropic"),
     (TripletRegression, {}, "isotropic"),
     (BayesianTriplet, {}, "isotropic"),
+    (BayesianTriplet, {}, "diagonal"),
+    (BayesianTriplet, {}, "vmf"),
     (BayesianTriplet, {"match_moments": True}, "vmf"),
 ]
 IDS = [f"{make.__name__}-{kind}" for make, _, kind in CASES]

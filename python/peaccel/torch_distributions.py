@@ -155,7 +155,8 @@ class VonMisesFisher(_OnSphere):
     def variance(self) -> Tensor:
         """Of each ambient coordinate: the diagonal of ``(A/k) (I - loc loc') + A'(k) loc loc'``.
 
-        The same as ``(A/k) I + (1 - A^2 - D A/k) loc loc'``, without its cancellation.
+        The same as ``(A/k) I + (1 - A^2 - D A/k) loc loc'``, without its cancellation. Differentiable once in the
+        concentration.
         """
         dim, k = self.loc.shape[-1], self.concentration.double()
         positive = k.where(k > 0, 1)

@@ -31,8 +31,8 @@ class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
 
     Notes
     -----
-    Only pairs of one class are scored, D operations each, and each pair once: of 32 x 4 items of 512 dimensions a fifth
-    of the time that the whole matrix takes (diagonal variances).
+    Only pairs of one class are scored, D operations each, and each pair once: of 32 x 4 items of 512 dimensions a
+    seventh of the time that the whole matrix takes (diagonal variances).
 
     References
     ----------

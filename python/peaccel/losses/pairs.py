@@ -159,8 +159,8 @@ class MarginLoss(Loss[Distribution]):
     -----
     Draws are by the largest of noise and log weight, within each anchor, so that no weight underflows: where weights
     are exponentials divided by the batch's largest, as in the paper's code and pytorch-metric-learning's
-    DistanceWeightedMiner, one close pair leaves other anchors without any, as distances .5 and 1.4 of D = 128 weigh
-    e^91 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N.
+    DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256, distances .5 and 1.38 weigh
+    e^184 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N.
 
     References
     ----------
