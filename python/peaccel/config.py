@@ -56,7 +56,7 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], where: str = "setti
     """
     _refuse_unknown(values, schema, where)
     try:
-        return msgspec.convert(values, schema)
+        return msgspec.convert(values, schema, dec_hook=_path)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         raise ValueError(f"{where}: {place.strip('`.') + ': ' if place else ''}{_lower(reason)}") from None
@@ -82,6 +82,13 @@ def _refuse_unknown(values: Mapping[str, Any], schema: Any, where: str) -> None:
     for key, value in values.items():
         if isinstance(value, Mapping) and is_dataclass(hints[key]):
             _refuse_unknown(value, hints[key], f"{where}: {key}")
+
+
+def _path(kind: type[Any], value: Any) -> Any:
+    """What is no number or word of TOML: paths."""
+    if kind is Path and isinstance(value, (str, Path)):
+        return Path(value)
+    raise ValueError(f"expected {kind.__name__}, got {value!r}")
 
 
 def _lower(reason: str) -> str:
