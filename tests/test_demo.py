@@ -12,7 +12,6 @@ import peaccel as pe
 from peaccel import config, demo, heads, methods, report, train
 from peaccel.data import digits
 from peaccel.losses.likelihood import negative_mls
-from peaccel.losses.margin import cosface
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +137,6 @@ def test_batches_deal_every_image_once_in_groups_of_one_class():
     for rows in batches:
         assert len(rows) == 64
         assert (np.ptp(labels[rows].reshape(-1, 4), axis=1) == 0).all()
-
-
-def test_cosface_by_hand():
-    z, w = torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]])
-    loss = cosface(z, w, torch.tensor([0]), scale=4.0, margin=0.25)
-    assert loss.item() == pytest.approx(math.log1p(math.exp(-4 * 0.75)))
-    assert cosface(z, w, torch.tensor([1]), scale=4.0, margin=0.25).item() == pytest.approx(
-        math.log1p(math.exp(4 * 1.25))
-    )
 
 
 def test_negative_mls_against_loops():

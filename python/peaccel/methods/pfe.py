@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+import peaccel as pe
 from peaccel.heads import MeanHead, NormalHead, VarianceHead
 from peaccel.losses.likelihood import negative_mls
-from peaccel.losses.margin import cosface
+from peaccel.losses.margin import CosFace
 from peaccel.methods import Schedule, Stage
 
 
@@ -50,16 +51,16 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     Module from images to `peaccel.Normal` (unit mu [N, dim], var [N, dim]), and the two stages.
     """
     head = NormalHead(MeanHead(features, settings.dim), VarianceHead(features, settings.dim, settings.hidden))
-    centres = nn.Linear(settings.dim, classes, bias=False)
+    cosface = CosFace(settings.dim, classes, scale=settings.scale, margin=settings.margin)
 
     def classify(images: Tensor, labels: Tensor) -> Tensor:
-        mu = head.mean(backbone(images))
-        return cosface(mu, centres.weight, labels, scale=settings.scale, margin=settings.margin)
+        loss: Tensor = cosface(pe.Point(head.mean(backbone(images))), labels)
+        return loss
 
     def match(pooled: Tensor, labels: Tensor) -> Tensor:
         return negative_mls(head(pooled), labels)
 
     return nn.Sequential(backbone, head), (
-        Stage("CosFace", settings.cosface, trains=(backbone, head.mean, centres), loss=classify),
+        Stage("CosFace", settings.cosface, trains=(backbone, head.mean, cosface), loss=classify),
         Stage("PFE", settings.likelihood, trains=(head.variance,), loss=match, frozen=backbone),
     )
