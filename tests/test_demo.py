@@ -11,7 +11,7 @@ import torch
 import peaccel as pe
 from peaccel import config, demo, heads, methods, report, train
 from peaccel.data import digits
-from peaccel.losses.margin import cosface
+from peaccel.losses.likelihood import negative_mls
 
 
 @pytest.fixture(scope="module")
@@ -139,13 +139,28 @@ def test_batches_deal_every_image_once_in_groups_of_one_class():
         assert (np.ptp(labels[rows].reshape(-1, 4), axis=1) == 0).all()
 
 
-def test_cosface_by_hand():
-    z, w = torch.tensor([[2.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 1.0]])
-    loss = cosface(z, w, torch.tensor([0]), scale=4.0, margin=0.25)
-    assert loss.item() == pytest.approx(math.log1p(math.exp(-4 * 0.75)))
-    assert cosface(z, w, torch.tensor([1]), scale=4.0, margin=0.25).item() == pytest.approx(
-        math.log1p(math.exp(4 * 1.25))
-    )
+def test_negative_mls_against_loops():
+    torch.manual_seed(0)
+    mu, var = torch.randn(6, 3, requires_grad=True), (torch.rand(6, 3) + 0.1).requires_grad_()
+    labels = [0, 1, 0, 2, 1, 0]
+    total, pairs = torch.zeros(()), 0
+    for i in range(6):
+        for j in range(6):
+            if i != j and labels[i] == labels[j]:
+                s = var[i] + var[j]
+                total = total + 0.5 * ((mu[i] - mu[j]) ** 2 / s + s.log() + math.log(2 * math.pi)).sum()
+                pairs += 1
+    loss = negative_mls(pe.Normal(mu, var), torch.tensor(labels))
+    assert loss.item() == pytest.approx(total.item() / pairs, rel=1e-5)
+    for got, expected in zip(
+        torch.autograd.grad(loss, (mu, var)), torch.autograd.grad(total / pairs, (mu, var)), strict=True
+    ):
+        assert torch.allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_negative_mls_needs_a_pair():
+    with pytest.raises(ValueError, match="expected at least one pair of one class"):
+        negative_mls(pe.Normal(torch.zeros(3, 2), torch.ones(3, 2)), torch.arange(3))
 
 
 def test_variance_head_starts_from_one_variance():

@@ -222,8 +222,8 @@ class MagFace(ClassDirections[pe.Point]):
             with_margin = turned(cosine, margin, self.beyond)
             return with_margin if self.variant == "exact" else torch.where(cosine > 0, with_margin, cosine)
 
-        classified = self.softmax(self.cosines(d), labels, self.scale, own)
-        return classified + self.regulariser * (norm / a_1**2 + 1 / norm).mean()
+        short: Tensor = (norm / a_1**2 + 1 / norm).mean()
+        return self.softmax(self.cosines(d), labels, self.scale, own) + self.regulariser * short
 
 
 class ScaleFace(ClassDirections[pe.Scaled]):

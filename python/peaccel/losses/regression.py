@@ -32,8 +32,8 @@ class ClassLikelihood(Loss[pe.Normal | pe.VonMisesFisher]):
     variant
         "exact", or for VonMisesFisher "published", SCF's own code: ``log(1e-6 + I_v(kappa) exp(-kappa))`` and
         ``log(1e-6 + kappa)`` in its log density. At D = 512 the first is its floor alone up to kappa = 3700, which
-        moves the optimum: to kappa 850 in place of 702 at mu.w = 0.7, 283 in place of 52 at 0.1. SCF's constant D log 64
-        is left out.
+        moves the optimum: to kappa 850 in place of 702 at mu.w = 0.7, 283 in place of 52 at 0.1. SCF's constant
+        D log 64 is left out.
 
     Raises
     ------

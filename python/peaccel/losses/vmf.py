@@ -115,7 +115,8 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
         draws = pe.sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
         own = from_embedding(weight[labels])
-        cosines = (d.mu * own.mu).sum(1) * mean_length(d)
+        cosines: Tensor = (d.mu * own.mu).sum(1) * mean_length(d)
+        partition: Tensor
         if self.deterministic_classes:
             partition = linear(scale * draws, normalize(weight)).logsumexp(1).mean()
         else:
