@@ -37,7 +37,7 @@ def create(
         "small_cnn", "bn_inception", "iresnet18" (34, 50, 100); a network of timm, such as "resnet50" or "densenet161";
         "clip_image:" or "clip_text:" and a model of open_clip, such as "clip_image:ViT-B-32".
     weights
-        A .safetensors file or a state dict of ``torch.save`` under the published names: those of pretrainedmodels for
+        A .safetensors file, or a state dict that torch saved, under the published names: those of pretrainedmodels for
         BN-Inception, of arcface_torch for iResNets, of timm, of a whole model of open_clip. A classifier among them is
         left out. None for random weights, which torch's global seed decides.
     pooling

@@ -25,7 +25,7 @@ def read(path: PathLike) -> State:
     Parameters
     ----------
     path
-        A .safetensors file, or one of `torch.save`, which is read with ``weights_only=True``.
+        A .safetensors file, or one that torch saved, which is read with ``weights_only=True``.
 
     Returns
     -------
