@@ -1,17 +1,15 @@
 """The demo end to end on tiny sizes, and the parts it is made of."""
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import peaccel as pe
-from peaccel import config, demo, heads, methods, report, train
+from peaccel import demo, report
 from peaccel.data import digits
-from peaccel.losses.likelihood import negative_mls
+from peaccel.train.sources import digits_settings
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def test_same_seed_same_table(results, tmp_path):
 
 
 def test_demo_data_share_no_scan():
-    parts = digits.make("mnist", demo.load_recipe().digits, seed=0)
+    parts = digits.make("mnist", digits_settings(), seed=0)
     used = [set(strips.scans.ravel().tolist()) for strips in parts.values()]
     assert sum(map(len, used)) == len(set.union(*used))
 
@@ -95,105 +93,3 @@ def test_variance_factor_finds_the_scale():
     var = rng.uniform(0.5, 2, (2000, 8))
     mu = rng.normal(size=(500, 8))[labels] * 5 + rng.normal(size=(2000, 8)) * np.sqrt(var)
     assert demo.variance_factor(pe.Normal(mu, var / 3), labels) == pytest.approx(3, rel=0.05)
-
-
-@pytest.mark.parametrize("name", methods.TABLE)
-def test_every_method_of_the_table_loads(name):
-    file = methods.load(name)
-    assert callable(file.build) and file.Settings
-
-
-def test_unknown_method():
-    with pytest.raises(ValueError, match="method is 'hip', expected one of pfe"):
-        methods.load("hip")
-
-
-def test_only_what_a_stage_trains_changes():
-    recipe = demo.load_recipe(quick=True)
-    parts = digits.make("mnist", recipe.digits, seed=0)["train"]
-    torch.manual_seed(0)
-    backbone = demo.small_cnn.small_cnn()
-    method = methods.load("pfe")
-    settings = config.from_mapping(recipe.settings, method.Settings)
-    model, (first, second) = method.build(backbone, demo.small_cnn.FEATURES, 60, settings)
-    images, labels = (
-        torch.from_numpy(parts.images)[:, None],
-        torch.from_numpy(np.unique(parts.labels, return_inverse=True)[1]),
-    )
-    train.fit([first], images, labels, seed=0)
-    mu, gamma = train.embed(model, images).mu, model[1].variance.gamma.item()
-    train.fit([second], images, labels, seed=0)
-    after = train.embed(model, images)
-    assert np.array_equal(mu, after.mu)
-    assert model[1].variance.gamma.item() != gamma
-    assert np.allclose(np.linalg.norm(after.mu, axis=1), 1, atol=1e-6) and after.var.min() >= heads.VarianceHead.floor
-
-
-def test_batches_deal_every_image_once_in_groups_of_one_class():
-    labels = np.repeat(np.arange(32), 8)
-    schedule = methods.Schedule(epochs=1, lr=0.1, classes_per_batch=16, images_per_class=4)
-    batches = [rows.numpy() for rows in train.class_batches(labels, schedule, np.random.default_rng(0))]
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(labels)))
-    for rows in batches:
-        assert len(rows) == 64
-        assert (np.ptp(labels[rows].reshape(-1, 4), axis=1) == 0).all()
-
-
-def test_negative_mls_against_loops():
-    torch.manual_seed(0)
-    mu, var = torch.randn(6, 3, requires_grad=True), (torch.rand(6, 3) + 0.1).requires_grad_()
-    labels = [0, 1, 0, 2, 1, 0]
-    total, pairs = torch.zeros(()), 0
-    for i in range(6):
-        for j in range(6):
-            if i != j and labels[i] == labels[j]:
-                s = var[i] + var[j]
-                total = total + 0.5 * ((mu[i] - mu[j]) ** 2 / s + s.log() + math.log(2 * math.pi)).sum()
-                pairs += 1
-    loss = negative_mls(pe.Normal(mu, var), torch.tensor(labels))
-    assert loss.item() == pytest.approx(total.item() / pairs, rel=1e-5)
-    for got, expected in zip(
-        torch.autograd.grad(loss, (mu, var)), torch.autograd.grad(total / pairs, (mu, var)), strict=True
-    ):
-        assert torch.allclose(got, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_negative_mls_needs_a_pair():
-    with pytest.raises(ValueError, match="expected at least one pair of one class"):
-        negative_mls(pe.Normal(torch.zeros(3, 2), torch.ones(3, 2)), torch.arange(3))
-
-
-def test_variance_head_starts_from_one_variance():
-    torch.manual_seed(0)
-    var = heads.VarianceHead(5, 4, 8)(torch.randn(64, 5))
-    assert var.shape == (64, 4)
-    assert torch.allclose(var, torch.full_like(var, math.exp(-7) + 1e-6), rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "text, error, message",
-    [
-        ("metod = 'pfe'", ValueError, "unknown key 'metod', nearest known key is 'method'"),
-        ("method = 'pfe'", ValueError, "key 'shortlist' is missing, expected int"),
-        ("method = 1\nshortlist = 1\ndigits = {}\nsettings = {}", TypeError, "method is 1, expected str"),
-        ("method = 'pfe'\nshortlist = true\ndigits = {}\nsettings = {}", TypeError, "shortlist is True, expected int"),
-        ("method = 'pfe'\nshortlist = 1\ndigits = 2\nsettings = {}", TypeError, "digits is 2, expected DigitsSettings"),
-        ("[digits]\nclases = [1]\n", ValueError, "key 'method' is missing"),
-        ("method =", ValueError, "not TOML"),
-    ],
-)
-def test_bad_recipe_is_named(tmp_path, text, error, message):
-    path = tmp_path / "recipe.toml"
-    path.write_text(text)
-    with pytest.raises(error, match=message):
-        config.read(path, demo.Recipe)
-
-
-def test_bad_tuple_is_named():
-    values = {"probability": 1, "severity": [0.1], "crop": 0.5, "occlusion": 0.5, "blur": 1}
-    with pytest.raises(ValueError, match="settings: severity has 1 values, expected 2"):
-        config.from_mapping(values, digits.Corruption)
-    values["severity"] = [0, "high"]
-    with pytest.raises(TypeError, match="settings: severity is 'high', expected float"):
-        config.from_mapping(values, digits.Corruption)
-    assert config.from_mapping({**values, "severity": [0, 1]}, digits.Corruption).severity == (0.0, 1.0)
