@@ -302,23 +302,23 @@ def steps(quick: bool) -> Iterator[str]:
     backbone = optional("timm").create_model("resnet18", num_classes=0)
     images = torch.randn(BATCH, 3, 64, 64, generator=torch.Generator().manual_seed(2))
     for classes in (FEW, MANY):
-        whole, parts, labels = {}, {}, labels_of(classes)
+        runs: dict[str, Callable[[], Any]] = {}
+        labels, alone_of = labels_of(classes), "loss + head of {}".format
         for entry, head, loss in found(classes):
             if classes == MANY and entry.name not in ("ArcFace", *PLAIN):
                 continue
             parameters = [x for module in (backbone, head, loss) for x in module.parameters()]
             # All sides are to see the same weights: steps of length 0, which take as long.
             optimizer = torch.optim.SGD(parameters, lr=0.0, momentum=0.9)
-            whole[entry.name] = partial(step, backbone, head, loss, images, labels, optimizer)
-            parts[entry.name] = partial(alone, ours, head, loss, features(), labels)
-        for run in (*whole.values(), *parts.values()):
+            runs[entry.name] = partial(step, backbone, head, loss, images, labels, optimizer)
+            runs[alone_of(entry.name)] = partial(alone, ours, head, loss, features(), labels)
+        for run in runs.values():
             run()
-        rounds = 1 if quick else ROUNDS["steps"]
-        times, shares = interleave(whole, rounds), interleave(parts, 3 * rounds)
-        for name, (seconds, _) in times.items():
-            goal = goal_of(name, classes)
+        times = interleave(runs, 1 if quick else ROUNDS["steps"])
+        for name in [name for name in runs if alone_of(name) in runs]:
+            goal, seconds = goal_of(name, classes), times[name].seconds
             texts = goal.texts(seconds, times[goal.peer].seconds) if goal else ("", "", "")
-            share = f"{shares[name].seconds / seconds:.2%} loss + head"
+            share = f"{times[alone_of(name)].seconds / seconds:.2%} loss + head"
             what = f"whole step of ResNet-18, {BATCH} x 64 x 64, {classes:,} classes"
             yield row(what, name, f"{seconds * 1e3:.4g} ms/step", share, *texts)
 
