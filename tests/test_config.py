@@ -23,7 +23,7 @@ class Outer:
     place: Path = Path(".")
     on: bool = False
     widths: tuple[int, ...] = ()
-    inner: Inner = Inner()  # noqa: RUF009  (frozen)
+    inner: Inner = Inner()
 
 
 def test_values_become_what_the_fields_are():

@@ -16,7 +16,7 @@ LAYERS = [
     *({"_core", "files", "metrics", "config", "data"}, {"ops"}, {"distributions", "special"}, {"fits"}),
     *({"scores", "measures", "io"}, {"prepared", "torch_distributions"}),
     *({"retrieval", "surrogate", "items", "indexes"}, {"vectors", "indexed"}, {"saved"}, {"first_stage"}),
-    *({"losses", "heads", "backbones"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
+    *({"heads", "backbones"}, {"losses"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}),
 ]
 RUST_LAYERS = [layer.split() for layer in (
     "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels cuda", "python"

@@ -8,10 +8,11 @@ from scipy import optimize
 from torch.nn.functional import normalize
 
 import peaccel as pe
+from peaccel.heads import from_embedding
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import VMFFL, ArcFace, CosFace, MagFace, ScaleFace
 from peaccel.losses.regression import ClassLikelihood
-from peaccel.losses.vmf import VMFLoss, from_embedding
+from peaccel.losses.vmf import VMFLoss
 
 N, D, C = 7, 6, 5
 LABELS = torch.tensor([0, 1, 2, 3, 4, 4, 0])

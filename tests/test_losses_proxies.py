@@ -9,7 +9,8 @@ from torch import distributed as dist
 from torch import nn
 
 import peaccel as pe
-from peaccel.losses.nca import SIMILARITIES, ProxyNCAPP, from_embedding
+from peaccel.heads import from_embedding
+from peaccel.losses.nca import SIMILARITIES, ProxyNCAPP
 from peaccel.losses.proxies import ProxyAnchor, ProxyNCA
 from peaccel.ops.samplers import STREAMS, sample_vmf
 

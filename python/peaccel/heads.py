@@ -24,6 +24,7 @@ __all__ = [
     "UncertaintyHead",
     "VarianceHead",
     "VonMisesFisherHead",
+    "from_embedding",
     "positive",
 ]
 
@@ -300,8 +301,36 @@ class VonMisesFisherHead(_Beside):
     def forward(self, features: Tensor) -> VonMisesFisher:
         """Map features [N, F] to N von Mises-Fisher distributions."""
         mu = self.mean(features).float()
-        kappa = mu.norm(dim=1) if self.by_length else 1 / self.uncertainty(features).float()
-        return VonMisesFisher(normalize(mu, dim=1), kappa)
+        if self.by_length:
+            return from_embedding(mu)
+        return VonMisesFisher(normalize(mu, dim=1), 1 / self.uncertainty(features).float())
+
+
+def from_embedding(e: Tensor) -> VonMisesFisher:
+    """The von Mises-Fisher distributions whose natural parameters are embeddings: kappa = |e|, mu = e / |e|.
+
+    Parameters
+    ----------
+    e
+        [N, D], of any length; half precision becomes float32.
+
+    Returns
+    -------
+    N distributions. An embedding of length 0 is the uniform distribution, with gradient 0.
+
+    References
+    ----------
+    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, sec. 3.2.
+    """
+    if e.dtype in (torch.float16, torch.bfloat16):
+        e = e.float()
+    kappa = torch.linalg.vector_norm(e, dim=1)
+    some = kappa[:, None] > 0
+    # Of what has no direction, any one; divided by 1, as a gradient would otherwise be 0 * inf.
+    axis = torch.zeros_like(e)
+    axis[:, 0] = 1
+    mu = torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1)
+    return VonMisesFisher(mu, kappa)
 
 
 class ScaledHead(_Beside):

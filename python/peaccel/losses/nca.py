@@ -11,9 +11,10 @@ from torch import distributed as dist
 from torch.nn.functional import cross_entropy, normalize
 
 import peaccel as pe
+from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, processes, require_kind
 
-__all__ = ["ProxyNCAPP", "from_embedding"]
+__all__ = ["ProxyNCAPP"]
 
 # What a distance is the negative of.
 SIMILARITIES = {
@@ -28,33 +29,6 @@ SIMILARITIES = {
 FLOOR = 0.1  # below every concentration
 SEEDS = 2**63
 STRIDE = 0x5851F42D4C957F2D  # between the seeds of processes: odd, so that no two of them meet
-
-
-def from_embedding(e: Tensor) -> pe.VonMisesFisher:
-    """The von Mises-Fisher distributions whose natural parameters are embeddings: kappa = |e|, mu = e / |e|.
-
-    Parameters
-    ----------
-    e
-        [N, D], of any length; half precision becomes float32.
-
-    Returns
-    -------
-    N distributions. An embedding of length 0 is the uniform distribution, with gradient 0.
-
-    References
-    ----------
-    Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, sec. 3.2.
-    """
-    if e.dtype in (torch.float16, torch.bfloat16):
-        e = e.float()
-    kappa = torch.linalg.vector_norm(e, dim=1)
-    some = kappa[:, None] > 0
-    # Of what has no direction, any one; divided by 1, as a gradient would otherwise be 0 * inf.
-    axis = torch.zeros_like(e)
-    axis[:, 0] = 1
-    mu = torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1)
-    return pe.VonMisesFisher(mu, kappa)
 
 
 class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):

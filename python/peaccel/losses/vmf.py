@@ -11,10 +11,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, normalize
 
 import peaccel as pe
+from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, first_row, require_kind
 from peaccel.losses.margin import require_labels
 
-__all__ = ["VMFLoss", "from_embedding"]
+__all__ = ["VMFLoss"]
 
 
 class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
@@ -124,15 +125,6 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
             log_norms = pe.special.vmf_log_norm(dim, torch.linalg.vector_norm(weight, dim=1))
             partition = _LogPartition.apply(scale * draws, weight, log_norms)
         return partition - (scale * cosines).mean()
-
-
-def from_embedding(e: Tensor) -> pe.VonMisesFisher:
-    """The von Mises-Fisher distributions with kappa = |e|, mu = e / |e|; of e = 0 the uniform one, with gradient 0."""
-    kappa = torch.linalg.vector_norm(e, dim=1)
-    some = (kappa > 0)[:, None]
-    # Of what has no direction, the first axis; divided by 1, as a gradient would otherwise be 0 * inf.
-    axis = torch.eye(1, e.shape[1], dtype=e.dtype, device=e.device)
-    return pe.VonMisesFisher(torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1), kappa)
 
 
 def mean_length(d: pe.VonMisesFisher) -> Tensor:

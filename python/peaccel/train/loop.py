@@ -50,7 +50,7 @@ def fit(
     name: str = "",
     folder: Path | None = None,
     validate: Callable[[nn.Module], float] | None = None,
-    teller: Teller = Silent(),  # noqa: B008  (keeps nothing)
+    teller: Teller = Silent(),
     accelerator: Accelerator | None = None,
 ) -> None:
     """Train a method's stages one after the other, in place.

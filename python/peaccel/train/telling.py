@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from peaccel.distributions import Distribution
+from peaccel.files import aside
 from peaccel.methods.records import Stage, Terms
 
 __all__ = ["Screen", "Silent", "Teller", "spread"]
@@ -125,8 +126,9 @@ class Screen:
                 name, mean, share = found
                 record |= {f"{name}_mean": mean, f"{name}_spread": share}
         if self._file is not None:
-            with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
+            before = self._file.read_text(encoding="utf-8") if self._file.exists() else ""
+            with aside(self._file) as fresh:
+                fresh.write_text(before + json.dumps(record) + "\n", encoding="utf-8")
         if self._writer is not None:
             for name, value in record.items():
                 if isinstance(value, float):
