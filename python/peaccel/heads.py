@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
@@ -93,6 +94,11 @@ class VarianceHead(nn.Module):
         """Map features [N, F] to variances [N, dim], each above `floor`."""
         return self.floor + torch.exp(self.gamma * self.layers(features) + self.beta)
 
+    @torch.no_grad()
+    def begin(self, var: float) -> None:
+        """Let the common variance be this one."""
+        self.beta.fill_(math.log(max(var, self.floor)))
+
 
 def positive(x: Tensor) -> Tensor:
     """1 + x for x >= 0, 1 / (1 - x) below: positive, 1 at 0 with slope 1, and linear where it is large.
@@ -147,6 +153,11 @@ class UncertaintyHead(nn.Module):
         x = self.floor + self.start * positive(self.layers(features).float())
         return x[:, 0] if x.shape[1] == 1 else x
 
+    @torch.no_grad()
+    def begin(self, start: float) -> None:
+        """Let `start` be this value."""
+        self.start.fill_(start)
+
 
 class SoftplusHead(nn.Module):
     """FC-ReLU-FC-softplus: one positive number an item.
@@ -154,20 +165,22 @@ class SoftplusHead(nn.Module):
     Parameters
     ----------
     features
-        Width of the input, and of the hidden layer.
+        Width of the input.
     start
         The value that it starts around, > 0.
+    hidden
+        Width of the hidden layer.
 
     References
     ----------
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, sec. 4.
     """
 
-    def __init__(self, features: int, start: float) -> None:
+    def __init__(self, features: int, start: float, hidden: int = 256) -> None:
         super().__init__()
-        last = nn.Linear(features, 1)
+        last = nn.Linear(hidden, 1)
         nn.init.zeros_(last.bias)
-        self.layers = nn.Sequential(nn.Linear(features, features), nn.ReLU(), last)
+        self.layers = nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), last)
         self.gain = start / softplus(torch.zeros(())).item()
 
     def forward(self, features: Tensor) -> Tensor:

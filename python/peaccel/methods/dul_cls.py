@@ -7,6 +7,7 @@ from torch import nn
 import peaccel as pe
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
+from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.methods.parts import Classifier, Uncertain, distribution_head
 from peaccel.methods.records import Batch, Group, Method, NonNegative, Schedule, Stage, Step, Terms, Training
 
@@ -25,6 +26,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     """Put DUL-cls's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
     head, dim = distribution_head(features, settings)
     classifier = settings.classifier.build(dim, classes)
+    return Training(nn.Sequential(backbone, head), classifier, (draws(backbone, head, classifier, settings),))
+
+
+def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, settings: Settings) -> Stage:
+    """The stage that classifies a draw of each item."""
     divergence = PriorDivergence(variant=settings.variant or "exact")
 
     def classify_draws(batch: Batch, step: Step) -> Terms:
@@ -34,8 +40,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {name: classifier(pe.Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
     groups = (Group((backbone, head)), Group((classifier,), settings.classifier.rate))
-    stage = Stage("DUL-cls", settings.draw, groups, classify_draws)
-    return Training(nn.Sequential(backbone, head), classifier, (stage,))
+    return Stage("DUL-cls", settings.draw, groups, classify_draws)
 
 
 METHOD = Method(

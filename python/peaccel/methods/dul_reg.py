@@ -1,12 +1,17 @@
 """Data Uncertainty Learning by regression: the likelihood of the class directions that a classifier has learned."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import nn
+from torch.nn.functional import normalize
 
+from peaccel.heads import NormalHead, VonMisesFisherHead
+from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.regression import ClassLikelihood
-from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.parts import Classifier, Uncertain, begin_apart, classify, distribution_head, points
 from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 
 
@@ -37,22 +42,33 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 def regression(
     name: str,
     backbone: nn.Module,
-    head: nn.Module,
-    classifier: nn.Module,
+    head: NormalHead | VonMisesFisherHead,
+    classifier: ArcFace | CosFace,
     schedule: Schedule,
     learns: Literal["all", "uncertainty"],
     variant: Literal["exact", "published"] = "exact",
 ) -> Stage:
-    """The stage that fits distributions to the directions of a trained classifier, which stay."""
-    likelihood = ClassLikelihood(classifier.weight, variant=variant)  # type: ignore[arg-type]
+    """The stage that fits distributions to the directions of a trained classifier, which stay.
+
+    Uncertainties start from the mean distance of the training items to these.
+    """
+    likelihood = ClassLikelihood(classifier.weight, variant=variant)
 
     def regress(batch: Batch, step: Step) -> Terms:
         features = batch.inputs if learns == "uncertainty" else backbone(batch.inputs)
         return {"nll": likelihood(head(features), batch.labels)}
 
+    def start(batches: Iterable[Batch]) -> None:
+        squares = []
+        for batch in batches:
+            mu = points(head, batch.inputs if learns == "uncertainty" else backbone(batch.inputs)).mu
+            own = classifier.weight[batch.labels]
+            squares.append((normalize(mu, dim=1) - normalize(own, dim=1)).square().sum(1))
+        begin_apart(head, classifier.weight.shape[1], torch.cat(squares).mean().item())
+
     if learns == "uncertainty":
-        return Stage(name, schedule, (Group((head.uncertainty,)),), regress, frozen=backbone)  # type: ignore[arg-type]
-    return Stage(name, schedule, (Group((backbone, head)),), regress)
+        return Stage(name, schedule, (Group((head.uncertainty,)),), regress, frozen=backbone, start=start)
+    return Stage(name, schedule, (Group((backbone, head)),), regress, start=start)
 
 
 METHOD = Method(

@@ -22,6 +22,7 @@ __all__ = [
     "Given",
     "Kind",
     "Uncertain",
+    "begin_apart",
     "class_directions",
     "class_means",
     "classify",
@@ -102,6 +103,26 @@ def distribution_head(features: int, settings: Uncertain) -> tuple[NormalHead | 
     out = dim if settings.diagonal and settings.distribution == "normal" else 1
     uncertainty = UncertaintyHead(features, out, settings.start, variant=settings.variant)
     return (NormalHead if settings.distribution == "normal" else VonMisesFisherHead)(mean, uncertainty), dim
+
+
+def begin_apart(head: NormalHead | VonMisesFisherHead, dim: int, square: float) -> None:
+    """Let uncertainties start where unit means are about so far from the directions that they are fitted to.
+
+    Far from there a head overshoots to where its slope is lost: from kappa = 64, where 5 was right, one fell to 0.05.
+
+    Parameters
+    ----------
+    head
+        Its `uncertainty` can `begin` at a value.
+    dim
+        D.
+    square
+        Mean squared distance. Normals start at var = square / D; von Mises-Fisher distributions at the kappa whose mean
+        length is the mean cosine c = 1 - square / 2, c (D - c^2) / (1 - c^2) (Banerjee et al., 2005, eq. 4.4).
+    """
+    cosine = min(max(1 - square / 2, 0.01), 0.999)
+    inverse_kappa = (1 - cosine**2) / (cosine * (dim - cosine**2))
+    head.uncertainty.begin(square / dim if isinstance(head, NormalHead) else inverse_kappa)  # type: ignore[operator]
 
 
 def points(head: nn.Module, features: Tensor) -> Point:

@@ -1,4 +1,8 @@
-"""ScaleFace: a scale for each item, learned as the temperature of its softmax with an angular margin."""
+"""ScaleFace: a scale for each item, learned as the temperature of its softmax with an angular margin.
+
+Its score of a pair, sqrt(s1 s2) cos, is made for verification; as a ranking it puts the items with the largest scales
+first whatever the query, so that this row retrieves by cosine. `mu_scaleface` retrieves by the score itself.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -69,7 +73,7 @@ METHOD = Method(
     distribution="scaled",
     sampling=False,
     loss="softmax with an angular margin and a scale an item",
-    score="scale_cosine",
+    score="cosine",
     confidence="default",
     settings=Settings,
     build=build,
