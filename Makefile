@@ -12,7 +12,7 @@ CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(P
 	PEACCEL_NVCC=$(abspath $(NVCC))
 endif
 
-.PHONY: help demo test lint fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+.PHONY: help demo test test-methods lint train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
 	metrics choosing clean build wheel
 
 help:  ## show this help
@@ -56,6 +56,9 @@ lint: build  ## check format, types and style
 	$(BIN)/ruff format --check python tests benches tools
 	$(BIN)/mypy
 
+test-methods: build  ## train every recipe at its full length, seeds 0, 1, 2 (an hour)
+	PEACCEL_LONG=1 $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal tests/test_every_method.py
+
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
 
@@ -90,6 +93,9 @@ cliffs: build  ## measure every path beside its neighbour (ten minutes)
 
 accuracy: build  ## print the largest errors of the special functions against arb
 	$(BIN)/python -m benches.accuracy
+
+train-step: build  ## measure what each loss costs in a training step (ten minutes)
+	$(BIN)/python -m benches.train_step
 
 recall: build  ## print what first stages find of the true best ten (three minutes)
 	$(BIN)/python -m benches.recall

@@ -21,6 +21,8 @@ class Settings(Uncertain):
     start: Positive = 1 / 16
     class_rate: Positive = 1.0
     """The class directions' learning rate over the backbone's."""
+    uncertainty_rate: Positive = 1.0
+    """The uncertainty head's; where it is not well below 1, scales fall to 0 before the directions mean anything."""
     schedule: Schedule = Schedule()
 
 
@@ -32,7 +34,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def classify(batch: Batch, step: Step) -> Terms:
         return {"softmax": classifier(head(backbone(batch.inputs)), batch.labels)}
 
-    groups = (Group((backbone, head)), Group((classifier,), settings.class_rate))
+    groups = (
+        Group((backbone, head.mean)),
+        Group((classifier,), settings.class_rate),
+        Group((head.uncertainty,), settings.uncertainty_rate),
+    )
     stage = Stage("vMF-FL", settings.schedule, groups, classify)
     return Training(nn.Sequential(backbone, head), classifier, (stage,))
 
