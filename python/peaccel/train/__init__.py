@@ -2,7 +2,8 @@
 
 from peaccel.train.embedding import embed
 from peaccel.train.loop import Options, fit
-from peaccel.train.runs import RECIPES, Result, Run, Trained, load, recipe, train
+from peaccel.train.recipes import RECIPES, recipe
+from peaccel.train.runs import Result, Run, Trained, load, train
 from peaccel.train.telling import Screen
 
 __all__ = ["RECIPES", "Options", "Result", "Run", "Screen", "Trained", "embed", "fit", "load", "recipe", "train"]

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import inspect
+import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import torch
 import tyro
+from accelerate import PartialState
 
-from peaccel import backbones, config, methods
+from peaccel import backbones, config, io, methods
 from peaccel.data.features import features
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method
-from peaccel.train import runs, tuning
+from peaccel.train import tuning
 from peaccel.train.embedding import apply, embed, tensors
+from peaccel.train.recipes import RECIPES, recipe
+from peaccel.train.runs import Job, Result, Run, Trained, input_of, load, resumed
+from peaccel.train.runs import train as train_row
 from peaccel.train.sources import Items, open_items
 
-__all__ = ["COMMANDS"]
+__all__ = ["COMMANDS", "HEADS"]
 
-HEADS = ("llr_nce", "pfe", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_nce", "mu_scaleface")
-"""Rows that can learn an uncertainty alone, on given means."""
+Head = Literal["llr_nce", "pfe", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_nce", "mu_scaleface"]
+
+HEADS: tuple[str, ...] = get_args(Head)
+"""Rows that can learn an uncertainty alone, on given means: those whose recipes have settings for features."""
+
+SHORT = (tyro.conf.FlagCreatePairsOff,)  # --quick, without --no-quick beside it
 
 
 def print_methods(arguments: Sequence[str]) -> None:
@@ -32,14 +41,23 @@ def print_methods(arguments: Sequence[str]) -> None:
     from rich.table import Table
 
     tyro.cli(Nothing, prog="peaccel methods", description=print_methods.__doc__, args=arguments)
-    table = Table("method, rows", "distribution", "draws", "loss", "score, confidence", "paper", show_lines=True)
     rows: dict[str, list[str]] = {}
-    for row in runs.RECIPES:
-        rows.setdefault(runs.recipe(row, "")[0].name, []).append(row)
-    for m in methods.table():
-        named = "\n".join(dict.fromkeys([m.name, *rows.get(m.name, ())]))
-        table.add_row(named, m.distribution, "yes" if m.sampling else "", m.loss, f"{m.score}\n{m.confidence}", m.paper)
-    Console().print(table, markup=False)
+    for row in RECIPES:
+        rows.setdefault(recipe(row, "")[0].name, []).append(row)
+    papers: dict[str, list[Method]] = {}
+    for method in methods.table():
+        papers.setdefault(method.paper, []).append(method)
+    console = Console()
+    for paper, of_paper in papers.items():
+        console.print(f"\n{paper}", markup=False, highlight=False, style="bold")
+        table = Table("method, rows", "distribution", "draws", "loss", "score, confidence", expand=True)
+        for column, ratio in zip(table.columns, (22, 13, 5, 20, 20), strict=True):
+            column.ratio = ratio
+        for m in of_paper:
+            named = "\n".join(dict.fromkeys([m.name, *rows[m.name]]))
+            drawn = "yes" if m.sampling else "no"
+            table.add_row(named, m.distribution, drawn, m.loss, f"{m.score}\n{m.confidence}")
+        console.print(table, markup=False)
 
 
 @dataclass(frozen=True)
@@ -49,9 +67,9 @@ class Nothing:
 
 def train(arguments: Sequence[str]) -> None:
     """Train a method by its recipe; 'peaccel train METHOD --help' lists its settings."""
-    name, rest = _row("train", arguments)
-    method, settings, run = _parse(f"peaccel train {name}", name, rest, runs.Run())
-    _tell(runs.train(name, method, settings, run), run.out)
+    name, rest = _row("train", train, arguments)
+    _, method, settings, run = _parse(Nothing, "train", name, rest, Run(out=Path("runs") / name))
+    _tell(train_row(name, method, settings, run), run.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +80,24 @@ class HeadFiles:
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """[N], integers or words, in an .npy file."""
-    method: str = "llr_nce"
-    """llr_nce, pfe, scaleface, dul_reg, scf, mls_nce, vmf_nce or mu_scaleface."""
+    method: Head = "llr_nce"
+    """By what the uncertainty is learned."""
 
 
 def fit_head(arguments: Sequence[str]) -> None:
     """Learn an uncertainty for embeddings that you have, from labels: seconds to minutes on a CPU.
 
-    A quarter of the classes is held out, by whose MAP@R the best epoch is chosen.
+    A quarter of the classes is held out, by whose MAP@R the best epoch is chosen. 'peaccel embed --run OUT --features
+    FILE' then gives your embeddings their uncertainty.
     """
     name = _option(arguments, "--method") or HeadFiles.method
     if name not in HEADS:
-        raise ValueError(f"fit-head: method is {name!r}, expected one of {', '.join(HEADS)}")
-    start = runs.Run(data="features", out=Path("runs/head"), device="cpu")
-    files, method, settings, run = _parse_with(
-        HeadFiles, "peaccel fit-head", name, arguments, start, fit_head.__doc__ or ""
-    )
+        raise ValueError(f"method is {name!r}, expected one of {', '.join(HEADS)}")
+    start = Run(data="features", out=Path("runs/head"), device="cpu")
+    files, method, settings, run = _parse(HeadFiles, "fit-head", name, arguments, start, Job)
     found = features(files.features, files.labels)
     parts = {part: Items(torch.from_numpy(x.features), x.labels) for part, x in found.items()}
-    _tell(runs.train(name, method, settings, run, parts), run.out)
+    _tell(train_row(name, method, settings, run, parts), run.out)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,60 +105,72 @@ class Embed:
     """What embeds what, and where that goes."""
 
     out: Path
-    """The .npz file to write: mu and var, kappa or scale with --run, features with --backbone; and labels."""
+    """The file to write. With --run a distribution, .npz or .safetensors, as 'peaccel search' takes it;
+    with --backbone features and labels, .npz, as 'peaccel fit-head' takes it."""
     run: Path | None = None
     """The folder of a trained model; exactly one of this and --backbone."""
     backbone: str | None = None
-    """A name of peaccel.backbones, for the features that fit-head takes."""
+    """A name of peaccel.backbones or timm."""
     weights: Path | None = None
-    """Of the backbone."""
-    data: str = "mnist"
+    """Of the backbone: a .safetensors file, or a state dict of torch.save."""
+    features: Path | None = None
+    """With --run of a head: the means, [N, D] float in an .npy file, instead of a data set."""
+    data: str | None = None
+    """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
     root: Path | None = None
+    """Where the data set lies."""
     part: str = "test"
     """train, validation, test, query or gallery, as far as the data set has them."""
-    seed: int = 0
-    """Of numbers composed of digits."""
+    seed: int | None = None
+    """Of mnist and digits8: which numbers are in which part."""
     quick: bool = False
-    """Of digits: few of them."""
+    """Of mnist and digits8: few items."""
+    side: Literal["images", "captions"] = "images"
+    """Which of the two, of a model that embeds both."""
+    labels: Path | None = None
+    """Also write the labels, [N] integers, to this .npy file."""
 
 
 def run_embed(arguments: Sequence[str]) -> None:
     """Embed a data set by a trained model or a backbone, into a file."""
-    task = tyro.cli(Embed, prog="peaccel embed", description=run_embed.__doc__, args=arguments)
+    task = tyro.cli(Embed, prog="peaccel embed", description=run_embed.__doc__, args=arguments, config=SHORT)
     if (task.run is None) == (task.backbone is None):
-        raise ValueError("embed: expected exactly one of --run and --backbone")
-    check_output(task.out, [".npz"])
-    if task.run is not None:
-        trained = runs.load(task.run)
-        parts = open_items(task.data, task.root, task.seed, runs.input_of(trained.model), task.quick)
-        d = embed(trained.model, _part(task, parts).data)
-        both = d if isinstance(d, tuple) else (d,)
-        arrays = {
-            name + suffix: getattr(x, name)
-            for x, suffix in zip(both, ("", "_of_captions"), strict=False)
-            for name in x._names
-        }
-    else:
+        raise ValueError("expected exactly one of --run and --backbone")
+    inputs = [path for path in (task.weights, task.features) if path is not None]
+    check_output(task.out, [".npz", ".safetensors"] if task.run else [".npz"], inputs)
+    if task.labels is not None:
+        check_output(task.labels, [".npy"], [*inputs, task.out])
+    if task.run is None:
         assert task.backbone is not None
+        if task.features is not None or task.data is None:
+            raise ValueError("--backbone embeds images: expected --data, and no --features")
         backbone = backbones.create(task.backbone, weights=task.weights)
-        parts = open_items(task.data, task.root, task.seed, runs.input_of(backbone), task.quick)
-        arrays = {"features": np.asarray(tensors(apply(backbone, _part(task, parts).data)))}
-    with aside(task.out) as fresh:
-        np.savez(fresh, **arrays, labels=parts[task.part].labels)
-    shapes = ", ".join(f"{name} {x.shape}" for name, x in arrays.items())
-    print(f"{task.part} of {task.data}: {shapes} -> {task.out}")
+        items = _part(task, task.data, task.root, task.seed or 0, task.quick, input_of(backbone))
+        found = np.asarray(tensors(apply(backbone, items.data)))
+        with aside(task.out) as fresh:
+            np.savez(fresh, features=found, labels=items.labels)
+        shapes = f"features {found.shape}"
+    else:
+        trained = load(task.run)
+        items = _items(task, trained)
+        d = embed(trained.model, items.data)
+        d = d[task.side == "captions"] if isinstance(d, tuple) else d
+        io.write_distribution(task.out, d)
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in zip(d._names, d.arrays, strict=True))
+    if task.labels is not None:
+        with aside(task.labels) as fresh:
+            np.save(fresh, items.labels)
+    print(f"{shapes} -> {task.out}")
 
 
 def tune(arguments: Sequence[str]) -> None:
     """Search a method's settings with Optuna by MAP@R on validation classes; goes on where it was stopped."""
-    name, rest = _row("tune", arguments)
-    search, _, settings, run = _parse_with(
-        tuning.Search, f"peaccel tune {name}", name, rest, runs.Run(out=Path("runs/tune")), tune.__doc__ or ""
-    )
+    name, rest = _row("tune", tune, arguments)
+    search, _, settings, run = _parse(tuning.Search, "tune", name, rest, Run(out=Path(f"runs/tune-{name}")))
     best = tuning.tune(name, settings, run, search)
     reached = f"best MAP@R on validation {100 * best.value:.2f} %, of {best.trials} trials"
-    print(f"{name}: {reached} -> {run.out / 'best.toml'}")
-    print("\n".join(f"  {key} = {value}" for key, value in best.settings.items()))
+    print(f"{name} on {run.data}: {reached} -> {run.out / 'best.toml'}")
+    print(" ".join([f"peaccel train {name}", *(f"--{key} {value:.4g}" for key, value in best.settings.items())]))
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -153,10 +182,15 @@ COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
 }
 
 
-def _row(command: str, arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
+def _row(name: str, command: Callable[..., None], arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The row of the table that a command names first, and the other arguments."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        rows = textwrap.fill(", ".join(RECIPES), 78, initial_indent="  ", subsequent_indent="  ")
+        about = inspect.getdoc(command)
+        print(f"usage: peaccel {name} METHOD [OPTIONS]\n\n{about}\n\nMETHOD is one of\n{rows}")
+        raise SystemExit(0)
     if not arguments or arguments[0].startswith("-"):
-        raise ValueError(f"{command}: the method is missing, expected one of {', '.join(runs.RECIPES)}")
+        raise ValueError(f"the method is missing: 'peaccel {name} METHOD'; see 'peaccel methods'")
     return arguments[0], arguments[1:]
 
 
@@ -170,42 +204,69 @@ def _option(arguments: Sequence[str], name: str) -> str | None:
     return None
 
 
-def _parse(prog: str, name: str, arguments: Sequence[str], run: runs.Run) -> tuple[Method, Any, runs.Run]:
-    _, method, settings, parsed = _parse_with(Nothing, prog, name, arguments, run, train.__doc__ or "")
-    return method, settings, parsed
+def _parse(
+    own: type[Any], command: str, name: str, arguments: Sequence[str], run: Run, options: type[Job] = Run
+) -> tuple[Any, Method, Any, Run]:
+    """A command's own options, the method, its settings, and the run.
 
-
-def _parse_with(
-    own: type[Any], prog: str, name: str, arguments: Sequence[str], run: runs.Run, description: str
-) -> tuple[Any, Method, Any, runs.Run]:
-    """A command's own options, the run's and the method's settings, which are as the recipe says them for the data."""
-    data = _option(arguments, "--data") or run.data
-    method, start = runs.recipe(name, data)
+    Settings are those of the recipe for the data, or of the run that is resumed, with what is given over them.
+    """
+    method, settings = recipe(name, _option(arguments, "--data") or run.data)
+    out = Path(_option(arguments, "--out") or run.out)
+    if "--resume" in arguments and (out / "run.json").exists():
+        settings, run = resumed(out, name)
     flat = tyro.conf.arg(name="")
     kinds = make_dataclass(
         "Arguments",
         [
             ("own", Annotated[own, flat]),
-            ("run", Annotated[runs.Run, flat], field(default=run)),
-            ("settings", Annotated[method.settings, flat], field(default=start)),
+            ("run", Annotated[options, flat], field(default=options(**_of(options, run)))),
+            ("settings", Annotated[method.settings, flat], field(default=settings)),
         ],
     )
-    parsed: Any = tyro.cli(kinds, prog=prog, description=description, args=arguments)
-    # Ranges are those of the recipes.
-    settings = config.from_mapping(asdict(parsed.settings), method.settings, name)
-    return parsed.own, method, settings, config.from_mapping(vars(parsed.run), runs.Run, prog)
+    about = f"{inspect.getdoc(COMMANDS[command])}\n\n{name}: {method.paper}"
+    prog = f"peaccel {command}" + (f" {name}" if own is not HeadFiles else "")
+    parsed: Any = tyro.cli(kinds, prog=prog, description=about, args=arguments, config=SHORT)
+    # Once more, for the ranges, which tyro does not know.
+    return (
+        config.from_mapping(vars(parsed.own), own, name),
+        method,
+        config.from_mapping(asdict(parsed.settings), method.settings, name),
+        config.from_mapping({**vars(run), **vars(parsed.run)}, Run, name),
+    )
 
 
-def _part(task: Embed, parts: dict[str, Items]) -> Items:
+def _of(options: type[Job], run: Run) -> dict[str, Any]:
+    return {f.name: getattr(run, f.name) for f in fields(options)}
+
+
+def _items(task: Embed, trained: Trained) -> Items:
+    """What a trained model is to embed."""
+    run = trained.run
+    if task.features is not None:
+        if run.data != "features":
+            raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")
+        mu = io.read_distribution(task.features).mu
+        if mu.shape[1] != trained.features:
+            raise ValueError(f"{task.features}: has {mu.shape[1]} dimensions, expected {trained.features}")
+        return Items(torch.from_numpy(mu.astype(np.float32)), np.empty(0, np.int64))
+    data = task.data or run.data
+    root = task.root or (run.root if data == run.data else None)
+    seed = run.seed if task.seed is None else task.seed
+    return _part(task, data, root, seed, task.quick or run.quick, input_of(trained.model))
+
+
+def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, expected: Any) -> Items:
+    parts = open_items(data, root, seed, expected, quick)
     if task.part not in parts:
-        raise ValueError(f"embed: {task.data} has no part {task.part!r}, expected one of {', '.join(parts)}")
+        raise ValueError(f"{data} has no part {task.part!r}, expected one of {', '.join(parts)}")
     return parts[task.part]
 
 
-def _tell(result: runs.Result, out: Path) -> None:
-    with aside(out / "result.json") as fresh:
-        fresh.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
-    line = f"Recall@1 {100 * result.recall_at_1:.2f} %, MAP@R {100 * result.map_at_r:.2f} %"
+def _tell(result: Result, out: Path) -> None:
+    if not PartialState().is_main_process:
+        return
+    line = f"Recall@1 {100 * result.recall_at_1:.2f} %, MAP@R {100 * result.map_at_r:.2f} % ({result.part})"
     if result.confidence_and_severity is not None:
         line += f", Spearman of confidence and severity {result.confidence_and_severity:.2f}"
     print(f"{result.method} on {result.data}, seed {result.seed}: {line}, {result.seconds:.0f} s -> {out}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from peaccel.files import aside
 
-__all__ = ["Keeper", "Progress", "load_weights", "save_weights"]
+__all__ = ["Keeper", "Progress", "load_tensors", "load_weights", "save_weights"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Keeper:
         """
         if self._folder is None or not (path := self._folder / "state.safetensors").exists():
             return new
-        values, held = _load(path)
+        values, held = load_tensors(path)
         try:
             found = Progress(**values)
         except TypeError:
@@ -89,7 +89,7 @@ class Keeper:
         _fill(path, self.everything, {k[len("module.") :]: x for k, x in held.items() if k.startswith("module.")})
         self._held = {k: x for k, x in held.items() if not k.startswith("module.")}
         if found.best is not None:
-            self._best = _load(self._folder / "best.safetensors")[1]
+            self._best = load_tensors(self._folder / "best.safetensors")[1]
         return found
 
     def restore(self, optimizer: torch.optim.Optimizer) -> NDArray[np.int64] | None:
@@ -167,7 +167,7 @@ def load_weights(path: Path, modules: nn.Module) -> dict[str, Any]:
     ValueError
         The file is not readable, or holds other names or shapes: the first is named.
     """
-    about, held = _load(path)
+    about, held = load_tensors(path)
     _fill(path, modules, held)
     return about
 
@@ -182,7 +182,16 @@ def _save(path: Path, held: dict[str, Tensor], about: dict[str, Any]) -> None:
             raise OSError(f"{path}: cannot be written: {error}") from None
 
 
-def _load(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def load_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what is to be known about a file's tensors, and these by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        It is no .safetensors file.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file")
     try:

@@ -5,51 +5,66 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from difflib import get_close_matches
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from accelerate import Accelerator
-from scipy.stats import spearmanr
+from accelerate.utils import broadcast
 from torch import nn
 
 import peaccel as pe
-from peaccel import backbones, config, methods, metrics
+from peaccel import backbones, config, methods
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
-from peaccel.files import aside
+from peaccel.files import aside, check_output
 from peaccel.methods.records import AtLeast0, Method, Training
 from peaccel.scores import Score
+from peaccel.train.dealing import take
 from peaccel.train.embedding import embed
-from peaccel.train.keeping import load_weights, save_weights
+from peaccel.train.judging import Judgement, check_parts, judge, map_at_r, scored
+from peaccel.train.keeping import load_tensors, load_weights, save_weights
 from peaccel.train.loop import Options, fit
 from peaccel.train.sources import DIGITS, Items, open_items
 from peaccel.train.telling import Screen, Silent, Teller
 
-__all__ = ["RECIPES", "Result", "Run", "Trained", "input_of", "load", "map_at_r", "ranges", "recipe", "train"]
-
-FOLDER = Path(__file__).parent.parent / "recipes"
-
-RECIPES = tuple(sorted({path.stem for path in FOLDER.glob("*.toml")} - {"demo", "digits"}))
-"""One for each row of the papers' table."""
+__all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Options):
-    """What is trained on, by what, and where it goes."""
+class Job(Options):
+    """How a run is carried out, and where it goes."""
+
+    out: Path = Path("runs/train")
+    """The folder that receives run.json, log.jsonl, checkpoints, model.safetensors and result.json."""
+    begin: Path | None = None
+    """A model.safetensors or state.safetensors to start from: the backbone whole, and what else has the same names."""
+    precision: Literal["no", "fp16", "bf16"] = "no"
+    """Mixed precision of the backbone; losses stay in float32."""
+    device: Literal["auto", "cpu"] = "auto"
+    """auto takes a GPU where there is one."""
+    tensorboard: bool = False
+    """Write TensorBoard's event files as well."""
+    threads: AtLeast0 = 0
+    """Of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Job):
+    """What is trained on, and by what."""
 
     data: str = "mnist"
-    """mnist, digits8 (numbers of real scans, which come inside packages), or a data set in a folder."""
+    """mnist or digits8, numbers composed of real scans that come inside packages; or, with --root,
+    caption-features, cars196, coco, conceptual-captions, cplfw, cub200, features, folder, ijbc, in-shop,
+    lfw, ms1m, msls or sop."""
     root: Path | None = None
-    """The folder of the data set."""
-    out: Path = Path("runs/train")
-    """Receives run.json, log.jsonl, state.safetensors, best.safetensors and, at the end, model.safetensors."""
+    """The folder, or the file of features, where the data set lies."""
+    quick: bool = False
+    """Of mnist and digits8: few items, to see in seconds that everything runs."""
     backbone: str = "auto"
-    """A name of peaccel.backbones; auto is a small network for digits, none for features, resnet50 for images."""
+    """A name of peaccel.backbones or timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
     """Of the backbone: a .safetensors file, or a state dict of torch.save."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"
@@ -57,18 +72,7 @@ class Run(Options):
     frozen_bn: bool = False
     """Keep the backbone's batch normalisation as it is."""
     dropout: float = 0.0
-    """In the backbone."""
-    begin: Path | None = None
-    """A model.safetensors or state.safetensors to start from."""
-    precision: Literal["no", "fp16", "bf16"] = "no"
-    """Mixed precision of the backbone; losses stay in float32."""
-    device: Literal["auto", "cpu"] = "auto"
-    tensorboard: bool = False
-    """Write TensorBoard's event files as well."""
-    quick: bool = False
-    """Of digits: few of them, to see in seconds that everything runs."""
-    threads: AtLeast0 = 0
-    """Of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
+    """Rate of dropout in the backbone."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,10 @@ class Trained:
     training: Training
     score: Score
     """By which it retrieves, fitted parameters included."""
+    run: Run
+    """By which it was trained."""
+    features: int
+    """Width of the features that its heads take."""
 
     @property
     def model(self) -> nn.Module:
@@ -87,60 +95,15 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Judgement):
     """What a run came to on held-out items."""
 
     method: str
     data: str
     seed: int
-    recall_at_1: float
-    map_at_r: float
     validation: float | None
     """MAP@R of the validation part, where there is one."""
-    confidence_and_severity: float | None
-    """Minus Spearman's rank correlation of confidence and severity of the queries, where both are known: 1 where the
-    confidence orders them as their severity does."""
     seconds: float
-
-
-def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tuple[Method, Any]:
-    """The method and the settings of a row of the papers' table on a data set.
-
-    Parameters
-    ----------
-    name
-        One of `RECIPES`.
-    data
-        A table of the recipe with this name stands over its [settings].
-    changes
-        Over both, nested as the settings are.
-
-    Raises
-    ------
-    ValueError
-        An unknown name (the nearest is named), an unknown key, a value out of its range.
-    """
-    if name not in RECIPES:
-        nearest = get_close_matches(name, RECIPES, n=1, cutoff=0)[0]
-        raise ValueError(f"train: unknown method {name!r}, the nearest is {nearest!r}; see 'peaccel methods'")
-    values = config.read_mapping(FOLDER / f"{name}.toml")
-    method = methods.load(values["method"])
-    merged = config.merge(values.get("settings", {}), values.get("digits" if data in DIGITS else data, {}))
-    return method, config.from_mapping(config.merge(merged, changes or {}), method.settings, name)
-
-
-def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
-    """The ranges in which a recipe's settings are searched: by dotted name, least, greatest, whether in logarithms.
-
-    Raises
-    ------
-    ValueError
-        The recipe has no [tune] table.
-    """
-    found = config.read_mapping(FOLDER / f"{name}.toml").get("tune", {})
-    if not found:
-        raise ValueError(f"tune: the recipe of {name} has no [tune] table: there is nothing to search")
-    return {key: (float(x["low"]), float(x["high"]), bool(x.get("log", False))) for key, x in found.items()}
 
 
 def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, Items] | None = None) -> Result:
@@ -165,37 +128,45 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     Raises
     ------
     ValueError
-        Unknown names, settings or data that do not fit, weights of another network.
+        Unknown names, settings or data that do not fit, weights of another network; the folder holds a run that is not
+        to be resumed.
     FileNotFoundError
         The data set or the weights are not there.
+    PermissionError
+        Nothing can be written in the folder.
     """
     start = perf_counter()
     if run.threads:
         torch.set_num_threads(run.threads)
     accelerator = Accelerator(cpu=run.device == "cpu", mixed_precision=run.precision)
-    run.out.mkdir(parents=True, exist_ok=True)
+    main = accelerator.is_main_process
+    if main:
+        _check_folder(run)
     torch.manual_seed(run.seed)
     backbone, features = _backbone(run)
     if parts is None:
         parts = open_items(run.data, run.root, run.seed, None if backbone is None else input_of(backbone), run.quick)
+    check_parts(run.data, parts)
     items = parts["train"]
     if backbone is None:
         backbone, features = _given(items)
     classes = int(items.labels.max()) + 1
     training = method.build(backbone, features, classes, settings)
+    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     if run.begin is not None:
-        _begin(run.begin, training)
+        _begin(run.begin, everything, backbone)
+    _check_items(name, run.data, training.model, items)
     about = {"name": name, "method": method.name, "classes": classes, "features": features}
-    main = accelerator.is_main_process
     if main:
-        _write(
-            run.out / "run.json", {**about, "run": asdict(run), "settings": asdict(settings), "versions": versions()}
-        )
+        run.out.mkdir(parents=True, exist_ok=True)
+        record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
+        _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
     validation = parts.get("validation")
     teller: Teller = Screen(run.out, f"{name}: ", run.tensorboard) if main else Silent()
 
     def validate(model: nn.Module) -> float:
         assert validation is not None
+        _agree(model, accelerator)
         d = embed(model, validation.data)
         return map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
 
@@ -210,15 +181,19 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         teller=teller,
         accelerator=accelerator,
     )
+    _agree(everything, accelerator)
     held = validation or items
     d = embed(training.model, held.data)
     score = scored(method, training, d, held.labels)
     reached = None if validation is None else map_at_r(d, held.labels, score)[1]
-    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     if main:
         save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-    found, severity = _judge(method, training, score, parts)
-    return Result(name, run.data, run.seed, *found, reached, severity, perf_counter() - start)
+    judged = asdict(judge(method, training, score, parts))
+    seconds = perf_counter() - start
+    result = Result(method=name, data=run.data, seed=run.seed, validation=reached, seconds=seconds, **judged)
+    if main:
+        _write(run.out / "result.json", asdict(result))
+    return result
 
 
 def load(folder: Path) -> Trained:
@@ -236,74 +211,52 @@ def load(folder: Path) -> Trained:
     ValueError
         They do not fit each other.
     """
-    path = folder / "run.json"
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file: is {folder} the folder of a run?")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    method = methods.load(record["method"])
-    settings = config.from_mapping(record["settings"], method.settings, str(path))
-    run = config.from_mapping({**record["run"], "weights": None}, Run, str(path))
-    backbone, features = _backbone(run)
+    record, method, settings, run = _recorded(folder)
+    backbone, features = _backbone(replace(run, weights=None))
     if backbone is None:
         backbone, features = nn.Identity(), record["features"]
     training = method.build(backbone, features, record["classes"], settings)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     about = load_weights(folder / "model.safetensors", everything)
     everything.eval().requires_grad_(False)
-    return Trained(method, training, pe.scores.get(about["score"]))
+    return Trained(method, training, pe.scores.get(about["score"]), run, features)
 
 
-def scored(method: Method, training: Training, d: Any, labels: np.ndarray[Any, np.dtype[np.int64]]) -> Score:
-    """The score by which a trained model retrieves, fitted on held-out items where it has something to fit."""
-    return pe.scores.get(method.score) if training.score is None else training.score(d, labels)
+def resumed(folder: Path, name: str) -> tuple[Any, Run]:
+    """The settings and the run with which training in a folder began, so that it goes on as it was.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no run.json.
+    ValueError
+        It is damaged, or of another row than `name`.
+    """
+    record, _, settings, run = _recorded(folder)
+    if record["name"] != name:
+        raise ValueError(f"{folder}: holds a run of {record['name']}, expected {name}")
+    return settings, replace(run, resume=True)
 
 
-def map_at_r(d: Any, labels: np.ndarray[Any, np.dtype[np.int64]], score: Score) -> tuple[float, float]:
-    """Recall@1 and MAP@R of one half of each class, searched in the other; of captions in images where d is a pair."""
-    if isinstance(d, tuple):
-        images, captions = d
-        _, first = np.unique(labels, return_index=True)
-        return _retrieve(captions, labels, images[first], labels[first], score)
-    order = np.argsort(labels, kind="stable")
-    place = np.empty(len(labels), np.int64)
-    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
-    query = place % 2 == 1
-    return _retrieve(d[query], labels[query], d[~query], labels[~query], score)
+def _recorded(folder: Path) -> tuple[dict[str, Any], Method, Any, Run]:
+    path = folder / "run.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file: is {folder} the folder of a run?")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        method = methods.load(record["method"])
+        settings = config.from_mapping(record["settings"], method.settings, str(path))
+        return record, method, settings, config.from_mapping(record["run"], Run, str(path))
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise ValueError(f"{path}: is not the record of a run") from None
 
 
-def _retrieve(
-    queries: Any, query_labels: np.ndarray[Any, Any], gallery: Any, gallery_labels: np.ndarray[Any, Any], score: Score
-) -> tuple[float, float]:
-    if not len(queries):
-        raise ValueError("no class has two items, so that none can be searched for")
-    largest = int(np.unique(gallery_labels, return_counts=True)[1].max())
-    ids = pe.search(queries, gallery, largest, score).ids
-    found = ids, query_labels, gallery_labels
-    return metrics.recall_at_k(*found), metrics.map_at_r(*found)
-
-
-def _judge(
-    method: Method, training: Training, score: Score, parts: dict[str, Items]
-) -> tuple[tuple[float, float], float | None]:
-    """Recall@1 and MAP@R of the test part, and how confidence goes with severity there."""
-    if "query" in parts and "gallery" in parts:
-        query, gallery = parts["query"], parts["gallery"]
-        d = embed(training.model, query.data)
-        found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
-        return found, _with_severity(method, d, query)
-    test = parts.get("test", parts.get("validation", parts["train"]))
-    return map_at_r(embed(training.model, test.data), test.labels, score), None
-
-
-def _with_severity(method: Method, d: Any, items: Items) -> float | None:
-    """Minus the rank correlation of confidence and severity of the items that were corrupted at all."""
-    if items.severity is None or method.confidence == "-":
-        return None
-    kind = None if method.confidence == "default" else method.confidence
-    confidence = np.asarray(pe.confidence(d, kind))
-    if min(np.ptp(confidence), np.ptp(items.severity)) == 0:
-        return 0.0
-    return -float(spearmanr(confidence, items.severity).statistic)
+def _check_folder(run: Run) -> None:
+    """Refuse a folder that is none, or whose run would be lost."""
+    if run.out.exists() and not run.out.is_dir():
+        raise ValueError(f"out is {run.out}, a file, expected a folder")
+    if not run.resume and (run.out / "run.json").exists():
+        raise ValueError(f"out is {run.out}, which holds a run: resume it (--resume) or choose another folder")
 
 
 def _backbone(run: Run) -> tuple[nn.Module | None, int]:
@@ -329,24 +282,46 @@ def input_of(model: nn.Module) -> Any:
 def _given(items: Items) -> tuple[nn.Module, int]:
     """What stands for a backbone where the data are features, and their width."""
     first = items.data[0] if isinstance(items.data, tuple) else items.data
-    if not isinstance(first, torch.Tensor):
-        raise ValueError("train: backbone is none, but the data are no features")
+    assert isinstance(first, torch.Tensor)
     return nn.Identity(), int(first.shape[1])
 
 
-def _begin(path: Path, training: Training) -> None:
-    """Take over the tensors of a checkpoint that this training has under the same names."""
-    from safetensors.torch import load_file
+def _check_items(name: str, data: str, model: nn.Module, items: Items) -> None:
+    """Refuse, before the work, items that the model cannot take."""
+    try:
+        embed(model, take(items.data, torch.arange(min(2, len(items)))))
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} cannot take the items of data {data}: {error}") from None
 
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file")
-    held = {name.removeprefix("module."): x for name, x in load_file(path).items()}
-    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
+
+def _begin(path: Path, everything: nn.Module, backbone: nn.Module) -> None:
+    """Take over from a checkpoint the backbone and whatever else goes by the same name and has the same shape.
+
+    Class directions of other classes are left; a model of other shapes is refused, so that none is taken in part.
+    """
+    _, tensors = load_tensors(path)
+    held = {name.removeprefix("module."): x for name, x in tensors.items()}
     own = everything.state_dict()
-    taken = {name: x for name, x in held.items() if name in own and own[name].shape == x.shape}
-    if not any(name.startswith("model.") for name in taken):
-        raise ValueError(f"{path}: holds nothing of this method's model: its names or shapes are others")
+    prefix = next(f"{name}." for name, module in everything.named_modules() if module is backbone)
+    for name in sorted(own.keys() ^ held.keys()):
+        if name.startswith(prefix):
+            what = "lacks" if name in own else "has an unexpected"
+            raise ValueError(f"{path}: {what} {name}: it was written with another backbone")
+    shared = own.keys() & held.keys()
+    for name in sorted(shared):
+        if name.startswith("model.") and own[name].shape != held[name].shape:
+            raise ValueError(f"{path}: {name} has shape {(*held[name].shape,)}, expected {(*own[name].shape,)}")
+    taken = {name: held[name] for name in shared if own[name].shape == held[name].shape}
+    if not taken:
+        raise ValueError(f"{path}: holds nothing of this method")
     everything.load_state_dict(taken, strict=False)
+
+
+def _agree(module: nn.Module, accelerator: Accelerator) -> None:
+    """Take over the first process's batch statistics, which each process gathers from its own part of a batch."""
+    if accelerator.num_processes > 1:
+        for x in module.buffers():
+            broadcast(x)
 
 
 def versions() -> dict[str, str | None]:

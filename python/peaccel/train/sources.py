@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from peaccel.data.images import ImageRows
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
 from peaccel.train.dealing import Data, length
 
-__all__ = ["DIGITS", "Items", "digits_settings", "names", "open_items"]
+__all__ = ["DIGITS", "Items", "digits_settings", "names", "of_digits", "open_items"]
 
 DIGITS = ("mnist", "digits8")
 """Sources that come inside Python packages, and need no folder."""
@@ -82,10 +83,13 @@ def open_items(
     FileNotFoundError
         A list of the data set is missing.
     """
+    if name not in names():
+        nearest = get_close_matches(name, names(), n=1, cutoff=0)[0]
+        raise ValueError(f"data {name!r} is unknown, the nearest is {nearest!r}; there are {', '.join(names())}")
     if name in DIGITS:
         if root is not None:
             raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
-        return _of_digits(name, digits_settings(quick), seed)
+        return of_digits(name, digits_settings(quick), seed)
     if root is None:
         raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
     parts = data.read(name, root)
@@ -96,7 +100,8 @@ def open_items(
     return found
 
 
-def _of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
+def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
+    """Numbers composed of real scans, each part with classes of its own but for query and gallery, and corrupted."""
     parts = digits.make(source, settings, seed)
     mixed = {part: digits.corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
     known = {part: np.unique(x.labels) for part, x in mixed.items()}

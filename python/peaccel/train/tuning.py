@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from peaccel import config
-from peaccel.files import aside
+from peaccel.files import aside, check_output
 from peaccel.methods.records import AtLeast1
-from peaccel.train.runs import Run, ranges, recipe, train
+from peaccel.train.recipes import ranges, recipe
+from peaccel.train.runs import Run, train
 
 __all__ = ["Best", "Search", "tune"]
 
@@ -67,15 +68,19 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
     except ImportError:
         raise ImportError("tune needs optuna: pip install 'peaccel[tune]'") from None
     known = ranges(name)
+    if run.out.exists() and not run.out.is_dir():
+        raise ValueError(f"out is {run.out}, a file, expected a folder")
     run.out.mkdir(parents=True, exist_ok=True)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    best = check_output(run.out / "best.toml")
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     study = optuna.create_study(
         storage=f"sqlite:///{run.out / 'study.db'}",
         study_name=f"{name} on {run.data}",
-        sampler=optuna.samplers.TPESampler(seed=run.seed),
         direction="maximize",
         load_if_exists=True,
     )
+    # A search that goes on with the seed it began with would try the same settings again.
+    study.sampler = optuna.samplers.TPESampler(seed=run.seed + len(study.trials))
 
     def objective(trial: Any) -> float:
         changes: dict[str, Any] = {}
@@ -86,14 +91,23 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
             changes = config.merge(changes, nested)
         method, _ = recipe(name, run.data)
         chosen = config.from_mapping(config.merge(asdict(settings), changes), method.settings, name)
-        result = train(name, method, chosen, replace(run, out=run.out / f"trial-{trial.number}", resume=False))
+        folder = run.out / f"{name}-{run.data}-{trial.number}"
+        try:
+            result = train(name, method, chosen, replace(run, out=folder, resume=False))
+        except FloatingPointError as error:  # a bad trial, not the end of the search
+            raise optuna.TrialPruned(str(error)) from None
         if result.validation is None:
-            raise ValueError(f"tune: data {run.data} has no validation part")
+            raise ValueError(f"data {run.data} has no validation part to search by")
         return result.validation
 
-    done = sum(trial.state.is_finished() for trial in study.trials)
-    # A loss that is not finite is a bad trial, not the end of the search.
-    study.optimize(objective, max(0, search.trials - done), search.seconds, catch=(FloatingPointError,))
-    with aside(run.out / "best.toml") as fresh:
+    state = optuna.trial.TrialState
+    # Not those that Ctrl-C or an error ended.
+    done = len(study.get_trials(states=(state.COMPLETE, state.PRUNED)))
+    if done < search.trials:
+        study.optimize(objective, search.trials - done, search.seconds)
+    finished = study.get_trials(states=(state.COMPLETE,))
+    if not finished:
+        raise ValueError(f"no trial of {name} came to an end: their losses were not finite, or time ran out")
+    with aside(best) as fresh:
         fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
-    return Best(study.best_value, study.best_params, sum(t.value is not None for t in study.trials))
+    return Best(study.best_value, study.best_params, len(finished))

@@ -1,0 +1,269 @@
+"""The commands that train, as their users meet them: what they print, leave, and refuse in one line."""
+
+import json
+import re
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import peaccel as pe
+from peaccel import cli, config, io, methods, train
+from peaccel.data import READERS
+from peaccel.train import commands, recipes, runs, sources
+
+N, WIDTH = 96, 10
+SMALL = "--device cpu --threads 1"
+DIGITS = f"{SMALL} --quick --dim 8 --schedule.epochs 1"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Features f.npy and f.npz, labels of them, and a run `c` on few digits."""
+    folder = tmp_path_factory.mktemp("train")
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(16), N // 16)
+    values = (rng.normal(size=(16, WIDTH))[labels] + 0.7 * rng.normal(size=(N, WIDTH))).astype(np.float32)
+    np.save(folder / "f.npy", values)
+    np.save(folder / "labels.npy", labels)
+    np.save(folder / "words.npy", np.array([f"class {i}" for i in labels]))
+    np.save(folder / "short.npy", labels[:-1])
+    np.save(folder / "two.npy", labels % 2)
+    np.savez(folder / "f.npz", features=values, labels=labels)
+    values[3, 2] = np.nan
+    np.save(folder / "nan.npy", values)
+    (folder / "file").write_text("")
+    cli.main(f"train cosface {DIGITS} --out {folder / 'c'}".split())
+    cli.main(f"fit-head {folder / 'f.npz'} {SMALL[13:]} --tell.epochs 1 --out {folder / 'h'}".split())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(folder)
+
+
+def run(capsys, line):
+    """The exit code, stdout and stderr of a command."""
+    code = 0
+    try:
+        cli.main(line.split())
+    except SystemExit as stop:
+        code = stop.code or 0
+    return code, *capsys.readouterr()
+
+
+def record(out):
+    return json.loads((out / "run.json").read_text())
+
+
+# -- what is told ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_methods_prints_every_method_row_and_paper(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = run(capsys, "methods")
+    assert code == 0 and max(map(len, out.splitlines())) <= columns
+    assert all(re.search(rf"\b{row}\b", out) for row in (*methods.NAMES, *train.RECIPES))
+    told = " ".join(out.split())
+    for method in methods.table():
+        assert method.paper in told and re.search(rf"\b{method.score}\b", out)
+
+
+def test_sentences_of_commands_are_those_of_their_files():
+    assert cli.TRAINING.keys() == commands.COMMANDS.keys()
+    for name, sentence in cli.TRAINING.items():
+        assert commands.COMMANDS[name].__doc__.startswith(sentence.removesuffix("."))
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_help_without_a_method_lists_them(capsys, command):
+    code, out, _ = run(capsys, f"{command} --help")
+    assert code == 0 and out.startswith(f"usage: peaccel {command} METHOD [OPTIONS]")
+    assert set(train.RECIPES) <= set(re.findall(r"\w+", out))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("train pfe", ["--data STR", "--quick ", "--classify.lr FLOAT", "--match.epochs INT", "Shi & Jain", *READERS]),
+        ("fit-head", ["--labels", "--method {llr_nce,pfe,", "--tell.lr FLOAT", "--out PATH"]),
+        ("embed", ["--run", "--backbone", "--features", "--part STR", "--labels"]),
+        ("tune pfe", ["--trials INT", "--seconds", "--match.lr FLOAT"]),
+        ("methods", ["Print the methods"]),
+    ],
+)
+def test_help_names_options_without_clutter(capsys, command, words):
+    code, out, _ = run(capsys, f"{command} --help")
+    assert code == 0 and all(word in out for word in words)
+    assert not re.search(r"--(no-|run\.|own\.|settings\.)", out)
+    for name in ("data", "root", "quick", "pooling"):  # of images, which a head does not see
+        assert command != "fit-head" or f"--{name}" not in out
+
+
+def test_options_of_runs_have_a_sentence_each(capsys):
+    out = run(capsys, "train cosface --help")[1].split("classifier options")[0]
+    for f in fields(runs.Run):
+        assert re.search(rf"--{f.name.replace('_', '-')}\b[^\n]*\n?[^\n]*\w\w+\.? ", out), f.name
+    assert all(name in runs.Run.__module__ or name in out for name in sources.names())
+
+
+# -- what is done ------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_trained_as_its_recipe_and_its_options_say(folder, capsys, tmp_path):
+    code, out, _ = run(capsys, f"train pfe {SMALL} --quick --classify.epochs 1 --classify.lr 1e-2 --match.epochs 1 "
+                               f"--dim 16 --out {tmp_path / 'new' / 'p'}")  # fmt: skip
+    assert code == 0
+    assert re.fullmatch(
+        r"pfe on mnist, seed 0: Recall@1 [\d.]+ %, MAP@R [\d.]+ % \(query\), Spearman of confidence and severity "
+        r"-?[\d.]+, \d+ s -> \S+\n", out)  # fmt: skip
+    settings = record(tmp_path / "new" / "p")["settings"]
+    assert (settings["dim"], settings["classify"]["lr"], settings["match"]["epochs"]) == (16, 0.01, 1)
+    assert settings["hidden"] == train.recipe("pfe", "mnist")[1].hidden
+    stages = [json.loads(line)["stage"] for line in (tmp_path / "new" / "p" / "log.jsonl").read_text().splitlines()]
+    assert stages == ["CosFace", "PFE"]
+
+
+def test_what_is_resumed_keeps_its_settings(folder, capsys):
+    before = (folder / "c" / "model.safetensors").read_bytes()
+    assert run(capsys, "train cosface --out c")[0] == 2
+    assert run(capsys, "train cosface --resume --out c --patience 3")[0] == 0
+    assert (folder / "c" / "model.safetensors").read_bytes() == before
+    assert record(folder / "c")["settings"]["dim"] == 8 and record(folder / "c")["run"]["patience"] == 3
+    assert run(capsys, "train pfe --resume --out c")[2] == "peaccel train: c: holds a run of cosface, expected pfe\n"
+
+
+@pytest.mark.parametrize("method", commands.HEADS)
+def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, capsys, tmp_path, method):
+    stage = next(
+        f.name for f in fields(methods.load(method).settings) if f.name in ("match", "scale", "regress", "tell", "fit")
+    )
+    line = f"fit-head f.npy --labels words.npy --threads 1 --method {method} --out {tmp_path / 'h'}"
+    code, out, err = run(capsys, f"{line} --{stage}.epochs 1")
+    assert code == 0 and out.startswith(f"{method} on features, seed 0: Recall@1 "), err
+    code, out, err = run(capsys, f"embed --run {tmp_path / 'h'} --features f.npy --out {tmp_path / 'e.npz'}")
+    assert code == 0 and out.startswith(f"mu ({N}, {WIDTH}), "), err
+    d = io.read_distribution(tmp_path / "e.npz")
+    assert not isinstance(d, pe.Point) and np.allclose(d.mu / np.linalg.norm(d.mu, axis=1)[:, None], d.mu, atol=1e-5)
+    given = np.load("f.npy")
+    assert np.allclose(d.mu, given / np.linalg.norm(given, axis=1)[:, None], atol=1e-5)
+
+
+def test_heads_are_the_rows_with_settings_for_features():
+    known = {row for row in train.RECIPES if "features" in config.read_mapping(recipes.FOLDER / f"{row}.toml")}
+    assert set(commands.HEADS) == known
+
+
+def test_what_a_run_embeds_is_searched(folder, capsys):
+    for part in ("query", "gallery"):
+        code, out, _ = run(capsys, f"embed --run c --part {part} --out {part}.npz --labels {part}.npy")
+        assert code == 0 and re.fullmatch(rf"mu \(\d+, 8\) -> {part}\.npz\n", out)
+    assert run(capsys, "search --gallery gallery.npz --queries query.npz --out r.npz --score cosine --k 1")[0] == 0
+    query, gallery = np.load("query.npy"), np.load("gallery.npy")
+    hits = gallery[io.read_ranking("r.npz").ids[:, 0]] == query
+    assert hits.mean() == json.loads((folder / "c" / "result.json").read_text())["recall_at_1"]
+
+
+@pytest.fixture(scope="module")
+def images(folder):
+    rng = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for c in range(3):
+            (folder / "images" / part / f"c{c}").mkdir(parents=True)
+            for i in range(3):
+                pixels = rng.integers(0, 255, (40, 50, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / "images" / part / f"c{c}" / f"{i}.png")
+    return "--data folder --root images"
+
+
+def test_a_folder_of_images_trains_and_embeds(images, capsys, tmp_path):
+    line = f"train cosface {images} {SMALL} --backbone resnet18 --schedule.epochs 1 --dim 8 --out {tmp_path / 'i'}"
+    code, out, err = run(capsys, line)
+    assert code == 0 and "(test)" in out, err
+    assert run(capsys, f"embed --run {tmp_path / 'i'} --out {tmp_path / 'e.npz'}")[1].startswith("mu (9, 8) -> ")
+
+
+def test_features_of_a_backbone_are_what_a_head_takes(images, capsys, tmp_path):
+    code, out, err = run(capsys, f"embed --backbone test_resnet {images} --part train --out {tmp_path / 'f.npz'}")
+    assert code == 0 and re.match(r"features \(9, \d+\) -> ", out), err
+    with np.load(tmp_path / "f.npz") as held:
+        assert held["labels"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2] and len(held["features"]) == 9
+
+
+def test_a_search_is_told_as_a_command_to_train_by(folder, capsys, tmp_path):
+    line = f"tune cosface --data features --root f.npz {SMALL} --dim 6 --schedule.epochs 1 --out {tmp_path / 't'}"
+    for trials in (2, 3):
+        code, out, err = run(capsys, f"{line} --trials {trials}")
+        assert code == 0 and f"of {trials} trials -> " in out, err
+    assert re.search(r"^peaccel train cosface --schedule.lr [\d.e-]+ --classifier.scale [\d.]+ ", out, re.MULTILINE)
+    assert sorted(path.name for path in (tmp_path / "t").iterdir()) == [
+        "best.toml", *(f"cosface-features-{i}" for i in range(3)), "study.db",
+    ]  # fmt: skip
+    tried = [record(tmp_path / "t" / f"cosface-features-{i}")["settings"]["schedule"]["lr"] for i in range(3)]
+    assert len(set(tried)) == 3
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "train": "the method is missing: 'peaccel train METHOD'; see 'peaccel methods'",
+    "tune --trials 3": "the method is missing: 'peaccel tune METHOD'; see 'peaccel methods'",
+    "train cosfase": "unknown method 'cosfase', the nearest is 'cosface'; see 'peaccel methods'",
+    "tune digits": "unknown method 'digits', the nearest is ",
+    "train cosface --dim 0": "cosface: dim: expected `int` >= 1",
+    "train cosface --schedule.lr 0": "cosface: schedule.lr: expected `float` > 0.0",
+    "train cosface --classifier.margin 2": "cosface: classifier.margin: expected `float` < 2.0",
+    "train cosface --threads -1": "cosface: threads: expected `int` >= 0",
+    "tune cosface --trials 0": "cosface: trials: expected `int` >= 1",
+    "train cosface --data cub20": "data 'cub20' is unknown, the nearest is 'cub200'; there are mnist, digits8, ",
+    "train cosface --data cub200": "data cub200: root is missing, expected the folder where it lies",
+    "train cosface --data cub200 --root no": "no: no such folder, expected one with images.txt",
+    "train cosface --root .": "data mnist: root is ., but its scans come inside a package",
+    "train cosface --backbone resnet51": "create: unknown backbone 'resnet51', the nearest known one is 'resnet51q'",
+    "train cosface --begin none.safetensors --quick": "none.safetensors: there is no such file",
+    "train cosface --begin f.npz --quick": "f.npz: is no .safetensors file",
+    "train cosface --out file": "out is file, a file, expected a folder",
+    "train cosface --out file/x": "file/x: Not a directory",
+    "train cosface --out c": "out is c, which holds a run: resume it (--resume) or choose another folder",
+    "train text_to_image --quick": "text_to_image cannot take the items of data mnist: ",
+    "train cosface --quick --backbone test_resnet": "cosface cannot take the items of data mnist: ",
+    "train pfe --data features --root f.npy": "f.npy: has no labels, expected them in a file of their own",
+    "fit-head none.npz": "none.npz: no such file",
+    "fit-head f.npy": "f.npy: has no labels, expected them in a file of their own (labels) or an .npz file",
+    "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or words ({N},)",
+    "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
+    "fit-head f.npy --labels two.npy": "data features: part train has 1 class, expected at least 2",
+    "fit-head f.npz --method arcface": "method is 'arcface', expected one of llr_nce, pfe, ",
+    "embed --out e.npz": "expected exactly one of --run and --backbone",
+    "embed --out e.npz --run c --backbone resnet18": "expected exactly one of --run and --backbone",
+    "embed --out e.npz --run none": "none/run.json: there is no such file: is none the folder of a run?",
+    "embed --out e.txt --run c": "e.txt: unsupported suffix '.txt', expected .npz or .safetensors",
+    "embed --out e.npz --run c --labels e.npz": "e.npz: unsupported suffix '.npz', expected .npy",
+    "embed --out e.npz --run c": "mnist has no part 'test', expected one of train, validation, gallery, query",
+    "embed --out e.npz --run c --data cub200": "data cub200: root is missing",
+    "embed --out e.npz --run c --features f.npy": "c: was trained on mnist, expected a head on features with --features",
+    "embed --out e.npz --run h --features nan.npy": "nan.npy: Point: mu ",
+    "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
+    "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
+    "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
+}
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG.items())
+def test_errors_are_one_line_and_leave_nothing(folder, capsys, line, message):
+    np.save("wide.npy", np.ones((2, WIDTH + 1)))
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    code, out, err = run(capsys, line)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"peaccel {line.split()[0]}: {message}") and err.count("\n") == 1
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("option", ["--dimm 16", "--schedule.lrr 1", "--dim x", "--precision fp8"])
+def test_options_that_do_not_parse_are_named(folder, capsys, option):
+    code, out, err = run(capsys, f"train cosface {option}")
+    assert (code, out) == (2, "") and option.split()[0] in err and "--help" in err
