@@ -55,9 +55,9 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
     halves = dtype in ("float16", "bfloat16")
     for dim, edges in ((5, False), (33, True)):
         compute = "float32" if halves else dtype
-        # More items than a block of threads; for a sieve, more than a tile.
         q = make(q_kind, 6, dim, 1, dtype=compute, library="torch")
-        g = make(g_kind, 150, dim, 2, dtype=dtype, library="torch")
+        # More items than a block of threads, or of warps; and than a tile of a sieve.
+        g = make(g_kind, 150 if g_kind == "vmf" else 9, dim, 2, dtype=dtype, library="torch")
         for d in (q, g) if edges else ():
             if len(d.arrays) > 1:
                 hard(d, len(d))
@@ -103,7 +103,7 @@ def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g
         made = [room for room in rooms if room is not None]
         assert len(made) == 1 + (op.name.endswith("vmf") and not op.sampled), verb
         assert all(room.isfinite().all() for room in made), verb
-        if len(made) == 2:
+        if len(made) == 2 and verb != "by gallery":  # for which it may be the right one: the gallery's is made last
             shared = True
             assert not torch.equal(call(), want), verb
 

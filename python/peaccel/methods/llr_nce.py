@@ -58,7 +58,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         begin_apart(head, dim, (mu.var(0) - fitted.var).sum().item())
         if prior:
             assert nce.log_prior_var is not None and nce.prior_mean is not None
-            nce.log_prior_var.copy_(fitted.var.clamp(min=1e-6).log())
+            nce.log_prior_var.copy_(torch.as_tensor(fitted.var).clamp(min=1e-6).log())
             nce.prior_mean.copy_(fitted.mean)
 
     def score(_: object, __: object) -> pe.scores.Score:
