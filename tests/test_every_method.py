@@ -4,7 +4,9 @@ import os
 from dataclasses import fields, replace
 from functools import cache
 
+import numpy as np
 import pytest
+import torch
 
 import peaccel as pe
 from peaccel import methods, metrics, train
@@ -73,3 +75,20 @@ def test_unknown_names_are_told_the_nearest():
         methods.load("hip")
     with pytest.raises(ValueError, match="unknown method 'llr_mce', the nearest is 'llr_nce'"):
         train.recipe("llr_mce", "mnist")
+
+
+@pytest.mark.parametrize("changes", [{}, {"head": "mlp"}, {"head": "mlp", "diagonal": True}, {"distribution": "vmf"}])
+def test_nce_starts_from_the_variance_of_items_about_their_identities(changes):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(200), 10)
+    where = rng.normal(size=(200, 64))[labels] + 0.5 * rng.normal(size=(2000, 64))
+    rows = torch.from_numpy(where / np.linalg.norm(where, axis=1, keepdims=True)).float()
+    around = 0.25 / 1.25 / 64  # of rows of length 1
+    method, settings = train.recipe("llr_nce", "features", {"tell": {"epochs": 0}, **changes})
+    training = method.build(torch.nn.Identity(), 64, 200, settings)
+    train.fit(training, rows, labels)
+    d = train.embed(training.model, rows)
+    assert np.median(1 / d.kappa if "distribution" in changes else d.var) == pytest.approx(around, rel=0.15)
+    if "distribution" not in changes:
+        prior = runs.scored(method, training, d, labels).params["prior_var"]
+        assert np.mean(prior) == pytest.approx(1 / 1.25 / 64, rel=0.05)

@@ -340,7 +340,8 @@ def _sections(
             "us/query is the time of that. In a mixed set images are cropped, occluded or blurred "
             f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
-            f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs.",
+            f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "
+            f"{recipe.beside}: variances that this method learned for the same means, by its own score.",
             report.table(HEADER, results.table(), text_columns=3),
         ),
         *_confidence_sections(run.queries, run.confidence),
