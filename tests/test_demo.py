@@ -24,7 +24,7 @@ def numbers(results):
 def test_table_covers_every_condition_and_score(results):
     conditions = [(row.queries, row.gallery) for row in results.rows if row.score == "cosine"]
     assert conditions == [("clean", "clean"), ("clean", "mixed"), ("mixed", "clean"), ("mixed", "mixed")]
-    assert {row.score for row in results.rows} >= {"cosine", "mls", "llr"}
+    assert {row.score for row in results.rows} >= {"cosine", "mls", "llr", "llr_nce"}
     for row in results.rows:
         assert len(row.recall_at_1) == len(row.map_at_r) == len(row.microseconds) == 2
         assert all(0 <= value <= 1 for value in row.recall_at_1 + row.map_at_r)

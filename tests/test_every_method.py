@@ -14,6 +14,7 @@ from peaccel import methods, metrics, train
 from peaccel.distributions import Distribution
 from peaccel.methods.records import Schedule
 from peaccel.train import runs, sources
+from peaccel.train.judging import scored
 
 LONG = bool(os.environ.get("PEACCEL_LONG"))
 """`make test-methods`: three seeds and the recipes' own epochs."""
@@ -32,7 +33,7 @@ ROWS = [row for row in train.RECIPES if row != "text_to_image"]
 @cache
 def parts(seed):
     settings = replace(sources.digits_settings(), digits=2, classes=(50, 20, 30), images_per_class=(40, 10, 10, 10))
-    return sources._of_digits("mnist", settings, seed)
+    return sources.of_digits("mnist", settings, seed)
 
 
 def with_epochs(settings, epochs):
@@ -98,3 +99,20 @@ def test_text_to_image_tells_vague_captions_from_clear_ones(kind):
     sure = pe.confidence(found[1], "norm" if kind == "norm" else None)
     assert kind == "norm" or spearmanr(sure, vague[2000:]).statistic < -0.5  # nothing is trained of norms
     assert all(len(d) == 400 and isinstance(d.validate(), Distribution) for d in found)
+
+
+@pytest.mark.parametrize("changes", [{}, {"head": "mlp"}, {"head": "mlp", "diagonal": True}, {"distribution": "vmf"}])
+def test_nce_starts_from_the_variance_of_items_about_their_identities(changes):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(200), 10)
+    where = rng.normal(size=(200, 64))[labels] + 0.5 * rng.normal(size=(2000, 64))
+    rows = torch.from_numpy(where / np.linalg.norm(where, axis=1, keepdims=True)).float()
+    around = 0.25 / 1.25 / 64  # of rows of length 1
+    method, settings = train.recipe("llr_nce", "features", {"tell": {"epochs": 0}, **changes})
+    training = method.build(torch.nn.Identity(), 64, 200, settings)
+    train.fit(training, rows, labels)
+    d = train.embed(training.model, rows)
+    assert np.median(1 / d.kappa if "distribution" in changes else d.var) == pytest.approx(around, rel=0.15)
+    if "distribution" not in changes:
+        prior = scored(method, training, d, labels).params["prior_var"]
+        assert np.mean(prior) == pytest.approx(1 / 1.25 / 64, rel=0.05)

@@ -7,7 +7,7 @@ validation.
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,8 @@ from peaccel.backbones import small_cnn
 from peaccel.data import digits
 from peaccel.data.digits import Strips
 from peaccel.files import aside, check_output
+from peaccel.methods.records import Method, Training
+from peaccel.train.runs import scored
 from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
@@ -55,7 +57,9 @@ class Recipe:
     """What recipes/demo.toml holds."""
 
     method: str
-    """One of `peaccel.train.RECIPES`."""
+    """One of `peaccel.train.RECIPES`; its first stage learns the means."""
+    beside: str
+    """Another one: its uncertainties are learned for the same means, and make a row of its name."""
     shortlist: int
     """Candidates that FAISS hands to each rerank."""
 
@@ -155,7 +159,8 @@ def run(settings: DemoSettings) -> Results:
     with _one_torch_thread():
         runs = [run_seed(recipe, data, settings.data, settings.seed + i) for i in range(settings.seeds)]
     results = _gather(runs, page)
-    used = {**asdict(recipe), "digits": asdict(data), "settings": asdict(train.recipe(recipe.method, settings.data)[1])}
+    trained = {name: asdict(train.recipe(name, settings.data)[1]) for name in (recipe.method, recipe.beside)}
+    used = {**asdict(recipe), "digits": asdict(data), "settings": trained}
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
     with aside(numbers) as fresh:
         fresh.write_text(json.dumps(record, indent=1, default=str), encoding="utf-8")
@@ -175,30 +180,36 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
     level = data.corruption
     mixed = {part: digits.corrupt(strips, level, (seed, i)) for i, (part, strips) in enumerate(clean.items())}
     start = perf_counter()
-    model = _train(recipe, source, mixed["train"], seed)
+    _, training = learn(recipe.method, source, mixed["train"], seed)
     train_seconds = perf_counter() - start
+    method, beside = learn(recipe.beside, source, mixed["train"], seed, training.model)
 
-    def embed(strips: Strips) -> pe.Normal:
-        d: pe.Normal = train.embed(model, _tensor(strips))
-        return d
+    def embed(training: Training, strips: Strips) -> tuple[pe.Normal, NDArray[np.int64]]:
+        return train.embed(training.model, tensor(strips)), strips.labels
 
-    prior_mean, prior_var = pe.fit_prior(embed(mixed["train"]), mixed["train"].labels)
-    factor = variance_factor(embed(mixed["validation"]), mixed["validation"].labels)
+    def sides(training: Training) -> list[dict[str, pe.Normal]]:
+        kinds = {"clean": clean, "mixed": mixed}
+        return [{kind: embed(training, of[part])[0] for kind, of in kinds.items()} for part in ("query", "gallery")]
+
+    prior_mean, prior_var = pe.fit_prior(*embed(training, mixed["train"]))
+    factor = variance_factor(*embed(training, mixed["validation"]))
     llr = pe.scores.llr(prior_var=prior_var, prior_mean=prior_mean)
+    own, others = sides(training), sides(beside)
+    queries, gallery = own
     scores = {
-        "cosine": ("cosine", 1.0),
-        "mls": ("mls", 1.0),
-        "llr": (llr, 1.0),
-        "mls calibrated": ("mls", factor),
-        "llr calibrated": (llr, factor),
+        "cosine": ("cosine", own, 1.0),
+        "mls": ("mls", own, 1.0),
+        "llr": (llr, own, 1.0),
+        "mls calibrated": ("mls", own, factor),
+        "llr calibrated": (llr, own, factor),
+        recipe.beside: (scored(method, beside, *embed(beside, mixed["validation"])), others, 1.0),
     }
-    queries, gallery = ({"clean": embed(clean[part]), "mixed": embed(mixed[part])} for part in ("query", "gallery"))
     labels = clean["query"].labels, clean["gallery"].labels
     ranked = {}
     for q, g in track(CONDITIONS, f"seed {seed}: rerank"):
         _, candidates = shortlist(queries[q], gallery[g], recipe.shortlist)
-        for name, (score, scale) in scores.items():
-            ranked[q, g, name] = _rank(_scale(queries[q], scale), _scale(gallery[g], scale), candidates, score, labels)
+        for name, (score, (a, b), scale) in scores.items():
+            ranked[q, g, name] = _rank(_scale(a[q], scale), _scale(b[g], scale), candidates, score, labels)
 
     confidence = pe.confidence(queries["mixed"])
     cosines, nearest = shortlist(queries["mixed"], gallery["mixed"], 1)
@@ -209,6 +220,24 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
         "random (expected)": np.full(len(REJECTED), right.mean()),
     }
     return SeedRun(train_seconds, factor, ranked, rejection, mixed["query"], mixed["gallery"], confidence)
+
+
+def learn(
+    name: str, source: digits.Source, strips: Strips, seed: int, means: torch.nn.Module | None = None
+) -> tuple[Method, Training]:
+    """Train a row of the table on numbers; for a model's means only the stages after those that learn them."""
+    method, settings = train.recipe(name, source)
+    classes, labels = np.unique(strips.labels, return_inverse=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, len(classes), settings)
+        if means is not None:
+            learned = {key: x for key, x in means.state_dict().items() if ".uncertainty." not in key}
+            training.model.load_state_dict(learned, strict=False)
+            training = replace(training, stages=training.stages[1:])
+        teller = train.Screen(description=f"seed {seed}: ")
+        train.fit(training, tensor(strips), labels, train.Options(seed=seed), name=name, teller=teller)
+    return method, training
 
 
 def variance_factor(d: pe.Normal, labels: NDArray[np.int64]) -> float:
@@ -245,18 +274,8 @@ def _one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _train(recipe: Recipe, source: digits.Source, strips: Strips, seed: int) -> torch.nn.Module:
-    method, settings = train.recipe(recipe.method, source)
-    classes, labels = np.unique(strips.labels, return_inverse=True)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, len(classes), settings)
-        teller = train.Screen(description=f"seed {seed}: ")
-        train.fit(training, _tensor(strips), labels, train.Options(seed=seed), name=recipe.method, teller=teller)
-    return training.model
-
-
-def _tensor(strips: Strips) -> torch.Tensor:
+def tensor(strips: Strips) -> torch.Tensor:
+    """Images as a network takes them, [N, 1, H, W]."""
     return torch.from_numpy(strips.images)[:, None]
 
 
@@ -321,7 +340,8 @@ def _sections(
             "us/query is the time of that. In a mixed set images are cropped, occluded or blurred "
             f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
-            f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs.",
+            f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "
+            f"{recipe.beside}: variances that this method learned for the same means, by its own score.",
             report.table(HEADER, results.table(), text_columns=3),
         ),
         *_confidence_sections(run.queries, run.confidence),

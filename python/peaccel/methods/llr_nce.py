@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import peaccel as pe
 from peaccel.losses.nce import ScoreNCE
-from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.parts import Classifier, Uncertain, begin_apart, classify, distribution_head
 from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 
 
@@ -51,10 +51,12 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"nce": nce(head(batch.inputs if alone else backbone(batch.inputs)), batch.labels)}
 
     def start(batches: Iterable[Batch]) -> None:
+        """The prior, and the variance of items about their identities, as the means have them."""
+        seen = [(head.mean(b.inputs if alone else backbone(b.inputs)).float(), b.labels) for b in batches]
+        mu, labels = (torch.cat(column) for column in zip(*seen, strict=True))
+        fitted = pe.fit_prior(pe.Normal(mu, torch.ones_like(mu)), labels)
+        begin_apart(head, dim, (mu.var(0) - fitted.var).sum().item())
         if prior:
-            seen = [(head(b.inputs if alone else backbone(b.inputs)), b.labels) for b in batches]
-            d = pe.concat([d for d, _ in seen])
-            fitted = pe.fit_prior(d, torch.cat([labels for _, labels in seen]))
             assert nce.log_prior_var is not None and nce.prior_mean is not None
             nce.log_prior_var.copy_(torch.as_tensor(fitted.var).clamp(min=1e-6).log())
             nce.prior_mean.copy_(fitted.mean)

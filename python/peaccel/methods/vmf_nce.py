@@ -5,7 +5,6 @@ from typing import Literal
 
 from peaccel.methods import mls_nce
 from peaccel.methods.parts import Kind
-from peaccel.methods.records import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +13,6 @@ class Settings(mls_nce.Settings):
 
     distribution: Kind = "vmf"
     head: Literal["mlp", "pfe"] = "mlp"
-    start: Positive = 1 / 64
 
 
 METHOD = replace(mls_nce.METHOD, name="vmf_nce", settings=Settings)
