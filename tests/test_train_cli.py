@@ -245,7 +245,7 @@ WRONG = {
     "embed --out e.npz --run c --labels e.npz": "e.npz: unsupported suffix '.npz', expected .npy",
     "embed --out e.npz --run c": "mnist has no part 'test', expected one of train, validation, gallery, query",
     "embed --out e.npz --run c --data cub200": "data cub200: root is missing",
-    "embed --out e.npz --run c --features f.npy": "c: was trained on mnist, expected a head on features with --features",
+    "embed --out e.npz --run c --features f.npy": "c: was trained on mnist, expected a head on features",
     "embed --out e.npz --run h --features nan.npy": "nan.npy: Point: mu ",
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",

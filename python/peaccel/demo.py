@@ -27,7 +27,7 @@ from peaccel.data import digits
 from peaccel.data.digits import Strips
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method, Training
-from peaccel.train.runs import scored
+from peaccel.train.judging import scored
 from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
