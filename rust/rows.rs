@@ -3,6 +3,7 @@
 //! and the order of [`reduce`], whoever asks for it.
 
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use std::ops::Range;
 
 /// Rows that a tile has at most on either side.
 pub const ROWS: usize = 64;
@@ -30,6 +31,19 @@ pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
     if !own.is_empty() {
         dispatch(Pull::<T, DIFFERENCE, FIRST> { own, others, weights, out });
     }
+}
+
+/// Adds to the rows of both sides what the others pull at them, `weight (own - other)`: each difference is taken once.
+pub fn pull_both<T: Float>(first: &[&[T]], second: &[&[T]], weights: &Square<T>, out: (&mut [T], &mut [T])) {
+    assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
+    if !first.is_empty() {
+        dispatch(PullBoth { first, second, weights, out });
+    }
+}
+
+/// Adds to one row what others pull at it, each with its weight: `weight (own - other)` (DIFFERENCE), or `weight other`.
+pub fn pull_one<T: Float, const DIFFERENCE: bool>(own: &[T], others: &[(&[T], T)], out: &mut [T]) {
+    dispatch(PullOne::<T, DIFFERENCE> { own, others, out });
 }
 
 /// Whether all elements of rows are finite.
@@ -218,14 +232,125 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE
             }
         }
         for i in 0..A {
-            let out = &mut self.out[(first + i) * dim..][from..to];
-            for (out, sum) in out.chunks_mut(T::LANES).zip(sums[i]) {
-                if WHOLE {
-                    sum.store(out);
-                } else {
-                    out.copy_from_slice(&sum.to_array()[..out.len()]);
+            put::<S, T, N, WHOLE>(sums[i], &mut self.out[(first + i) * dim..][from..to]);
+        }
+    }
+}
+
+struct PullBoth<'a, T> {
+    first: &'a [&'a [T]],
+    second: &'a [&'a [T]],
+    weights: &'a Square<T>,
+    out: (&'a mut [T], &'a mut [T]),
+}
+impl<T: Float> Kernel for PullBoth<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let (dim, rows) = (self.first[0].len(), self.first.len());
+        let mut from = 0;
+        while from < dim {
+            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
+            let mut first = 0;
+            while first < rows {
+                let count = if rows - first >= 4 { 4 } else { 1 };
+                match (vectors, count, from + T::LANES <= dim) {
+                    (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
+                    (2, _, _) => self.add::<S, 1, 2, true>(first, from),
+                    (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
+                    (_, 4, false) => self.add::<S, 4, 1, false>(first, from),
+                    (_, _, true) => self.add::<S, 1, 1, true>(first, from),
+                    _ => self.add::<S, 1, 1, false>(first, from),
+                }
+                first += count;
+            }
+            from += vectors * T::LANES;
+        }
+    }
+}
+
+impl<T: Float> PullBoth<'_, T> {
+    /// A rows of the first side, N vectors of each, which stay in registers, and all rows of the second.
+    #[inline(always)]
+    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
+        let zero = V::<S, T>::splat(T::default());
+        let (dim, mut x, mut sums) = (self.first[0].len(), [[zero; N]; A], [[zero; N]; A]);
+        let to = if WHOLE { from + N * T::LANES } else { dim };
+        for i in 0..A {
+            x[i] = vectors::<S, T, N, WHOLE>(&self.first[first + i][from..to]);
+            sums[i] = vectors::<S, T, N, WHOLE>(&self.out.0[(first + i) * dim..][from..to]);
+        }
+        assert!(self.second.len() <= ROWS && first + A <= ROWS);
+        for (k, (other, out)) in self.second.iter().zip(self.out.1.chunks_exact_mut(dim)).enumerate() {
+            let out = &mut out[from..to];
+            let (y, mut against) = (vectors::<S, T, N, WHOLE>(&other[from..to]), vectors::<S, T, N, WHOLE>(out));
+            // Minus the sum of minus the differences: to the bits of `pull`.
+            for n in 0..N {
+                against[n] = -against[n];
+            }
+            for i in 0..A {
+                let weight = V::<S, T>::splat(self.weights[first + i][k]);
+                for n in 0..N {
+                    let difference = x[i][n] - y[n];
+                    sums[i][n] = weight.mul_add(difference, sums[i][n]);
+                    against[n] = weight.mul_add(difference, against[n]);
                 }
             }
+            for n in 0..N {
+                against[n] = -against[n];
+            }
+            put::<S, T, N, WHOLE>(against, out);
+        }
+        for i in 0..A {
+            put::<S, T, N, WHOLE>(sums[i], &mut self.out.0[(first + i) * dim..][from..to]);
+        }
+    }
+}
+
+struct PullOne<'a, T, const DIFFERENCE: bool> {
+    own: &'a [T],
+    others: &'a [(&'a [T], T)],
+    out: &'a mut [T],
+}
+impl<T: Float, const DIFFERENCE: bool> Kernel for PullOne<'_, T, DIFFERENCE> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let (dim, step) = (self.own.len(), 4 * T::LANES);
+        for from in (0..dim / step * step).step_by(step) {
+            self.add::<S, 4, true>(from..from + step);
+        }
+        for from in (dim / step * step..dim).step_by(T::LANES) {
+            self.add::<S, 1, false>(from..dim.min(from + T::LANES));
+        }
+    }
+}
+
+impl<T: Float, const DIFFERENCE: bool> PullOne<'_, T, DIFFERENCE> {
+    /// N vectors of the row, which stay in registers, and all others.
+    #[inline(always)]
+    fn add<S: Simd, const N: usize, const WHOLE: bool>(&mut self, at: Range<usize>) {
+        let x = vectors::<S, T, N, WHOLE>(&self.own[at.clone()]);
+        let mut sums = vectors::<S, T, N, WHOLE>(&self.out[at.clone()]);
+        for &(other, weight) in self.others {
+            let (y, weight) = (vectors::<S, T, N, WHOLE>(&other[at.clone()]), V::<S, T>::splat(weight));
+            for n in 0..N {
+                sums[n] = weight.mul_add(if DIFFERENCE { x[n] - y[n] } else { y[n] }, sums[n]);
+            }
+        }
+        put::<S, T, N, WHOLE>(sums, &mut self.out[at]);
+    }
+}
+
+/// Writes the vectors of a slice.
+#[inline(always)]
+fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], out: &mut [T]) {
+    for n in 0..N {
+        if WHOLE {
+            x[n].store(&mut out[n * T::LANES..(n + 1) * T::LANES]);
+        } else {
+            let out = &mut out[n * T::LANES..];
+            out.copy_from_slice(&x[n].to_array()[..out.len()]);
         }
     }
 }

@@ -106,15 +106,28 @@ pub fn segment(dim: usize) -> usize {
     (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK
 }
 
-/// Scores of equal rows: `out[i]` is that of query `i` with gallery row `i`.
-pub fn paired<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
-    let parts = out.chunks_mut(16 * BLOCK).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, out): (usize, &mut [T])| {
-        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+/// Scores of equal rows: `out[i]` is that of query `i` with gallery row `i`; so stands in `kept`, unless that is empty, what is kept of
+/// the pair for its gradient.
+pub fn paired<T: Float>(
+    pair: &dyn PairScore<T>,
+    out: &mut [T],
+    kept: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let parts = out.chunks_mut(16 * BLOCK).zip(chunks_or_empty(kept, 16 * BLOCK)).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, (out, kept)): (usize, (&mut [T], &mut [T]))| {
+        for (block, (out, kept)) in out.chunks_mut(BLOCK).zip(chunks_or_empty(kept, BLOCK)).enumerate() {
             let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
-            pair.score(rows, rows, out);
+            pair.score(rows, rows, out, kept);
         }
     })
+}
+
+/// Chunks of data, or, where there is none, as many empty ones as are asked for.
+fn chunks_or_empty<T>(data: &mut [T], size: usize) -> impl Iterator<Item = &mut [T]> {
+    let some = !data.is_empty();
+    let empty = std::iter::repeat_with(|| &mut [] as &mut [T]).take_while(move |_| !some);
+    data.chunks_mut(size.max(1)).chain(empty)
 }
 
 /// The gallery rows of a row of candidates and where they stand in it; -1 stands for none.
@@ -140,22 +153,33 @@ fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<
     Ok(())
 }
 
-/// Scores of listed pairs: `out[i * K + c]` is that of query `i` with gallery row `candidates[i, c]`, -infinity for id -1.
+/// Scores of listed pairs: `out[i * K + c]` is that of query `i` with gallery row `candidates[i, c]`, -infinity for id -1; so stands
+/// in `kept`, unless that is empty, what is kept of the pair for its gradient.
 pub fn candidates<T: Float>(
     pair: &dyn PairScore<T>,
     op: &str,
     candidates: View<i64>,
     out: &mut [T],
+    kept: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
     let mut parts = Vec::with_capacity(candidates.rows());
-    for (i, out) in out.chunks_mut(candidates.stored().max(1)).enumerate() {
-        parts.extend(out.chunks_mut(LONG).zip(candidates.row(i).chunks(LONG)).map(|(out, row)| (i, row, out)));
+    let count = candidates.stored().max(1);
+    for (i, (out, kept)) in out.chunks_mut(count).zip(chunks_or_empty(kept, count)).enumerate() {
+        let rows = candidates.row(i).chunks(LONG);
+        let parts_of = out.chunks_mut(LONG).zip(chunks_or_empty(kept, LONG)).zip(rows);
+        parts.extend(parts_of.map(|((out, kept), row)| (i, row, out, kept)));
     }
-    parallel::for_each(parts, interrupted, |(i, row, out): (usize, &[i64], &mut [T])| {
+    parallel::for_each(parts, interrupted, |(i, row, out, kept): (usize, &[i64], &mut [T], &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        scores_of(pair, i, row, |place, score| out[place] = score);
+        let keep = !kept.is_empty();
+        scores_of(pair, i, row, keep, |place, score, number| {
+            out[place] = score;
+            if keep {
+                kept[place] = number;
+            }
+        });
     })
 }
 
@@ -166,7 +190,7 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
     if count > LONG {
         let scan: &Scan<TopK<T>> = &|query, places, _, tops| {
             let (i, row, count) = (query.start, &candidates.row(query.start)[places.clone()], places.len());
-            scores_of(pair, i, row, |place, score| tops[0].push(score, row[place]));
+            scores_of(pair, i, row, false, |place, score, _| tops[0].push(score, row[place]));
             count
         };
         return search_by_shards(queries, count, 1, 1, best, scan).map(|_| ());
@@ -174,20 +198,27 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
     let parts = best.scores.chunks_mut(best.k).zip(best.ids.chunks_mut(best.k)).enumerate().collect();
     parallel::for_each(parts, best.interrupted, |(i, (scores, ids)): (usize, (&mut [T], &mut [i64]))| {
         let (mut top, row) = (TopK::new(best.k), candidates.row(i));
-        scores_of(pair, i, row, |place, score| top.push(score, row[place]));
+        scores_of(pair, i, row, false, |place, score, _| top.push(score, row[place]));
         top.write(scores, ids);
     })
 }
 
-/// Calls `take(place, score)` for a query's candidates, those that are none (-1) left out.
-fn scores_of<T: Float>(pair: &dyn PairScore<T>, query: usize, candidates: &[i64], mut take: impl FnMut(usize, T)) {
+/// Calls `take(place, score, kept)` for a query's candidates, those that are none (-1) left out.
+fn scores_of<T: Float>(
+    pair: &dyn PairScore<T>,
+    query: usize,
+    candidates: &[i64],
+    keep: bool,
+    mut take: impl FnMut(usize, T, T),
+) {
     let (rows, places) = listed(candidates);
-    let mut scores = [T::default(); BLOCK];
+    let (mut scores, mut kept) = ([T::default(); BLOCK], [T::default(); BLOCK]);
     for first in (0..rows.len()).step_by(BLOCK) {
         let scores = &mut scores[..BLOCK.min(rows.len() - first)];
-        pair.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
-        for (&place, &score) in places[first..].iter().zip(scores.iter()) {
-            take(place, score);
+        let numbers = if keep { &mut kept[..] } else { &mut [] };
+        pair.score(Rows::Same(query), Rows::List(&rows[first..]), scores, numbers);
+        for ((&place, &score), &kept) in places[first..].iter().zip(scores.iter()).zip(&kept) {
+            take(place, score, kept);
         }
     }
 }
@@ -291,7 +322,7 @@ pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize,
             let tile = Tile { queries: queries.clone(), gallery: start..rows.end.min(start + BLOCK) };
             let width = tile.gallery.len();
             let mut out: Vec<_> = scores.chunks_mut(BLOCK).map(|out| &mut out[..width]).collect();
-            pair.tile(tile, &mut out);
+            pair.tile(tile, &mut out, &mut []);
             for ((top, &floor), scores) in tops.iter_mut().zip(floors).zip(&out) {
                 offer(top, floor, scores, start);
             }

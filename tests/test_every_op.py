@@ -329,8 +329,14 @@ def test_gradients_that_nobody_wants_are_not_computed(op):
                 np.testing.assert_array_equal(found, want if wanted & bit else 0 * found)
     asked, tensors = [], [torch.from_numpy(x) for x in inputs]
     own = PairOp.numpy_backward
+
+    def spied(op, *args, kept=None):
+        asked.append(args[-1])
+        assert (kept is not None) == op.keeps
+        return own(op, *args, kept=kept)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PairOp, "numpy_backward", lambda op, *args: asked.append(args[-1]) or own(op, *args))
+        patch.setattr(PairOp, "numpy_backward", spied)
         for i in range(4):
             tensors[i].requires_grad_()
             score_of(op, tensors, pairwise=True).sum().backward()
@@ -440,6 +446,11 @@ def test_opcheck(op):
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             weights = torch.ones(shape, dtype=inputs[0].dtype)
             torch.library.opcheck(backward, (weights, *args, _core.EVERY_GRADIENT), test_utils=CHECKS)
+            if op.keeps:
+                keeping, by_kept = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
+                torch.library.opcheck(keeping, args, test_utils=CHECKS)
+                given = weights, keeping(*args)[1], *args, _core.EVERY_GRADIENT
+                torch.library.opcheck(by_kept, given, test_utils=CHECKS)
         items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
         given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
         packed = map(torch.from_numpy, op.panels(*items[2:4]) if op.layout == "panels" else ())

@@ -73,6 +73,37 @@ def test_of_all_pairs_of_draws_are_those_of_each(op, dtype, tolerance):
     close(by_op(op, inputs, weights), by_op(op, inputs, weights, every), 4 * tolerance)
 
 
+@pytest.mark.parametrize("op", [op for op in PAIRS if op.keeps], ids=lambda op: op.name)
+@pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_by_what_scores_kept_have_the_bits_of_those_that_find_it_again(op, form, dtype):
+    queries, gallery = 70, 70 if form == "paired" else 80
+    inputs = pair_inputs(op, queries, gallery, 37, dtype=dtype)
+    rng = np.random.default_rng(0)
+    shape = {"paired": (queries,), "pairwise": (queries, gallery), "candidates": (queries, 90)}[form]
+    candidates = rng.integers(-1, gallery, shape) if form == "candidates" else None
+    weights, kept = rng.standard_normal(shape).astype(dtype), np.full(shape, np.nan, dtype)
+    scores = op.numpy_scores(inputs, candidates, form == "pairwise", kept=kept)
+    np.testing.assert_array_equal(scores, op.numpy_scores(inputs, candidates, form == "pairwise"))
+    assert np.isfinite(kept[... if candidates is None else candidates >= 0]).all()
+    for wanted in (1, 2, 7):
+        given = weights, inputs, candidates, form == "pairwise", wanted
+        for own, other in zip(op.numpy_backward(*given, kept=kept), op.numpy_backward(*given), strict=True):
+            np.testing.assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize("name", ["mls_isotropic", "cosine"])
+def test_of_many_weights_at_once_are_those_of_each(name):
+    inputs = [x.requires_grad_() for x in pair_inputs(OP[name], 5, 4, 6, library="torch")]
+    scores = score_of(OP[name], inputs, pairwise=True)
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 5, 4)))
+    every = torch.autograd.grad(scores, inputs[:4], weights, is_grads_batched=True, retain_graph=True)
+    for k in range(3):
+        each = torch.autograd.grad(scores, inputs[:4], weights[k], retain_graph=True)
+        for own, other in zip(every, each, strict=True):
+            torch.testing.assert_close(own[k], other, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
 def test_a_pair_without_weight_spreads_no_nan(op):
     inputs = pair_inputs(op, 70, 80, 20, dtype="float32", library="torch")

@@ -24,7 +24,9 @@ GALLERY: int
 SHARED: int
 EVERY_GRADIENT: int  # all three
 
-def score(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array) -> None: ...
+def score(
+    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, kept: _Array | None
+) -> None: ...
 def score_backward(
     name: str,
     arrays: _Inputs,
@@ -33,6 +35,7 @@ def score_backward(
     weights: _Array,
     out: list[_Array],
     wanted: int,
+    kept: _Array | None,
 ) -> None: ...
 def rerank(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array, scores: _Array, ids: _Array) -> None: ...
 def search(

@@ -198,9 +198,6 @@ impl Dimension {
     }
 }
 
-/// Pairs of equal rows whose gradients are found together.
-const PAIRED: usize = 8;
-
 impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
@@ -257,10 +254,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
-        let (query, gallery) = if side == Side::Query { (Some(item), None) } else { (None, Some(item)) };
-        let mut to = TileGradient { query, gallery, shared: &mut *out.shared };
-        if self.added_listed(Some(side), q, g, weights, &mut to) {
+        if self.added_to_item(side, (q, g), weights, out) {
             return;
         }
         // The many rows are the own ones.
@@ -275,17 +269,8 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward_paired<S: Simd>(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
-        // Few at a time, whose sums stay in the first-level cache.
-        for (part, weights) in weights.chunks(PAIRED).enumerate() {
-            let (from, count) = (part * PAIRED, weights.len());
-            let all = Rows::From(rows.start + from);
-            let widths = (self.inputs.mu1.stored(), self.inputs.extra1.stored(), self.inputs.extra2.stored());
-            let query = out.query.as_mut().map(|query| query.part(from..from + count, (widths.0, widths.1)));
-            let gallery = out.gallery.as_mut().map(|gallery| gallery.part(from..from + count, (widths.0, widths.2)));
-            let mut to = TileGradient { query, gallery, shared: &mut *out.shared };
-            if !self.added_listed(None, all, all, weights, &mut to) {
-                pairs_by_items(self, rows.start + from..rows.start + from + count, weights, &mut to);
-            }
+        if !self.added_paired(rows.clone(), weights, out) {
+            pairs_by_items(self, rows, weights, out);
         }
     }
 
@@ -301,51 +286,105 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// Adds the gradients of listed pairs, by the items of a side, all the same one, or by both of each; if they are known to be
-    /// right.
-    fn added_listed(&self, side: Option<Side>, q: Rows, g: Rows, weights: &[T], out: &mut TileGradient<T>) -> bool {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+    /// The pairs of some rows, those of a side being the own ones; rows in half precision or constant are written to `rooms`.
+    fn listed<'a>(
+        &'a self,
+        side: Side,
+        (q, g): (Rows, Rows),
+        weights: &[T],
+        rooms: &'a mut [[Vec<T>; 4]],
+    ) -> Vec<Listed<'a, T>> {
+        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let dim = mu1.stored();
-        // What the formula's own numbers take is found carefully, dimension by dimension.
-        if !(out.shared.is_empty() || F::ROW) {
-            return false;
-        }
-        let rooms = |n: usize| std::iter::repeat_with(Vec::new).take(n).collect::<Vec<_>>();
-        let (mut means, mut wide, [mut own, mut others]) =
-            (rooms(weights.len()), rooms(weights.len()), [rooms(weights.len()), rooms(weights.len())]);
-        let rows = means.iter_mut().zip(&mut wide).zip(own.iter_mut().zip(&mut others)).zip(weights).enumerate();
-        let pairs: Vec<_> = rows
-            .map(|(k, (((means, wide), (own, other)), &weight))| {
+        let pairs = weights.iter().zip(rooms).enumerate();
+        pairs
+            .map(|(k, (&weight, [own, means, vars, other]))| {
                 let (i, j) = (q.at(k), g.at(k));
                 let query = (mu1.row(i), whole(extra1.row(i), dim, own));
-                let gallery = (mu2.row(j, means), whole(extra2.row(j, wide), dim, other));
-                Listed { query, gallery, weight }
+                let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
+                let (own, other) = if side == Side::Query { (query, gallery) } else { (gallery, query) };
+                Listed { own, other, weight }
             })
-            .collect();
+            .collect()
+    }
+
+    /// The shared numbers, 1 where there are none, and where their gradient is added up; none where the formula's own numbers take a
+    /// gradient, which is found carefully, dimension by dimension.
+    fn shared_numbers(&self, wanted: &[T]) -> Option<(Vec<T>, Vec<T>)> {
+        let (dim, ones) = (self.inputs.mu1.stored(), [T::from_f64(1.0)]);
         let mut room = Vec::new();
-        let ones = [T::from_f64(1.0)];
-        let shared = whole(if F::ROW { shared.row(0) } else { &ones }, dim, &mut room);
-        let width = listed::padded::<T>(dim);
-        let mut sums = vec![T::default(); if side.is_some() { 3 } else { 4 * weights.len() + 1 } * width];
-        let by_shared = F::ROW && !out.shared.is_empty();
-        let (formula, pairs) = (&self.formula, &pairs[..]);
-        if !dispatch(listed::Slopes { formula, pairs, side, shared, sums: &mut sums, by_shared }) {
+        let numbers = whole(if F::ROW { self.inputs.shared.row(0) } else { &ones }, dim, &mut room).to_vec();
+        let sums = if wanted.is_empty() { Vec::new() } else { vec![T::default(); dim] };
+        (wanted.is_empty() || F::ROW).then_some((numbers, sums))
+    }
+
+    /// Adds the gradients of one item, if they are known to be right.
+    fn added_to_item(&self, side: Side, (q, g): (Rows, Rows), weights: &[T], out: &mut Gradient<T>) -> bool {
+        let Some((shared, mut by_shared)) = self.shared_numbers(out.shared) else { return false };
+        let mut rooms = vec![[const { Vec::new() }; 4]; weights.len()];
+        let pairs = self.listed(side, (q, g), weights, &mut rooms);
+        let formula = if side == Side::Query { self.formula } else { self.formula.transposed() };
+        let [mut mean, mut var] = [vec![T::default(); shared.len()], vec![T::default(); shared.len()]];
+        let (rows, sums) = (&mut [[&mut mean[..], &mut var[..]]], &mut by_shared);
+        let slopes =
+            listed::Slopes { formula: &formula, pairs: &pairs, both: false, shared: &shared, rows, by_shared: sums };
+        if !dispatch(slopes) {
             return false;
         }
-        let count = if side.is_some() { 1 } else { weights.len() };
-        let both = [(&mut out.query, 0), (&mut out.gallery, if side.is_some() { 0 } else { 2 })];
-        for (items, offset) in both {
-            let Some(items) = items else { continue };
-            for (k, (mu, extra)) in items.items(count).enumerate() {
-                let sums = &sums[(4 * k + offset) * width..];
-                slopes::add(mu, &sums[..dim]);
-                slopes::add_shared_row(extra, &sums[width..width + dim]);
-            }
-        }
-        if by_shared {
-            let from = sums.len() - width;
-            slopes::add_shared_row(&mut *out.shared, &sums[from..from + dim]);
+        slopes::add(out.mu, &mean);
+        slopes::add_shared_row(out.extra, &var);
+        if !by_shared.is_empty() {
+            slopes::add_shared_row(out.shared, &by_shared);
         }
         true
     }
+
+    /// Writes the gradients of pairs of equal rows over zeros, if they are known to be right.
+    fn added_paired(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) -> bool {
+        let Some((shared, mut by_shared)) = self.shared_numbers(out.shared) else { return false };
+        let (n, dim, all) = (weights.len(), shared.len(), Rows::From(rows.start));
+        let mut rooms = vec![[const { Vec::new() }; 4]; n];
+        let pairs = self.listed(Side::Query, (all, all), weights, &mut rooms);
+        // Rows of D numbers for what is not wanted, or is one number an item.
+        let mut spare = [const { Vec::new() }; 4];
+        let [a, b, c, d] = &mut spare;
+        let of_query = whole_rows(&mut out.query, (n, dim), (a, b));
+        let of_gallery = whole_rows(&mut out.gallery, (n, dim), (c, d));
+        let mut rows: Vec<_> = of_query.into_iter().zip(of_gallery).flat_map(|(a, b)| [a, b]).collect();
+        let (formula, rows, sums) = (&self.formula, &mut rows[..], &mut by_shared);
+        let known =
+            dispatch(listed::Slopes { formula, pairs: &pairs, both: true, shared: &shared, rows, by_shared: sums });
+        for (items, vars) in [(&mut out.query, &spare[1]), (&mut out.gallery, &spare[3])] {
+            let Some(items) = items else { continue };
+            if !known {
+                items.mu.fill(T::default());
+                items.extra.fill(T::default());
+            } else if !vars.is_empty() {
+                for (extra, vars) in items.extra.chunks_mut(1).zip(vars.chunks(dim)) {
+                    slopes::add_shared_row(extra, vars);
+                }
+            }
+        }
+        if known && !by_shared.is_empty() {
+            slopes::add_shared_row(&mut *out.shared, &by_shared);
+        }
+        known
+    }
+}
+
+/// Rows of D numbers for the gradients of n items by mean and variance: where they are kept, else `spare`.
+fn whole_rows<'a, T: Float>(
+    items: &'a mut Option<ItemGradients<'_, T>>,
+    (n, dim): (usize, usize),
+    (mu, extra): (&'a mut Vec<T>, &'a mut Vec<T>),
+) -> Vec<[&'a mut [T]; 2]> {
+    let room = |spare: &'a mut Vec<T>| {
+        spare.resize(n * dim, T::default());
+        &mut spare[..]
+    };
+    let (mu, extra) = match items {
+        Some(items) => (&mut *items.mu, if items.extra.len() == n * dim { &mut *items.extra } else { room(extra) }),
+        None => (room(mu), room(extra)),
+    };
+    mu.chunks_mut(dim).zip(extra.chunks_mut(dim)).map(|(mu, extra)| [mu, extra]).collect()
 }

@@ -6,7 +6,7 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
-use crate::rows::reduce;
+use crate::rows::{self, reduce};
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
 use crate::view::{Matrix, View};
@@ -34,6 +34,8 @@ pub struct DotScore<'a, T, F> {
     pub formula: F,
     /// The gallery as panels with squared norms, where it was prepared.
     pub packed: Option<Packed<'a, T>>,
+    /// Squared distances or inner products of the pairs, where scoring them kept these for the gradients.
+    pub kept: Option<&'a [T]>,
 }
 
 /// A prepared gallery.
@@ -165,7 +167,7 @@ fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool) -> Block {
+    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool, known: Option<&[T]>) -> Block {
         let mut block = Block::new();
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
@@ -179,7 +181,13 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
-            block.x[k] = if F::DIFFERENCE { reduce::<S, T, true>(a, b) } else { reduce::<S, T, false>(a, b) }.to_f64();
+            block.x[k] = match known {
+                Some(known) => known[k],
+                None if slopes && !F::BY_X => T::default(),
+                None if F::DIFFERENCE => reduce::<S, T, true>(a, b),
+                None => reduce::<S, T, false>(a, b),
+            }
+            .to_f64();
             if F::NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
@@ -238,7 +246,15 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        let mut block = self.block::<S>(q, g, out.len(), false);
+        self.score_kept::<S>(q, g, out, &mut []);
+    }
+
+    #[inline(always)]
+    fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]) {
+        let mut block = self.block::<S>(q, g, out.len(), false, None);
+        for (kept, x) in kept.iter_mut().zip(&block.x) {
+            *kept = T::from_f64(*x);
+        }
         dispatch(Values { formula: &self.formula, block: &mut block, n: out.len() });
         for (out, value) in out.iter_mut().zip(&block.x) {
             *out = T::from_f64(*value);
@@ -247,29 +263,25 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        let block = self.block::<S>(q, g, weights.len(), true);
-        let [by_x, by_norm, by_extra, by_first, by_second] =
-            dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
-        let mut room = Vec::new();
-        for (k, weight) in weights.iter().enumerate() {
-            let weight = weight.to_f64();
-            // A pair that does not count must not spread the NaN or infinity of its slopes.
-            if weight == 0.0 {
-                continue;
-            }
-            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), &mut room));
-            let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
-            add_pull::<T, F>(out.mu, own, other, weight * by_x[k], weight * by_norm[k]);
-            out.extra[0] = out.extra[0] + T::from_f64(weight * by_extra[k]);
-            for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
-                *shared = *shared + T::from_f64(weight * slope);
-            }
-        }
+        self.add_listed::<S>(side, (q, g), weights, None, out);
     }
 
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
-        self.score_tile::<S>(tile, out);
+    fn backward_listed<S: Simd>(
+        &self,
+        side: Side,
+        (q, g): (Rows, Rows),
+        places: &[usize],
+        weights: &[T],
+        out: &mut Gradient<T>,
+    ) {
+        let known: Option<Vec<T>> = self.kept.map(|kept| places.iter().map(|&place| kept[place]).collect());
+        self.add_listed::<S>(side, (q, g), weights, known.as_deref(), out);
+    }
+
+    #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
+        self.score_tile::<S>(tile, out, kept);
     }
 
     #[inline(always)]
@@ -284,6 +296,50 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         filter::search(self, best)
+    }
+}
+
+impl<T: Float, F: Formula> DotScore<'_, T, F> {
+    /// Adds the gradients of one item of a side by listed pairs, whose products may be known.
+    #[inline(always)]
+    fn add_listed<S: Simd>(
+        &self,
+        side: Side,
+        (q, g): (Rows, Rows),
+        weights: &[T],
+        known: Option<&[T]>,
+        out: &mut Gradient<T>,
+    ) {
+        let block = self.block::<S>(q, g, weights.len(), true, known);
+        let [by_x, by_norm, by_extra, by_first, by_second] =
+            dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
+        let (mut rooms, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
+        let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
+        for ((k, weight), room) in weights.iter().enumerate().zip(&mut rooms) {
+            let weight = weight.to_f64();
+            // A pair that does not count must not spread the NaN or infinity of its slopes.
+            if weight == 0.0 {
+                continue;
+            }
+            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), room));
+            let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
+            own = one;
+            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * by_x[k])));
+            by_own += weight * by_norm[k];
+            out.extra[0] = out.extra[0] + T::from_f64(weight * by_extra[k]);
+            for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
+                *shared = *shared + T::from_f64(weight * slope);
+            }
+        }
+        if F::DIFFERENCE {
+            rows::pull_one::<T, true>(own, &others, out.mu);
+        } else {
+            rows::pull_one::<T, false>(own, &others, out.mu);
+        }
+        if F::NORMS {
+            let by_own = T::from_f64(2.0 * by_own);
+            out.mu.iter_mut().zip(own).for_each(|(mu, &x)| *mu = *mu + by_own * x);
+        }
     }
 }
 

@@ -54,6 +54,11 @@ pub trait Comparison<T: Float>: Sync {
     fn widths(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
         (dim * draws.0, dim * draws.1)
     }
+    /// How many numbers what is made of an item holds at most.
+    fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
+        let (query, gallery) = self.widths(dim, draws);
+        (2 * query, 2 * gallery)
+    }
     /// Makes the gradient by the draws of a query of that by the query.
     fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
     /// The same of a gallery item; adds what does not go through draws, by its extra.
@@ -185,17 +190,17 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
         // What one item of the other side alone asks for is asked for once.
-        let widths = comparison.widths(dim, (queries.n, gallery.n));
-        let most = |others: usize, width: usize| {
-            let bytes = 2 * width.max(1) * size_of::<T>();
+        let sizes = comparison.sizes(dim, (queries.n, gallery.n));
+        let most = |others: usize, size: usize| {
+            let bytes = size.max(1) * size_of::<T>();
             if others > 1 {
                 KEPT / bytes
             } else {
                 0
             }
         };
-        let of_queries = PerRow::new(queries.items.mu.rows(), most(gallery.items.mu.rows(), widths.0));
-        let of_gallery = PerRow::new(gallery.items.mu.rows(), most(queries.items.mu.rows(), widths.1));
+        let of_queries = PerRow::new(queries.items.mu.rows(), most(gallery.items.mu.rows(), sizes.0));
+        let of_gallery = PerRow::new(gallery.items.mu.rows(), most(queries.items.mu.rows(), sizes.1));
         SampledScore { inputs, comparison, queries, gallery, of_queries, of_gallery }
     }
 
@@ -307,7 +312,7 @@ where
     }
 
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _: &mut [&mut [T]]) {
         let (queries, gallery): (Vec<_>, Vec<_>) =
             (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
         self.values(&references(&queries), &references(&gallery), out);

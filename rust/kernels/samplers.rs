@@ -378,7 +378,7 @@ impl Sampler for VonMisesFisher {
         let (height, kappa) = Self::heights::<S, T>(items, at);
         let mean = bessel::iv_ratio::<S>(order, kappa);
         let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (V::<S, f64>::splat(1.0) + mean);
-        let by_kappa = wood::slope::<S>(dim, kappa, mean, below_one, &height).to_array();
+        let by_kappa = wood::slope::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
         let mut slopes = [Slope::default(); LANES];
         for (i, slope) in slopes.iter_mut().enumerate() {

@@ -59,11 +59,21 @@ impl BothOrders {
     }
 }
 
+/// What a pair function is for.
+enum Purpose<'a, T> {
+    /// Scores.
+    Scores,
+    /// The best of a gallery, which may be prepared.
+    Search(Option<Packed<'a, T>>),
+    /// Gradients, with what scoring the same pairs kept for them.
+    Gradients(Option<&'a [T]>),
+}
+
 /// The pair function called `name`. A line per kernel.
 fn pair<'a, T: Normals>(
     name: &str,
     inputs: Inputs<'a, T>,
-    packed: Option<Packed<'a, T>>,
+    purpose: Purpose<'a, T>,
     draws: Draws,
     prune: Prune,
     orders: &'a BothOrders,
@@ -72,9 +82,15 @@ fn pair<'a, T: Normals>(
     let numbers = inputs.shared.row(0);
     let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
     let both = (shared(0), shared(1));
+    let keep = matches!(purpose, Purpose::Gradients(_));
+    let (packed, kept) = match purpose {
+        Purpose::Scores => (None, None),
+        Purpose::Search(packed) => (packed, None),
+        Purpose::Gradients(kept) => (None, kept),
+    };
     macro_rules! dot {
         ($formula:expr) => {
-            Box::new(DotScore { inputs, formula: $formula, packed })
+            Box::new(DotScore { inputs, formula: $formula, packed, kept })
         };
     }
     macro_rules! diag {
@@ -114,10 +130,10 @@ fn pair<'a, T: Normals>(
         "llr_diagonal" => diag!(diag_scores::Llr),
         "overlap_diagonal" => diag!(diag_scores::Overlap { powers: both }),
         "neg_kl_diagonal" => diag!(diag_scores::NegKl { share: shared(0) }),
-        "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine),
-        "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine),
-        "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine),
-        "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine),
+        "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine { keep }),
+        "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine { keep }),
+        "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine { keep }),
+        "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine { keep }),
         "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
         "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
         "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
@@ -160,7 +176,8 @@ fn pairs<'a>(
     Ok(pairs)
 }
 
-/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]).
+/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `kept`, of the shape of the scores, takes
+/// what [`score_backward`] would have to find again; only scores of one inner product keep something.
 #[pyfunction]
 pub fn score(
     py: Python<'_>,
@@ -169,18 +186,24 @@ pub fn score(
     draws: Draws,
     candidates: Option<Array>,
     out: Array,
+    kept: Option<Array>,
 ) -> PyResult<()> {
     py.detach(|| {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
+            let kept = kept.as_ref();
+            ensure(kept.is_none_or(|kept| kept.shape() == out.shape()), || {
+                "what is kept needs the scores' shape".into()
+            })?;
+            let kept = kept.map_or(Ok(&mut [][..]), Array::output::<T>)?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = &*pair(name, inputs, None, draws, Prune::Auto, &orders)?;
+            let pair = &*pair(name, inputs, Purpose::Scores, draws, Prune::Auto, &orders)?;
             match pairs {
-                Pairs::Paired => shapes::paired(pair, out, &interrupted),
-                Pairs::Pairwise => shapes::pairwise(pair, out, &interrupted),
-                Pairs::Candidates(ids) => shapes::candidates(pair, name, ids, out, &interrupted),
+                Pairs::Paired => shapes::paired(pair, out, kept, &interrupted),
+                Pairs::Pairwise => shapes::pairwise(pair, out, kept, &interrupted),
+                Pairs::Candidates(ids) => shapes::candidates(pair, name, ids, out, kept, &interrupted),
             }
         })
     })?;
@@ -195,7 +218,7 @@ pub const GALLERY: u32 = 2;
 pub const SHARED: u32 = 4;
 
 /// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a
-/// sum of [`QUERY`], [`GALLERY`] and [`SHARED`]; the gradients of the others are nothing to go by.
+/// sum of [`QUERY`], [`GALLERY`] and [`SHARED`]; the gradients of the others are nothing to go by. `kept` is what [`score`] kept.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn score_backward(
@@ -207,6 +230,7 @@ pub fn score_backward(
     weights: Array,
     out: FiveArrays,
     wanted: u32,
+    kept: Option<Array>,
 ) -> PyResult<()> {
     py.detach(|| {
         with_type!(weights, |T| {
@@ -232,7 +256,10 @@ pub fn score_backward(
                 },
             };
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, None, draws, Prune::Auto, &orders)?;
+            let kept = kept.as_ref().map(Array::slice::<T>).transpose()?;
+            let fits = |kept: &[T]| kept.len() == weights.len();
+            ensure(kept.is_none_or(fits), || "what was kept needs the shape of the scores".into())?;
+            let pair = pair(name, inputs, Purpose::Gradients(kept), draws, Prune::Auto, &orders)?;
             shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
@@ -256,7 +283,7 @@ pub fn rerank(
             let candidates = candidates.view::<i64>()?;
             ensure(candidates.rows() == inputs.mu1.rows(), || "candidates need a row per query".into())?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, None, draws, Prune::Auto, &orders)?;
+            let pair = pair(name, inputs, Purpose::Scores, draws, Prune::Auto, &orders)?;
             shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
@@ -308,7 +335,7 @@ pub fn search(
         with_type!(scores, |T| {
             let inputs = inputs::<T>(&arrays)?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, packed(&panels, &inputs)?, draws, prune, &orders)?;
+            let pair = pair(name, inputs, Purpose::Search(packed(&panels, &inputs)?), draws, prune, &orders)?;
             let pairs = (inputs.mu1.rows() * inputs.mu2.rows()).max(1);
             let scored = pair.search(best(&scores, &ids, inputs.mu1.rows())?)?;
             Ok::<f64, Error>(scored as f64 / pairs as f64)

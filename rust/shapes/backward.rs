@@ -30,19 +30,21 @@ pub struct Wanted {
     pub shared: bool,
 }
 
-/// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their weights.
+/// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their places among the scores and
+/// their weights.
 fn add_gradient<T: Float>(
     pair: &dyn PairScore<T>,
     side: Side,
     row: usize,
     others: Rows,
+    places: &[usize],
     weights: &[T],
     out: &mut Gradient<T>,
 ) {
-    for (block, weights) in weights.chunks(BLOCK).enumerate() {
+    for (block, (weights, places)) in weights.chunks(BLOCK).zip(places.chunks(BLOCK)).enumerate() {
         let others = others.part(block * BLOCK, weights.len());
-        let (q, g) = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
-        pair.backward(side, q, g, weights, out);
+        let pairs = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
+        pair.backward_listed(side, pairs, places, weights, out);
     }
 }
 
@@ -123,10 +125,10 @@ pub fn backward<T: Float>(
         let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
         for (i, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut *shared };
-            let (ids, places) = listed(candidates.row(i));
-            let row = &weights[i * candidates.stored()..(i + 1) * candidates.stored()];
-            let weights: Vec<T> = places.iter().map(|&c| row[c]).collect();
-            add_gradient(pair, Side::Query, i, Rows::List(&ids), &weights, &mut out);
+            let (ids, mut places) = listed(candidates.row(i));
+            places.iter_mut().for_each(|place| *place += i * candidates.stored());
+            let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
+            add_gradient(pair, Side::Query, i, Rows::List(&ids), &places, &weights, &mut out);
         }
     })?;
     for part in partial.chunks(shared.max(1)).filter(|_| shared > 0) {
@@ -145,9 +147,10 @@ pub fn backward<T: Float>(
         for (j, (mu, extra)) in (first..).zip(rows) {
             let mut out = Gradient { mu, extra, shared: &mut [] };
             let entries = inverse.starts[j]..inverse.starts[j + 1];
-            let weights: Vec<T> = inverse.places[entries.clone()].iter().map(|&p| weights[p]).collect();
+            let places = &inverse.places[entries.clone()];
+            let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
             let list = Rows::List(&inverse.queries[entries]);
-            add_gradient(pair, Side::Gallery, j, list, &weights, &mut out);
+            add_gradient(pair, Side::Gallery, j, list, places, &weights, &mut out);
         }
     })
 }

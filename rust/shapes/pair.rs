@@ -14,15 +14,35 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
 
+    /// The same; `kept`, unless it is empty, takes a number of each pair that its gradient would have to find again.
+    #[inline(always)]
+    fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], _kept: &mut [T]) {
+        self.score::<S>(q, g, out);
+    }
+
     /// Adds `weights[k]` times the gradient of the score of the pair (`q.at(k)`, `g.at(k)`), for all k in order, to the
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
 
-    /// The scores of a tile, a row of `out` for each query; overridden where a family has a faster way to the same bits.
+    /// [`PairKernel::backward`], given where the pairs stand among the scores, and so in what was kept of them.
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+    fn backward_listed<S: Simd>(
+        &self,
+        side: Side,
+        (q, g): (Rows, Rows),
+        _places: &[usize],
+        weights: &[T],
+        out: &mut Gradient<T>,
+    ) {
+        self.backward::<S>(side, q, g, weights, out);
+    }
+
+    /// The scores of a tile, a row of `out` for each query, and what is kept of them, unless `kept` has no rows; overridden where a
+    /// family has a faster way to the same bits.
+    #[inline(always)]
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _kept: &mut [&mut [T]]) {
         for (i, out) in tile.queries.zip(out) {
-            PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out);
+            PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out, &mut []);
         }
     }
 
@@ -61,12 +81,14 @@ pub trait PairKernel<T: Float>: Sync + Sized {
 pub trait PairScore<T>: Sync {
     /// As [`PairKernel::inputs`].
     fn inputs(&self) -> &Inputs<'_, T>;
-    /// As [`PairKernel::score`].
-    fn score(&self, q: Rows, g: Rows, out: &mut [T]);
+    /// As [`PairKernel::score_kept`].
+    fn score(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]);
     /// As [`PairKernel::backward`].
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
+    /// As [`PairKernel::backward_listed`].
+    fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
     /// As [`PairKernel::tile`].
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]]);
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]);
     /// As [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// As [`PairKernel::backward_paired`].
@@ -83,14 +105,17 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn inputs(&self) -> &Inputs<'_, T> {
         PairKernel::inputs(self)
     }
-    fn score(&self, q: Rows, g: Rows, out: &mut [T]) {
-        dispatch(Score { pair: self, q, g, out });
+    fn score(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]) {
+        dispatch(Score { pair: self, q, g, out, kept });
     }
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         dispatch(Backward { pair: self, side, q, g, weights, out });
     }
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]]) {
-        dispatch(ScoreTile { pair: self, tile, out });
+    fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>) {
+        dispatch(BackwardListed { pair: self, side, pairs, places, weights, out });
+    }
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
+        dispatch(ScoreTile { pair: self, tile, out, kept });
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         dispatch(BackwardTile { pair: self, tile, weights, out });
@@ -114,12 +139,13 @@ struct Score<'a, P, T> {
     q: Rows<'a>,
     g: Rows<'a>,
     out: &'a mut [T],
+    kept: &'a mut [T],
 }
 impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.score::<S>(self.q, self.g, self.out);
+        self.pair.score_kept::<S>(self.q, self.g, self.out, self.kept);
     }
 }
 
@@ -139,16 +165,33 @@ impl<T: Float, P: PairKernel<T>> Kernel for Backward<'_, '_, P, T> {
     }
 }
 
-struct ScoreTile<'a, 'b, P, T> {
+struct BackwardListed<'a, 'b, P, T> {
     pair: &'a P,
-    tile: Tile,
-    out: &'a mut [&'b mut [T]],
+    side: Side,
+    pairs: (Rows<'a>, Rows<'a>),
+    places: &'a [usize],
+    weights: &'a [T],
+    out: &'a mut Gradient<'b, T>,
 }
-impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, P, T> {
+impl<T: Float, P: PairKernel<T>> Kernel for BackwardListed<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.tile::<S>(self.tile, self.out);
+        self.pair.backward_listed::<S>(self.side, self.pairs, self.places, self.weights, self.out);
+    }
+}
+
+struct ScoreTile<'a, 'b, 'c, P, T> {
+    pair: &'a P,
+    tile: Tile,
+    out: &'a mut [&'b mut [T]],
+    kept: &'a mut [&'c mut [T]],
+}
+impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.tile::<S>(self.tile, self.out, self.kept);
     }
 }
 

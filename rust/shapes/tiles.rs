@@ -6,6 +6,7 @@ use crate::parallel;
 use crate::simd::Float;
 use crate::view::View;
 use std::ops::Range;
+use std::slice::ChunksMut;
 
 /// All pairs of consecutive queries and consecutive gallery rows, at most [`BLOCK`] of each.
 #[derive(Clone)]
@@ -53,32 +54,53 @@ impl<'a, T> ItemGradients<'a, T> {
 /// Queries whose scores are one part of the work.
 const QUERIES: usize = 16;
 
-/// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`.
-pub fn pairwise<T: Float>(pair: &dyn PairScore<T>, out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error> {
+/// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`; so stands in `kept`, unless that is empty, what is kept of
+/// the pair for its gradients.
+pub fn pairwise<T: Float>(
+    pair: &dyn PairScore<T>,
+    out: &mut [T],
+    kept: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
     let gallery = pair.inputs().mu2.rows();
     if gallery == 0 {
         return Ok(());
     }
     let segment = segment(pair.inputs().dim());
     let mut parts = Vec::new();
+    let mut kept = kept.chunks_mut(QUERIES * gallery);
     for (block, rows) in out.chunks_mut(QUERIES * gallery).enumerate() {
-        let mut rows: Vec<_> = rows.chunks_mut(gallery).map(|row| row.chunks_mut(segment)).collect();
+        let (mut rows, mut kept) =
+            (cut(rows, gallery, segment), kept.next().map_or_else(Vec::new, |kept| cut(kept, gallery, segment)));
         for first in (0..gallery).step_by(segment) {
-            let rows: Vec<_> = rows.iter_mut().filter_map(Iterator::next).collect();
-            parts.push((first, block * QUERIES, rows));
+            parts.push((first, block * QUERIES, next(&mut rows), next(&mut kept)));
         }
     }
     // All queries pass over one segment of the gallery before the next.
     parts.sort_by_key(|part| (part.0, part.1));
-    parallel::for_each(parts, interrupted, |(first, query, mut rows): (usize, usize, Vec<&mut [T]>)| {
+    parallel::for_each(parts, interrupted, |(first, query, mut rows, mut kept): ScorePart<T>| {
         let (queries, width) = (query..query + rows.len(), rows[0].len());
         for from in (0..width).step_by(BLOCK) {
             let to = width.min(from + BLOCK);
             let mut out: Vec<_> = rows.iter_mut().map(|row| &mut row[from..to]).collect();
-            pair.tile(Tile { queries: queries.clone(), gallery: first + from..first + to }, &mut out);
+            let mut kept: Vec<_> = kept.iter_mut().map(|row| &mut row[from..to]).collect();
+            pair.tile(Tile { queries: queries.clone(), gallery: first + from..first + to }, &mut out, &mut kept);
         }
     })
 }
+
+/// Rows of `width` numbers, each in pieces of `size`.
+fn cut<T>(rows: &mut [T], width: usize, size: usize) -> Vec<ChunksMut<'_, T>> {
+    rows.chunks_mut(width).map(|row| row.chunks_mut(size)).collect()
+}
+
+/// The next piece of each row.
+fn next<'a, T>(rows: &mut [ChunksMut<'a, T>]) -> Vec<&'a mut [T]> {
+    rows.iter_mut().filter_map(Iterator::next).collect()
+}
+
+/// First gallery row of a segment, first query of a block, their rows of scores and of what is kept.
+type ScorePart<'a, T> = (usize, usize, Vec<&'a mut [T]>, Vec<&'a mut [T]>);
 
 /// The gradients of a tile, item by item.
 pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {

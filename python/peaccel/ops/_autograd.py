@@ -15,7 +15,7 @@ from typing import Any
 from peaccel._core import GALLERY, QUERY, SHARED
 from peaccel.ops._op import Op, PairOp, SampleOp
 
-__all__ = ["functions", "scores_shape"]
+__all__ = ["functions", "scores_shape", "transformed"]
 
 
 def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, traced: bool) -> dict[str, Any]:
@@ -31,6 +31,8 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
         else:
             make: Any = _pair if isinstance(record, PairOp) else _sample
             made[record.name] = make(torch, record, traced)
+            if isinstance(record, PairOp) and record.keeps:
+                made[f"{record.name}_kept"] = _pair_kept(torch, record, traced)
     return made
 
 
@@ -106,8 +108,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
         @staticmethod
         def backward(ctx: Any, weights: Any) -> Any:
-            needed = ctx.needs_input_grad
-            wanted = QUERY * (needed[0] or needed[1]) + GALLERY * (needed[2] or needed[3]) + SHARED * needed[4]
+            wanted = _wanted(ctx.needs_input_grad)
             return *gradients(weights, *ctx.saved_tensors, *ctx.numbers, wanted), *(None,) * (2 * numbers)
 
         if not traced:
@@ -126,6 +127,44 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
             return _loop(Forward, info, in_dims, args)[0], 0
 
     return Forward
+
+
+def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
+    """The function of an op's scores, and of what is kept of them for gradients, which else would find it again."""
+    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
+    gradients = None if traced else _pair_backward(torch, op).apply
+
+    class Kept(torch.autograd.Function):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            return operator(*args)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            *tensors, ctx.pairwise = inputs
+            ctx.save_for_backward(*tensors, output[1])
+            ctx.mark_non_differentiable(output[1])
+            if not traced:
+                ctx.set_materialize_grads(False)
+
+        @staticmethod
+        def backward(ctx: Any, weights: Any, _: Any) -> Any:
+            if weights is None:
+                return (None,) * 7
+            *saved, kept = ctx.saved_tensors
+            wanted = _wanted(ctx.needs_input_grad)
+            if traced or not (torch.is_grad_enabled() or transformed(torch)):
+                found = backward_operator(weights, kept, *saved, ctx.pairwise, wanted)
+            else:  # what may be differentiated or batched
+                found = gradients(weights, *saved, ctx.pairwise, wanted)
+            return *found, None, None
+
+    return Kept
+
+
+def _wanted(needed: Sequence[bool]) -> Any:
+    """Which gradients are asked for, of what needs one."""
+    return QUERY * (needed[0] or needed[1]) + GALLERY * (needed[2] or needed[3]) + SHARED * needed[4]
 
 
 def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
@@ -304,6 +343,15 @@ def _sample_backward(torch: ModuleType, op: SampleOp) -> Any:
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
+
+
+def transformed(torch: Any) -> bool:
+    """Whether a transform of torch.func, or forward mode, is under way."""
+    try:  # private names: without them, the function's cost is paid always
+        forward_mode = torch.autograd.forward_ad._current_level >= 0
+        return forward_mode or torch._C._functorch.peek_interpreter_stack() is not None
+    except AttributeError:
+        return True
 
 
 def _save(ctx: Any, inputs: Sequence[Any], numbers: int, traced: bool) -> None:

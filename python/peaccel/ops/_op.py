@@ -127,6 +127,8 @@ class PairOp(_Record):
     sampled
         Whether the kernel is one of `sampled_scores`, where an item may also be its own only draw: galleries of halves
         are widened before, and on a GPU the best are selected from the scores of all.
+    keeps
+        Whether scores keep a number of each pair for its gradient, which else would find it again.
     """
 
     name: str
@@ -136,6 +138,7 @@ class PairOp(_Record):
     layout: Literal["panels", "rows"] | None = None
     samplers: tuple[str, str] = ("", "")
     sampled: bool = False
+    keeps: bool = False
 
     def __post_init__(self) -> None:
         _records.append(self)
@@ -165,15 +168,22 @@ class PairOp(_Record):
             return _torch().scores(self, inputs, candidates, pairwise)
         return self.numpy_scores(inputs, candidates, pairwise)
 
-    def numpy_scores(self, inputs: Sequence[Array], candidates: Array | None, pairwise: bool) -> np.ndarray[Any, Any]:
-        """`scores` for numpy arrays (torch CPU tensors are read in place)."""
+    def numpy_scores(
+        self,
+        inputs: Sequence[Array],
+        candidates: Array | None,
+        pairwise: bool,
+        *,
+        kept: np.ndarray[Any, Any] | None = None,
+    ) -> np.ndarray[Any, Any]:
+        """`scores` for numpy arrays (torch CPU tensors are read in place); writes what is kept."""
         arrays = self._buffers(inputs)
         shape: tuple[int, ...] = (len(arrays[0]), len(arrays[2])) if pairwise else (len(arrays[0]),)
         if candidates is not None:
             candidates = _buffer(candidates)
             shape = candidates.shape
         out = np.empty(shape, arrays[0].dtype)
-        _core.score(self.name, arrays, self._draws(inputs), candidates, out)
+        _core.score(self.name, arrays, self._draws(inputs), candidates, out, kept)
         return out
 
     def numpy_backward(
@@ -183,13 +193,16 @@ class PairOp(_Record):
         candidates: Array | None,
         pairwise: bool,
         wanted: int = _core.EVERY_GRADIENT,
+        *,
+        kept: Array | None = None,
     ) -> list[np.ndarray[Any, Any]]:
         """The gradients of sum(weights * scores) by the five inputs, in their shapes; 0 or right where not wanted."""
         arrays = [np.ascontiguousarray(x) for x in self._buffers(inputs)]
         out = [_empty(x, inputs[0]) for x in arrays]
         weights = np.ascontiguousarray(as_numpy(weights))
         candidates = None if candidates is None else _buffer(candidates)
-        _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out, wanted)
+        kept = None if kept is None else as_numpy(kept)
+        _core.score_backward(self.name, arrays, self._draws(inputs), candidates, weights, out, wanted, kept)
         return [*out[:4], out[4].reshape(-1)]
 
     def rerank(self, inputs: Sequence[Array], candidates: Array, k: int) -> tuple[Array, Array]:

@@ -47,7 +47,11 @@ class Torch:
 
     def scores(self, op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
         # Tensors, then numbers: the seed (if any) goes before pairwise, n after it.
-        return self._call(op, *inputs[:5], candidates, *inputs[5:6], pairwise, *inputs[6:])
+        args = *inputs[:5], candidates, *inputs[5:6], pairwise, *inputs[6:]
+        if op.keeps and self._tracked(args) and self._reverse_mode_alone():
+            functions = self.traced if self.torch.compiler.is_compiling() else self.eager
+            return functions[f"{op.name}_kept"].apply(*args)[0]
+        return self._call(op, *args)
 
     def rerank(self, op: PairOp, inputs: Sequence[Any], candidates: Any, k: int) -> Any:
         return self._operator("rerank")(op.name, *_items(inputs), candidates, k)
@@ -83,12 +87,15 @@ class Torch:
 
     def transformed(self) -> bool:
         """Whether a transform of torch.func, or forward mode, is under way."""
+        return _autograd.transformed(self.torch)
+
+    def _reverse_mode_alone(self) -> bool:
+        """Whether neither a transform of torch.func nor forward mode is under way; in torch.compile too."""
         torch = self.torch
-        try:  # private names: without them, the function's cost is paid always
+        if torch.compiler.is_compiling():
             forward_mode = torch.autograd.forward_ad._current_level >= 0
-            return forward_mode or torch._C._functorch.peek_interpreter_stack() is not None
-        except AttributeError:
-            return True
+            return not (forward_mode or torch._C._are_functorch_transforms_active())
+        return not self.transformed()
 
     def _require_traceable(self, op: Op | PairOp | SampleOp, args: Sequence[Any], wanted: bool) -> None:
         """Refuses what torch.compile would trace past: tangents, and batches of what is differentiated further out."""
@@ -151,21 +158,47 @@ class Torch:
         def fake(*args: Any) -> Any:
             return args[0].new_empty(_autograd.scores_shape(*parts(args)))
 
-        def cpu_backward(weights: Any, *args: Any) -> Any:
+        def cpu_kept(*args: Any) -> Any:
             inputs, candidates, pairwise = parts(args)
-            return tuple(map(torch.from_numpy, op.numpy_backward(weights, inputs, candidates, pairwise, args[-1])))
+            kept = inputs[0].new_empty(_autograd.scores_shape(inputs, candidates, pairwise))
+            return torch.from_numpy(op.numpy_scores(inputs, candidates, pairwise, kept=kept.numpy())), kept
+
+        def cuda_kept(*args: Any) -> Any:  # finds it again
+            return cuda(*args), args[0].new_empty(0)
+
+        def fake_kept(*args: Any) -> Any:
+            scores = fake(*args)
+            return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
+
+        def cpu_backward(weights: Any, *args: Any, kept: Any = None) -> Any:
+            found = op.numpy_backward(weights, *parts(args), args[-1], kept=kept)
+            return tuple(map(torch.from_numpy, found))
+
+        def cpu_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
+            return cpu_backward(weights, *args, kept=kept)
 
         def cuda_backward(weights: Any, *args: Any) -> Any:
             inputs, candidates, pairwise = parts(args)
             return tuple(_cuda.score_backward(op, weights, inputs, candidates, pairwise, args[-1]))
 
+        def cuda_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
+            return cuda_backward(weights, *args)
+
         def fake_backward(weights: Any, *args: Any) -> Any:
             return tuple(x.new_empty(x.shape) for x in args[:5])
+
+        def fake_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
+            return fake_backward(weights, *args)
 
         self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
         backwards = cpu_backward, cuda_backward, fake_backward
         self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}, int wanted", returns, *backwards)
+        if op.keeps:
+            self._define(f"{op.name}_kept", arguments, "(Tensor, Tensor)", cpu_kept, cuda_kept, fake_kept)
+            given = f"Tensor weights, Tensor kept, {arguments}, int wanted"
+            backwards = cpu_kept_backward, cuda_kept_backward, fake_kept_backward
+            self._define(f"{op.name}_kept_bwd", given, returns, *backwards)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""

@@ -110,17 +110,17 @@ def _hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array
     return (log_f + log_match).logsumexp(-1) - log_f.logsumexp(-1)
 
 
-cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels")
-shifted_cosine = PairOp("shifted_cosine", "weight", "shift", _shifted_cosine, layout="panels")
+cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels", keeps=True)
+shifted_cosine = PairOp("shifted_cosine", "weight", "shift", _shifted_cosine, layout="panels", keeps=True)
 neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
-mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels")
-llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels")
-overlap_isotropic = PairOp("overlap_isotropic", "var", "powers", _overlap_isotropic, layout="panels")
-neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic, layout="panels")
-mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf, layout="panels")
-overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf, layout="panels")
-neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf, layout="panels")
-hib_isotropic = PairOp("hib_isotropic", "var", "line", _hib_isotropic)
+mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels", keeps=True)
+llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels", keeps=True)
+overlap_isotropic = PairOp("overlap_isotropic", "var", "powers", _overlap_isotropic, layout="panels", keeps=True)
+neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic, layout="panels", keeps=True)
+mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf, layout="panels", keeps=True)
+overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf, layout="panels", keeps=True)
+neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf, layout="panels", keeps=True)
+hib_isotropic = PairOp("hib_isotropic", "var", "line", _hib_isotropic, keeps=True)
 
 OPS = (
     *(cosine, shifted_cosine, neg_sq_l2),

@@ -248,7 +248,7 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
             n += 1;
         }
         let (kept, scores) = (&list[..n], &mut scores[..n]);
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(kept), scores);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(kept), scores, &mut []);
         self.scored += n;
         let top = &mut self.tops[query];
         for (&row, &score) in kept.iter().zip(scores.iter()) {

@@ -121,7 +121,7 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
         if rows.is_empty() {
             return;
         }
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(rows), scores, &mut []);
         self.scored += rows.len();
         for (&row, &score) in rows.iter().zip(scores.iter()) {
             self.tops[query].push(score, row as i64);

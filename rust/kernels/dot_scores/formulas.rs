@@ -48,6 +48,8 @@ pub trait Formula: Copy + Sync {
     const SIEVED: bool = true;
     /// Whether the score depends on the sum of the extras alone (and on no norm), so that its slope by either is the same.
     const BY_SUM: bool = false;
+    /// Whether slopes depend on `x`.
+    const BY_X: bool = true;
     /// How many numbers [`Formula::own`] and [`Formula::own_slopes`] make.
     const OWN: (usize, usize) = (0, 0);
     /// What `value` takes of the extra and the squared norm of either item alone: made once for an item of many pairs.
@@ -156,30 +158,32 @@ pub struct Cosine {
 impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
-    const OWN: (usize, usize) = (1, 1);
-    /// The length.
+    const OWN: (usize, usize) = (1, 2);
+    /// 1 by the length.
     #[inline(always)]
     fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [norm.sqrt(), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
+        [V::<S, f64>::splat(1.0) / norm.sqrt(), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
     }
+    /// 1 by the length and by its square.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, extra: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.own::<S>(extra, norm)
+    fn own_slopes<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        let one = V::<S, f64>::splat(1.0);
+        [one / norm.sqrt(), one / norm, V::<S, f64>::splat(0.0)]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         // Two roots: the product of the squares could leave the range.
         let (weight, shift) = (pair.extras.0 * pair.extras.1, V::<S, f64>::splat(self.shift));
-        pair.x * (weight / (pair.own.0[0] * pair.own.1[0])) - shift * weight
+        pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - shift * weight
     }
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let inverse = V::<S, f64>::splat(1.0) / (pair.own.0[0] * pair.own.1[0]);
+        let inverse = pair.own.0[0] * pair.own.1[0];
         let x = pair.extras.0 * pair.extras.1 * inverse;
         let shift = V::<S, f64>::splat(self.shift);
         Slopes {
             x,
-            norm: V::<S, f64>::splat(-0.5) * x * pair.x / pair.norms.0,
+            norm: V::<S, f64>::splat(-0.5) * x * pair.x * pair.own.0[1],
             extra: pair.extras.1 * (inverse * pair.x - shift),
             shared: [-(pair.extras.0 * pair.extras.1), V::<S, f64>::splat(0.0)],
         }
@@ -190,7 +194,7 @@ impl Formula for Cosine {
         if !(query.extra > 0.0 && least >= 0.0) {
             return f64::NEG_INFINITY;
         }
-        // Weights may be subnormal, or their product; each of six roundings of a score errs by half the smallest number.
+        // Weights may be subnormal, or their product; each of seven roundings of a score errs by half the smallest number.
         let threshold = threshold - 4.0 * f64::from_bits(1);
         let weight = if threshold < 0.0 { least } else { greatest };
         let cosine = threshold / (query.extra * weight) + self.shift;
@@ -207,6 +211,7 @@ impl Formula for NegSqL2 {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
     const BY_SUM: bool = true;
+    const BY_X: bool = false;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         valid::<S>(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))

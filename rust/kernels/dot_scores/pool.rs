@@ -89,7 +89,7 @@ impl<T: Float> Pool<T> {
         let mut scores = [T::default(); BLOCK];
         for first in (0..rows.len()).step_by(BLOCK) {
             let scores = &mut scores[..BLOCK.min(rows.len() - first)];
-            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores);
+            score.score(Rows::Same(query), Rows::List(&rows[first..]), scores, &mut []);
             for (&row, &score) in rows[first..].iter().zip(scores.iter()) {
                 self.top.push(score, row as i64);
             }

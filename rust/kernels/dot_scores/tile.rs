@@ -7,7 +7,7 @@
 use super::formulas::Formula;
 use super::{add_pull, sq_norm, Block, BlockSlopes, DotScore, Own, Values, NO_NUMBERS};
 use crate::rows::{self, Square};
-use crate::shapes::{by_items, ItemGradients, Rows, Side, Tile, TileGradient, BLOCK};
+use crate::shapes::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::View;
 use std::ops::Range;
@@ -52,14 +52,15 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Its scores.
+    /// Its scores; what gradients take of them is their products.
     #[inline(always)]
-    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]]) {
+    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, false);
         let mut x = [[T::default(); BLOCK]; BLOCK];
         self.products((&queries, &gallery), &mut x);
         let (mut block, n) = (Block::new(), tile.gallery.len());
+        kept.iter_mut().zip(&x).for_each(|(kept, x)| kept.copy_from_slice(&x[..n]));
         (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own);
         for (i, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             block.set(&queries, i, &x[..n]);
@@ -76,12 +77,27 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, true);
         let (mut x, n) = ([[T::default(); BLOCK]; BLOCK], tile.gallery.len());
-        self.products((&queries, &gallery), &mut x);
+        match self.kept {
+            _ if !F::BY_X => {}
+            None => self.products((&queries, &gallery), &mut x),
+            Some(kept) => {
+                for (i, x) in tile.queries.clone().zip(&mut x) {
+                    x[..n].copy_from_slice(&kept[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
+                }
+            }
+        }
         // A pair that does not count must not spread the NaN or infinity of its rows.
+        let mut known = F::BY_X;
         for (i, x) in tile.queries.clone().zip(&x) {
-            let row = &weights.row(i)[tile.gallery.clone()];
-            if row.iter().zip(x).any(|(w, x)| w.to_f64() == 0.0 && !x.to_f64().is_finite()) {
-                return by_items(self, tile, weights, out);
+            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
+                if weight.to_f64() != 0.0 {
+                    continue;
+                }
+                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
+                if !x.to_f64().is_finite() || !(known || all()) {
+                    return by_items(self, tile, weights, out);
+                }
+                known = true;
             }
         }
         let mut sums = Sums { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
@@ -102,11 +118,30 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for (shared, sum) in out.shared.iter_mut().zip(sums.shared) {
             *shared = *shared + T::from_f64(sum);
         }
-        if let Some(out) = &mut out.query {
-            self.pull(Side::Query, (&queries, &gallery), &x, &sums.query, out);
+        match (&mut out.query, &mut out.gallery) {
+            (Some(of_queries), Some(of_gallery)) if F::DIFFERENCE => {
+                rows::pull_both(&queries.rows, &gallery.rows, &x, (&mut *of_queries.mu, &mut *of_gallery.mu));
+            }
+            (of_queries, of_gallery) => {
+                if let Some(out) = of_queries {
+                    self.pull(Side::Query, (&queries, &gallery), &x, &mut *out.mu);
+                }
+                if let Some(out) = of_gallery {
+                    self.pull(Side::Gallery, (&gallery, &queries), &x, &mut *out.mu);
+                }
+            }
         }
-        if let Some(out) = &mut out.gallery {
-            self.pull(Side::Gallery, (&gallery, &queries), &x, &sums.gallery, out);
+        for (items, [norms, extras], out) in
+            [(&queries, &sums.query, &mut out.query), (&gallery, &sums.gallery, &mut out.gallery)]
+        {
+            let Some(out) = out else { continue };
+            for (k, (mu, extra)) in out.items(items.rows.len()).enumerate() {
+                extra[0] = extra[0] + T::from_f64(extras[k]);
+                if F::NORMS {
+                    let slope = T::from_f64(2.0 * norms[k]);
+                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
+                }
+            }
         }
     }
 
@@ -114,7 +149,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn add_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         let (first, n) = (Rows::From(rows.start), rows.len());
-        let block = self.block::<S>(first, first, n, true);
+        let block = self.block::<S>(first, first, n, true, self.kept.map(|kept| &kept[rows.clone()]));
         let of = |side| dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n });
         let mut wide = Vec::new();
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
@@ -139,28 +174,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Adds the gradients of one side: own items and others, slopes by the product of a pair, and by own norms and extras.
-    fn pull(
-        &self,
-        side: Side,
-        (own, others): (&Items<T>, &Items<T>),
-        slopes: &Square<T>,
-        [norms, extras]: &[[f64; BLOCK]; 2],
-        out: &mut ItemGradients<T>,
-    ) {
-        let (own, others, mu) = (&own.rows[..], &others.rows[..], &mut *out.mu);
+    /// Adds to the means of one side, own items and others, what the slopes by the products of pairs make.
+    fn pull(&self, side: Side, (own, others): (&Items<T>, &Items<T>), slopes: &Square<T>, mu: &mut [T]) {
+        let (own, others) = (&own.rows[..], &others.rows[..]);
         match (F::DIFFERENCE, side) {
             (true, Side::Query) => rows::pull::<T, true, true>(own, others, slopes, mu),
             (true, Side::Gallery) => rows::pull::<T, true, false>(own, others, slopes, mu),
             (false, Side::Query) => rows::pull::<T, false, true>(own, others, slopes, mu),
             (false, Side::Gallery) => rows::pull::<T, false, false>(own, others, slopes, mu),
-        }
-        for (k, (mu, extra)) in out.items(own.len()).enumerate() {
-            extra[0] = extra[0] + T::from_f64(extras[k]);
-            if F::NORMS {
-                let slope = T::from_f64(2.0 * norms[k]);
-                mu.iter_mut().zip(own[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
-            }
         }
     }
 }

@@ -1,12 +1,25 @@
 //! The mean cosine of draws, all of one side with all of the other: the inner product of the two means of unit draws.
 
-use super::{slices, ByItems, Comparison, Items};
+use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, reduce, ROWS};
 use crate::simd::Simd;
 
 /// Mean cosine of all pairs of draws.
-pub struct MeanCosine;
+pub struct MeanCosine {
+    /// Whether an item keeps its draws, which its gradient would make again.
+    pub keep: bool,
+}
+
+/// The mean direction of an item's draws, and these where they are kept.
+pub struct Mean<T> {
+    direction: Vec<T>,
+    draws: Vec<T>,
+}
+
+fn directions<'a, T>(items: &[&'a Mean<T>]) -> Vec<&'a [T]> {
+    items.iter().map(|item| &item.direction[..]).collect()
+}
 
 /// The mean of the directions of draws.
 #[inline(always)]
@@ -22,9 +35,11 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     mean
 }
 
-/// The gradient by draws, given that by the mean of their directions.
+/// The gradient by draws, made again unless they are kept, given that by the mean of their directions.
 #[inline(always)]
-fn by_draws<S: Simd, T: Normals>(dim: usize, draws: &[T], by_mean: &[T]) -> Vec<T> {
+fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() -> Vec<T>, by_mean: &[T]) -> Vec<T> {
+    let again = if item.draws.is_empty() { draws() } else { Vec::new() };
+    let draws = if item.draws.is_empty() { &again } else { &item.draws };
     let mut out = Vec::with_capacity(draws.len());
     let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
     for draw in draws.chunks_exact(dim) {
@@ -37,22 +52,23 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, draws: &[T], by_mean: &[T]) -> Vec<
 
 /// An item is the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
-    type Query = Vec<T>;
-    type Gallery = Vec<T>;
+    type Query = Mean<T>;
+    type Gallery = Mean<T>;
 
     #[inline(always)]
-    fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Vec<T> {
-        mean_direction::<S, T>(&draws, dim)
+    fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Mean<T> {
+        let direction = mean_direction::<S, T>(&draws, dim);
+        Mean { direction, draws: if self.keep { draws } else { Vec::new() } }
     }
 
     #[inline(always)]
-    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, _: &[T]) -> Vec<T> {
-        mean_direction::<S, T>(&draws, dim)
+    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, _: &[T]) -> Mean<T> {
+        Comparison::<T>::query::<S>(self, dim, draws)
     }
 
     #[inline(always)]
-    fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
-        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+    fn values<S: Simd>(&self, items: &Items<'_, Mean<T>, Mean<T>>, out: &mut [&mut [T]]) {
+        let (queries, gallery) = (directions(items.queries), directions(items.gallery));
         let mut products = [[T::default(); ROWS]; ROWS];
         rows::products::<T, false>(&queries, &gallery, &mut products);
         for (out, products) in out.iter_mut().zip(&products) {
@@ -61,8 +77,8 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
-        let (queries, gallery) = (slices(items.queries), slices(items.gallery));
+    fn backward<S: Simd>(&self, items: &Items<'_, Mean<T>, Mean<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+        let (queries, gallery) = (directions(items.queries), directions(items.gallery));
         let mut square = [[T::default(); ROWS]; ROWS];
         square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
         if let Some(out) = &mut out.queries {
@@ -73,28 +89,33 @@ impl<T: Normals> Comparison<T> for MeanCosine {
         }
     }
 
-    fn finite(&self, items: &Items<'_, Vec<T>, Vec<T>>) -> bool {
-        rows::finite(slices(items.queries).into_iter().chain(slices(items.gallery)))
+    fn finite(&self, items: &Items<'_, Mean<T>, Mean<T>>) -> bool {
+        rows::finite(directions(items.queries).into_iter().chain(directions(items.gallery)))
     }
 
     fn widths(&self, dim: usize, _: (usize, usize)) -> (usize, usize) {
         (dim, dim)
     }
 
+    fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
+        let kept = if self.keep { draws } else { (0, 0) };
+        (dim * (1 + kept.0), dim * (1 + kept.1))
+    }
+
     #[inline(always)]
-    fn to_draws<S: Simd>(&self, dim: usize, _: &Vec<T>, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
-        by_draws::<S, T>(dim, &draws(), by_query)
+    fn to_draws<S: Simd>(&self, dim: usize, query: &Mean<T>, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+        by_draws::<S, T>(dim, query, draws, by_query)
     }
 
     #[inline(always)]
     fn gallery_to_draws<S: Simd>(
         &self,
         dim: usize,
-        _: &Vec<T>,
+        item: &Mean<T>,
         draws: &dyn Fn() -> Vec<T>,
         by_gallery: &[T],
         _: &mut [T],
     ) -> Vec<T> {
-        by_draws::<S, T>(dim, &draws(), by_gallery)
+        by_draws::<S, T>(dim, item, draws, by_gallery)
     }
 }

@@ -83,17 +83,16 @@ impl<'a, T: Float> Group<'a, T> {
         for ((i, queries), (j, gallery)) in self.tiles() {
             let mut square = [[T::default(); ROWS]; ROWS];
             rows::products::<T, true>(queries, gallery, &mut square);
-            for (a, row) in square.iter().enumerate().take(queries.len()) {
+            for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
+                for part in row.chunks_exact_mut(T::LANES) {
+                    V::<S, T>::load(part).sqrt().store(part);
+                }
                 for (columns, place) in self.places(i + a, j, gallery.len()) {
                     for (out, x) in out[place..].iter_mut().zip(&row[columns]) {
                         *out = x.to_f64();
                     }
                 }
             }
-        }
-        for part in out.chunks_mut(f64::LANES) {
-            let roots = V::<S, f64>::load_partial(part, 0.0).sqrt().to_array();
-            part.copy_from_slice(&roots[..part.len()]);
         }
         out
     }
@@ -139,30 +138,34 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
                 for (shared, slope) in out.shared.iter_mut().zip(by_shared) {
                     *shared = *shared + T::from_f64(weight * slope);
                 }
-                for (slopes, distances) in slopes.chunks_mut(f64::LANES).zip(distances.chunks(f64::LANES)) {
-                    let (zero, weight) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(weight));
-                    let distance = V::<S, f64>::load_partial(distances, 1.0);
-                    let slope = weight * V::<S, f64>::load_partial(slopes, 0.0) / distance;
-                    // Draws that coincide have no direction to move in.
-                    let slope = distance.if_less(V::<S, f64>::splat(f64::SMALLEST), zero, slope);
-                    slopes.copy_from_slice(&slope.to_array()[..slopes.len()]);
-                }
+                slopes.iter_mut().for_each(|slope| *slope *= weight);
             }
             for ((i, queries), (j, gallery)) in group.tiles() {
                 let mut square = [[T::default(); ROWS]; ROWS];
                 for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
                     for (columns, place) in group.places(i + a, j, gallery.len()) {
-                        for (slope, x) in row[columns].iter_mut().zip(&slopes[place..]) {
-                            *slope = T::from_f64(*x);
+                        let found = slopes[place..].iter().zip(&distances[place..]);
+                        for (slope, (&by_distance, &distance)) in row[columns].iter_mut().zip(found) {
+                            // Draws that coincide have no direction to move in.
+                            let none = distance == 0.0;
+                            let by_length = T::from_f64(by_distance) / T::from_f64(if none { 1.0 } else { distance });
+                            *slope = if none { T::default() } else { by_length };
                         }
                     }
                 }
                 let rows = (group.first.0 * group.draws.0 + i, group.first.1 * group.draws.1 + j);
-                if let Some(out) = &mut out.queries {
-                    rows::pull::<T, true, true>(queries, gallery, &square, &mut out[rows.0 * items.dim..]);
-                }
-                if let Some(out) = &mut out.gallery {
-                    rows::pull::<T, true, false>(gallery, queries, &square, &mut out[rows.1 * items.dim..]);
+                let (first, second) = (rows.0 * items.dim, rows.1 * items.dim);
+                match (&mut out.queries, &mut out.gallery) {
+                    (Some(a), Some(b)) => {
+                        rows::pull_both(queries, gallery, &square, (&mut a[first..], &mut b[second..]));
+                    }
+                    (Some(out), None) => {
+                        rows::pull::<T, true, true>(queries, gallery, &square, &mut out[first..]);
+                    }
+                    (None, Some(out)) => {
+                        rows::pull::<T, true, false>(gallery, queries, &square, &mut out[second..]);
+                    }
+                    (None, None) => {}
                 }
             }
         }
