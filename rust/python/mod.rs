@@ -22,6 +22,7 @@ macro_rules! with_type {
 }
 
 mod cuda;
+mod cuda_elements;
 mod elements;
 mod scores;
 
@@ -101,17 +102,17 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(scores::pack, module)?,
         wrap_pyfunction!(scores::panel_rows, module)?,
         wrap_pyfunction!(cuda::cuda_info, module)?,
-        wrap_pyfunction!(cuda::cuda_table_size, module)?,
-        wrap_pyfunction!(cuda::cuda_elementwise, module)?,
+        wrap_pyfunction!(cuda_elements::cuda_table_size, module)?,
+        wrap_pyfunction!(cuda_elements::cuda_elementwise, module)?,
         wrap_pyfunction!(cuda::cuda_cut, module)?,
         wrap_pyfunction!(cuda::cuda_rerank, module)?,
         wrap_pyfunction!(cuda::cuda_room, module)?,
-        wrap_pyfunction!(cuda::cuda_sample, module)?,
+        wrap_pyfunction!(cuda_elements::cuda_sample, module)?,
         wrap_pyfunction!(cuda::cuda_score, module)?,
         wrap_pyfunction!(cuda::cuda_score_backward, module)?,
         wrap_pyfunction!(cuda::cuda_search, module)?,
         wrap_pyfunction!(cuda::cuda_select, module)?,
-        wrap_pyfunction!(cuda::cuda_sample_backward, module)?,
+        wrap_pyfunction!(cuda_elements::cuda_sample_backward, module)?,
         wrap_pyfunction!(simd_level, module)?,
         wrap_pyfunction!(num_threads, module)?,
         wrap_pyfunction!(set_num_threads, module)?,

@@ -1,0 +1,111 @@
+//! Exports of the CUDA kernels that work by elements or draw; what is shared with those of pairs stands in `cuda.rs`.
+
+use super::array::DeviceArray;
+use super::cuda::{count, full, place, single, At};
+use super::ensure;
+use crate::cuda::elements;
+use crate::error::Error;
+use pyo3::prelude::*;
+
+/// Bytes of workspace that `cuda_elementwise` wants.
+#[pyfunction]
+pub fn cuda_table_size(name: &str, dtype: &str, orders: usize, elements: usize) -> usize {
+    elements::table_size(name, dtype == "float32", orders, elements)
+}
+
+/// A function of the Bessel family over elements: `order` float64 [1] or [N], `x` and `out` [N], `table` uint8.
+#[pyfunction]
+pub fn cuda_elementwise(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    order: DeviceArray,
+    x: DeviceArray,
+    table: DeviceArray,
+    out: DeviceArray,
+) -> PyResult<()> {
+    let single = single(&x)?;
+    let (n, orders, room) = (count(&x), count(&order), count(&table));
+    ensure(count(&out) == n && [1, n].contains(&orders), || "order, x and out need as many elements".into())?;
+    let wanted = elements::table_size(name, single, orders, n);
+    ensure(room >= wanted, || format!("the table has {room} bytes, expected {wanted}"))?;
+    let args = elements::Elements {
+        order: order.address("float64")?,
+        orders: orders as i64,
+        x: x.address(x.dtype())?,
+        out: out.address(x.dtype())?,
+        n: n as i64,
+    };
+    let table = if wanted > 0 { Some(table.address("uint8")?) } else { None };
+    // SAFETY: sizes were checked; the Python layer reads addresses off tensors that it keeps alive, and torch keeps memory
+    // that is freed in a stream's order.
+    py.detach(|| unsafe { elements::elementwise(name, place(at), single, args, table) })?;
+    Ok(())
+}
+
+/// Items and where their noise is, checked against what is drawn, [n, N, D].
+fn samples(
+    arrays: [&DeviceArray; 3],
+    first_row: u64,
+    stream: u32,
+    drawn: &DeviceArray,
+) -> Result<elements::Samples, Error> {
+    let [mu, extra, seed] = arrays;
+    let (items, spread) = (full(mu)?, extra.matrix()?);
+    let draws = drawn.shape().first().copied().unwrap_or(0);
+    let fit = spread.rows == items.rows && [1, items.stored].contains(&spread.stored) && stream < 3;
+    let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
+    ensure(fit && extra.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
+    Ok(elements::Samples::new(items, spread, seed.address("int64")?, first_row, i64::from(stream), draws as i64))
+}
+
+/// Draws of the items into out [n, N, D]; the seed is read on the device.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+pub fn cuda_sample(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    mu: DeviceArray,
+    extra: DeviceArray,
+    seed: DeviceArray,
+    first_row: u64,
+    stream: u32,
+    out: DeviceArray,
+) -> PyResult<()> {
+    let single = single(&mu)?;
+    let args = samples([&mu, &extra, &seed], first_row, stream, &out)?;
+    let out = out.address(mu.dtype())?;
+    // SAFETY: as in `cuda_elementwise`.
+    py.detach(|| unsafe { elements::sample(name, place(at), single, args, out) })?;
+    Ok(())
+}
+
+/// Gradients of sum(weights * draws), weights [n, N, D], into arrays of the shapes of mu and extra.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // as above
+pub fn cuda_sample_backward(
+    py: Python<'_>,
+    name: &str,
+    at: At,
+    mu: DeviceArray,
+    extra: DeviceArray,
+    seed: DeviceArray,
+    weights: DeviceArray,
+    by_mu: DeviceArray,
+    by_extra: DeviceArray,
+    first_row: u64,
+    stream: u32,
+) -> PyResult<()> {
+    let single = single(&mu)?;
+    let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
+    full(&extra)?; // as its gradient's are
+    ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
+        "gradients need the shapes of the inputs".into()
+    })?;
+    let weights = weights.address(mu.dtype())?;
+    let out = (by_mu.address(mu.dtype())?, by_extra.address(mu.dtype())?);
+    // SAFETY: as in `cuda_elementwise`.
+    py.detach(|| unsafe { elements::sample_backward(name, place(at), single, args, weights, out) })?;
+    Ok(())
+}
