@@ -126,7 +126,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others(parts, tmp_
 def test_a_folder_with_a_run_is_resumed_or_refused(parts, tmp_path):
     carry_out("cosface", parts, tmp_path, **SHORT)
     before = weights(tmp_path)
-    with pytest.raises(ValueError, match="which holds a run: resume it .* or choose another folder"):
+    with pytest.raises(ValueError, match=r"which holds a run: resume it .* or choose another folder"):
         carry_out("cosface", parts, tmp_path, **SHORT)
     run = train.Run(data="features", device="cpu", threads=1, resume=True)
     carry_out("cosface", parts, tmp_path, run, **SHORT)
@@ -229,7 +229,7 @@ def test_out_must_be_a_folder_that_can_be_written(parts, tmp_path, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with pytest.raises(PermissionError, match="cannot write in the folder .*Read-only"):
+    with pytest.raises(PermissionError, match=r"cannot write in the folder .*Read-only"):
         carry_out("cosface", parts, tmp_path / "x")
     assert not list((tmp_path / "x").iterdir())
 
@@ -314,10 +314,10 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not(file, tmp_path):
     done = len(log.read_text().splitlines())
     assert 1 <= done < 2000
     chosen, run = runs.resumed(tmp_path / "a", "cosface")
-    assert run.resume and chosen.schedule.epochs == 2000
+    assert chosen.schedule.epochs == 2000
     chosen = replace(chosen, schedule=replace(chosen.schedule, epochs=done + 2))
-    train.train("cosface", methods.load("cosface"), chosen, run)
-    train.train("cosface", methods.load("cosface"), chosen, replace(run, out=tmp_path / "b", resume=False))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, resume=True))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, out=tmp_path / "b"))
     assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert len(log.read_text().splitlines()) == done + 2
 
