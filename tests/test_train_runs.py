@@ -314,10 +314,10 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not(file, tmp_path):
     done = len(log.read_text().splitlines())
     assert 1 <= done < 2000
     chosen, run = runs.resumed(tmp_path / "a", "cosface")
-    assert run.resume and chosen.schedule.epochs == 2000
+    assert chosen.schedule.epochs == 2000
     chosen = replace(chosen, schedule=replace(chosen.schedule, epochs=done + 2))
-    train.train("cosface", methods.load("cosface"), chosen, run)
-    train.train("cosface", methods.load("cosface"), chosen, replace(run, out=tmp_path / "b", resume=False))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, resume=True))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, out=tmp_path / "b"))
     assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
     assert len(log.read_text().splitlines()) == done + 2
 

@@ -32,11 +32,13 @@ Head = Literal["llr_nce", "pfe", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_
 HEADS: tuple[str, ...] = get_args(Head)
 """Rows that can learn an uncertainty alone, on given means: those whose recipes have settings for features."""
 
-SHORT = (tyro.conf.FlagCreatePairsOff,)  # --quick, without --no-quick beside it
+SHORT = (tyro.conf.FlagCreatePairsOff,)
+"""Of a flag the one form that changes something: --quick, without --no-quick beside it."""
 
 
 def print_methods(arguments: Sequence[str]) -> None:
     """Print the methods that there are, from their files."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
@@ -50,13 +52,13 @@ def print_methods(arguments: Sequence[str]) -> None:
     console = Console()
     for paper, of_paper in papers.items():
         console.print(f"\n{paper}", markup=False, highlight=False, style="bold")
-        table = Table("method, rows", "distribution", "draws", "loss", "score, confidence", expand=True)
-        for column, ratio in zip(table.columns, (22, 13, 5, 20, 20), strict=True):
-            column.ratio = ratio
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for header, width in (("method, rows", 20), ("distribution", 12), ("loss", None), ("score, confidence", 18)):
+            table.add_column(header, min_width=width, ratio=None if width else 1, overflow="fold")
         for m in of_paper:
             named = "\n".join(dict.fromkeys([m.name, *rows[m.name]]))
-            drawn = "yes" if m.sampling else "no"
-            table.add_row(named, m.distribution, drawn, m.loss, f"{m.score}\n{m.confidence}")
+            loss = f"{m.loss} (draws)" if m.sampling else m.loss
+            table.add_row(named, m.distribution, loss, f"{m.score}\n{m.confidence}")
         console.print(table, markup=False)
 
 
@@ -213,7 +215,8 @@ def _parse(
     """
     method, settings = recipe(name, _option(arguments, "--data") or run.data)
     out = Path(_option(arguments, "--out") or run.out)
-    if "--resume" in arguments and (out / "run.json").exists():
+    again = "--resume" in arguments and (out / "run.json").exists()
+    if again:
         settings, run = resumed(out, name)
     flat = tyro.conf.arg(name="")
     kinds = make_dataclass(
@@ -226,7 +229,7 @@ def _parse(
     )
     about = f"{inspect.getdoc(COMMANDS[command])}\n\n{name}: {method.paper}"
     prog = f"peaccel {command}" + (f" {name}" if own is not HeadFiles else "")
-    parsed: Any = tyro.cli(kinds, prog=prog, description=about, args=arguments, config=SHORT)
+    parsed: Any = tyro.cli(kinds, prog=prog, description=about, args=arguments, config=() if again else SHORT)
     # Once more, for the ranges, which tyro does not know.
     return (
         config.from_mapping(vars(parsed.own), own, name),

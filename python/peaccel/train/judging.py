@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 import peaccel as pe
 from peaccel import metrics
@@ -97,6 +96,8 @@ def _with_severity(method: Method, d: Any, items: Items) -> float | None:
     """Minus the rank correlation of confidence and severity of the items; 0 where one of them is constant."""
     if items.severity is None or method.confidence == "-":
         return None
+    from scipy.stats import spearmanr  # seconds of import, which no other command is to wait for
+
     kind = None if method.confidence == "default" else method.confidence
     confidence = np.asarray(pe.confidence(d, kind))
     if min(np.ptp(confidence), np.ptp(items.severity)) == 0:

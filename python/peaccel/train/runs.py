@@ -223,7 +223,7 @@ def load(folder: Path) -> Trained:
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
-    """The settings and the run with which training in a folder began, so that it goes on as it was.
+    """The settings and the run with which training in a folder began, by which it goes on as it was.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def resumed(folder: Path, name: str) -> tuple[Any, Run]:
     record, _, settings, run = _recorded(folder)
     if record["name"] != name:
         raise ValueError(f"{folder}: holds a run of {record['name']}, expected {name}")
-    return settings, replace(run, resume=True)
+    return settings, run
 
 
 def _recorded(folder: Path) -> tuple[dict[str, Any], Method, Any, Run]:

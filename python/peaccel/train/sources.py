@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from peaccel import config, data
 from peaccel.backbones import ImageInput
-from peaccel.data import digits, transforms
+from peaccel.data import digits
 from peaccel.data.images import ImageRows
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
 from peaccel.train.dealing import Data, length
@@ -126,6 +126,8 @@ def _items(part: str, found: Any, expected: ImageInput | None) -> Items | None:
 def _transform(part: str, expected: ImageInput | None) -> Any:
     if expected is None:
         raise ValueError("images need a backbone that says what it takes")
+    from peaccel.data import transforms  # torchvision: seconds of import, which digits and features do not wait for
+
     normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
     side = expected.size[0]
     if side <= 128:
