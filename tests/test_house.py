@@ -16,8 +16,18 @@ LAYERS = [
     *({"_core", "files", "metrics", "config", "data"}, {"ops"}, {"distributions", "special"}, {"fits"}),
     *({"scores", "measures", "io"}, {"prepared", "torch_distributions"}),
     *({"retrieval", "surrogate", "items", "indexes"}, {"vectors", "indexed"}, {"saved"}, {"first_stage"}),
-    *({"heads", "backbones"}, {"losses"}, {"methods"}, {"evaluate", "report"}, {"train"}, {"demo"}, {"cli"}, {"__main__"}),
+    *(
+        {"heads", "backbones"},
+        {"losses"},
+        {"methods"},
+        {"evaluate", "report"},
+        {"train"},
+        {"demo"},
+        {"cli"},
+        {"__main__"},
+    ),
 ]
+PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
     "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels cuda", "python"
 )]  # fmt: skip
@@ -66,7 +76,11 @@ def test_rust_uses_go_down():
     [
         ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss", {"indexes.py"}),
-        ("rust/**/*.rs", r"pyo3", {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}),
+        (
+            "rust/**/*.rs",
+            r"pyo3",
+            PYO3,
+        ),
         ("rust/**/*.rs", r"std::arch|target_feature", {"simd.rs", "simd/x86.rs"}),
         ("rust/**/*.rs", r"rayon", {"parallel.rs"}),
         ("rust/**/*.rs", r"libloading", {"cuda/driver.rs"}),

@@ -132,7 +132,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The function of an op's scores, and of what is kept of them for gradients, which else would find it again."""
     operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
-    gradients = None if traced else _pair_backward(torch, op).apply
+    gradients: Any = None if traced else _pair_backward(torch, op).apply
 
     class Kept(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod

@@ -171,7 +171,8 @@ class Torch:
             return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
 
         def cpu_backward(weights: Any, *args: Any, kept: Any = None) -> Any:
-            found = op.numpy_backward(weights, *parts(args), args[-1], kept=kept)
+            inputs, candidates, pairwise = parts(args)
+            found = op.numpy_backward(weights, inputs, candidates, pairwise, args[-1], kept=kept)
             return tuple(map(torch.from_numpy, found))
 
         def cpu_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
@@ -197,8 +198,8 @@ class Torch:
         if op.keeps:
             self._define(f"{op.name}_kept", arguments, "(Tensor, Tensor)", cpu_kept, cuda_kept, fake_kept)
             given = f"Tensor weights, Tensor kept, {arguments}, int wanted"
-            backwards = cpu_kept_backward, cuda_kept_backward, fake_kept_backward
-            self._define(f"{op.name}_kept_bwd", given, returns, *backwards)
+            by_kept = cpu_kept_backward, cuda_kept_backward, fake_kept_backward
+            self._define(f"{op.name}_kept_bwd", given, returns, *by_kept)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""
