@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import peaccel as pe
 from peaccel.losses.nce import ScoreNCE
-from peaccel.methods.parts import Classifier, Uncertain, begin_apart, classify, distribution_head
+from peaccel.methods.parts import Classifier, Uncertain, begin_within, classify, distribution_head
 from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 
 
@@ -47,15 +47,15 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     )
     alone = settings.learns == "uncertainty"
 
+    def features_of(batch: Batch) -> Tensor:
+        x: Tensor = batch.inputs if alone else backbone(batch.inputs)
+        return x
+
     def tell(batch: Batch, step: Step) -> Terms:
-        return {"nce": nce(head(batch.inputs if alone else backbone(batch.inputs)), batch.labels)}
+        return {"nce": nce(head(features_of(batch)), batch.labels)}
 
     def start(batches: Iterable[Batch]) -> None:
-        """The prior, and the variance of items about their identities, as the means have them."""
-        seen = [(head.mean(b.inputs if alone else backbone(b.inputs)).float(), b.labels) for b in batches]
-        mu, labels = (torch.cat(column) for column in zip(*seen, strict=True))
-        fitted = pe.fit_prior(pe.Normal(mu, torch.ones_like(mu)), labels)
-        begin_apart(head, dim, (mu.var(0) - fitted.var).sum().item())
+        fitted = begin_within(head, dim, features_of, batches)
         if prior:
             assert nce.log_prior_var is not None and nce.prior_mean is not None
             nce.log_prior_var.copy_(torch.as_tensor(fitted.var).clamp(min=1e-6).log())

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+import peaccel as pe
 from peaccel.distributions import Point
+from peaccel.fits import Prior
 from peaccel.heads import MeanHead, NormalHead, UncertaintyHead, VarianceHead, VonMisesFisherHead
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.methods.records import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms
@@ -23,6 +25,7 @@ __all__ = [
     "Kind",
     "Uncertain",
     "begin_apart",
+    "begin_within",
     "class_directions",
     "class_means",
     "classify",
@@ -123,6 +126,33 @@ def begin_apart(head: NormalHead | VonMisesFisherHead, dim: int, square: float) 
     cosine = min(max(1 - square / 2, 0.01), 0.999)
     inverse_kappa = (1 - cosine**2) / (cosine * (dim - cosine**2))
     head.uncertainty.begin(square / dim if isinstance(head, NormalHead) else inverse_kappa)  # type: ignore[operator]
+
+
+def begin_within(
+    head: NormalHead | VonMisesFisherHead, dim: int, features: Callable[[Batch], Tensor], batches: Iterable[Batch]
+) -> Prior:
+    """Let uncertainties start from how far the means lie from their classes' positions, by an analysis of variance.
+
+    Parameters
+    ----------
+    head
+        Its `uncertainty` can `begin` at a value.
+    dim
+        D.
+    features
+        Of a batch, what the head takes.
+    batches
+        Of all training items.
+
+    Returns
+    -------
+    The mean and the variance, per dimension, of the positions.
+    """
+    seen = [(points(head, features(batch)).mu, batch.labels) for batch in batches]
+    mu, labels = (torch.cat(column) for column in zip(*seen, strict=True))
+    prior = pe.fit_prior(pe.Normal(mu, torch.ones_like(mu)), labels)
+    begin_apart(head, dim, (mu.var(0) - prior.var).sum().item())
+    return prior
 
 
 def points(head: nn.Module, features: Tensor) -> Point:

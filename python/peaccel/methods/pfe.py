@@ -3,13 +3,14 @@
 Stage 1 learns where items lie on the sphere; stage 2 keeps that and learns how far each item is to be trusted.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
 
 from peaccel.losses.likelihood import NegativeMLS
-from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head
+from peaccel.methods.parts import Classifier, Uncertain, begin_within, classify, distribution_head
 from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
 
 
@@ -26,7 +27,12 @@ class Settings(Uncertain):
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
-    """Put PFE's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`."""
+    """Put PFE's heads on a backbone; the model gives `peaccel.Normal` or `peaccel.VonMisesFisher`.
+
+    Variances start from those of items about their classes. ``variant="published"`` starts at e^-7 wherever the data
+    lie, from where a short training does not come back: they stay several times too small. It also counts an item's
+    pair with itself.
+    """
     head, dim = distribution_head(features, settings)
     classifier = settings.classifier.build(dim, classes)
     negative_mls = NegativeMLS(variant=settings.variant)
@@ -34,9 +40,13 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def match(batch: Batch, step: Step) -> Terms:
         return {"negative_mls": negative_mls(head(batch.inputs), batch.labels)}
 
+    def start(batches: Iterable[Batch]) -> None:
+        if settings.variant is None:
+            begin_within(head, dim, lambda batch: batch.inputs, batches)
+
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
-        Stage("PFE", settings.match, (Group((head.uncertainty,)),), match, frozen=backbone),
+        Stage("PFE", settings.match, (Group((head.uncertainty,)),), match, frozen=backbone, start=start),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)
 
