@@ -149,7 +149,7 @@ class _Run:
                     rates.after_step()
                 at = replace(at, batch=at.batch + 1, step=at.step + last)
                 self.teller.step(terms, len(own) * accelerator.num_processes)
-                if last and self.stopper.asked:
+                if last and self._stops():
                     self.keeper.write(at, optimizer, rows)
                     raise KeyboardInterrupt
             rates.after_epoch()
@@ -186,6 +186,13 @@ class _Run:
             raise ValueError(f"fit: a batch of {rows.shape[1]} items cannot be shared by {processes} processes")
         size = rows.shape[1] // processes
         return rows[:, rank * size : (rank + 1) * size]
+
+    def _stops(self) -> bool:
+        """Whether any process was asked to stop: all stop after the same step, as none can go on alone."""
+        if self.accelerator.num_processes == 1:
+            return self.stopper.asked
+        asked = torch.tensor([self.stopper.asked], device=self.accelerator.device)
+        return bool(self.accelerator.gather(asked).any())
 
     def _judge(self, at: Progress) -> Progress:
         """Validate; the best weights are kept."""
