@@ -161,6 +161,20 @@ def test_the_slope_of_the_height_is_exact(dim):
             assert error <= 1e-8, f"kappa={kappa} angle={angles[i]}: {error:.2g} of rms"
 
 
+@pytest.mark.parametrize("dim", [8, 9, 16, 64, 512])
+def test_the_slope_of_the_height_in_float32_is_that_in_float64(dim):
+    """Fewer nodes. Directions are rounded too, whose part across the mean counts by w / sqrt(1 - w^2)."""
+    mu = directions(1, dim, seed=dim)[0].astype("f")
+    rows = np.ascontiguousarray(np.broadcast_to(mu, (2000, dim)))
+    for kappa in (1e-3, 0.3, 2.0, 10.0, 30.0, 100.0, 1e3):
+        found, exact = (
+            samplers.sample_vmf.numpy_backward(x[None], x, np.full(2000, kappa, x.dtype), 5, 0, 2)[1]
+            for x in (rows, rows.astype("d"))
+        )
+        amplified = 1 + math.sqrt(kappa / dim)
+        assert np.abs(found - exact).max() <= 3e-7 * amplified * math.sqrt((exact**2).mean()), kappa
+
+
 @pytest.mark.parametrize(("dim", "kappa"), [(d, k) for d, k in CELLS if k])
 def test_the_slope_of_the_height_is_unbiased(dim, kappa):
     _, slopes = height_slopes(dim, kappa, 20_000, seed=1)
