@@ -27,6 +27,7 @@ WIDE = torch.float64
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+    laws.Distribution.set_default_validate_args(True)  # which torch.compile switches off in the whole process
 
 
 def directions(*shape, dtype=WIDE):
