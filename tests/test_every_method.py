@@ -100,7 +100,8 @@ def test_text_to_image_tells_vague_captions_from_clear_ones(kind):
     found = train.embed(training.model, tuple(x[2000:] for x in data))
     sure = pe.confidence(found[1], "norm" if kind == "norm" else None)
     found_order = spearmanr(sure, vague[2000:]).statistic
-    assert found_order < {"scale": -0.5, "pfe": -0.15, "norm": 1}[kind]  # of norms nothing is trained
+    # Variances come as far as -0.25 in these twenty epochs, chance is within 0.1; of norms nothing is trained.
+    assert found_order < {"scale": -0.5, "pfe": -0.15, "norm": 1}[kind]
     assert all(len(d) == 400 and isinstance(d.validate(), Distribution) for d in found)
 
 
