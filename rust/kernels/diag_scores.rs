@@ -286,74 +286,47 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// The pairs of some rows, those of a side being the own ones; rows in half precision or constant are written to `rooms`.
-    fn listed<'a>(
-        &'a self,
-        side: Side,
-        (q, g): (Rows, Rows),
-        weights: &[T],
-        rooms: &'a mut [[Vec<T>; 4]],
-    ) -> Vec<Listed<'a, T>> {
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
-        let dim = mu1.stored();
-        let pairs = weights.iter().zip(rooms).enumerate();
-        pairs
-            .map(|(k, (&weight, [own, means, vars, other]))| {
-                let (i, j) = (q.at(k), g.at(k));
-                let query = (mu1.row(i), whole(extra1.row(i), dim, own));
-                let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
-                let (own, other) = if side == Side::Query { (query, gallery) } else { (gallery, query) };
-                Listed { own, other, weight }
-            })
-            .collect()
-    }
-
-    /// The shared numbers, 1 where there are none, and where their gradient is added up; none where the formula's own numbers take a
-    /// gradient, which is found carefully, dimension by dimension.
-    fn shared_numbers(&self, wanted: &[T]) -> Option<(Vec<T>, Vec<T>)> {
-        let (dim, ones) = (self.inputs.mu1.stored(), [T::from_f64(1.0)]);
-        let mut room = Vec::new();
-        let numbers = whole(if F::ROW { self.inputs.shared.row(0) } else { &ones }, dim, &mut room).to_vec();
-        let sums = if wanted.is_empty() { Vec::new() } else { vec![T::default(); dim] };
-        (wanted.is_empty() || F::ROW).then_some((numbers, sums))
+    /// How many numbers the gradient by the shared numbers takes, 0 where it is not wanted; none where it is by the formula's own
+    /// numbers, which is found carefully, dimension by dimension.
+    fn shared_numbers(&self, wanted: &[T]) -> Option<usize> {
+        (wanted.is_empty() || F::ROW).then_some(if wanted.is_empty() { 0 } else { self.inputs.mu1.stored() })
     }
 
     /// Adds the gradients of one item, if they are known to be right.
     fn added_to_item(&self, side: Side, (q, g): (Rows, Rows), weights: &[T], out: &mut Gradient<T>) -> bool {
-        let Some((shared, mut by_shared)) = self.shared_numbers(out.shared) else { return false };
-        let mut rooms = vec![[const { Vec::new() }; 4]; weights.len()];
-        let pairs = self.listed(side, (q, g), weights, &mut rooms);
-        let formula = if side == Side::Query { self.formula } else { self.formula.transposed() };
-        let [mut mean, mut var] = [vec![T::default(); shared.len()], vec![T::default(); shared.len()]];
-        let (rows, sums) = (&mut [[&mut mean[..], &mut var[..]]], &mut by_shared);
-        let slopes =
-            listed::Slopes { formula: &formula, pairs: &pairs, both: false, shared: &shared, rows, by_shared: sums };
+        let Some(of_shared) = self.shared_numbers(out.shared) else { return false };
+        let dim = self.inputs.mu1.stored();
+        let mut sums = vec![T::default(); 2 * dim + of_shared];
+        let ((mean, rest), formula) = (sums.split_at_mut(dim), self.formula);
+        let (var, by_shared) = rest.split_at_mut(dim);
+        let formula = if side == Side::Query { formula } else { formula.transposed() };
+        let (pairs, rows) = (Listed { inputs: &self.inputs, side, q, g, weights }, &mut [[&mut *mean, &mut *var]]);
+        let slopes = listed::Slopes { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
         if !dispatch(slopes) {
             return false;
         }
-        slopes::add(out.mu, &mean);
-        slopes::add_shared_row(out.extra, &var);
+        slopes::add(out.mu, mean);
+        slopes::add_shared_row(out.extra, var);
         if !by_shared.is_empty() {
-            slopes::add_shared_row(out.shared, &by_shared);
+            slopes::add_shared_row(out.shared, by_shared);
         }
         true
     }
 
     /// Writes the gradients of pairs of equal rows over zeros, if they are known to be right.
     fn added_paired(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) -> bool {
-        let Some((shared, mut by_shared)) = self.shared_numbers(out.shared) else { return false };
-        let (n, dim, all) = (weights.len(), shared.len(), Rows::From(rows.start));
-        let mut rooms = vec![[const { Vec::new() }; 4]; n];
-        let pairs = self.listed(Side::Query, (all, all), weights, &mut rooms);
+        let Some(of_shared) = self.shared_numbers(out.shared) else { return false };
+        let (n, dim, all) = (weights.len(), self.inputs.mu1.stored(), Rows::From(rows.start));
+        let pairs = Listed { inputs: &self.inputs, side: Side::Query, q: all, g: all, weights };
+        let mut by_shared = vec![T::default(); of_shared];
         // Rows of D numbers for what is not wanted, or is one number an item.
         let mut spare = [const { Vec::new() }; 4];
         let [a, b, c, d] = &mut spare;
         let of_query = whole_rows(&mut out.query, (n, dim), (a, b));
         let of_gallery = whole_rows(&mut out.gallery, (n, dim), (c, d));
         let mut rows: Vec<_> = of_query.into_iter().zip(of_gallery).flat_map(|(a, b)| [a, b]).collect();
-        let (formula, rows, sums) = (&self.formula, &mut rows[..], &mut by_shared);
-        let known =
-            dispatch(listed::Slopes { formula, pairs: &pairs, both: true, shared: &shared, rows, by_shared: sums });
+        let (formula, rows) = (&self.formula, &mut rows[..]);
+        let known = dispatch(listed::Slopes { formula, pairs, both: true, rows, by_shared: &mut by_shared });
         for (items, vars) in [(&mut out.query, &spare[1]), (&mut out.gallery, &spare[3])] {
             let Some(items) = items else { continue };
             if !known {

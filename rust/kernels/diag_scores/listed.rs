@@ -2,27 +2,57 @@
 //! dimensions of a pair share a division.
 
 use super::formulas::{Formula, Item, OWN};
-use super::rest;
 use super::slopes::{together, PAIR};
-use crate::shapes::Side;
-use crate::simd::{Float, Kernel, Lanes, Simd, V};
+use super::{rest, whole};
+use crate::shapes::{Inputs, Rows, Side, AHEAD};
+use crate::simd::{prefetch, Float, Kernel, Lanes, Simd, V};
 
-/// The means and variances of a pair, all of D numbers, and how much it counts.
+/// Pairs (`q.at(k)`, `g.at(k)`) and how much each counts; the items of `side` are the own ones.
 pub struct Listed<'a, T> {
-    pub own: (&'a [T], &'a [T]),
-    pub other: (&'a [T], &'a [T]),
-    pub weight: T,
+    pub inputs: &'a Inputs<'a, T>,
+    pub side: Side,
+    pub q: Rows<'a>,
+    pub g: Rows<'a>,
+    pub weights: &'a [T],
+}
+
+/// An item's means and variances, all of D numbers.
+type Normal<'a, T> = (&'a [T], &'a [T]);
+
+impl<T: Float> Listed<'_, T> {
+    /// Asks for the candidates of a query to come, which lie anywhere.
+    #[inline(always)]
+    fn prefetch(&self, k: usize) {
+        if let (Rows::List(rows), Side::Query) = (self.g, self.side) {
+            if let Some(&row) = rows.get(k + AHEAD) {
+                prefetch(self.inputs.mu2.bytes(row));
+                prefetch(self.inputs.extra2.bytes(row));
+            }
+        }
+    }
+
+    /// The own and the other item of a pair; rows in half precision or constant are written to `rooms`.
+    #[inline(always)]
+    fn items<'b>(&'b self, k: usize, rooms: &'b mut [Vec<T>; 4]) -> [Normal<'b, T>; 2] {
+        let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
+        let [own, means, vars, other] = rooms;
+        let query = (mu1.row(i), whole(extra1.row(i), mu1.stored(), own));
+        let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), mu1.stored(), other));
+        if self.side == Side::Query {
+            [query, gallery]
+        } else {
+            [gallery, query]
+        }
+    }
 }
 
 /// Where gradients by mean and variance go, and by the shared row.
 pub struct Slopes<'a, 'b, F, T> {
     /// As seen from the own items.
     pub formula: &'a F,
-    pub pairs: &'a [Listed<'a, T>],
+    pub pairs: Listed<'a, T>,
     /// Whether pairs have no item in common; else the own one.
     pub both: bool,
-    /// The shared numbers; 1 where there are none.
-    pub shared: &'a [T],
     /// Rows of D numbers by mean and variance: of the own item, to which is added; or, written, of the own and of the other item of
     /// each pair in turn.
     pub rows: &'a mut [[&'b mut [T]; 2]],
@@ -30,10 +60,12 @@ pub struct Slopes<'a, 'b, F, T> {
     pub by_shared: &'a mut [T],
 }
 
-/// What the pairs of a call share, a vector after the other: 1 by each shared number, and what the formula makes of the common item.
-struct Common<X> {
-    inverses: Vec<X>,
-    own: Vec<[X; OWN]>,
+/// What the pairs of a call share: the shared numbers, and, of whole groups of vectors, 1 by each of them and what the formula makes of
+/// the common item. Each is empty where nothing asks for it.
+struct Common<'a, T> {
+    shared: &'a [T],
+    inverses: &'a [T],
+    own: [&'a [T]; OWN],
 }
 
 /// What is seen of all pairs; apart from all that lies in memory, so that it stays in registers.
@@ -53,36 +85,56 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
     #[inline(always)]
     fn run<S: Simd>(mut self) -> bool {
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
-        let (dim, step) = (self.shared.len(), 2 * PAIR * T::LANES);
-        let mut common = Common { inverses: Vec::new(), own: Vec::new() };
+        let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
+        let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
+        let mut rooms = [const { Vec::new() }; 4];
         let mut seen = Seen { least: one, lowest: one, greatest: one, finite: zero };
-        for from in (0..dim.next_multiple_of(step)).step_by(T::LANES) {
-            let prior = vector::<S, T, false>(self.shared, from, 1.0);
-            seen.lowest = prior.min(seen.lowest);
-            common.inverses.push(one / prior);
-            if let (false, Some(Listed { own: (mean, var), .. })) = (self.both, self.pairs.first()) {
-                let (mean, var) = (vector::<S, T, false>(mean, from, 0.0), vector::<S, T, false>(var, from, 1.0));
-                common.own.push(self.formula.own::<S, T>(Side::Query, mean, var, [prior, one / prior]));
+        let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
+        let owned = if self.both { 0 } else { F::OWN };
+        let mut made = vec![T::default(); padded * (usize::from(F::ROW) + owned)];
+        let (inverses, own) = made.split_at_mut(if F::ROW { padded } else { 0 });
+        if F::ROW || owned > 0 {
+            let [(mean, var), _] = self.pairs.items(0, &mut rooms);
+            for from in (0..padded).step_by(T::LANES) {
+                let at = from..from + T::LANES;
+                let prior = vector::<S, T, false>(shared, from, 1.0);
+                let inverse = one / prior;
+                if F::ROW {
+                    seen.lowest = prior.min(seen.lowest);
+                    inverse.store(&mut inverses[at.clone()]);
+                }
+                if owned > 0 {
+                    let (mean, var) = (vector::<S, T, false>(mean, from, 0.0), vector::<S, T, false>(var, from, 1.0));
+                    let made = self.formula.own::<S, T>(Side::Query, mean, var, [prior, inverse]);
+                    for (row, made) in own.chunks_exact_mut(padded).zip(made) {
+                        made.store(&mut row[at.clone()]);
+                    }
+                }
             }
         }
-        let whole = dim / step * step;
-        for k in 0..self.pairs.len() {
-            if self.pairs[k].weight.to_f64() == 0.0 {
+        let mut common = Common { shared, inverses, own: [&[]; OWN] };
+        common.own.iter_mut().zip(own.chunks_exact(padded)).for_each(|(row, made)| *row = made);
+        for (k, weight) in self.pairs.weights.iter().enumerate() {
+            self.pairs.prefetch(k);
+            if weight.to_f64() == 0.0 {
                 continue;
             }
+            let (items, rows) = (self.pairs.items(k, &mut rooms), if self.both { 2 * k } else { 0 });
+            let pair = Pair { formula: self.formula, items, weight: *weight, common: &common };
+            let rows = &mut self.rows[rows..];
             for first in (0..whole).step_by(step) {
-                if self.both {
-                    seen = self.add::<S, true, true>(k, first, &common, seen);
-                } else {
-                    seen = self.add::<S, false, true>(k, first, &common, seen);
-                }
+                seen = match (self.both, self.by_shared.is_empty()) {
+                    (true, true) => pair.add::<S, true, false, true>(first, rows, self.by_shared, seen),
+                    (true, false) => pair.add::<S, true, true, true>(first, rows, self.by_shared, seen),
+                    (false, true) => pair.add::<S, false, false, true>(first, rows, self.by_shared, seen),
+                    (false, false) => pair.add::<S, false, true, true>(first, rows, self.by_shared, seen),
+                };
             }
             if whole < dim {
-                if self.both {
-                    seen = self.add::<S, true, false>(k, whole, &common, seen);
-                } else {
-                    seen = self.add::<S, false, false>(k, whole, &common, seen);
-                }
+                seen = match self.both {
+                    true => pair.add::<S, true, true, false>(whole, rows, self.by_shared, seen),
+                    false => pair.add::<S, false, true, false>(whole, rows, self.by_shared, seen),
+                };
             }
         }
         let range = V::<S, T>::splat(T::from_f64(1.0 / T::QUARTER_RANGE));
@@ -102,33 +154,48 @@ fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f6
     }
 }
 
-impl<T: Float, F: Formula> Slopes<'_, '_, F, T> {
-    /// Adds a group of vectors of a pair.
+/// A pair on its way through the dimensions.
+struct Pair<'a, F, T> {
+    formula: &'a F,
+    items: [Normal<'a, T>; 2],
+    weight: T,
+    common: &'a Common<'a, T>,
+}
+
+impl<T: Float, F: Formula> Pair<'_, F, T> {
+    /// Adds a group of vectors to the first rows and to what is shared.
     #[inline(always)]
-    fn add<S: Simd, const BOTH: bool, const WHOLE: bool>(
-        &mut self,
-        k: usize,
+    fn add<S: Simd, const BOTH: bool, const SHARED: bool, const WHOLE: bool>(
+        &self,
         first: usize,
-        common: &Common<V<S, T>>,
+        rows: &mut [[&mut [T]; 2]],
+        by_shared: &mut [T],
         mut seen: Seen<V<S, T>>,
     ) -> Seen<V<S, T>> {
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
-        let (formula, pair) = (self.formula, &self.pairs[k]);
-        let weight = V::<S, T>::splat(pair.weight);
+        let (formula, common, [of_own, of_other]) = (self.formula, self.common, self.items);
+        let weight = V::<S, T>::splat(self.weight);
         let mut a = [Item { mean: zero, var: one, own: [zero; OWN] }; 2 * PAIR];
         let (mut b, mut priors, mut divisors) = (a, [[one; 2]; 2 * PAIR], [[one; PAIR]; 2]);
         for n in 0..2 * PAIR {
             let from = first + n * T::LANES;
             if F::ROW {
-                priors[n] = [vector::<S, T, WHOLE>(self.shared, from, 1.0), common.inverses[from / T::LANES]];
+                let inverse = V::<S, T>::load(&common.inverses[from..from + T::LANES]);
+                priors[n] = [vector::<S, T, WHOLE>(common.shared, from, 1.0), inverse];
             }
-            let mean = vector::<S, T, WHOLE>(pair.own.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(pair.own.1, from, 1.0);
-            let own =
-                if BOTH { formula.own::<S, T>(Side::Query, mean, var, priors[n]) } else { common.own[from / T::LANES] };
+            let mean = vector::<S, T, WHOLE>(of_own.0, from, 0.0);
+            let var = vector::<S, T, WHOLE>(of_own.1, from, 1.0);
+            let mut own = [zero; OWN];
+            if BOTH {
+                own = formula.own::<S, T>(Side::Query, mean, var, priors[n]);
+            } else {
+                for m in 0..F::OWN {
+                    own[m] = V::<S, T>::load(&common.own[m][from..from + T::LANES]);
+                }
+            }
             a[n] = Item { mean, var, own };
-            let mean = vector::<S, T, WHOLE>(pair.other.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(pair.other.1, from, 1.0);
+            let mean = vector::<S, T, WHOLE>(of_other.0, from, 0.0);
+            let var = vector::<S, T, WHOLE>(of_other.1, from, 1.0);
             b[n] = Item { mean, var, own: formula.own::<S, T>(Side::Gallery, mean, var, priors[n]) };
             let divisor = formula.divisor::<S, T>(&a[n], &b[n]);
             seen.lowest = a[n].var.min(b[n].var.min(seen.lowest));
@@ -146,19 +213,19 @@ impl<T: Float, F: Formula> Slopes<'_, '_, F, T> {
                     for item in 0..2 {
                         let found = weight * slope[item];
                         seen.finite = found.mul_add(zero, seen.finite);
-                        put::<S, T, WHOLE>(found, self.rows[2 * k + item][field], from);
+                        put::<S, T, WHOLE>(found, rows[item][field], from);
                     }
                 } else {
-                    let row = &mut self.rows[0][field];
+                    let row = &mut *rows[0][field];
                     let found = weight.mul_add(slope[0], vector::<S, T, WHOLE>(row, from, 0.0));
                     seen.finite = found.mul_add(zero, seen.finite);
                     put::<S, T, WHOLE>(found, row, from);
                 }
             }
-            if !self.by_shared.is_empty() {
-                let found = weight.mul_add(slopes.shared, vector::<S, T, WHOLE>(self.by_shared, from, 0.0));
+            if SHARED && !by_shared.is_empty() {
+                let found = weight.mul_add(slopes.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
                 seen.finite = found.mul_add(zero, seen.finite);
-                put::<S, T, WHOLE>(found, self.by_shared, from);
+                put::<S, T, WHOLE>(found, by_shared, from);
             }
         }
         seen
