@@ -193,7 +193,7 @@ def by_products(name: str, q: list[Any], g: list[Any]) -> Any:
         square, length = concentrations**2, (concentrations * mean).norm(dim=-1)
         stretched = (z**2 @ square.T).sqrt()
         cosine = z @ (square * mean).T / (stretched * length)
-        peak = pe.special.vmf_log_norm(torch.tensor(float(dim)).double(), length) + concentrations.log().sum(-1)
+        peak = pe.special.vmf_log_norm(dim, length) + concentrations.log().sum(-1)
         logs = peak + length * cosine - dim * stretched.log()
         return logs.reshape(n, len(mu), -1).logsumexp(0) - math.log(n)
     draws = [mu + var.sqrt() * torch.randn(n, *mu.shape) for mu, var in (q, g)]

@@ -192,8 +192,15 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T,
             let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
             let mut first = 0;
             while first < rows {
-                let count = if rows - first >= 4 { 4 } else { 1 };
+                let count = if !DIFFERENCE && vectors == 2 && rows - first >= 8 {
+                    8
+                } else if rows - first >= 4 {
+                    4
+                } else {
+                    1
+                };
                 match (vectors, count, from + T::LANES <= dim) {
+                    (2, 8, _) if !DIFFERENCE => self.add::<S, 8, 2, true>(first, from),
                     (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
                     (2, _, _) => self.add::<S, 1, 2, true>(first, from),
                     (_, 4, true) => self.add::<S, 4, 1, true>(first, from),

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 import peaccel as pe
-from peaccel import cli, config, io, methods, train
+from peaccel import backbones, cli, config, io, methods, train
 from peaccel.data import READERS
 from peaccel.train import commands, recipes, runs, sources
 
@@ -183,6 +183,33 @@ def images(folder):
     return "--data folder --root images"
 
 
+def test_both_towers_of_a_clip_model_embed_captions(folder, images, capsys, monkeypatch, tmp_path):
+    paths = sorted((folder / "images").rglob("*.png"))[:3]
+    root = tmp_path / "captions"
+    root.mkdir()
+    lines = [f"a photograph of number {i}\t{path}\n" for i, path in enumerate(paths)]
+    (root / "Train_GCC-training.tsv").write_text("".join([*lines, f"another of 0\t{paths[0]}\n"]))
+    (root / "Validation_GCC-1.1.0-Validation.tsv").write_text(lines[0])
+    small = {
+        "embed_dim": 12,
+        "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "head_width": 16, "patch_size": 16},
+        "text_cfg": {"context_length": 9, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+    }
+    create = backbones.create
+    monkeypatch.setattr(backbones, "create", lambda name, **options: create(name, **options, **small))
+    line = f"embed --backbone clip_image:ViT-B-32 --data conceptual-captions --root {root}"
+    for part in ("train", "validation"):
+        code, out, error = run(capsys, f"{line} --part {part} --out {tmp_path / part}.npz")
+        assert code == 0, error
+    assert out == f"images (1, 12), captions (1, 12), image (1,) -> {tmp_path / 'validation.npz'}\n"
+    found = sources.open_items("caption-features", tmp_path, 0)["train"]
+    assert [tuple(x.shape) for x in found.data] == [(4, 12), (4, 12)] and found.labels.tolist() == [0, 1, 2, 0]
+    assert run(capsys, f"{line} --part test --out t.npz")[2].endswith(
+        "conceptual-captions has no part 'test', expected one of train, validation\n")  # fmt: skip
+    refused = run(capsys, f"{line.replace('clip_image:ViT-B-32', 'small_cnn')} --out t.npz")[2]
+    assert "--backbone is small_cnn, expected clip_image:MODEL: conceptual-captions has captions" in refused
+
+
 def test_a_folder_of_images_trains_and_embeds(images, capsys, tmp_path):
     line = f"train cosface {images} {SMALL} --backbone resnet18 --schedule.epochs 1 --dim 8 --out {tmp_path / 'i'}"
     code, out, err = run(capsys, line)
@@ -192,7 +219,7 @@ def test_a_folder_of_images_trains_and_embeds(images, capsys, tmp_path):
 
 def test_features_of_a_backbone_are_what_a_head_takes(images, capsys, tmp_path):
     code, out, err = run(capsys, f"embed --backbone test_resnet {images} --part train --out {tmp_path / 'f.npz'}")
-    assert code == 0 and re.match(r"features \(9, \d+\) -> ", out), err
+    assert code == 0 and re.match(r"features \(9, \d+\), labels \(9,\) -> ", out), err
     with np.load(tmp_path / "f.npz") as held:
         assert held["labels"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2] and len(held["features"]) == 9
 

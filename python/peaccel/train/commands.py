@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import tyro
 from accelerate import PartialState
+from numpy.typing import NDArray
 
 from peaccel import backbones, config, io, methods
 from peaccel.data.features import features
@@ -23,7 +24,7 @@ from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.recipes import RECIPES, recipe
 from peaccel.train.runs import Job, Result, Run, Trained, input_of, load, resumed
 from peaccel.train.runs import train as train_row
-from peaccel.train.sources import Items, open_items
+from peaccel.train.sources import CAPTIONED, Items, open_captions, open_items
 
 __all__ = ["COMMANDS", "HEADS"]
 
@@ -108,11 +109,12 @@ class Embed:
 
     out: Path
     """The file to write. With --run a distribution, .npz or .safetensors, as 'peaccel search' takes it;
-    with --backbone features and labels, .npz, as 'peaccel fit-head' takes it."""
+    with --backbone features and labels, .npz, as 'peaccel fit-head' takes it, or, of images with captions, features of
+    both, as 'peaccel train text_to_image --data caption-features' takes a folder of them."""
     run: Path | None = None
     """The folder of a trained model; exactly one of this and --backbone."""
     backbone: str | None = None
-    """A name of peaccel.backbones or timm."""
+    """A name of peaccel.backbones or timm; for images with captions clip_image:MODEL, whose text tower reads them."""
     weights: Path | None = None
     """Of the backbone: a .safetensors file, or a state dict of torch.save."""
     features: Path | None = None
@@ -146,22 +148,22 @@ def run_embed(arguments: Sequence[str]) -> None:
         assert task.backbone is not None
         if task.features is not None or task.data is None:
             raise ValueError("--backbone embeds images: expected --data, and no --features")
-        backbone = backbones.create(task.backbone, weights=task.weights)
-        items = _part(task, task.data, task.root, task.seed or 0, task.quick, input_of(backbone))
-        found = np.asarray(tensors(apply(backbone, items.data)))
+        found = _features(task, task.data, task.backbone)
         with aside(task.out) as fresh:
-            np.savez(fresh, features=found, labels=items.labels)
-        shapes = f"features {found.shape}"
+            np.savez(fresh, allow_pickle=False, **found)
+        labels = found["image" if "image" in found else "labels"]
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in found.items())
     else:
         trained = load(task.run)
         items = _items(task, trained)
         d = embed(trained.model, items.data)
         d = d[task.side == "captions"] if isinstance(d, tuple) else d
         io.write_distribution(task.out, d)
+        labels = items.labels
         shapes = ", ".join(f"{name} {x.shape}" for name, x in zip(d._names, d.arrays, strict=True))
     if task.labels is not None:
         with aside(task.labels) as fresh:
-            np.save(fresh, items.labels)
+            np.save(fresh, labels)
     print(f"{shapes} -> {task.out}")
 
 
@@ -257,6 +259,22 @@ def _items(task: Embed, trained: Trained) -> Items:
     root = task.root or (run.root if data == run.data else None)
     seed = run.seed if task.seed is None else task.seed
     return _part(task, data, root, seed, task.quick or run.quick, input_of(trained.model))
+
+
+def _features(task: Embed, data: str, name: str) -> dict[str, NDArray[Any]]:
+    """What a backbone makes of images, with their labels; of images with captions, what both towers make of them."""
+    side, _, model = name.partition(":")
+    if data in CAPTIONED and side != "clip_image":
+        raise ValueError(f"--backbone is {name}, expected clip_image:MODEL: {data} has captions")
+    backbone = backbones.create(name, weights=task.weights)
+    if data not in CAPTIONED:
+        items = _part(task, data, task.root, task.seed or 0, task.quick, input_of(backbone))
+        return {"features": np.asarray(tensors(apply(backbone, items.data))), "labels": items.labels}
+    images, captions, image = open_captions(data, task.root, task.part, input_of(backbone))
+    text = backbones.create(f"clip_text:{model}", weights=task.weights)
+    tokens = text.input.tokenize(list(captions))  # type: ignore[union-attr]
+    found = {"images": apply(backbone, images), "captions": apply(text, tokens)}
+    return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}
 
 
 def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, expected: Any) -> Items:

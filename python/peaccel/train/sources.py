@@ -18,10 +18,14 @@ from peaccel.data.images import ImageRows
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
 from peaccel.train.dealing import Data, length
 
-__all__ = ["DIGITS", "Items", "digits_settings", "names", "of_digits", "open_items"]
+__all__ = ["CAPTIONED", "DIGITS", "Items", "digits_settings", "names", "of_digits", "open_captions", "open_items"]
 
 DIGITS = ("mnist", "digits8")
 """Sources that come inside Python packages, and need no folder."""
+
+
+CAPTIONED = ("coco", "conceptual-captions")
+"""Data sets of images with captions."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,28 @@ def open_items(
     if "train" not in found:
         raise ValueError(f"data {name}: has no labelled items to train on, only {', '.join(parts)}")
     return found
+
+
+def open_captions(
+    name: str, root: Path | None, part: str, expected: ImageInput | None
+) -> tuple[ImageRows, tuple[str, ...], NDArray[np.int64]]:
+    """Open a part of one of `CAPTIONED`: images as a backbone takes them, captions, and which image each describes.
+
+    Raises
+    ------
+    ValueError
+        A root that is missing, or a part that is not there.
+    FileNotFoundError
+        A list of the data set is missing.
+    """
+    if root is None:
+        raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
+    parts = data.read(name, root)
+    if part not in parts:
+        raise ValueError(f"{name} has no part {part!r}, expected one of {', '.join(parts)}")
+    found = parts[part]
+    assert isinstance(found, Captions)
+    return ImageRows(found.paths, _transform("test", expected)), found.captions, np.asarray(found.image, np.int64)
 
 
 def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
