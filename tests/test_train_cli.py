@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
     np.save(folder / "nan.npy", values)
     (folder / "file").write_text("")
     cli.main(f"train cosface {DIGITS} --out {folder / 'c'}".split())
-    cli.main(f"fit-head {folder / 'f.npz'} {SMALL[13:]} --tell.epochs 1 --out {folder / 'h'}".split())
+    cli.main(f"fit-head {folder / 'f.npz'} {SMALL[13:]} --match.epochs 1 --out {folder / 'h'}".split())
     return folder
 
 
@@ -90,7 +90,7 @@ def test_help_without_a_method_lists_them(capsys, command):
     ("command", "words"),
     [
         ("train pfe", ["--data STR", "--quick ", "--classify.lr FLOAT", "--match.epochs INT", "Shi & Jain", *READERS]),
-        ("fit-head", ["--labels", "--method {llr_nce,pfe,", "--tell.lr FLOAT", "--out PATH"]),
+        ("fit-head", ["--labels", "--method {pfe,llr_nce,", "--match.lr FLOAT", "--out PATH"]),
         ("embed", ["--run", "--backbone", "--features", "--part STR", "--labels"]),
         ("tune pfe", ["--trials INT", "--seconds", "--match.lr FLOAT"]),
         ("methods", ["Print the methods"]),
@@ -267,7 +267,7 @@ WRONG = {
     "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or words ({N},)",
     "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
     "fit-head f.npy --labels two.npy": "data features: part train has 1 class, expected at least 2",
-    "fit-head f.npz --method arcface": "method is 'arcface', expected one of llr_nce, pfe, ",
+    "fit-head f.npz --method arcface": "method is 'arcface', expected one of pfe, llr_nce, ",
     "embed --out e.npz": "expected exactly one of --run and --backbone",
     "embed --out e.npz --run c --backbone resnet18": "expected exactly one of --run and --backbone",
     "embed --out e.npz --run none": "none/run.json: there is no such file: is none the folder of a run?",

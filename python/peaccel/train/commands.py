@@ -28,7 +28,7 @@ from peaccel.train.sources import CAPTIONED, Items, open_captions, open_items
 
 __all__ = ["COMMANDS", "HEADS"]
 
-Head = Literal["llr_nce", "pfe", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_nce", "mu_scaleface"]
+Head = Literal["pfe", "llr_nce", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_nce", "mu_scaleface"]
 
 HEADS: tuple[str, ...] = get_args(Head)
 """Rows that can learn an uncertainty alone, on given means: those whose recipes have settings for features."""
@@ -83,8 +83,9 @@ class HeadFiles:
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """[N], integers or words, in an .npy file."""
-    method: Head = "llr_nce"
-    """By what the uncertainty is learned."""
+    method: Head = "pfe"
+    """By what the uncertainty is learned: pfe, calibrated afterwards, did best on validation classes
+    (docs/choosing-a-score.md)."""
 
 
 def fit_head(arguments: Sequence[str]) -> None:
