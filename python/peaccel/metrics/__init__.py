@@ -1,6 +1,7 @@
 """Metrics, in numpy alone: ranked ids and labels in, numbers out."""
 
 from peaccel.metrics._ranking import relevance, without_self
+from peaccel.metrics.error_detection import ceda, r_auroc, truncated
 from peaccel.metrics.rejection import rejection_curve
 from peaccel.metrics.retrieval import (
     average_precision_at_k,
@@ -10,15 +11,32 @@ from peaccel.metrics.retrieval import (
     map_at_r,
     recall_at_k,
 )
+from peaccel.metrics.verification import (
+    TarAtFar,
+    best_threshold,
+    equal_error_rate,
+    roc_auc,
+    tar_at_far,
+    verification_accuracy,
+)
 
 __all__ = [
+    "TarAtFar",
     "average_precision_at_k",
     "average_precision_at_r",
+    "best_threshold",
+    "ceda",
+    "equal_error_rate",
     "hit_at_k",
     "map_at_k",
     "map_at_r",
+    "r_auroc",
     "recall_at_k",
     "rejection_curve",
     "relevance",
+    "roc_auc",
+    "tar_at_far",
+    "truncated",
+    "verification_accuracy",
     "without_self",
 ]
