@@ -143,7 +143,7 @@ def test_truncated_keeps_whole_classes():
         (lambda: metrics.best_threshold([1, 2], [1, 2]), r"^best_threshold: same has 2, expected only 0 and 1"),
         (
             lambda: metrics.best_threshold([], []),
-            r"^best_threshold: scores has shape \(0,\), expected \(N,\) and not e",
+            r"^best_threshold: scores has shape \(0,\), expected \(N,\) with N > 0$",
         ),
         (lambda: metrics.tar_at_far([1, 2], [0, 1], 1.1), r"^tar_at_far: far is 1.1, expected \[0, 1\]$"),
         (lambda: metrics.tar_at_far([1, 2], [0, 1], math.nan), r"^tar_at_far: far is nan, expected \[0, 1\]$"),

@@ -27,7 +27,7 @@ def as_numbers(
     """Numbers in float64, at least one and none of them NaN; where only order counts they may be infinite."""
     array = as_array(owner, name, x, shape, np.float64)
     if not array.size:
-        raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape} and not empty")
+        raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape} with {shape[1]} > 0")
     bad = ~np.isfinite(array) if finite else np.isnan(array)
     if bad.any():
         what = "NaN or infinite" if finite else "NaN"
@@ -46,7 +46,7 @@ def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:
 
 def as_shares(owner: str, name: str, x: ArrayLike) -> NDArray[np.float64]:
     """Shares to reject, in [0, 1)."""
-    array = as_array(owner, name, x, "(S,)", np.float64)
+    array = as_numbers(owner, name, x, "(S,)")
     if not np.all((array >= 0) & (array < 1)):
         raise ValueError(f"{owner}: {name} span {array.min()}..{array.max()}, expected [0, 1)")
     return array

@@ -92,7 +92,7 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.2.
     """
     owner = "verification_accuracy"
-    return accuracy(owner, *_pairs(owner, scores, same), threshold)
+    return accuracy(owner, *as_pairs(owner, scores, same), threshold)
 
 
 def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
@@ -112,7 +112,7 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     ValueError
         As for `equal_error_rate`.
     """
-    return auroc(*_pairs("roc_auc", scores, same))
+    return auroc(*as_pairs("roc_auc", scores, same))
 
 
 def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
@@ -134,7 +134,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     ValueError
         Lengths differ, a score is not finite, or `same` has one class or another number than 0 and 1.
     """
-    accepted, right = _accepted(*_pairs("equal_error_rate", scores, same))
+    accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
     false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
     false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
     # The difference rises from -1 to 1 with every threshold.
@@ -181,7 +181,7 @@ def tar_at_far(
     """
     owner = "tar_at_far"
     dtype = as_array(owner, "scores", scores, "(N,)").dtype
-    numbers, flags = _pairs(owner, scores, same)
+    numbers, flags = as_pairs(owner, scores, same)
     far = as_far(owner, far)
     if resamples < 1 or not 0 < level < 1:
         raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
@@ -268,7 +268,8 @@ def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
     return count, np.bincount(place[same], minlength=len(levels)).cumsum()
 
 
-def _pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
+def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
+    """Pairs of both classes."""
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     if flags.all() or not flags.any():
