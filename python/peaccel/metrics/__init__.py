@@ -1,8 +1,24 @@
-"""Metrics, in numpy alone: ranked ids and labels in, numbers out."""
+"""Metrics, in numpy alone: ids, labels, scores and confidences in, numbers and frozen records out.
+
+What scikit-learn and scipy compute as the papers define it is theirs: areas under ROC curves (`roc_auc`, `r_auroc`,
+`novelty_detection`), `nmi` and `spearman` need them (the extra `train`).
+"""
 
 from peaccel.metrics._ranking import relevance, without_self
+from peaccel.metrics.baselines import (
+    class_probability_confidence,
+    margin_confidence,
+    norm_confidence,
+    random_confidence,
+    top_score_confidence,
+)
+from peaccel.metrics.calibration import Calibration, calibration_error
+from peaccel.metrics.clustering import nmi
 from peaccel.metrics.error_detection import ceda, r_auroc, truncated
-from peaccel.metrics.reject_verification import RejectVerification, pair_uncertainty, reject_verification
+from peaccel.metrics.novelty import Novelty, novelty_detection
+from peaccel.metrics.pair_rejection import RejectVerification, pair_uncertainty, reject_verification
+from peaccel.metrics.precision_recall import precision_recall_auc, precision_recall_auc_at_1
+from peaccel.metrics.quality import cropped_less_confident, spearman
 from peaccel.metrics.rejection import (
     ErrorDiscard,
     augrc,
@@ -30,7 +46,9 @@ from peaccel.metrics.verification import (
 )
 
 __all__ = [
+    "Calibration",
     "ErrorDiscard",
+    "Novelty",
     "RejectVerification",
     "TarAtFar",
     "augrc",
@@ -38,7 +56,10 @@ __all__ = [
     "average_precision_at_k",
     "average_precision_at_r",
     "best_threshold",
+    "calibration_error",
     "ceda",
+    "class_probability_confidence",
+    "cropped_less_confident",
     "equal_error_rate",
     "erc",
     "error_discard",
@@ -46,14 +67,23 @@ __all__ = [
     "hit_at_k",
     "map_at_k",
     "map_at_r",
+    "margin_confidence",
+    "nmi",
+    "norm_confidence",
+    "novelty_detection",
     "pair_uncertainty",
+    "precision_recall_auc",
+    "precision_recall_auc_at_1",
     "r_auroc",
+    "random_confidence",
     "recall_at_k",
     "reject_verification",
     "rejection_curve",
     "relevance",
     "roc_auc",
+    "spearman",
     "tar_at_far",
+    "top_score_confidence",
     "truncated",
     "verification_accuracy",
     "without_self",

@@ -89,7 +89,7 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
 
     References
     ----------
-    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.2.
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2.
     """
     owner = "verification_accuracy"
     return accuracy(owner, *as_pairs(owner, scores, same), threshold)
