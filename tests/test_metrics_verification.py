@@ -114,14 +114,14 @@ def test_intervals_against_a_bootstrap_that_draws_the_pairs(far):
     assert found == metrics.tar_at_far(scores, same, far, resamples=20000, level=0.9, seed=3)
 
 
-def test_truncated_keeps_whole_classes():
+def test_truncated_rows_keep_whole_classes():
     labels = np.array(list("abacabadabacabae"))
     for seed in range(20):
-        kept = metrics.truncated(labels, 9, seed)
+        kept = metrics.truncated_rows(labels, 9, seed)
         assert len(kept) <= 9 and (np.diff(kept) > 0).all()
         assert not set(labels[kept]) & set(np.delete(labels, kept))
-    assert len(metrics.truncated(labels, 16)) == 16
-    np.testing.assert_array_equal(metrics.truncated(labels, 9, 1), metrics.truncated(labels, 9, 1))
+    assert len(metrics.truncated_rows(labels, 16)) == 16
+    np.testing.assert_array_equal(metrics.truncated_rows(labels, 9, 1), metrics.truncated_rows(labels, 9, 1))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,10 @@ def test_truncated_keeps_whole_classes():
         (lambda: metrics.ceda([1, 0], [math.nan] * 2), r"^ceda: 2 of the 2 numbers of confidence are NaN"),
         (lambda: metrics.ceda([], []), r"^ceda: right has shape \(0,\)"),
         (lambda: metrics.r_auroc([1, 0.5], [1, 2]), r"^r_auroc: right has 0.5, expected only 0 and 1"),
-        (lambda: metrics.truncated([1, 1, 2, 2], 1), r"^truncated: items is 1, expected at least the size of a class"),
+        (
+            lambda: metrics.truncated_rows([1, 1, 2, 2], 1),
+            r"^truncated_rows: items is 1, expected at least the size of a class",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

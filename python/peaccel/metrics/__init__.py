@@ -14,7 +14,7 @@ from peaccel.metrics.baselines import (
 )
 from peaccel.metrics.calibration import Calibration, calibration_error
 from peaccel.metrics.clustering import nmi
-from peaccel.metrics.error_detection import ceda, r_auroc, truncated
+from peaccel.metrics.error_detection import ceda, r_auroc, truncated_rows
 from peaccel.metrics.novelty import Novelty, novelty_detection
 from peaccel.metrics.pair_rejection import RejectVerification, pair_uncertainty, reject_verification
 from peaccel.metrics.precision_recall import precision_recall_auc, precision_recall_auc_at_1
@@ -84,7 +84,7 @@ __all__ = [
     "spearman",
     "tar_at_far",
     "top_score_confidence",
-    "truncated",
+    "truncated_rows",
     "verification_accuracy",
     "without_self",
 ]

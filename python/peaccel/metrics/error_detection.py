@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel.metrics._arrays import as_array, as_flags, as_numbers, require_length
 from peaccel.metrics.verification import accuracy, auroc
 
-__all__ = ["ceda", "r_auroc", "truncated"]
+__all__ = ["ceda", "r_auroc", "truncated_rows"]
 
 
 def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None) -> float:
@@ -36,7 +36,7 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
 
     References
     ----------
-    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5, tables 6 and 7; `truncated` for table 6.
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5, tables 6 and 7; `truncated_rows` for table 6.
     """
     flags, numbers = as_flags("ceda", "right", right), as_numbers("ceda", "confidence", confidence, finite=True)
     require_length("ceda", "confidence", numbers, "right", flags)
@@ -71,7 +71,7 @@ def r_auroc(right: ArrayLike, confidence: ArrayLike) -> float:
     return auroc(numbers, flags) if flags.any() and not flags.all() else float("nan")
 
 
-def truncated(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.int64]:
+def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.int64]:
     """Rows of whole classes drawn at random, so many that the next one would make more than `items` rows.
 
     Recall@1 and error detection grow easier with fewer items, so that a training part is cut to the size of the test
@@ -99,9 +99,11 @@ def truncated(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.int64]
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5.
     """
-    _, of, sizes = np.unique(as_array("truncated", "labels", labels, "(N,)"), return_inverse=True, return_counts=True)
+    _, of, sizes = np.unique(
+        as_array("truncated_rows", "labels", labels, "(N,)"), return_inverse=True, return_counts=True
+    )
     order = np.random.default_rng(seed).permutation(len(sizes))
     kept = order[sizes[order].cumsum() <= items]
     if not len(kept):
-        raise ValueError(f"truncated: items is {items}, expected at least the size of a class, {sizes[order][:1]}")
+        raise ValueError(f"truncated_rows: items is {items}, expected at least the size of a class, {sizes[order][:1]}")
     return np.flatnonzero(np.isin(of, kept))

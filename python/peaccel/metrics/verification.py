@@ -23,7 +23,7 @@ class TarAtFar:
     """Share of accepted pairs of one class (TAR) at a wished share of accepted pairs of two classes (FAR).
 
     The intervals are percentiles of a bootstrap that draws pairs of one class and of two classes apart, and finds the
-    threshold anew in each draw.
+    threshold anew in each draw. It takes pairs for independent: where they share items, intervals are too narrow.
     """
 
     far: float
@@ -227,7 +227,7 @@ def thresholds(descending: Array, place: Array, over: bool | Array, dtype: Any =
     score = descending[place]
     behind = np.minimum(place + 1, len(descending) - 1)
     equals = (place < behind) & (descending[behind] == score)
-    unit = dtype if np.dtype(dtype).kind == "f" else np.float64
+    unit = dtype if dtype in (np.float16, np.float32) else np.float64
     return np.where(over | equals, np.nextafter(score.astype(unit), np.inf, dtype=unit).astype(np.float64), score)
 
 
