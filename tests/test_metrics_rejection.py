@@ -221,7 +221,7 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
             lambda: metrics.rejection_curve([1], [1], [-0.1]),
             r"^rejection_curve: shares span -0.1..-0.1, expected \[0, 1",
         ),
-        (lambda: metrics.erc([2, 0], [1, 2]), r"^erc: values span 0.0..2.0, expected \[0, 1\]$"),
+        (lambda: metrics.erc([2, 0], [1, 1]), r"^erc: values span 0..2, expected \[0, 1\]$"),
         (lambda: metrics.augrc([1], [1, 2]), r"^augrc: confidence has shape \(2,\), expected \(1,\) like values$"),
         (lambda: metrics.ausc([1], [1], "old"), r"^ausc: variant is 'old', expected None or 'published'$"),
         (lambda: metrics.ausc([], []), r"^ausc: values has shape \(0,\), expected \(Q,\) with Q > 0$"),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_array", "as_flags", "as_numbers", "as_shares", "require_length"]
+__all__ = ["as_array", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
 
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
@@ -56,3 +56,9 @@ def require_length(owner: str, name: str, x: NDArray[Any], other_name: str, othe
     """Refuse two arrays of which one has another length."""
     if len(x) != len(other):
         raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(other)},) like {other_name}")
+
+
+def require_unit(owner: str, name: str, x: NDArray[np.float64]) -> None:
+    """Refuse numbers outside [0, 1]."""
+    if not np.all((x >= 0) & (x <= 1)):
+        raise ValueError(f"{owner}: {name} span {x.min():g}..{x.max():g}, expected [0, 1]")

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_numbers, require_length
+from peaccel.metrics._arrays import as_numbers, require_length, require_unit
 
 __all__ = ["Calibration", "calibration_error"]
 
@@ -78,8 +78,7 @@ def calibration_error(
     numbers = as_numbers(owner, "values", values, "(Q,)")
     order = as_numbers(owner, "confidence", confidence, "(Q,)", finite=True)
     require_length(owner, "confidence", order, "values", numbers)
-    if not np.all((numbers >= 0) & (numbers <= 1)):
-        raise ValueError(f"{owner}: values span {numbers.min()}..{numbers.max()}, expected [0, 1]")
+    require_unit(owner, "values", numbers)
     if binning not in ("equal-width", "equal-count") or bins < 1:
         expected = "expected 'equal-width' or 'equal-count', and at least 1"
         raise ValueError(f"{owner}: binning is {binning!r} and bins {bins}, {expected}")
@@ -88,7 +87,7 @@ def calibration_error(
     means = np.bincount(place, weights=numbers) / count  # of equal confidences
     conf, value = np.repeat(scaled, count), np.repeat(means, count)
     if binning == "equal-width":
-        of = np.minimum(np.searchsorted(np.arange(bins + 1) / bins, conf, side="right") - 1, bins - 1)
+        of = np.searchsorted(np.arange(bins) / bins, conf, side="right") - 1
     else:
         of = np.repeat(np.arange(bins), [len(part) for part in np.array_split(conf, bins)])
     size = np.bincount(of, minlength=bins)
@@ -109,6 +108,5 @@ def _scaled(levels: Array, count: NDArray[np.int64], scale: str) -> Array:
         return np.asarray((count.cumsum() - count / 2) / count.sum())
     if scale != "probability":
         raise ValueError(f"calibration_error: scale is {scale!r}, expected 'minmax', 'rank' or 'probability'")
-    if levels[0] < 0 or levels[-1] > 1:
-        raise ValueError(f"calibration_error: confidence spans {levels[0]:g}..{levels[-1]:g}, expected [0, 1]")
+    require_unit("calibration_error", "confidence", levels)
     return levels

@@ -36,7 +36,7 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
 
     References
     ----------
-    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5, tables 6 and 7; `truncated_rows` for table 6.
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5, table 7, and table 6 of `truncated_rows`.
     """
     flags, numbers = as_flags("ceda", "right", right), as_numbers("ceda", "confidence", confidence, finite=True)
     require_length("ceda", "confidence", numbers, "right", flags)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array, as_flags, as_numbers, as_shares, require_length
+from peaccel.metrics._arrays import as_array, as_flags, as_numbers, as_shares, require_length, require_unit
 from peaccel.metrics._ranking import as_ids, blocks
 from peaccel.metrics.retrieval import map_at_r
 
@@ -145,7 +145,7 @@ def erc(values: ArrayLike, confidence: ArrayLike) -> float:
     ----------
     The published code of Karpukhin et al., 2022; the area under the risk-coverage curve (AURC) of Geifman et al., 2019.
     """
-    errors = 1 - _in_unit("erc", values, confidence)
+    errors = 1 - _by_confidence("erc", values, confidence, unit=True)
     return float((errors.cumsum() / np.arange(1, len(errors) + 1)).mean())
 
 
@@ -207,7 +207,7 @@ def augrc(values: ArrayLike, confidence: ArrayLike) -> float:
     ----------
     Traub et al., Overcoming Common Flaws in the Evaluation of Selective Classification Systems, NeurIPS 2024.
     """
-    risk = np.concatenate([[0], (1 - _in_unit("augrc", values, confidence)).cumsum()])
+    risk = np.concatenate([[0], (1 - _by_confidence("augrc", values, confidence, unit=True)).cumsum()])
     return float((risk[1:] + risk[:-1]).mean() / 2 / (len(risk) - 1))
 
 
@@ -251,18 +251,14 @@ def error_discard(errors: ArrayLike, quality: ArrayLike, limit: float = 0.3) -> 
     return ErrorDiscard(discarded / len(flags), among, float(among @ widths), float(best @ widths))
 
 
-def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike) -> NDArray[np.float64]:
+def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike, *, unit: bool = False) -> NDArray[np.float64]:
+    """Values, most confident first."""
     numbers = as_numbers(owner, "values", values, "(Q,)")
     order = as_numbers(owner, "confidence", confidence, "(Q,)")
     require_length(owner, "confidence", order, "values", numbers)
+    if unit:
+        require_unit(owner, "values", numbers)
     return _tie_means(numbers, order)
-
-
-def _in_unit(owner: str, values: ArrayLike, confidence: ArrayLike) -> NDArray[np.float64]:
-    ordered = _by_confidence(owner, values, confidence)
-    if not np.all((ordered >= 0) & (ordered <= 1)):
-        raise ValueError(f"{owner}: values span {ordered.min()}..{ordered.max()}, expected [0, 1]")
-    return ordered
 
 
 def _tie_means(values: Array, confidence: Array) -> NDArray[np.float64]:
