@@ -40,7 +40,7 @@ TESTS = {
     "python/peaccel/prepared.py": "few_candidates retrieval bad_input halves every_score",
     "python/peaccel/retrieval.py": "retrieval bad_input every_score",
     "python/peaccel/items.py": "first_stage first_stage_allowed first_stage_kept faiss",
-    "python/peaccel/metrics/": "metrics",
+    "python/peaccel/metrics/": "metrics metrics_retrieval metrics_rejection metrics_verification metrics_calibration",
     "python/peaccel/measures/calibrating.py": "measures_calibrating measures_fitting bad_input",
     "python/peaccel/measures/certainty.py": "measures_confidence bad_input",
     "python/peaccel/measures/density.py": "measures_match measures_density bad_input",

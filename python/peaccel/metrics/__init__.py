@@ -1,6 +1,90 @@
-"""Metrics, in numpy alone: ranked ids and labels in, numbers out."""
+"""Metrics, in numpy alone: ids, labels, scores and confidences in, numbers and frozen records out.
 
-from peaccel.metrics.rejection import rejection_curve
-from peaccel.metrics.retrieval import average_precision_at_r, map_at_r, recall_at_k, relevance
+What scikit-learn and scipy compute as the papers define it is theirs: areas under ROC curves (`roc_auc`, `r_auroc`,
+`novelty_detection`), `nmi` and `spearman` need them (the extra `train`).
+"""
 
-__all__ = ["average_precision_at_r", "map_at_r", "recall_at_k", "rejection_curve", "relevance"]
+from peaccel.metrics._ranking import relevance, without_self
+from peaccel.metrics.baselines import (
+    class_probability_confidence,
+    margin_confidence,
+    norm_confidence,
+    random_confidence,
+    top_score_confidence,
+)
+from peaccel.metrics.calibration import Calibration, calibration_error
+from peaccel.metrics.clustering import nmi
+from peaccel.metrics.error_detection import ceda, r_auroc, truncated_rows
+from peaccel.metrics.novelty import Novelty, novelty_detection
+from peaccel.metrics.pair_rejection import RejectVerification, pair_uncertainty, reject_verification
+from peaccel.metrics.precision_recall import precision_recall_auc, precision_recall_auc_at_1
+from peaccel.metrics.quality import cropped_less_confident, spearman
+from peaccel.metrics.rejection import (
+    ErrorDiscard,
+    augrc,
+    ausc,
+    erc,
+    error_discard,
+    filter_out_curve,
+    rejection_curve,
+)
+from peaccel.metrics.retrieval import (
+    average_precision_at_k,
+    average_precision_at_r,
+    hit_at_k,
+    map_at_k,
+    map_at_r,
+    recall_at_k,
+)
+from peaccel.metrics.verification import (
+    TarAtFar,
+    best_threshold,
+    equal_error_rate,
+    roc_auc,
+    tar_at_far,
+    verification_accuracy,
+)
+
+__all__ = [
+    "Calibration",
+    "ErrorDiscard",
+    "Novelty",
+    "RejectVerification",
+    "TarAtFar",
+    "augrc",
+    "ausc",
+    "average_precision_at_k",
+    "average_precision_at_r",
+    "best_threshold",
+    "calibration_error",
+    "ceda",
+    "class_probability_confidence",
+    "cropped_less_confident",
+    "equal_error_rate",
+    "erc",
+    "error_discard",
+    "filter_out_curve",
+    "hit_at_k",
+    "map_at_k",
+    "map_at_r",
+    "margin_confidence",
+    "nmi",
+    "norm_confidence",
+    "novelty_detection",
+    "pair_uncertainty",
+    "precision_recall_auc",
+    "precision_recall_auc_at_1",
+    "r_auroc",
+    "random_confidence",
+    "recall_at_k",
+    "reject_verification",
+    "rejection_curve",
+    "relevance",
+    "roc_auc",
+    "spearman",
+    "tar_at_far",
+    "top_score_confidence",
+    "truncated_rows",
+    "verification_accuracy",
+    "without_self",
+]

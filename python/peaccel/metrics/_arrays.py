@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_array"]
+__all__ = ["as_array", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
 
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
@@ -19,3 +19,46 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     if array.ndim != len(shape.strip("(),").split(",")):
         raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
     return array
+
+
+def as_numbers(
+    owner: str, name: str, x: ArrayLike, shape: str = "(N,)", *, finite: bool = False
+) -> NDArray[np.float64]:
+    """Numbers in float64, at least one and none of them NaN; where only order counts they may be infinite."""
+    array = as_array(owner, name, x, shape, np.float64)
+    if not array.size:
+        raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape} with {shape[1]} > 0")
+    bad = ~np.isfinite(array) if finite else np.isnan(array)
+    if bad.any():
+        what = "NaN or infinite" if finite else "NaN"
+        raise ValueError(f"{owner}: {bad.sum()} of the {array.size} numbers of {name} are {what}")
+    return array
+
+
+def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:
+    """Booleans, or numbers that are 0 or 1."""
+    array = as_numbers(owner, name, x)
+    if not np.isin(array, (0, 1)).all():
+        other = array[~np.isin(array, (0, 1))][0]
+        raise ValueError(f"{owner}: {name} has {other:g}, expected only 0 and 1, or booleans")
+    return array.astype(np.bool_)
+
+
+def as_shares(owner: str, name: str, x: ArrayLike) -> NDArray[np.float64]:
+    """Shares to reject, in [0, 1)."""
+    array = as_numbers(owner, name, x, "(S,)")
+    if not np.all((array >= 0) & (array < 1)):
+        raise ValueError(f"{owner}: {name} span {array.min()}..{array.max()}, expected [0, 1)")
+    return array
+
+
+def require_length(owner: str, name: str, x: NDArray[Any], other_name: str, other: NDArray[Any]) -> None:
+    """Refuse two arrays of which one has another length."""
+    if len(x) != len(other):
+        raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(other)},) like {other_name}")
+
+
+def require_unit(owner: str, name: str, x: NDArray[np.float64]) -> None:
+    """Refuse numbers outside [0, 1]."""
+    if not np.all((x >= 0) & (x <= 1)):
+        raise ValueError(f"{owner}: {name} span {x.min():g}..{x.max():g}, expected [0, 1]")

@@ -1,22 +1,48 @@
-"""What confidence is worth: how a metric grows when the least confident queries are rejected."""
+"""What confidence is worth: how a metric grows when the least confident items are rejected.
+
+`values` is [Q], a metric of each query, such as `hit_at_k` or `average_precision_at_r` of queries that can be answered,
+higher = better; `confidence` is [Q], higher = more confident, and only its order counts. Among equal confidences the
+values count with their mean, which is what all orders of them give on average: a constant confidence has a flat curve.
+All are arrays, lists, columns of tables or tensors on the CPU.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array
+from peaccel.metrics._arrays import as_array, as_flags, as_numbers, as_shares, require_length, require_unit
+from peaccel.metrics._ranking import as_ids, blocks
+from peaccel.metrics.retrieval import map_at_r
+
+__all__ = ["ErrorDiscard", "augrc", "ausc", "erc", "error_discard", "filter_out_curve", "rejection_curve"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorDiscard:
+    """Share of errors among comparisons of which those of least quality are discarded."""
+
+    shares: NDArray[np.float64]
+    """[S] discarded: 0, 1/N, 2/N and so on up to the limit."""
+    errors: NDArray[np.float64]
+    """[S] share of errors among the others."""
+    partial_area: float
+    """Under these steps from 0 to the limit."""
+    best_partial_area: float
+    """Where errors are discarded first."""
 
 
 def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike) -> NDArray[np.float64]:
     """Mean of a per-query metric over the queries that are kept.
 
-    Parameters are arrays, lists, columns of tables or tensors on the CPU.
-
     Parameters
     ----------
-    values
-        [Q] metric of each query, such as 1 where the first item found is right.
-    confidence
-        [Q], higher = more confident; among equals the earlier query is kept.
+    values, confidence
+        As the module says.
     shares
         [S] shares of queries to reject, least confident first, in [0, 1).
 
@@ -27,22 +53,226 @@ def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike)
     Raises
     ------
     ValueError
-        Shapes disagree, there is no query, something is no number, or a share lies outside [0, 1).
+        Shapes disagree, there is no query or no share, something is NaN or no number, or a share lies outside [0, 1).
 
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022: filter-out curve, with the gallery left whole.
     """
     owner = "rejection_curve"
-    values = as_array(owner, "values", values, "(Q,)", np.float64)
-    confidence = as_array(owner, "confidence", confidence, "(Q,)", np.float64)
-    shares = as_array(owner, "shares", shares, "(S,)", np.float64)
-    if len(values) != len(confidence) or not len(values):
-        expected = f"expected (Q,) with Q > 0 like values, which has {values.shape}"
-        raise ValueError(f"rejection_curve: confidence has shape {confidence.shape}, {expected}")
-    if not np.all((shares >= 0) & (shares < 1)):
-        raise ValueError(f"rejection_curve: shares span {shares.min()}..{shares.max()}, expected [0, 1)")
-    running = np.cumsum(values[np.argsort(-confidence, kind="stable")])
+    ordered = _by_confidence(owner, values, confidence)
+    shares = as_shares(owner, "shares", shares)
     # rounding first: 10 * (1 - 0.9) is a hair above 1 and must keep one query, not two
-    kept = np.ceil(np.round(len(values) * (1 - shares), 9)).astype(np.int64)
-    return np.asarray(running[kept - 1] / kept)
+    kept = np.ceil(np.round(len(ordered) * (1 - shares), 9)).astype(np.int64)
+    return np.asarray(ordered.cumsum()[kept - 1] / kept)
+
+
+def filter_out_curve(
+    ids: ArrayLike,
+    labels: ArrayLike,
+    confidence: ArrayLike,
+    shares: ArrayLike,
+    metric: Callable[[Array, Array], float] = map_at_r,
+) -> NDArray[np.float64]:
+    """A metric of items ranked among themselves, of which the least confident are left out as queries and as gallery.
+
+    Classes shrink and easy items stay: the curve may rise by what is left, not only by what confidence knows.
+    `rejection_curve` leaves the gallery whole.
+
+    Parameters
+    ----------
+    ids
+        [N, K] rows of the N items, best first, own rows among them; -1 = none. Each row must name as many kept items as
+        the metric looks at; all N are always enough.
+    labels
+        [N]: numbers or words.
+    confidence
+        [N], higher = more confident.
+    shares
+        [S] shares of items to leave out, in [0, 1): kept is whose confidence is at least the one at place
+        round((N - 1) share) from below, so that equals stay together, and all do where all are equal.
+    metric
+        Takes ids and labels of the items that are kept, as `recall_at_k` and `map_at_r` do.
+
+    Returns
+    -------
+    [S]; NaN where the metric has no query that can be answered.
+
+    Raises
+    ------
+    ValueError
+        Shapes disagree, something is NaN, a share lies outside [0, 1), an id is no row, or the metric finds too few
+        columns: those that every row of `ids` has left.
+
+    References
+    ----------
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, figure 4.
+    """
+    owner = "filter_out_curve"
+    found, numbers = as_ids(owner, ids), as_numbers(owner, "confidence", confidence)
+    classes, shares = as_array(owner, "labels", labels, "(N,)"), as_shares(owner, "shares", shares)
+    require_length(owner, "confidence", numbers, "labels", classes)
+    require_length(owner, "labels", classes, "ids", found)
+    if found.size and not -1 <= found.min() <= found.max() < len(found):
+        raise ValueError(f"{owner}: ids span {found.min()}..{found.max()}, expected -1..{len(found) - 1}")
+    levels = np.sort(numbers)[np.round((len(numbers) - 1) * shares).astype(np.int64)]
+    kept = [numbers >= level for level in levels]
+    return np.array([metric(_among(found, rows), classes[rows]) for rows in kept])
+
+
+def erc(values: ArrayLike, confidence: ArrayLike) -> float:
+    """Area under the error versus rejection curve: mean over n of the error of the n most confident queries.
+
+    (1/Q) sum_{n<=Q} (1/n) sum_{i<=n} (1 - value_i), values in order of confidence
+
+    Parameters
+    ----------
+    values
+        As the module says, in [0, 1].
+    confidence
+        As the module says.
+
+    Returns
+    -------
+    In [0, 1], lower = better; 1 minus the mean value where all confidences are equal.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no query, something is NaN, or a value lies outside [0, 1].
+
+    References
+    ----------
+    The published code of Karpukhin et al., 2022; the area under the risk-coverage curve (AURC) of Geifman et al., 2019.
+    """
+    errors = 1 - _by_confidence("erc", values, confidence, unit=True)
+    return float((errors.cumsum() / np.arange(1, len(errors) + 1)).mean())
+
+
+def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"] | None = None) -> float:
+    """Area under the sparsification curve: mean of `rejection_curve` over rejected shares of 0 to 98 per cent.
+
+    By the trapezoidal rule at 0, 0.01, ..., 0.98, divided by the width.
+
+    Parameters
+    ----------
+    values, confidence
+        As the module says.
+    variant
+        "published" takes 1/99 for the width of each of the 98 steps: what is perfect then has 98/99.
+
+    Returns
+    -------
+    The mean value where all confidences are equal.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no query, something is NaN, or an unknown variant.
+
+    References
+    ----------
+    Warburg et al., Bayesian Metric Learning for Uncertainty Quantification in Image Retrieval, NeurIPS 2023.
+    """
+    if variant not in (None, "published"):
+        raise ValueError(f"ausc: variant is {variant!r}, expected None or 'published'")
+    ordered = _by_confidence("ausc", values, confidence)
+    curve = rejection_curve(ordered, -np.arange(len(ordered)), np.arange(99) / 100)
+    return float((curve[1:] + curve[:-1]).mean() / 2) * (98 / 99 if variant else 1)
+
+
+def augrc(values: ArrayLike, confidence: ArrayLike) -> float:
+    """Area under the generalised risk-coverage curve: average risk of an error that is not rejected.
+
+    Integral over the share of accepted queries of the errors among them, as a share of all queries; half the error
+    where confidence says nothing, half the squared error where it is perfect.
+
+    Parameters
+    ----------
+    values
+        As the module says, in [0, 1].
+    confidence
+        As the module says.
+
+    Returns
+    -------
+    In [0, 1/2], lower = better.
+
+    Raises
+    ------
+    ValueError
+        As for `erc`.
+
+    References
+    ----------
+    Traub et al., Overcoming Common Flaws in the Evaluation of Selective Classification Systems, NeurIPS 2024.
+    """
+    risk = np.concatenate([[0], (1 - _by_confidence("augrc", values, confidence, unit=True)).cumsum()])
+    return float((risk[1:] + risk[:-1]).mean() / 2 / (len(risk) - 1))
+
+
+def error_discard(errors: ArrayLike, quality: ArrayLike, limit: float = 0.3) -> ErrorDiscard:
+    """Error versus discard characteristic (EDC) and its partial area (pAUC).
+
+    Parameters
+    ----------
+    errors
+        [N], 1 or True where a comparison is wrong at a threshold that was set beforehand, such as a pair of one class
+        (rejected: FNMR) that scores below it.
+    quality
+        [N] of the comparison, higher = better, such as the lower one of its two items.
+    limit
+        Share that is discarded at most, in (0, 1).
+
+    Returns
+    -------
+    The curve and its areas.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no comparison, a quality is NaN, `errors` has another number than 0 and 1, or the limit
+        is out of range.
+
+    References
+    ----------
+    Grother and Tabassi, Performance of Biometric Quality Measures, PAMI 2007; Schlett et al., Considerations on the
+    Evaluation of Biometric Quality Assessment Algorithms, 2023.
+    """
+    flags, numbers = as_flags("error_discard", "errors", errors), as_numbers("error_discard", "quality", quality)
+    require_length("error_discard", "quality", numbers, "errors", flags)
+    if not 0 < limit < 1:
+        raise ValueError(f"error_discard: limit is {limit}, expected within (0, 1)")
+    discarded = np.arange(int(np.floor(round(len(flags) * limit, 9))) + 1)
+    widths = np.diff(np.append(discarded / len(flags), limit))
+    left = len(flags) - discarded
+    among = _tie_means(flags.astype(np.float64), numbers).cumsum()[left - 1] / left
+    best = np.maximum(flags.sum() - discarded, 0) / left
+    return ErrorDiscard(discarded / len(flags), among, float(among @ widths), float(best @ widths))
+
+
+def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike, *, unit: bool = False) -> NDArray[np.float64]:
+    """Values, most confident first."""
+    numbers = as_numbers(owner, "values", values, "(Q,)")
+    order = as_numbers(owner, "confidence", confidence, "(Q,)")
+    require_length(owner, "confidence", order, "values", numbers)
+    if unit:
+        require_unit(owner, "values", numbers)
+    return _tie_means(numbers, order)
+
+
+def _tie_means(values: Array, confidence: Array) -> NDArray[np.float64]:
+    """Values, most confident first, each the mean of those of equal confidence."""
+    _, place, count = np.unique(-confidence, return_inverse=True, return_counts=True)
+    return np.repeat(np.bincount(place, weights=values) / count, count)
+
+
+def _among(ids: Array, kept: Array) -> Array:
+    """Rankings of the items that are kept, with as many columns as each of them has."""
+    row, names = np.cumsum(kept) - 1, ids[kept]
+    count = np.concatenate([(kept[names[rows]] & (names[rows] >= 0)).sum(1) for rows in blocks(names)])
+    among = np.empty((len(names), count.min()), np.int64)
+    for rows in blocks(names):
+        here = kept[names[rows]] & (names[rows] >= 0)
+        among[rows] = row[names[rows][here & (here.cumsum(1) <= among.shape[1])]].reshape(-1, among.shape[1])
+    return among

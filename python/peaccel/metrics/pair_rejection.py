@@ -1,0 +1,179 @@
+"""Verification of the pairs that are not rejected as too uncertain."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._arrays import as_numbers, as_shares, require_length
+from peaccel.metrics.verification import above, as_far, as_pairs, thresholds
+
+__all__ = ["RejectVerification", "pair_uncertainty", "reject_verification"]
+
+Array = NDArray[Any]
+
+RULES: dict[str, Callable[[Array, Array], Array]] = {
+    "geometric": lambda u, v: np.sqrt(u) * np.sqrt(v),
+    "arithmetic": lambda u, v: u / 2 + v / 2,
+    "harmonic": lambda u, v: 2 * np.minimum(u, v) / (1 + np.minimum(u, v) / np.maximum(u, v)),
+    "quadratic": lambda u, v: np.hypot(u / np.sqrt(2), v / np.sqrt(2)),
+    "min": np.minimum,
+    "max": np.maximum,
+}
+SHARES = tuple(i / 40 for i in range(21))
+
+
+@dataclass(frozen=True, eq=False)
+class RejectVerification:
+    """TAR at one FAR of the pairs that are left, and areas under it by the trapezoidal rule.
+
+    NaN where no pair of one class or none of two classes is left; areas are NaN then, and where there is one share.
+    """
+
+    shares: NDArray[np.float64]
+    """[S] rejected."""
+    tar: NDArray[np.float64]
+    """[S] at a threshold that is found anew for the pairs that are left."""
+    attained_far: NDArray[np.float64]
+    """[S] of the pairs that are left."""
+    oracle_tar: NDArray[np.float64]
+    """[S] the highest TAR that rejecting as many pairs can have, for each share by itself."""
+    area: float
+    area_by_width: float
+    """Divided by that of a TAR of 1 everywhere, r_max, as published."""
+    area_by_oracle: float
+    """Divided by that under `oracle_tar`: at most 1; NaN where that is 0."""
+
+
+def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric") -> NDArray[np.float64]:
+    """Uncertainty of pairs, a mean of those of their two items.
+
+    Parameters
+    ----------
+    first, second
+        [N] positive and finite, higher = less certain: a variance, 1 / kappa or 1 / scale, not an entropy.
+    rule
+        "geometric" as published, which ranks as the product does, "arithmetic", as the sum, "harmonic", "quadratic",
+        "min" or "max".
+
+    Returns
+    -------
+    [N], each between its two.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, an uncertainty is not positive and finite, or an unknown rule.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, section 3.4.1.
+    """
+    if rule not in RULES:
+        raise ValueError(f"pair_uncertainty: rule is {rule!r}, expected one of {', '.join(RULES)}")
+    u = as_numbers("pair_uncertainty", "first", first, finite=True)
+    v = as_numbers("pair_uncertainty", "second", second, finite=True)
+    require_length("pair_uncertainty", "second", v, "first", u)
+    for name, x in (("first", u), ("second", v)):
+        if x.min() <= 0:
+            raise ValueError(f"pair_uncertainty: {name} has {x.min():g}, expected positive numbers, not logarithms")
+    return np.asarray(RULES[rule](u, v))
+
+
+def reject_verification(
+    scores: ArrayLike,
+    same: ArrayLike,
+    uncertainty: ArrayLike,
+    far: float,
+    shares: ArrayLike = SHARES,
+    seed: int = 0,
+) -> RejectVerification:
+    """TAR at one FAR when the most uncertain pairs are rejected.
+
+    The threshold is that of `tar_at_far`, for the pairs that are left: a method can gain by rejecting hard pairs of two
+    classes alone. One share, such as [0.2], has the TAR at that rejected share.
+
+    Parameters
+    ----------
+    scores
+        [N], higher = more alike, finite.
+    same
+        [N], 1 or True where the pair is of one class.
+    uncertainty
+        [N] of the pairs, such as `pair_uncertainty`; minus a confidence will do, since only the order counts.
+    far
+        False acceptance rate in [0, 1].
+    shares
+        [S] shares of pairs to reject, in [0, 1), ascending: floor(N (1 - share)) are left. Published are 250 from 0 to
+        0.5 (IJB-C) and steps of 0.025 up to 0.475 (Cross-pose LFW); these steps up to 0.5 by default.
+    seed
+        Of the order among equal uncertainties. Pairs often stand sorted by class, and to reject the last of them would
+        reject one class.
+
+    Returns
+    -------
+    The curve, that of an oracle, and the areas.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, a score is not finite, an uncertainty is NaN, `same` has one class or another number than 0 and
+        1, or far or shares are out of range or order.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, section 3.4 and appendix C, tables 1 to 3.
+    """
+    owner = "reject_verification"
+    numbers, flags = as_pairs(owner, scores, same)
+    doubts = as_numbers(owner, "uncertainty", uncertainty)
+    require_length(owner, "uncertainty", doubts, "scores", numbers)
+    far, shares = as_far(owner, far), as_shares(owner, "shares", shares)
+    if (np.diff(shares) <= 0).any():
+        raise ValueError(f"{owner}: shares do not ascend")
+    certain = np.empty(len(doubts), np.int64)  # place of each pair, most certain first
+    certain[np.lexsort((np.random.default_rng(seed).random(len(doubts)), doubts))] = np.arange(len(doubts))
+    order = np.argsort(numbers, kind="stable")
+    accepted, rejected = order[flags[order]], order[~flags[order]][::-1]
+    left = np.floor(np.round(len(doubts) * (1 - shares), 9)).astype(np.int64)
+    found = np.array([
+        _rates(numbers[accepted[certain[accepted] < n]], numbers[rejected[certain[rejected] < n]], far) for n in left
+    ])  # fmt: skip
+    oracle = np.array([_oracle(numbers[accepted], numbers[rejected], len(doubts) - n, far) for n in left])
+    area, best = _area(found[:, 0], shares), _area(oracle, shares)
+    return RejectVerification(
+        shares=shares,
+        tar=found[:, 0],
+        attained_far=found[:, 1],
+        oracle_tar=oracle,
+        area=area,
+        area_by_width=area / _area(np.ones(len(shares)), shares),
+        area_by_oracle=area / best if best > 0 else np.nan,
+    )
+
+
+def _area(y: Array, x: Array) -> float:
+    """By the trapezoidal rule; NaN under a single point."""
+    return float(np.diff(x) @ (y[1:] + y[:-1]) / 2) if len(x) > 1 else np.nan
+
+
+def _rates(accepted: Array, rejected: Array, far: float) -> tuple[float, float]:
+    """TAR and attained FAR of ascending scores of one class and descending ones of two."""
+    if not len(accepted) or not len(rejected):
+        return np.nan, np.nan
+    k = round(len(rejected) * far)
+    threshold = thresholds(rejected, np.array([max(k - 1, 0)]), k == 0)
+    return above(accepted, threshold)[0] / len(accepted), above(rejected[::-1], threshold)[0] / len(rejected)
+
+
+def _oracle(accepted: Array, rejected: Array, out: int, far: float) -> float:
+    """Highest TAR without so many pairs: the highest of two classes and the lowest of one, in the best proportion."""
+    negatives = np.arange(max(0, out - len(accepted) + 1), min(out, len(rejected) - 1) + 1)
+    if not len(negatives):
+        return np.nan
+    k = np.round((len(rejected) - negatives) * far).astype(np.int64)
+    threshold = thresholds(rejected, negatives + np.maximum(k - 1, 0), k == 0)
+    left = len(accepted) - (out - negatives)
+    return float((np.minimum(above(accepted, threshold), left) / left).max())

@@ -1,0 +1,277 @@
+"""Verification: pairs are accepted as of one class where their score is at least a threshold.
+
+Scores are [N], higher = more alike, finite; `same` is [N], 1 or True where the pair is of one class. Both are arrays,
+lists, columns of tables or tensors on the CPU. The order of the pairs does not matter, and pairs of equal scores are
+accepted or rejected together.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._arrays import as_array, as_flags, as_numbers, require_length
+
+__all__ = ["TarAtFar", "best_threshold", "equal_error_rate", "roc_auc", "tar_at_far", "verification_accuracy"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TarAtFar:
+    """Share of accepted pairs of one class (TAR) at a wished share of accepted pairs of two classes (FAR).
+
+    The intervals are percentiles of a bootstrap that draws pairs of one class and of two classes apart, and finds the
+    threshold anew in each draw. It takes pairs for independent: where they share items, intervals are too narrow.
+    """
+
+    far: float
+    """Wished."""
+    attained_far: float
+    """Of these pairs at the threshold: `far` rounded to a number of pairs, less among equal scores."""
+    attained_far_interval: tuple[float, float]
+    """FAR of these pairs at the thresholds of the draws: in which that of this threshold on new pairs is expected."""
+    tar: float
+    tar_interval: tuple[float, float]
+    threshold: float
+    """Accepted is score >= threshold, in the dtype of the scores."""
+    threshold_interval: tuple[float, float]
+
+
+def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
+    """Threshold at which the most pairs are told right: score >= threshold exactly where `same`.
+
+    The answer may be used on other pairs, and for confidences and right answers in place of scores and `same`.
+
+    Parameters
+    ----------
+    scores
+        [N], finite.
+    same
+        [N] 0 or 1; may be of one class.
+
+    Returns
+    -------
+    One of the scores, the highest of several that are as good; infinity or minus infinity where it is best to reject or
+    accept all.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no pair, a score is not finite, or `same` has another number than 0 and 1.
+    """
+    owner = "best_threshold"
+    numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
+    require_length(owner, "same", flags, "scores", numbers)
+    return most_right(numbers, flags)[0]
+
+
+def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float | None = None) -> float:
+    """Share of pairs that are told right.
+
+    Parameters
+    ----------
+    scores, same
+        As the module says.
+    threshold
+        None = the best for these very pairs, as published; `best_threshold` of other pairs makes a fair one.
+
+    Returns
+    -------
+    In [0, 1]; without a threshold at least the share of the larger class.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, a score is not finite, `same` has one class or another number than 0 and 1, or the threshold is
+        NaN.
+
+    References
+    ----------
+    Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2.
+    """
+    owner = "verification_accuracy"
+    return accuracy(owner, *as_pairs(owner, scores, same), threshold)
+
+
+def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
+    """Probability that a pair of one class has a higher score than one of two classes, half where they are equal.
+
+    Parameters
+    ----------
+    scores, same
+        As the module says.
+
+    Returns
+    -------
+    In [0, 1]; 1/2 where all scores are equal.
+
+    Raises
+    ------
+    ValueError
+        As for `equal_error_rate`.
+    """
+    return auroc(*as_pairs("roc_auc", scores, same))
+
+
+def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
+    """Error at which as large a share of one class is rejected as is accepted of the other.
+
+    Between two thresholds the rates are interpolated linearly, as along the ROC curve.
+
+    Parameters
+    ----------
+    scores, same
+        As the module says.
+
+    Returns
+    -------
+    In [0, 1]; 1/2 where all scores are equal.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, a score is not finite, or `same` has one class or another number than 0 and 1.
+    """
+    accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
+    false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
+    false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
+    # The difference rises from -1 to 1 with every threshold.
+    gap = false_accepts - false_rejects
+    after = int(np.argmax(gap >= 0))
+    share = gap[after] / (gap[after] - gap[after - 1])
+    return float(false_accepts[after] - share * (false_accepts[after] - false_accepts[after - 1]))
+
+
+def tar_at_far(
+    scores: ArrayLike, same: ArrayLike, far: float, *, resamples: int = 2000, level: float = 0.95, seed: int = 0
+) -> TarAtFar:
+    """Share of pairs of one class that are accepted where of pairs of two classes only a share `far` is.
+
+    The threshold is the k-th largest score of two classes, k = round(N far) of their N, and the next number above the
+    largest one for k = 0. Where the next score of two classes equals it, it is the next number above: no more than k
+    are accepted (the published threshold accepts all equals).
+
+    Parameters
+    ----------
+    scores, same
+        As the module says.
+    far
+        Wished false acceptance rate, in [0, 1].
+    resamples
+        How many draws the intervals are of, at least 1.
+    level
+        Share of the draws within the intervals, in (0, 1).
+    seed
+        Of the draws.
+
+    Returns
+    -------
+    The rates, the threshold and their intervals, which are wide where N far is small.
+
+    Raises
+    ------
+    ValueError
+        As for `equal_error_rate`, or an argument is out of range.
+
+    References
+    ----------
+    Kail et al., ScaleFace, 2022, section 3.4: TAR@FAR.
+    """
+    owner = "tar_at_far"
+    dtype = as_array(owner, "scores", scores, "(N,)").dtype
+    numbers, flags = as_pairs(owner, scores, same)
+    far = as_far(owner, far)
+    if resamples < 1 or not 0 < level < 1:
+        raise ValueError(f"{owner}: resamples is {resamples} and level {level}, expected at least 1 and within (0, 1)")
+    rejected, accepted = np.sort(numbers[~flags])[::-1], np.sort(numbers[flags])
+    n, k = len(rejected), round(len(rejected) * far)
+    threshold = thresholds(rejected, np.array([max(k - 1, 0)]), k == 0, dtype)
+    tar = above(accepted, threshold) / len(accepted)
+
+    # The k-th largest of a draw of N of N is the score whose place is the k-th smallest of N uniform numbers, and how
+    # many of the others a draw accepts is binomial: neither needs the draw itself.
+    rng = np.random.default_rng(seed)
+    places = rng.beta(max(k, 1), n - max(k, 1) + 1, resamples)
+    drawn = thresholds(rejected, np.minimum((places * n).astype(np.int64), n - 1), k == 0, dtype)
+    tars = rng.binomial(len(accepted), above(accepted, drawn) / len(accepted)) / len(accepted)
+
+    def far_at(threshold: Array) -> Array:
+        return above(rejected[::-1], threshold) / n
+
+    def interval(x: Array) -> tuple[float, float]:
+        low, high = np.quantile(x, [(1 - level) / 2, (1 + level) / 2])
+        return float(low), float(high)
+
+    return TarAtFar(
+        far=far,
+        attained_far=float(far_at(threshold)[0]),
+        attained_far_interval=interval(far_at(drawn)),
+        tar=float(tar[0]),
+        tar_interval=interval(tars),
+        threshold=float(threshold[0]),
+        threshold_interval=interval(drawn),
+    )
+
+
+def as_far(owner: str, far: float) -> float:
+    """A false acceptance rate that there can be."""
+    if not 0 <= far <= 1:
+        raise ValueError(f"{owner}: far is {far}, expected [0, 1]")
+    return float(far)
+
+
+def thresholds(descending: Array, place: Array, over: bool | Array, dtype: Any = np.float64) -> Array:
+    """Lowest thresholds that accept none behind each place of the scores, and not that place either where `over`."""
+    score = descending[place]
+    behind = np.minimum(place + 1, len(descending) - 1)
+    equals = (place < behind) & (descending[behind] == score)
+    unit = dtype if dtype in (np.float16, np.float32) else np.float64
+    return np.where(over | equals, np.nextafter(score.astype(unit), np.inf, dtype=unit).astype(np.float64), score)
+
+
+def above(ascending: Array, threshold: Array) -> Array:
+    """How many of the scores are at least each threshold."""
+    return np.asarray(len(ascending) - np.searchsorted(ascending, threshold))
+
+
+def auroc(scores: Array, positive: Array) -> float:
+    """Area under the ROC curve of scores that may be infinite."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(positive, np.unique(scores, return_inverse=True)[1]))
+
+
+def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
+    """Share told right at a threshold, at the best one if there is none."""
+    if threshold is None:
+        return most_right(scores, positive)[1]
+    if np.isnan(threshold):
+        raise ValueError(f"{owner}: threshold is NaN, expected a number")
+    return float(((scores >= threshold) == positive).mean())
+
+
+def most_right(scores: Array, positive: Array) -> tuple[float, float]:
+    """Best threshold and the share that it tells right."""
+    accepted, right = _accepted(scores, positive)
+    told = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
+    best = int(np.argmax(told))
+    levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
+    return float(levels[best]), float(told[best] / len(scores))
+
+
+def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
+    """How many pairs have at least each of the different scores, highest first, and how many of them are positive."""
+    levels, place = np.unique(-scores, return_inverse=True)
+    count = np.bincount(place, minlength=len(levels)).cumsum()
+    return count, np.bincount(place[same], minlength=len(levels)).cumsum()
+
+
+def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
+    """Pairs of both classes."""
+    numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
+    require_length(owner, "same", flags, "scores", numbers)
+    if flags.all() or not flags.any():
+        raise ValueError(f"{owner}: same is {flags[0]} for all {len(flags)} pairs, expected both")
+    return numbers, flags

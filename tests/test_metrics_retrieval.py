@@ -1,0 +1,132 @@
+"""Items ranked among themselves, and average precision at k: against naive loops and pytorch-metric-learning."""
+
+import math
+
+import numpy as np
+import pytest
+
+from peaccel import metrics
+
+
+def others(ids):
+    """Each query's ids without its own row, cut to one column less, in plain Python."""
+    return [[j for j in row if j != i][: len(row) - 1] for i, row in enumerate(ids)]
+
+
+def naive(ids, queries, gallery, sizes, k):
+    """Hit at k, AP at R, AP at k and its published variant for each query, None where R = 0."""
+    values = []
+    for row, q, r in zip(ids, queries, sizes, strict=True):
+        right = [i >= 0 and gallery[i] == q for i in row]
+        precision = [sum(right[: j + 1]) / (j + 1) if right[j] else 0 for j in range(len(row))]
+        at_r, at_k = sum(precision[:r]), sum(precision[:k])
+        values.append((any(right[:k]), at_r / r, at_k / min(r, k), at_k / (r + 1)) if r else (math.nan,) * 4)
+    return np.array(values, float).T
+
+
+def all_four(ids, *labels, k):
+    return [
+        metrics.hit_at_k(ids, *labels, k=k),
+        metrics.average_precision_at_r(ids, *labels),
+        metrics.average_precision_at_k(ids, *labels, k=k),
+        metrics.average_precision_at_k(ids, *labels, k=k, variant="published"),
+    ]
+
+
+def all_means(ids, *labels, k):
+    return [
+        metrics.recall_at_k(ids, *labels, k=k),
+        metrics.map_at_r(ids, *labels),
+        metrics.map_at_k(ids, *labels, k=k),
+        metrics.map_at_k(ids, *labels, k=k, variant="published"),
+    ]
+
+
+@pytest.mark.parametrize("k", [1, 3, 40])
+@pytest.mark.parametrize("seed", range(5))
+def test_queries_and_gallery_against_loops(seed, k):
+    rng = np.random.default_rng(seed)
+    queries, gallery = rng.integers(0, 7, 30), rng.integers(0, 5, 40)  # classes 5 and 6 cannot be found
+    ids = rng.permuted(np.tile(np.arange(40), (30, 1)), axis=1)
+    ids[rng.random(ids.shape) < 0.1] = -1
+    expected = naive(ids.tolist(), queries, gallery, [(gallery == q).sum() for q in queries], k)
+    np.testing.assert_allclose(all_four(ids, queries, gallery, k=k), expected, rtol=1e-14)
+    np.testing.assert_allclose(all_means(ids, queries, gallery, k=k), np.nanmean(expected, 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("k", [1, 3, 20])
+@pytest.mark.parametrize("seed", range(5))
+def test_items_among_themselves_against_loops(seed, k):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 9, 40)
+    labels[0] = 99  # the only one of its class
+    ids = rng.permuted(np.tile(np.arange(40), (40, 1)), axis=1)[:, :25]  # own rows anywhere, or missing
+    sizes = [(labels == label).sum() - 1 for label in labels]
+    expected = naive(others(ids.tolist()), labels, labels, sizes, k)
+    assert np.isnan(expected[:, 0]).all()
+    np.testing.assert_allclose(all_four(ids, labels, k=k), expected, rtol=1e-14)
+    np.testing.assert_allclose(all_means(ids, labels, k=k), np.nanmean(expected, 1), rtol=1e-14)
+    np.testing.assert_array_equal(metrics.without_self(ids), others(ids.tolist()))
+    scores = ids / 7
+    np.testing.assert_array_equal(metrics.without_self(ids, scores), metrics.without_self(ids) / 7)
+    np.testing.assert_array_equal(metrics.relevance(ids, labels), labels[metrics.without_self(ids)] == labels[:, None])
+
+
+def test_items_among_themselves_over_many_blocks():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 50, 3000)
+    ids = rng.integers(0, 3000, (3000, 60))
+    ids[:, 0] = np.where(rng.random(3000) < 0.5, np.arange(3000), -1)
+    twice = (ids == np.arange(3000)[:, None]) & (np.arange(60) > 0)
+    ids[twice] = -1
+    np.testing.assert_array_equal(metrics.without_self(ids), others(ids.tolist()))
+    expected = [labels[i] in labels[[j for j in row[:3] if j >= 0]] for i, row in enumerate(others(ids.tolist()))]
+    np.testing.assert_array_equal(metrics.hit_at_k(ids, labels, k=3), expected)
+
+
+def test_an_own_row_behind_its_duplicates_is_the_one_removed():
+    ids, labels = [[1, 0, 2], [0, 1, 2], [1, 2, 0]], [5, 5, 6]
+    assert metrics.without_self(ids).tolist() == [[1, 2], [0, 2], [1, 0]]
+    assert metrics.recall_at_k(ids, labels) == 1  # 6 stands alone
+    assert np.isnan(metrics.hit_at_k(ids, labels)).tolist() == [False, False, True]
+
+
+def test_all_right_all_wrong_and_one_item():
+    labels, ids = np.repeat([0, 1], 3), np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1], [3, 4, 5], [4, 3, 5], [5, 3, 4]])
+    assert all_means(ids, labels, k=2) == [1, 1, 1, 2 / 3]
+    assert all_means(ids[::-1], labels, k=2) == [0, 0, 0, 0]
+    assert all_means([[0, -1]], [3], k=1) == pytest.approx([math.nan] * 4, nan_ok=True)
+
+
+def test_against_pytorch_metric_learning():
+    calculator = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator").AccuracyCalculator
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 8, 90)
+    x = rng.normal(size=(8, 4))[labels] + rng.normal(size=(90, 4))
+    names = ("precision_at_1", "mean_average_precision_at_r", "mean_average_precision")
+    theirs = calculator(include=names, k=89).get_accuracy(x.astype("f4"), labels)
+    ids = ((x[:, None] - x) ** 2).sum(2).argsort(1)
+    ours = metrics.recall_at_k(ids, labels), metrics.map_at_r(ids, labels), metrics.map_at_k(ids, labels, k=89)
+    assert ours == pytest.approx([theirs[name] for name in names], abs=1e-6)  # theirs are float32
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: metrics.without_self([[0], [1]], [[0.5, 1]]), r"values has shape \(1, 2\), expected .* \(2, 1\)$"),
+        (lambda: metrics.without_self([[], []]), r"^without_self: values has shape \(2, 0\), expected \(N, K\) with K"),
+        (lambda: metrics.without_self([[1, 2], [1, 1]]), r"^without_self: ids of query 1 name its own row 2 times$"),
+        (lambda: metrics.recall_at_k([[0, 1]], [1], k=1), r"^recall_at_k: ids span 0..1, expected -1..0$"),
+        (lambda: metrics.recall_at_k([[0, 1]], [1], k=2), r"^recall_at_k: k is 2, expected 1..1$"),
+        (lambda: metrics.map_at_k([[0, 1]], [1]), r"^map_at_k: k is 1000, expected 1..1$"),
+        (lambda: metrics.hit_at_k([[0, 1]], [1, 2]), r"^hit_at_k: ids has shape \(1, 2\), expected \(2, K\)"),
+        (
+            lambda: metrics.map_at_r([[0], [1]], [1, 1]),
+            r"^map_at_r: ids has 1 columns, expected at least R \+ 1 = 2, own rows included$",
+        ),
+        (lambda: metrics.map_at_k([[0, 1]], [1], k=1, variant="old"), r"^map_at_k: variant is 'old', expected None or"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

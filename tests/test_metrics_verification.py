@@ -1,0 +1,164 @@
+"""Verification and error detection against scikit-learn and naive loops, with and without equal scores."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from peaccel import metrics
+
+SAME = [1, 1, 0, 0]
+
+
+def pairs(seed, ties):
+    rng = np.random.default_rng(seed)
+    same = rng.permutation(np.arange(200) < rng.integers(20, 180))
+    scores = rng.normal(size=200) + same
+    return np.round(scores, 1) if ties else scores, same
+
+
+CASES = [pairs(seed, ties) for seed in range(6) for ties in (False, True)]
+CASES += [
+    (np.zeros(4), np.array(SAME)),
+    (np.array([4.0, 3, 2, 1]), np.array(SAME)),
+    (np.array([1.0, 2, 3, 4]), np.array(SAME)),
+    (np.array([1.0, -1]), np.array([1, 0])),
+    (np.array([-1.0, 1]), np.array([1, 0])),
+]
+
+
+@pytest.mark.parametrize("scores, same", CASES)
+def test_accuracy_against_every_threshold(scores, same):
+    tried = {t: ((scores >= t) == same).mean() for t in [*scores, -math.inf, math.inf]}
+    best = metrics.best_threshold(scores, same)
+    assert metrics.verification_accuracy(scores, same) == max(tried.values())
+    assert ((scores >= best) == same).mean() == max(tried.values())
+    assert all(t <= best for t, share in tried.items() if share == max(tried.values())) or best == -math.inf
+    assert metrics.verification_accuracy(scores, same, 0.5) == ((scores >= 0.5) == same).mean()
+    assert metrics.ceda(same, scores) == max(tried.values()) >= max(np.mean(same), 1 - np.mean(same))
+    assert metrics.ceda(same, scores, 0.5) == ((scores >= 0.5) == same).mean()
+
+
+@pytest.mark.parametrize("scores, same", CASES)
+def test_areas_and_equal_errors_against_scikit_learn(scores, same):
+    positive, negative = scores[same == 1], scores[same == 0]
+    wins = (positive[:, None] > negative).mean() + (positive[:, None] == negative).mean() / 2
+    assert metrics.roc_auc(scores, same) == pytest.approx(wins, abs=1e-14)
+    assert metrics.r_auroc(same, scores) == pytest.approx(roc_auc_score(same, scores), abs=1e-14)
+    fpr, tpr, _ = roc_curve(same, scores, drop_intermediate=False)
+    # Two equal rates would make interpolation by them ambiguous: both are interpolated along the curve.
+    place = np.arange(len(fpr))
+    at = brentq(lambda x: np.interp(x, place, fpr) - 1 + np.interp(x, place, tpr), 0, len(fpr) - 1, xtol=1e-13)
+    assert metrics.equal_error_rate(scores, same) == pytest.approx(np.interp(at, place, fpr), abs=1e-10)
+
+
+def test_hand_cases():
+    assert metrics.equal_error_rate([4, 3, 2, 1], SAME) == 0
+    assert metrics.equal_error_rate([1, 2, 3, 4], SAME) == 1
+    assert metrics.equal_error_rate([0, 0, 0, 0], SAME) == metrics.roc_auc([0, 0, 0, 0], SAME) == 0.5
+    assert metrics.best_threshold([4, 3, 2, 1], SAME) == 3
+    assert metrics.best_threshold([1, 2], [1, 1]) == -math.inf
+    assert metrics.best_threshold([1, 2], [0, 0]) == math.inf
+    assert metrics.ceda([1, 1], [1, 2]) == 1
+    assert math.isnan(metrics.r_auroc([1, 1], [1, 2])) and math.isnan(metrics.r_auroc([0], [1]))
+    assert metrics.r_auroc([True, False], [math.inf, -math.inf]) == 1
+
+
+def naive_tar_at_far(scores, same, far):
+    """The lowest threshold of the scores, or just above one, that accepts no more than round(N far) of two classes."""
+    negative = sorted(scores[same == 0], reverse=True)
+    k = round(len(negative) * far)
+    threshold = negative[k - 1] if k else np.nextafter(negative[0], math.inf)
+    if sum(s >= threshold for s in negative) > k:
+        threshold = np.nextafter(threshold, math.inf)
+    accepted = scores >= threshold
+    return threshold, accepted[same == 1].mean(), accepted[same == 0].mean()
+
+
+@pytest.mark.parametrize("far", [0, 1e-4, 0.02, 0.5, 1])
+@pytest.mark.parametrize("scores, same", CASES)
+def test_tar_at_far_against_a_loop(scores, same, far):
+    found = metrics.tar_at_far(scores, same, far, resamples=50)
+    assert (found.threshold, found.tar, found.attained_far) == naive_tar_at_far(scores, same, far)
+    assert found.far == far and found.attained_far <= round((same == 0).sum() * far) / (same == 0).sum()
+
+
+def test_thresholds_are_kept_in_the_dtype_of_the_scores():
+    scores = np.array([-2435.0, -2435.25, -2436, -2437], np.float32)
+    found = metrics.tar_at_far(scores, [0, 1, 1, 0], 0, resamples=1)
+    assert found.threshold == np.nextafter(np.float32(-2435), np.float32(np.inf)) > -2435
+    assert found.tar == 0 and not (scores >= np.float32(found.threshold)).any()
+
+
+@pytest.mark.parametrize("far", [0, 0.01, 0.1])
+def test_intervals_against_a_bootstrap_that_draws_the_pairs(far):
+    rng = np.random.default_rng(1)
+    positive, negative = rng.normal(1.5, 1, 300), np.sort(rng.normal(size=400))[::-1]
+    k, draws = round(400 * far), []
+    for _ in range(4000):
+        chosen = np.sort(rng.integers(0, 400, 400))  # places; a pair drawn twice has no equals of its own
+        threshold = negative[chosen[k - 1]] if k else np.nextafter(negative[chosen[0]], math.inf)
+        tar = (positive[rng.integers(0, 300, 300)] >= threshold).mean()
+        draws.append((tar, (negative >= threshold).mean()))
+    expected = np.quantile(draws, [0.05, 0.95], axis=0).T
+    scores, same = np.concatenate([positive, negative]), np.arange(700) < 300
+    found = metrics.tar_at_far(scores, same, far, resamples=20000, level=0.9, seed=3)
+    # Quantiles of 4000 draws: over 5 seeds at most 2 of the 300 pairs and 1 of the 400 away.
+    assert found.tar_interval == pytest.approx(expected[0], abs=0.01)
+    assert found.attained_far_interval == pytest.approx(expected[1], abs=1.01 / 400)
+    rates = [(negative >= threshold).mean() for threshold in reversed(found.threshold_interval)]
+    assert rates == pytest.approx(expected[1], abs=1.01 / 400)
+    assert found.tar_interval[0] <= found.tar <= found.tar_interval[1]
+    assert found == metrics.tar_at_far(scores, same, far, resamples=20000, level=0.9, seed=3)
+
+
+def test_truncated_rows_keep_whole_classes():
+    labels = np.array(list("abacabadabacabae"))
+    for seed in range(20):
+        kept = metrics.truncated_rows(labels, 9, seed)
+        assert len(kept) <= 9 and (np.diff(kept) > 0).all()
+        assert not set(labels[kept]) & set(np.delete(labels, kept))
+    assert len(metrics.truncated_rows(labels, 16)) == 16
+    np.testing.assert_array_equal(metrics.truncated_rows(labels, 9, 1), metrics.truncated_rows(labels, 9, 1))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: metrics.roc_auc([1, 2], [1, 1]), r"^roc_auc: same is True for all 2 pairs, expected both$"),
+        (lambda: metrics.equal_error_rate([1], [0]), r"^equal_error_rate: same is False for all 1 pairs"),
+        (lambda: metrics.tar_at_far([1, 2], [0, 0], 0.1), r"^tar_at_far: same is False for all 2 pairs"),
+        (
+            lambda: metrics.verification_accuracy([1, 2], [1]),
+            r"^verification_accuracy: same has shape \(1,\), expected",
+        ),
+        (
+            lambda: metrics.verification_accuracy([1, 2], [1, 0], math.nan),
+            r"accuracy: threshold is NaN, expected a num",
+        ),
+        (lambda: metrics.roc_auc([1, math.nan], [1, 0]), r"1 of the 2 numbers of scores are NaN or infinite$"),
+        (lambda: metrics.best_threshold([1, math.inf], [1, 0]), r"1 of the 2 numbers of scores are NaN or infinite$"),
+        (lambda: metrics.best_threshold([1, 2], [1, 2]), r"^best_threshold: same has 2, expected only 0 and 1"),
+        (
+            lambda: metrics.best_threshold([], []),
+            r"^best_threshold: scores has shape \(0,\), expected \(N,\) with N > 0$",
+        ),
+        (lambda: metrics.tar_at_far([1, 2], [0, 1], 1.1), r"^tar_at_far: far is 1.1, expected \[0, 1\]$"),
+        (lambda: metrics.tar_at_far([1, 2], [0, 1], math.nan), r"^tar_at_far: far is nan, expected \[0, 1\]$"),
+        (lambda: metrics.tar_at_far([1, 2], [0, 1], 0, resamples=0), r"^tar_at_far: resamples is 0 and level 0.95"),
+        (lambda: metrics.tar_at_far([1, 2], [0, 1], 0, level=1), r"^tar_at_far: resamples is 2000 and level 1, exp"),
+        (lambda: metrics.ceda([1, 0], [1]), r"^ceda: confidence has shape \(1,\), expected \(2,\) like right$"),
+        (lambda: metrics.ceda([1, 0], [math.nan] * 2), r"^ceda: 2 of the 2 numbers of confidence are NaN"),
+        (lambda: metrics.ceda([], []), r"^ceda: right has shape \(0,\)"),
+        (lambda: metrics.r_auroc([1, 0.5], [1, 2]), r"^r_auroc: right has 0.5, expected only 0 and 1"),
+        (
+            lambda: metrics.truncated_rows([1, 1, 2, 2], 1),
+            r"^truncated_rows: items is 1, expected at least the size of a class",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
