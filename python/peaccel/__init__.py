@@ -32,6 +32,7 @@ from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
+    from peaccel.evaluation import Evaluation, evaluate
     from peaccel.first_stage import FaissReranker
     from peaccel.fits import Calibration, Prior
     from peaccel.measures import (
@@ -55,6 +56,7 @@ __version__ = _core.__version__
 __all__ = [
     "Calibration",
     "CudaError",
+    "Evaluation",
     "FaissReranker",
     "FirstStageReference",
     "NonIsotropicVonMisesFisher",
@@ -72,6 +74,7 @@ __all__ = [
     "confidence",
     "enable_torch",
     "entropy",
+    "evaluate",
     "first_stage_features",
     "first_stage_reference",
     "fit_prior",
@@ -103,6 +106,7 @@ _MODULES = ("io", "metrics", "torch_distributions")
 _ROOMS = {
     "FaissReranker": "first_stage",
     **dict.fromkeys(("Calibration", "Prior"), "fits"),
+    **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
 }  # everything else is a measure
 

@@ -1,4 +1,4 @@
-"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, search, rerank, info, scores.
+"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, evaluate, search, rerank, info, scores.
 
 An error of the user's is one line on stderr and exit code 2; Ctrl-C exits 130 without a word.
 """
@@ -51,10 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _run_demo(arguments[1:])
         elif arguments and arguments[0] in TRAINING:
             _run_training(arguments[0], arguments[1:])
+        elif arguments and arguments[0] in EVALUATION:
+            from peaccel.evaluation.commands import COMMANDS
+
+            COMMANDS[arguments[0]](arguments[1:])
         else:
             commands: dict[str, Callable[..., None]] = {
                 "demo": demo,
-                **{name: _stands_for(sentence) for name, sentence in TRAINING.items()},
+                **{name: _stands_for(sentence) for name, sentence in {**TRAINING, **EVALUATION}.items()},
                 "search": search,
                 "rerank": rerank,
                 "info": info,
@@ -86,6 +90,8 @@ TRAINING = {
     "embed": "Embed a data set by a trained model or a backbone, into a file.",
     "tune": "Search a method's settings with Optuna.",
 }
+
+EVALUATION = {"evaluate": "Evaluate embeddings: retrieval, verification, and what their confidence is worth."}
 
 
 def _stands_for(sentence: str) -> Callable[[], None]:

@@ -15,22 +15,30 @@ from numpy.typing import NDArray
 from peaccel.files import aside
 
 RIGHT, WRONG = "#1b7f4b", "#c0392b"
+STYLES = ("-", "--", ":", "-.")
 
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
+:root {{ --ink: #222; --paper: #fff; --line: #bbb; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-body {{ color: #222; background: #fff; }}
+body {{ color: var(--ink); background: var(--paper); }}
 h2 {{ margin-top: 2.5rem; }}
 img {{ max-width: 100%; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 th, td {{ padding: .25rem .8rem; text-align: right; }}
-th {{ border-bottom: 2px solid #222; }}
+th {{ border-bottom: 2px solid var(--ink); }}
 td.text, th.text {{ text-align: left; }}
-tr.group td {{ border-top: 1px solid #bbb; }}
+tr.group td {{ border-top: 1px solid var(--line); }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #ddd; --paper: #161616; --line: #555; }}
+  img {{ filter: invert(1) hue-rotate(180deg); }}
+}}
 </style>
 <h1>{title}</h1>
 {body}
@@ -74,7 +82,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: in
     text_columns
         How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
     """
-    return f"<table>{_row(header, 'th', text_columns)}{''.join(_row(row, 'td', text_columns) for row in rows)}</table>"
+    inner = "".join(_row(row, "td", text_columns) for row in rows)
+    return f'<div class="wide"><table>{_row(header, "th", text_columns)}{inner}</table></div>'
 
 
 def image_grid(images: NDArray[Any], captions: Sequence[str], columns: int = 6) -> Figure:
@@ -122,8 +131,8 @@ def curves(x: Sequence[float], lines: Mapping[str, Sequence[float]], x_label: st
     """Draw named lines over one axis."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for (name, y), style in zip(lines.items(), ("-", "--", ":", "-."), strict=False):
-        axes.plot(x, y, style, label=name, linewidth=2)
+    for i, (name, y) in enumerate(lines.items()):
+        axes.plot(x, y, STYLES[i % len(STYLES)], label=name, linewidth=2)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)

@@ -7,7 +7,7 @@ unpickled. A file is written aside and renamed, so that what stood there stays u
 from peaccel.files import check_output
 from peaccel.io.distributions import read_distribution, write_distribution
 from peaccel.io.fits import read_fit, write_fit
-from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_ranking, write_ranking
+from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_labels, read_ranking, write_ranking
 from peaccel.io.states import from_state, to_state
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "read_distribution",
     "read_fit",
     "read_ids",
+    "read_labels",
     "read_ranking",
     "to_state",
     "write_distribution",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from peaccel.files import PathLike
 from peaccel.io._files import SEVERAL, on_host, read, write, write_text
 
-__all__ = ["RANKINGS", "read_candidates", "read_ids", "read_ranking", "write_ranking"]
+__all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 
 RANKINGS = (*SEVERAL, ".json", ".csv")  # suffixes that `write_ranking` takes
 
@@ -61,6 +61,26 @@ def read_ids(path: PathLike) -> NDArray[np.int64]:
     if (counts > 1).any():
         raise ValueError(f"{path}: ids holds {values[counts > 1][0]} twice")
     return ids.astype(np.int64, copy=False)
+
+
+def read_labels(path: PathLike) -> NDArray[Any]:
+    """Read a label, or another number, of each item: [N] numbers or words.
+
+    Parameters
+    ----------
+    path : path
+        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``labels``.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, ImportError
+        As ``read_distribution``.
+    """
+    labels = read(path, ("labels",))["labels"]
+    if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
+        found = f"labels has shape {labels.shape} and dtype {labels.dtype}"
+        raise ValueError(f"{path}: {found}, expected a number or a word for each row")
+    return labels
 
 
 def write_ranking(path: PathLike, ranking: tuple[Any, Any]) -> None:

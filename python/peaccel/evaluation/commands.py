@@ -1,0 +1,129 @@
+"""The command `peaccel evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+import peaccel as pe
+from peaccel import io
+from peaccel.distributions import Distribution, Point
+from peaccel.evaluation.protocol import evaluate
+from peaccel.fits import Calibration, Prior
+from peaccel.scores import Score
+
+__all__ = ["COMMANDS", "Evaluate", "run_evaluate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """What to evaluate, by which scores, and where the page goes."""
+
+    out: Path
+    """A folder that receives results.json and report.html; made if missing."""
+    embeddings: Path | None = None
+    """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
+    labels: Path | None = None
+    """Their labels, [N] numbers or words: .npy, or .npz with the key labels."""
+    queries: Path | None = None
+    """Instead: the queries; then --gallery and both labels are needed."""
+    gallery: Path | None = None
+    """The gallery."""
+    query_labels: Path | None = None
+    """[Q] numbers or words."""
+    gallery_labels: Path | None = None
+    """[G] numbers or words."""
+    scores: str = "cosine,mls"
+    """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline."""
+    prior: Path | None = None
+    """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
+    calibration: Path | None = None
+    """What pe.calibrate found, as pe.io.write_fit writes it; applied to both sides."""
+    quality: Path | None = None
+    """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
+    images: Path | None = None
+    """Of each query, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]: the page shows some."""
+    seed: int = 0
+    """Of drawn pairs, of intervals, of the random confidence."""
+
+
+def run_evaluate(arguments: Sequence[str]) -> None:
+    """Evaluate embeddings: retrieval, verification, and what their confidence is worth; writes a page."""
+    task = tyro.cli(Evaluate, prog="peaccel evaluate", description=run_evaluate.__doc__, args=arguments)
+    queries, gallery, labels = _sides(task)
+    if task.out.is_file():
+        raise ValueError(f"--out is {task.out}, a file, expected a folder")
+    task.out.mkdir(parents=True, exist_ok=True)
+    numbers, page = (io.check_output(task.out / name, [Path(name).suffix]) for name in ("results.json", "report.html"))
+    scores = [_score(task, name.strip()) for name in task.scores.split(",")]
+    quality = None if task.quality is None else io.read_labels(task.quality)
+    images = None if task.images is None else _images(task.images, len(queries))
+    found = evaluate(queries, gallery, labels, scores, quality=quality, seed=task.seed)
+    print(found)
+    found.save(numbers)
+    from peaccel import report  # matplotlib: a second of import, after all that can be refused
+    from peaccel.evaluation.pages import sections
+
+    confidence = None if isinstance(queries, Point) else np.asarray(pe.confidence(queries), np.float64)
+    report.write(page, "Evaluation", sections(found, confidence, quality, images))
+    print(f"\n-> {page}")
+
+
+COMMANDS = {"evaluate": run_evaluate}
+
+
+def _sides(task: Evaluate) -> tuple[Distribution, Distribution | None, Any]:
+    among = {"--embeddings": task.embeddings, "--labels": task.labels}
+    between = {
+        "--queries": task.queries,
+        "--gallery": task.gallery,
+        "--query-labels": task.query_labels,
+        "--gallery-labels": task.gallery_labels,
+    }
+    given = {name for name, path in {**among, **between}.items() if path is not None}
+    if given not in ({*among}, {*between}):
+        found = ", ".join(sorted(given)) or "none of them"
+        raise ValueError(f"expected either {' and '.join(among)}, or {', '.join(between)}; found {found}")
+    if task.embeddings is not None and task.labels is not None:
+        return _distribution(task, task.embeddings), None, io.read_labels(task.labels)
+    assert task.queries and task.gallery and task.query_labels and task.gallery_labels
+    labels = io.read_labels(task.query_labels), io.read_labels(task.gallery_labels)
+    return _distribution(task, task.queries), _distribution(task, task.gallery), labels
+
+
+def _distribution(task: Evaluate, path: Path) -> Distribution:
+    d = io.read_distribution(path)
+    if task.calibration is None:
+        return d
+    fit = io.read_fit(task.calibration)
+    if not isinstance(fit, Calibration):
+        raise ValueError(f"{task.calibration}: is no calibration, expected what pe.calibrate found")
+    return fit(d)
+
+
+def _score(task: Evaluate, name: str) -> Score:
+    score = pe.scores.get(name)
+    if task.prior is None or score.params.get("prior_var", 0) is not None:
+        return score
+    prior = io.read_fit(task.prior)
+    if not isinstance(prior, Prior):
+        raise ValueError(f"{task.prior}: is no prior, expected what pe.fit_prior found")
+    return score(prior_mean=prior.mean, prior_var=prior.var)
+
+
+def _images(path: Path, count: int) -> NDArray[np.float64]:
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    try:
+        pixels = np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    if pixels.ndim != 3 or len(pixels) != count:
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each query")
+    return np.asarray(pixels / (255 if pixels.dtype == np.uint8 else 1), np.float64)

@@ -1,0 +1,110 @@
+"""An evaluation as sections of a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from peaccel import report
+from peaccel.evaluation.protocol import Evaluation
+
+__all__ = ["sections"]
+
+PICTURED = 24
+BINS = 6
+
+
+def sections(
+    found: Evaluation,
+    confidence: NDArray[Any] | None = None,
+    quality: NDArray[Any] | None = None,
+    images: NDArray[Any] | None = None,
+) -> list[report.Section]:
+    """Tables and pictures of an evaluation.
+
+    Parameters
+    ----------
+    found
+        By `pe.evaluate`.
+    confidence
+        [Q], the learned one; None where there is none: then its pictures are left out.
+    quality
+        [Q] of the queries, or None.
+    images
+        [Q, H, W] of the queries, ink in [0, 1], or None.
+    """
+    baseline, about = found.scores[0].score, (found.summary(), _about_confidence(found))
+    tables = [
+        report.Section(title, text, report.table(*cells, text_columns=1))
+        for text, (title, cells) in zip(about, found.tables().items(), strict=True)
+    ]
+    curves = {c.confidence: c.curve for c in found.confidences}
+    return [
+        *tables,
+        report.Section(
+            "Rejecting the least confident queries",
+            f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
+            "line lies above those of the scores themselves, which need no training.",
+            report.curves(found.shares, curves, "share of queries rejected", "Recall@1"),
+        ),
+        report.Section(
+            "Calibration",
+            f"Recall@1 of {baseline} in bins of equal count, from the least confident queries to the most confident.",
+            _calibration(found),
+        ),
+        *_of_items(confidence, quality, images),
+    ]
+
+
+def _about_confidence(found: Evaluation) -> str:
+    return (
+        f"Of the queries that have an answer. AUROC: how probably a query answered rightly by {found.scores[0].score} "
+        "has more confidence than one answered wrongly (0.5: it says nothing). AUSC: mean Recall@1 while queries are "
+        "rejected. ECE: of ranks."
+    )
+
+
+def _calibration(found: Evaluation) -> Figure:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for c in found.confidences:
+        ranks, values, _ = zip(*c.calibration, strict=True)
+        axes.plot(ranks, values, "o-", label=c.confidence, markersize=4)
+    axes.set(xlabel="rank of confidence", ylabel="Recall@1", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _of_items(
+    confidence: NDArray[Any] | None, quality: NDArray[Any] | None, images: NDArray[Any] | None
+) -> list[report.Section]:
+    if confidence is None:
+        return []
+    found = [report.Section("Confidence of the queries", "How often each comes.", _histogram(confidence))]
+    if quality is not None:
+        about = "Each point is a query. Quality is what was given, and is never shown to a model."
+        points = report.scatter({"queries": (quality, confidence)}, "quality", "confidence")
+        found.append(report.Section("Confidence against quality", about, points))
+    if images is not None:
+        order = np.argsort(-confidence, kind="stable")
+        bins = [images[rows].mean(0) for rows in np.array_split(order[::-1], min(BINS, len(order)))]
+        names = [f"{i + 1} of {len(bins)}" for i in range(len(bins))]
+        text = f"Mean of the queries in {len(bins)} bins of equal count, least confident first."
+        found.append(report.Section("Mean image by confidence", text, report.image_grid(np.stack(bins), names)))
+        for title, rows in (("Most", order[:PICTURED]), ("Least", order[::-1][:PICTURED])):
+            pictures = report.image_grid(images[rows], [f"{confidence[row]:.3g}" for row in rows])
+            found.append(report.Section(f"{title} confident queries", f"{title} confident first.", pictures))
+    return found
+
+
+def _histogram(confidence: NDArray[Any]) -> Figure:
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    axes = figure.subplots()
+    axes.hist(confidence, bins=40)
+    axes.set(xlabel="confidence", ylabel="queries")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
