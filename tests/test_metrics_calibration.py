@@ -148,6 +148,7 @@ def test_novelty_against_scikit_learn(seed, ties):
 def test_novelty_of_constants_and_of_single_queries():
     flat = metrics.novelty_detection([2, 2, 2], [2])
     assert (flat.auroc, flat.auprc, flat.known.sum(), flat.novel.sum()) == (0.5, 0.25, 3, 1)
+    assert metrics.novelty_detection([1, 3], [2], bins=1).known.tolist() == [2]
     assert metrics.novelty_detection([1], [2]).auroc == 1 and metrics.novelty_detection([2], [1]).auroc == 0
 
 

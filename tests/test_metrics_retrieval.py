@@ -118,6 +118,7 @@ def test_against_pytorch_metric_learning():
         (lambda: metrics.without_self([[1, 2], [1, 1]]), r"^without_self: ids of query 1 name its own row 2 times$"),
         (lambda: metrics.recall_at_k([[0, 1]], [1], k=1), r"^recall_at_k: ids span 0..1, expected -1..0$"),
         (lambda: metrics.recall_at_k([[0, 1]], [1], k=2), r"^recall_at_k: k is 2, expected 1..1$"),
+        (lambda: metrics.average_precision_at_k([[0, 1]], [1]), r"^average_precision_at_k: k is 1000, expected 1..1$"),
         (lambda: metrics.map_at_k([[0, 1]], [1]), r"^map_at_k: k is 1000, expected 1..1$"),
         (lambda: metrics.hit_at_k([[0, 1]], [1, 2]), r"^hit_at_k: ids has shape \(1, 2\), expected \(2, K\)"),
         (

@@ -114,6 +114,13 @@ def test_intervals_against_a_bootstrap_that_draws_the_pairs(far):
     assert found == metrics.tar_at_far(scores, same, far, resamples=20000, level=0.9, seed=3)
 
 
+def test_intervals_of_two_pairs():
+    """Of two draws of two pairs the higher pair is among them in 3 of 4 cases, which is where the threshold is it."""
+    found = metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.6)
+    assert found.threshold_interval == (2, 5) and found.attained_far_interval == (0.5, 1)
+    assert metrics.tar_at_far([9, 5, 2], [1, 0, 0], 0.5, level=0.4).threshold_interval == (5, 5)
+
+
 def test_truncated_rows_keep_whole_classes():
     labels = np.array(list("abacabadabacabae"))
     for seed in range(20):
