@@ -1,8 +1,11 @@
 """The commands that train, as their users meet them: what they print, leave, and refuse in one line."""
 
+import ast
+import inspect
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -110,6 +113,30 @@ def test_options_of_runs_have_a_sentence_each(capsys):
         sentence = re.search(rf"--{f.name.replace('_', '-')} (.*?)\(default: ", out, re.DOTALL)
         assert sentence and len(re.findall(r"[a-z]{2,}", sentence[1])) > 3, f.name
     assert set(sources.names()) <= set(re.findall(r"[\w-]+", out))
+
+
+def sentences(kind):
+    """The names of a dataclass's fields, inherited ones too, that a docstring follows: what help prints."""
+    found = set()
+    for base in filter(is_dataclass, kind.__mro__):
+        body = ast.parse(inspect.getsource(base)).body[0].body
+        for field, after in pairwise(body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                found.add(field.target.id)
+    return found
+
+
+@pytest.mark.parametrize("name", methods.NAMES)
+def test_settings_have_a_sentence_each(name):
+    kinds = [methods.load(name).settings]
+    for kind in kinds:
+        nested = {f.name: type(f.default) for f in fields(kind) if is_dataclass(f.default)}
+        kinds += nested.values()
+        assert {f.name for f in fields(kind)} - nested.keys() <= sentences(kind)
 
 
 # -- what is done ------------------------------------------------------------------------------------------------------

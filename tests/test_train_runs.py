@@ -100,6 +100,7 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2
     assert json.loads((folder / "result.json").read_text()) == vars(result) and result.part == "validation"
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # whoever reads one may read all
     read = train.load(folder)
     held = parts["validation"]
     d = train.embed(read.model, held.data)

@@ -59,7 +59,9 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], where: str = "setti
         return msgspec.convert(values, schema, dec_hook=_path)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        raise ValueError(f"{where}: {place.strip('`.') + ': ' if place else ''}{_lower(reason)}") from None
+        place = place.strip("`.")
+        got = "" if "got" in reason else _got(values, place)
+        raise ValueError(f"{where}: {place + ': ' if place else ''}{_lower(reason)}{got}") from None
 
 
 def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,6 +91,13 @@ def _path(kind: type[Any], value: Any) -> Any:
     if kind is Path and isinstance(value, (str, Path)):
         return Path(value)
     raise ValueError(f"expected {kind.__name__}, got {value!r}")
+
+
+def _got(values: Any, place: str) -> str:
+    """What stands at a dotted place, where it is simple to say."""
+    for key in place.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return "" if values is None else f", got {values!r}"
 
 
 def _lower(reason: str) -> str:

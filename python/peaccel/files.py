@@ -70,15 +70,20 @@ def aside(path: PathLike) -> Iterator[Path]:
 
     What stood at `path` stays as it was until then, and for good when the block raises; what was written is then
     removed. A file does not take the place of a folder, nor a folder that of a file: OSError. A link is followed, so
-    that it stays one, and permissions are kept. The content is on the disk before the rename, as far as the system
-    tells.
+    that it stays one, and permissions are kept; a new file has those of any new file. The content is on the disk before
+    the rename, as far as the system tells.
     """
     target = Path(os.path.realpath(path))
     name = uuid.uuid4().hex[:12]
-    fresh, old = (target.with_name(f".{target.stem}-{name}-{what}{target.suffix}") for what in ("new", "old"))
+    fresh, old, plain = (
+        target.with_name(f".{target.stem}-{name}-{what}{target.suffix}") for what in ("new", "old", "plain")
+    )
     try:
         yield fresh
+        plain.touch()
         for written in (fresh, *fresh.rglob("*")) if fresh.is_dir() else (fresh,):
+            if written.is_file():  # safetensors leaves files that their owner alone can read
+                shutil.copymode(plain, written)
             _synchronise(written)
         if target.exists():
             shutil.copymode(target, fresh)
@@ -93,6 +98,7 @@ def aside(path: PathLike) -> Iterator[Path]:
         else:
             fresh.replace(target)
     finally:
+        plain.unlink(missing_ok=True)
         shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
 
 

@@ -85,10 +85,7 @@ def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) ->
 
     def save(fresh: Path) -> None:
         if safetensors:
-            fresh.touch()
-            mode = fresh.stat().st_mode  # what a new file has here; safetensors leaves one for its owner alone
             safetensors.numpy.save_file(plain, fresh)
-            fresh.chmod(mode)
         elif path.suffix == ".npy":
             np.save(fresh, next(iter(plain.values())))
         else:

@@ -14,7 +14,9 @@ class Settings(proxy_anchor.Plain):
     """Settings of Contrastive."""
 
     positive_margin: NonNegative = 0.0
+    """Distance up to which pairs of one class cost nothing."""
     negative_margin: Positive = 1.0
+    """Distance from which on pairs of two classes cost nothing."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

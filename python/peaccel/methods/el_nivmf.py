@@ -36,6 +36,7 @@ class Settings(Embedding):
     """Settings of EL-nivMF and its siblings."""
 
     distance: Distance = "el_nivmf"
+    """Of an item and a proxy, in the softmax over proxies."""
     omega: NonNegative = 0.0
     """Weight of Proxy-Anchor on the same directions (eq. 7)."""
     temperature: Positive = 1.0

@@ -23,9 +23,11 @@ class Settings(Uncertain):
 
     head: Literal["mlp", "pfe"] = "pfe"
     score: Literal["llr", "mls"] = "llr"
+    """What the softmax over the batch is of."""
     learns: Literal["uncertainty", "all"] = "uncertainty"
     """Of stage 2. uncertainty: the means are kept; all: they move on with it."""
     temperature: Positive = 1.0
+    """By which the scores are divided in the softmax; larger is softer."""
     classifier: Classifier = Classifier()
     classify: Schedule = Schedule()
     """Stage 1."""

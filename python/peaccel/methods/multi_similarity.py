@@ -14,6 +14,7 @@ class Settings(proxy_anchor.Plain):
     """Settings of MultiSimilarity."""
 
     threshold: float = 0.5
+    """Cosine around which pairs are weighted."""
     margin: NonNegative = 0.1
     """Of the mining."""
     alpha: Positive = 2.0

@@ -71,6 +71,7 @@ class Classifier:
     """A softmax over class directions with a margin."""
 
     loss: Literal["arcface", "cosface"] = "arcface"
+    """Where the margin is: an angle, or the cosine."""
     scale: Positive = 64.0
     """Inverse temperature."""
     margin: Annotated[float, msgspec.Meta(ge=0, lt=2)] = 0.5

@@ -36,6 +36,7 @@ class Settings(Embedding):
     hidden: tuple[AtLeast1, ...] = (512,)
     """Widths of the scale head's hidden layers; () is a linear head."""
     activation: Activation = "sigmoid"
+    """What makes a scale of the head's output; sigmoid is c sigmoid(x)."""
     constant: Positive = 64.0
     """The activation's c."""
     margin: NonNegative = 0.5
