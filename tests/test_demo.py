@@ -29,6 +29,11 @@ def test_table_covers_every_condition_and_score(results):
         assert len(row.recall_at_1) == len(row.map_at_r) == len(row.microseconds) == 2
         assert all(0 <= value <= 1 for value in row.recall_at_1 + row.map_at_r)
         assert min(row.microseconds) > 0
+        baseline = next(
+            x for x in results.rows if (x.queries, x.gallery, x.score) == (row.queries, row.gallery, "cosine")
+        )
+        assert row.gain.value == pytest.approx(np.mean(row.recall_at_1) - np.mean(baseline.recall_at_1), abs=1e-12)
+        assert row.gain.low <= row.gain.value <= row.gain.high
     assert results.rows[0].recall_at_1[0] > 3 / 40  # well above the chance of 40 numbers, even with tiny training
 
 

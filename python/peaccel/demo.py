@@ -25,13 +25,14 @@ from peaccel import config, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
 from peaccel.data.digits import Strips
+from peaccel.evaluation import Interval, mean_interval
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method, Training
 from peaccel.train.judging import scored
 from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
-HEADER = ("queries", "gallery", "score", "Recall@1 %", "MAP@R %", "us/query")
+HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "us/query")
 REJECTED = np.linspace(0, 0.9, 46)
 PICTURED = 24
 
@@ -72,6 +73,8 @@ class Row:
     gallery: str
     score: str
     recall_at_1: tuple[float, ...]
+    gain: Interval
+    """Of Recall@1 over the first score, query by query; the interval is over the classes of all seeds."""
     map_at_r: tuple[float, ...]
     microseconds: tuple[float, ...]
     """Time to rerank one query's candidates."""
@@ -94,12 +97,13 @@ class Results:
 
     def table(self) -> list[tuple[str, ...]]:
         """Format the rows under `HEADER`."""
-        lines = []
+        lines: list[tuple[str, ...]] = []
         for row in self.rows:
             first = row.score == self.rows[0].score
-            percents = (_spread(100 * np.array(values)) for values in (row.recall_at_1, row.map_at_r))
+            recall, map_at_r = (_spread(100 * np.array(values)) for values in (row.recall_at_1, row.map_at_r))
             condition = (row.queries, row.gallery) if first else ("", "")
-            lines.append((*condition, row.score, *percents, f"{np.mean(row.microseconds):.1f}"))
+            gain = "" if first else str(row.gain)
+            lines.append((*condition, row.score, recall, gain, map_at_r, f"{np.mean(row.microseconds):.1f}"))
         return lines
 
 
@@ -108,7 +112,8 @@ class Ranked:
     """One score's answers under one condition."""
 
     ids: NDArray[np.int64]
-    recall_at_1: float
+    right: NDArray[np.float64]
+    """[Q], 1 where the first item is right, else 0."""
     map_at_r: float
     microseconds: float
 
@@ -292,16 +297,19 @@ def _rank(
         start = perf_counter()
         ids = pe.rerank(queries, gallery, candidates, largest_class, score=score).ids
         seconds.append(perf_counter() - start)
-    recall, map_at_r = metrics.recall_at_k(ids, *labels), metrics.map_at_r(ids, *labels)
-    return Ranked(ids, recall, map_at_r, 1e6 * min(seconds) / len(ids))
+    return Ranked(ids, metrics.hit_at_k(ids, *labels), metrics.map_at_r(ids, *labels), 1e6 * min(seconds) / len(ids))
 
 
 def _gather(runs: Sequence[SeedRun], path: Path) -> Results:
     rows = []
+    classes = np.concatenate([10**6 * i + run.queries.labels for i, run in enumerate(runs)])
+    baseline = next(iter(runs[0].ranked))[2]
     for key in runs[0].ranked:
         cells = [run.ranked[key] for run in runs]
-        values = zip(*((cell.recall_at_1, cell.map_at_r, cell.microseconds) for cell in cells), strict=True)
-        rows.append(Row(*key, *values))
+        gained = [cell.right - run.ranked[*key[:2], baseline].right for cell, run in zip(cells, runs, strict=True)]
+        values = zip(*((float(cell.right.mean()), cell.map_at_r, cell.microseconds) for cell in cells), strict=True)
+        recall, map_at_r, microseconds = values
+        rows.append(Row(*key, recall, mean_interval(np.concatenate(gained), classes), map_at_r, microseconds))
     curves = {name: np.mean([run.rejection[name] for run in runs], axis=0) for name in runs[0].rejection}
     return Results(
         rows=tuple(rows),
