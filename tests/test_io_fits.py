@@ -25,6 +25,7 @@ FITS = [
     Prior(0.0, 0.5),
     Calibration(1 / 3, 0.1, "Normal"),
     Calibration(3.0, 0.0, "VonMisesFisher"),
+    Calibration(0.5, 0.25, "Normal", (1 / 3, -0.0, 5e-324, 1e308)),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
     pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
@@ -49,6 +50,12 @@ def test_a_fit_in_a_file_is_json_that_others_can_read(tmp_path):
     io.write_fit(tmp_path / "fit.json", Prior(np.float32([0.5, 0.25]), 0.1))
     found = json.loads((tmp_path / "fit.json").read_text())
     assert found == {"peaccel": "prior", "version": 1, "mean": [0.5, 0.25], "var": 0.1}
+
+
+def test_a_calibration_without_a_mean_is_kept_as_it_was(tmp_path):
+    io.write_fit(tmp_path / "fit.json", Calibration(0.5, 0.25, "Normal"))
+    assert json.loads((tmp_path / "fit.json").read_text()) == CALIBRATION | {"a": 0.5, "b": 0.25}
+    assert io.to_state(Calibration(0.5, 0.25, "Normal")) == {"a": 0.5, "b": 0.25, "of": "Normal"}
 
 
 def test_a_prior_is_the_tuple_that_it_was():
@@ -101,6 +108,8 @@ def test_fits_and_scores_come_back_through_torch():
     found = io.from_state(states["prior"])
     assert isinstance(found, Prior) and torch.equal(found.mean, prior.mean) and torch.equal(found.var, prior.var)
     assert io.from_state(states["calibration"]) == calibration
+    sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
+    assert io.from_state(loaded(io.to_state(sided))) == sided
     assert pe.scores.get(states["score"]) == score
 
 
@@ -133,6 +142,8 @@ WRONG = [
     (PRIOR | {"var": [1.0, 1.0, 1.0]}, "var has 3 numbers, expected 2 like mean"),
     (CALIBRATION | {"a": -1}, f"a is -1, {NOT_NEGATIVE}"),
     (CALIBRATION | {"b": [1.0]}, f"b is [1.0], {NOT_NEGATIVE}"),
+    (CALIBRATION | {"mean": [0.0, None]}, f"mean is [0.0, None], {LIST}"),
+    (PRIOR | {"peaccel": "calibration"}, "calibration has the keys mean, var; expected a, b, of"),
     (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 

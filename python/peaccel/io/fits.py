@@ -29,7 +29,8 @@ def write_fit(path: PathLike, fit: Fit) -> None:
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
-        "calibration" a, b and of; of a "shift" its value. An existing file is replaced once the new one is whole.
+        "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value. An existing file is
+        replaced once the new one is whole.
     fit
         A ``Prior``, a ``Calibration`` or a float.
 
@@ -88,7 +89,8 @@ def _plain(value: Any) -> Any:
 
 def _fit(kind: str, values: dict[str, Any]) -> Fit:
     """The fit of these plain values; ValueError where they are none."""
-    if set(values) != KEYS[kind]:
+    sided = kind == "calibration" and "mean" in values
+    if set(values) - ({"mean"} if sided else set()) != KEYS[kind]:
         found, expected = (", ".join(sorted(keys)) or "none" for keys in (values, KEYS[kind]))
         raise ValueError(f"{kind} has the keys {found}; expected {expected}")
     if kind == "shift":
@@ -97,7 +99,9 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit:
         if values["of"] not in ("Normal", "VonMisesFisher"):
             raise ValueError(f"of is {values['of']!r}, expected 'Normal' or 'VonMisesFisher'")
         a, b = (float(_numbers(key, values, rank=0, least=0)) for key in "ab")
-        return Calibration(a, b, values["of"])
+        return Calibration(
+            a, b, values["of"], tuple(_numbers("mean", values, rank=1).reshape(-1).tolist()) if sided else ()
+        )
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")

@@ -39,6 +39,8 @@ def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
         state = x._asdict()
     elif isinstance(x, (Distribution, Calibration)):
         state = {field.name: getattr(x, field.name) for field in fields(x)}
+        if state.get("mean") == ():  # of a Calibration of one side
+            del state["mean"]
     else:
         raise TypeError(f"to_state: x must be a distribution, a Prior or a Calibration, got {type(x).__name__}")
     return {key: value.detach() if hasattr(value, "detach") else value for key, value in state.items()}
@@ -47,7 +49,7 @@ def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
 def from_state(state: Mapping[str, Any]) -> Any:
     """The distribution, `Prior` or `Calibration` of a dict that ``to_state`` made.
 
-    Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of.
+    Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of, with or without mean.
 
     Raises
     ------
@@ -64,8 +66,8 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return _distribution(**state)
     if keys == {"mean", "var"}:
         return Prior(**state)
-    if keys == {"a", "b", "of"}:
-        return Calibration(**state)
+    if keys - {"mean"} == {"a", "b", "of"}:
+        return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
     expected = "mu and at most one of var, kappa, scale; mean and var; or a, b and of"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
 
