@@ -38,7 +38,7 @@ def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal:
     Raises
     ------
     TypeError
-        One array was given that is not [N, 2 D], or what are no arrays.
+        What are no arrays.
     ValueError
         Wrong shapes or dtypes, NaN, a mean of length 0, a negative variance: then it is its logarithm.
     FileNotFoundError, ImportError
@@ -86,7 +86,7 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal:
 
     References
     ----------
-    Chun, "Improved Probabilistic Image-Text Representations", eq. 1; github.com/naver-ai/pcmepp.
+    Chun, "Improved Probabilistic Image-Text Representations"; github.com/naver-ai/pcmepp.
     """
     return _of_log_var("from_pcmepp", mean, std)
 

@@ -177,7 +177,7 @@ def learn_then_test(
     References
     ----------
     Angelopoulos, Bates, Candes, Jordan & Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
-    Control", 2021, sec. 2 and algorithm 1 (split fixed-sequence testing); Geifman & El-Yaniv, "Selective
+    Control", 2021, split fixed-sequence testing; Geifman & El-Yaniv, "Selective
     Classification for Deep Neural Networks", 2017, for binomial bounds; Kish, "Survey Sampling", 1965, for groups.
     """
     owner = "learn_then_test"
