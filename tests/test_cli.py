@@ -121,6 +121,15 @@ def test_features_are_what_the_index_is_asked_with(files, capsys):
     assert written("r.npz", pe.FaissReranker(index, g, features="surrogate").search(q, 2, shortlist=3))
 
 
+def test_each_side_has_its_calibration(files, capsys):
+    q, g = io.read_distribution("q.npz"), io.read_distribution("g.npz")
+    fits = [Calibration(a, 0.1, "Normal", tuple(d.mu.mean(0).tolist())) for a, d in ((0.5, q), (3.0, g))]
+    for name, fit in zip(("cq.json", "cg.json"), fits, strict=True):
+        io.write_fit(name, fit)
+    assert run(capsys, f"{SEARCH} --calibration cq.json --gallery-calibration cg.json --k 3")[0] == 0
+    assert written("r.npz", pe.search(fits[0](q), fits[1](g), 3))
+
+
 @pytest.mark.parametrize("command", [SEARCH, f"{RERANK} --candidates c.npy", f"{RERANK} --index g.faiss"])
 def test_fits_are_applied_to_both_sides_and_to_the_score(files, capsys, command):
     assert run(capsys, f"{command} --score llr --prior prior.json --calibration calibration.json --k 3")[0] == 0
@@ -250,6 +259,9 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --prior prior.json --score llr:prior_var=1": "--prior is for score llr without a prior of its",
     "--candidates c.npy --calibration prior.json": "prior.json: is a prior, expected a calibration",
     "--candidates c.npy --calibration vmf.json": "q.npz: calibrate: fitted on VonMisesFisher, cannot be applied to Nor",
+    "--candidates c.npy --calibration sided.json": "sided.json: is of one side of two, expected --gallery-calib",
+    "--candidates c.npy --calibration sided.json --gallery-calibration sided.json": "q.npz: calibrate: fitted on 2 d",
+    "--candidates c.npy --gallery-calibration calibration.json": "--gallery-calibration is given without --calib",
     "--index none.faiss": "none.faiss: no such file",
     "--index c.npy": "c.npy: is not a FAISS index, or is truncated",
     "--index cut.faiss": "cut.faiss: is not a FAISS index, or is truncated",
@@ -270,6 +282,7 @@ def test_user_errors_are_one_line_and_exit_code_2(files, capsys, options, messag
     io.write_fit("narrow.json", pe.fit_prior(pe.Point(g.mu[:, :-1]), np.arange(G) % 4))
     io.write_fit("shift.json", 0.5)
     io.write_fit("vmf.json", Calibration(2.0, 0.0, "VonMisesFisher"))
+    io.write_fit("sided.json", Calibration(2.0, 0.0, "Normal", (0.5, 1.0)))
     (files / "folder.npz").mkdir()
     (files / "link.npz").symlink_to("g.npz")
     os.link("g.npz", "hard.npz")

@@ -213,6 +213,8 @@ def test_measures(data):
         (pe.fit_prior, d, labels),
         (pe.fuse, d, labels),
         (pe.calibrate, d, data.draw(IDS), labels),
+        (pe.calibrate, d, other, data.draw(IDS), labels),
+        (pe.fit_prior, d, other, labels, labels),
     ):
         call(function, *args)
 

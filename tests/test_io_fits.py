@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import peaccel as pe
 from peaccel import io
-from peaccel.measures import Calibration, Prior
+from peaccel.measures import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 
 D = make("normal_diagonal", 12, 4)
 MEAN = np.array([1 / 3, -0.0, 5e-324, 1e308])
@@ -25,6 +25,10 @@ FITS = [
     Prior(0.0, 0.5),
     Calibration(1 / 3, 0.1, "Normal"),
     Calibration(3.0, 0.0, "VonMisesFisher"),
+    Calibration(0.5, 0.25, "Normal", (1 / 3, -0.0, 5e-324, 1e308)),
+    LogisticProbability(1 / 3, (-1e300, 5e-324)),
+    IsotonicProbability((-1 / 3, 0.0, 2.0), (0.0, 1 / 3, 1.0)),
+    Selection(-1 / 3, 0.05, 0.1, 300, 200, 7),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
     pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
@@ -49,6 +53,12 @@ def test_a_fit_in_a_file_is_json_that_others_can_read(tmp_path):
     io.write_fit(tmp_path / "fit.json", Prior(np.float32([0.5, 0.25]), 0.1))
     found = json.loads((tmp_path / "fit.json").read_text())
     assert found == {"peaccel": "prior", "version": 1, "mean": [0.5, 0.25], "var": 0.1}
+
+
+def test_a_calibration_without_a_mean_is_kept_as_it_was(tmp_path):
+    io.write_fit(tmp_path / "fit.json", Calibration(0.5, 0.25, "Normal"))
+    assert json.loads((tmp_path / "fit.json").read_text()) == CALIBRATION | {"a": 0.5, "b": 0.25}
+    assert io.to_state(Calibration(0.5, 0.25, "Normal")) == {"a": 0.5, "b": 0.25, "of": "Normal"}
 
 
 def test_a_prior_is_the_tuple_that_it_was():
@@ -101,6 +111,12 @@ def test_fits_and_scores_come_back_through_torch():
     found = io.from_state(states["prior"])
     assert isinstance(found, Prior) and torch.equal(found.mean, prior.mean) and torch.equal(found.var, prior.var)
     assert io.from_state(states["calibration"]) == calibration
+    sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
+    for fit in (
+        sided,
+        *(fit for fit in FITS if isinstance(fit, LogisticProbability | IsotonicProbability | Selection)),
+    ):
+        assert io.from_state(loaded(io.to_state(fit))) == fit
     assert pe.scores.get(states["score"]) == score
 
 
@@ -108,7 +124,8 @@ def test_fits_and_scores_come_back_through_torch():
 
 PRIOR = {"peaccel": "prior", "version": 1, "mean": [0.0, 1.0], "var": 1.0}
 CALIBRATION = {"peaccel": "calibration", "version": 1, "a": 1.0, "b": 0.0, "of": "Normal"}
-NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, shift'
+ISOTONIC = {"peaccel": "isotonic", "version": 1, "scores": [1.0, 2.0], "probabilities": [0.0, 1.0]}
+NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, '
 LIST = "expected a finite number or a list of them"
 NOT_NEGATIVE = "expected a finite number >= 0"
 WRONG = [
@@ -133,6 +150,11 @@ WRONG = [
     (PRIOR | {"var": [1.0, 1.0, 1.0]}, "var has 3 numbers, expected 2 like mean"),
     (CALIBRATION | {"a": -1}, f"a is -1, {NOT_NEGATIVE}"),
     (CALIBRATION | {"b": [1.0]}, f"b is [1.0], {NOT_NEGATIVE}"),
+    (CALIBRATION | {"mean": [0.0, None]}, f"mean is [0.0, None], {LIST}"),
+    (PRIOR | {"peaccel": "calibration"}, "calibration has the keys mean, var; expected a, b, of"),
+    (ISOTONIC | {"scores": [2.0, 1.0]}, "scores is [2.0, 1.0], expected rising numbers"),
+    (ISOTONIC | {"probabilities": [0.5]}, "probabilities has 1 numbers, expected 2 like scores"),
+    (ISOTONIC | {"probabilities": [-0.5, 1]}, f"probabilities is [-0.5, 1], {NOT_NEGATIVE} or a list of them"),
     (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 
@@ -160,9 +182,14 @@ def test_only_json_files_hold_fits(tmp_path):
 @pytest.mark.parametrize(
     ("fit", "error", "message"),
     [
-        ((MEAN, 0.1), TypeError, "write_fit: fit must be a Prior, a Calibration or a float, got tuple"),
+        ((MEAN, 0.1), TypeError, "write_fit: fit must be a fit, such as a Prior, or a float, got tuple"),
         (Prior(MEAN, np.nan), ValueError, f"fit.json: var is nan, {NOT_NEGATIVE}"),
         (float("nan"), ValueError, "fit.json: value is nan, expected a finite number"),
+        (
+            Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
+            ValueError,
+            "fit.json: threshold is inf, expected a finite number",
+        ),
         (Calibration(-1.0, 0.0, "Normal"), ValueError, f"fit.json: a is -1.0, {NOT_NEGATIVE}"),
     ],
 )
@@ -176,7 +203,7 @@ def test_what_is_no_fit_is_not_written(tmp_path, monkeypatch, fit, error, messag
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: io.to_state(D.mu), TypeError, "to_state: x must be a distribution, a Prior or a Calibration, got nd"),
+        (lambda: io.to_state(D.mu), TypeError, "to_state: x must be a distribution or a fit, such as a Prior, got nd"),
         (lambda: io.from_state([D.mu]), TypeError, "from_state: state must be a dict, got list"),
         (lambda: io.from_state({}), ValueError, "from_state: keys are none; expected mu and at most one of var, kappa"),
         (lambda: io.from_state({"mu": D.mu, "a": 1}), ValueError, "from_state: keys are a, mu; expected mu and at mo"),

@@ -34,18 +34,22 @@ if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
     from peaccel.evaluation import Evaluation, evaluate
     from peaccel.first_stage import FaissReranker
-    from peaccel.fits import Calibration, Prior
+    from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
     from peaccel.measures import (
+        ReliabilityCurve,
         calibrate,
         confidence,
         entropy,
+        fit_match_probability,
         fit_prior,
         fit_shift,
         fit_vmf,
         fuse,
         kl,
+        learn_then_test,
         log_prob,
         match_variance,
+        reliability_curve,
         sample,
         triplet_probability,
     )
@@ -59,13 +63,17 @@ __all__ = [
     "Evaluation",
     "FaissReranker",
     "FirstStageReference",
+    "IsotonicProbability",
+    "LogisticProbability",
     "NonIsotropicVonMisesFisher",
     "Normal",
     "Point",
     "Prepared",
     "Prior",
     "Ranking",
+    "ReliabilityCurve",
     "Scaled",
+    "Selection",
     "VonMisesFisher",
     "__version__",
     "build_info",
@@ -77,18 +85,21 @@ __all__ = [
     "evaluate",
     "first_stage_features",
     "first_stage_reference",
+    "fit_match_probability",
     "fit_prior",
     "fit_shift",
     "fit_vmf",
     "fuse",
     "io",
     "kl",
+    "learn_then_test",
     "log_prob",
     "match_variance",
     "metrics",
     "paired",
     "pairwise",
     "prepare",
+    "reliability_curve",
     "rerank",
     "rescore",
     "sample",
@@ -105,7 +116,7 @@ __all__ = [
 _MODULES = ("io", "metrics", "torch_distributions")
 _ROOMS = {
     "FaissReranker": "first_stage",
-    **dict.fromkeys(("Calibration", "Prior"), "fits"),
+    **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "fits"),
     **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
 }  # everything else is a measure

@@ -150,6 +150,8 @@ class Search:
     """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
     calibration: Path | None = None
     """What pe.calibrate found, as pe.io.write_fit writes it; applied to gallery and queries."""
+    gallery_calibration: Path | None = None
+    """That of the gallery, where pe.calibrate(queries, gallery, ...) found two; then --calibration is of queries."""
     ids: Path | None = None
     """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, none twice:
     an .npy file, or .npz or .safetensors with the key ids."""
@@ -241,19 +243,33 @@ def _read(task: Search) -> _Inputs:
         if score.params.get("prior_var", 0) is not None:
             raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
         score = score(prior_mean=prior.mean, prior_var=prior.var)
-    calibrate = None if task.calibration is None else _read_fit(task.calibration, Calibration)
+    calibrations = _read_calibrations(task)
     ids = None if task.ids is None else io.read_ids(task.ids)
     sides = []
-    for path in (task.queries, task.gallery):
+    for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
         d = io.read_distribution(path)
         try:
             sides.append(d if calibrate is None else calibrate(d))
-        except TypeError as error:
-            raise TypeError(f"{path}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{path}: {error}") from None
     queries, gallery = sides
     if ids is not None and len(ids) != len(gallery):
         raise ValueError(f"{task.ids}: ids holds {len(ids)} ids, expected {len(gallery)}, one for each row of gallery")
     return _Inputs(gallery, queries, score, ids)
+
+
+def _read_calibrations(task: Search) -> tuple[Calibration | None, Calibration | None]:
+    """Of queries and of gallery."""
+    if task.calibration is None:
+        if task.gallery_calibration is not None:
+            raise ValueError("--gallery-calibration is given without --calibration, which is of the queries then")
+        return None, None
+    queries = _read_fit(task.calibration, Calibration)
+    if task.gallery_calibration is not None:
+        return queries, _read_fit(task.gallery_calibration, Calibration)
+    if queries.mean:
+        raise ValueError(f"{task.calibration}: is of one side of two, expected --gallery-calibration too")
+    return queries, queries
 
 
 def _read_fit(path: Path, kind: type[F]) -> F:

@@ -1,14 +1,17 @@
-"""What is fitted to labelled items, as data that can be kept: a prior of positions, a scale of uncertainties."""
+"""What is fitted to labelled items, as data that can be kept: a prior of positions, a scale of uncertainties, the
+probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, is_torch
 
-__all__ = ["Calibration", "Prior"]
+__all__ = ["Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"]
 
 D = TypeVar("D", bound=Distribution)
 
@@ -40,11 +43,14 @@ class Calibration:
         Offset of a Normal's variances, >= 0; 0 for a VonMisesFisher.
     of
         The class it was fitted on, the only one it applies to.
+    mean
+        D numbers, the mean of one side of two, which is subtracted from mu; none where one side was fitted.
     """
 
     a: float
     b: float
     of: str
+    mean: tuple[float, ...] = ()
 
     def __call__(self, d: D) -> D:
         """The items of d, in their dtype, with their uncertainty corrected; differentiable in torch.
@@ -53,9 +59,97 @@ class Calibration:
         ------
         TypeError
             d is of another class than the one it was fitted on.
+        ValueError
+            d has another dimension than the mean.
         """
         if type(d).__name__ != self.of:
             raise TypeError(f"calibrate: fitted on {self.of}, cannot be applied to {type(d).__name__}")
         mu, spread = d.arrays
+        if self.mean:
+            if len(self.mean) != d.dim:
+                raise ValueError(f"calibrate: fitted on {len(self.mean)} dimensions, cannot be applied to {d.dim}")
+            mu = mu - (mu.new_tensor(self.mean) if is_torch(mu) else np.asarray(self.mean, mu.dtype))
         corrected = self.a * spread + self.b
         return type(d)(*[mu, corrected.to(mu.dtype) if is_torch(mu) else corrected.astype(mu.dtype, copy=False)])
+
+
+@dataclass(frozen=True)
+class LogisticProbability:
+    """The probability of a match as `fit_match_probability` finds it, 1 / (1 + exp(-(bias + weights . inputs))).
+
+    Attributes
+    ----------
+    bias
+        A number.
+    weights
+        Of the score and, after it, of each confidence.
+    """
+
+    bias: float
+    weights: tuple[float, ...]
+
+    def __call__(self, scores: Any, *confidences: Any) -> np.ndarray[Any, Any]:
+        """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
+
+        Raises
+        ------
+        ValueError
+            Other inputs than were fitted, in number, or shapes that do not broadcast.
+        """
+        if 1 + len(confidences) != len(self.weights):
+            expected = f"{len(self.weights) - 1} confidences beside scores"
+            raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
+        inputs = (np.asarray(x, np.float64) for x in (scores, *confidences))
+        logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
+        return np.exp(-np.logaddexp(0, -logit))  # which overflows nowhere
+
+
+@dataclass(frozen=True)
+class IsotonicProbability:
+    """The probability of a match as `fit_match_probability` finds it: it rises with the score, by straight lines
+    between points, and is that of the first or last point beyond them.
+
+    Attributes
+    ----------
+    scores
+        Of the points, rising.
+    probabilities
+        Of the points, never falling.
+    """
+
+    scores: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __call__(self, scores: Any) -> np.ndarray[Any, Any]:
+        """Probabilities, float64, of scores of any shape."""
+        return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Whose answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
+
+    Attributes
+    ----------
+    threshold
+        The least confidence that is accepted; inf where no threshold was certain enough: nothing is accepted.
+    alpha
+        The share of accepted answers that may be wrong.
+    delta
+        The probability that it is more than alpha nevertheless.
+    number
+        How many answers, one of a class, the threshold was tested on.
+    accepted, wrong
+        How many of these it accepts, and how many of the accepted are wrong.
+    """
+
+    threshold: float
+    alpha: float
+    delta: float
+    number: int
+    accepted: int
+    wrong: int
+
+    def __call__(self, confidence: Any) -> np.ndarray[Any, Any]:
+        """Booleans: which answers to accept. NaN is not accepted."""
+        return np.asarray(confidence, np.float64) >= self.threshold

@@ -1,4 +1,5 @@
-"""Distributions, candidates, ids, rankings and fits in files; distributions and fits as plain dicts.
+"""Distributions, candidates, ids, rankings and fits in files; distributions and fits as plain dicts; distributions from
+what other projects hand out (`from_pfe`, ...) and from several embeddings of an item (`from_ensemble`).
 
 Everything is checked on reading, values too. An error is one line that names the file and the key. Nothing is ever
 unpickled. A file is written aside and renamed, so that what stood there stays until the new one is whole.
@@ -6,14 +7,22 @@ unpickled. A file is written aside and renamed, so that what stood there stays u
 
 from peaccel.files import check_output
 from peaccel.io.distributions import read_distribution, write_distribution
+from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
+from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url
 from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_labels, read_ranking, write_ranking
 from peaccel.io.states import from_state, to_state
 
 __all__ = [
     "RANKINGS",
     "check_output",
+    "from_ensemble",
+    "from_norms",
+    "from_pcmepp",
+    "from_pfe",
+    "from_prolip",
     "from_state",
+    "from_url",
     "read_candidates",
     "read_distribution",
     "read_fit",

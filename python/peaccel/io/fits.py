@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import reprlib
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from peaccel.files import PathLike
-from peaccel.fits import Calibration, Prior
+from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 from peaccel.io._files import existing, on_host, write_text
-from peaccel.io.states import to_state
+from peaccel.io.states import Fit, to_state
 
 __all__ = ["read_fit", "write_fit"]
 
-Fit: TypeAlias = Prior | Calibration | float
-
 VERSION = 1
-KEYS = {"prior": {"mean", "var"}, "calibration": {"a", "b", "of"}, "shift": {"value"}}
+KINDS = {
+    Prior: "prior",
+    Calibration: "calibration",
+    LogisticProbability: "logistic",
+    IsotonicProbability: "isotonic",
+    Selection: "selection",
+}
+KEYS = {
+    "prior": {"mean", "var"},
+    "calibration": {"a", "b", "of"},
+    "shift": {"value"},
+    "logistic": {"bias", "weights"},
+    "isotonic": {"scores", "probabilities"},
+    "selection": {"threshold", "alpha", "delta", "number", "accepted", "wrong"},
+}
 
 
-def write_fit(path: PathLike, fit: Fit) -> None:
-    """Write what `fit_prior`, `calibrate` or `fit_shift` found, so that ``read_fit`` gives it back.
+def write_fit(path: PathLike, fit: Fit | float) -> None:
+    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability` or `learn_then_test` found, so that
+    ``read_fit`` gives it back.
 
     Parameters
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
-        "calibration" a, b and of; of a "shift" its value. An existing file is replaced once the new one is whole.
+        "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value; of
+        a "logistic", "isotonic" or "selection" the attributes. An existing file is replaced once the new one is whole.
     fit
-        A ``Prior``, a ``Calibration`` or a float.
+        A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection`` or a float.
 
     Raises
     ------
@@ -43,10 +58,10 @@ def write_fit(path: PathLike, fit: Fit) -> None:
     values: dict[str, Any]
     if isinstance(fit, float):
         kind, values = "shift", {"value": fit}
-    elif isinstance(fit, (Prior, Calibration)):
-        kind, values = type(fit).__name__.lower(), to_state(fit)
+    elif type(fit) in KINDS:
+        kind, values = KINDS[type(fit)], to_state(fit)
     else:
-        raise TypeError(f"write_fit: fit must be a Prior, a Calibration or a float, got {type(fit).__name__}")
+        raise TypeError(f"write_fit: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")
     plain = {key: value if isinstance(value, str) else _plain(value) for key, value in values.items()}
     try:
         _fit(kind, plain)
@@ -55,8 +70,8 @@ def write_fit(path: PathLike, fit: Fit) -> None:
     write_text(path, (".json",), json.dumps({"peaccel": kind, "version": VERSION, **plain}) + "\n")
 
 
-def read_fit(path: PathLike) -> Fit:
-    """Read a fit that ``write_fit`` wrote: a ``Prior``, its arrays float64, a ``Calibration``, or a shift, a float.
+def read_fit(path: PathLike) -> Fit | float:
+    """Read a fit that ``write_fit`` wrote: a ``Prior``, its arrays float64, another fit, or a shift, a float.
 
     Raises
     ------
@@ -86,9 +101,10 @@ def _plain(value: Any) -> Any:
     return np.asarray(on_host(value.double() if hasattr(value, "double") else value), np.float64).tolist()
 
 
-def _fit(kind: str, values: dict[str, Any]) -> Fit:
+def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
     """The fit of these plain values; ValueError where they are none."""
-    if set(values) != KEYS[kind]:
+    sided = kind == "calibration" and "mean" in values
+    if set(values) - ({"mean"} if sided else set()) != KEYS[kind]:
         found, expected = (", ".join(sorted(keys)) or "none" for keys in (values, KEYS[kind]))
         raise ValueError(f"{kind} has the keys {found}; expected {expected}")
     if kind == "shift":
@@ -97,11 +113,32 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit:
         if values["of"] not in ("Normal", "VonMisesFisher"):
             raise ValueError(f"of is {values['of']!r}, expected 'Normal' or 'VonMisesFisher'")
         a, b = (float(_numbers(key, values, rank=0, least=0)) for key in "ab")
-        return Calibration(a, b, values["of"])
+        return Calibration(a, b, values["of"], _row("mean", values) if sided else ())
+    if kind == "logistic":
+        return LogisticProbability(float(_numbers("bias", values, rank=0)), _row("weights", values))
+    if kind == "isotonic":
+        return _isotonic(_row("scores", values), _row("probabilities", values, least=0))
+    if kind == "selection":
+        threshold = float(_numbers("threshold", values, rank=0))
+        alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
+        counts = (int(_numbers(key, values, rank=0, least=0)) for key in ("number", "accepted", "wrong"))
+        return Selection(threshold, alpha, delta, *counts)
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
     return Prior(*(x if x.ndim else float(x) for x in (mean, var)))
+
+
+def _isotonic(scores: tuple[float, ...], probabilities: tuple[float, ...]) -> IsotonicProbability:
+    if len(scores) != len(probabilities):
+        raise ValueError(f"probabilities has {len(probabilities)} numbers, expected {len(scores)} like scores")
+    if any(x >= y for x, y in itertools.pairwise(scores)):
+        raise ValueError(f"scores is {reprlib.repr(list(scores))}, expected rising numbers")
+    return IsotonicProbability(scores, probabilities)
+
+
+def _row(key: str, values: dict[str, Any], least: float = -math.inf) -> tuple[float, ...]:
+    return tuple(_numbers(key, values, rank=1, least=least).reshape(-1).tolist())
 
 
 def _numbers(key: str, values: dict[str, Any], rank: int, least: float = -math.inf) -> np.ndarray[Any, Any]:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
-from peaccel.fits import Calibration, Prior
+from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 
-__all__ = ["from_state", "to_state"]
+__all__ = ["Fit", "from_state", "to_state"]
+
+Fit: TypeAlias = Prior | Calibration | LogisticProbability | IsotonicProbability | Selection
 
 
-def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
+def to_state(x: Distribution | Fit) -> dict[str, Any]:
     """A distribution or a fit as a dict of arrays, numbers and words, which ``from_state`` reads back.
 
     ``torch.load(weights_only=True)`` loads it where arrays are tensors; safetensors files of a distribution's are what
@@ -23,7 +25,7 @@ def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior` or `calibrate` found.
+        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability` or `learn_then_test` found.
 
     Returns
     -------
@@ -37,17 +39,20 @@ def to_state(x: Distribution | Prior | Calibration) -> dict[str, Any]:
     """
     if isinstance(x, Prior):
         state = x._asdict()
-    elif isinstance(x, (Distribution, Calibration)):
+    elif isinstance(x, Distribution | Fit):
         state = {field.name: getattr(x, field.name) for field in fields(x)}
+        if state.get("mean") == ():  # of a Calibration of one side
+            del state["mean"]
     else:
-        raise TypeError(f"to_state: x must be a distribution, a Prior or a Calibration, got {type(x).__name__}")
+        raise TypeError(f"to_state: x must be a distribution or a fit, such as a Prior, got {type(x).__name__}")
     return {key: value.detach() if hasattr(value, "detach") else value for key, value in state.items()}
 
 
 def from_state(state: Mapping[str, Any]) -> Any:
-    """The distribution, `Prior` or `Calibration` of a dict that ``to_state`` made.
+    """The distribution or fit of a dict that ``to_state`` made.
 
-    Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of.
+    Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of, with or without mean; or
+    those of another fit.
 
     Raises
     ------
@@ -64,9 +69,13 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return _distribution(**state)
     if keys == {"mean", "var"}:
         return Prior(**state)
-    if keys == {"a", "b", "of"}:
-        return Calibration(**state)
-    expected = "mu and at most one of var, kappa, scale; mean and var; or a, b and of"
+    if keys - {"mean"} == {"a", "b", "of"}:
+        return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
+    for kind in (LogisticProbability, IsotonicProbability, Selection):
+        if keys == {field.name for field in fields(kind)}:
+            rows: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in state.items()}
+            return kind(**rows)
+    expected = "mu and at most one of var, kappa, scale; mean and var; a, b and of; or those of another fit"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
 
 

@@ -1,12 +1,14 @@
 """What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
 
 `density`: log_prob, entropy, kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf; `calibrating`:
-calibrate, fit_shift; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
+calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve, learn_then_test;
+`fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
 """
 
-from peaccel.fits import Calibration, Prior
+from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 from peaccel.measures.calibrating import calibrate, fit_shift
 from peaccel.measures.certainty import confidence
+from peaccel.measures.deciding import ReliabilityCurve, fit_match_probability, learn_then_test, reliability_curve
 from peaccel.measures.density import entropy, kl, log_prob, match_variance
 from peaccel.measures.fitting import fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse
@@ -15,17 +17,24 @@ from peaccel.measures.triplets import triplet_probability
 
 __all__ = [
     "Calibration",
+    "IsotonicProbability",
+    "LogisticProbability",
     "Prior",
+    "ReliabilityCurve",
+    "Selection",
     "calibrate",
     "confidence",
     "entropy",
+    "fit_match_probability",
     "fit_prior",
     "fit_shift",
     "fit_vmf",
     "fuse",
     "kl",
+    "learn_then_test",
     "log_prob",
     "match_variance",
+    "reliability_curve",
     "sample",
     "triplet_probability",
 ]

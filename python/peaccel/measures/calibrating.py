@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
 from peaccel.measures._checks import NORMALS, double, require_kind
 from peaccel.measures.density import one_minus_ratio, scaled_log_norm, square_distance
+from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import dot_scores
 from peaccel.ops._array import Array, on_host
 
@@ -22,19 +23,34 @@ BLOCK = 1 << 15  # numbers that are gathered at a time, and stay in a core's cac
 FEW = 1 << 18  # numbers, evenly spaced, that say where a maximum is to be looked for
 
 
-def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration:
+@overload
+def calibrate(
+    queries: Distribution, gallery: Distribution, pairs: Array, labels: Array
+) -> tuple[Calibration, Calibration]: ...
+@overload
+def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration: ...
+def calibrate(*given: Any, **named: Any) -> Any:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
-    By maximum likelihood of the same pairs under the model behind ``mls``. Normal: mu_i - mu_j is drawn from
-    N(0, s_i + s_j) with s = a var + b; a, b >= 0. VonMisesFisher: mu_i and mu_j are drawn around one direction that is
-    uniform on the sphere, with concentrations a kappa, which maximises the mean ``mls``.
+    ``calibrate(d, pairs, labels, offset=True)``: by maximum likelihood of the same pairs under the model behind
+    ``mls``. Normal: mu_i - mu_j is drawn from N(0, s_i + s_j) with s = a var + b; a, b >= 0. VonMisesFisher: mu_i and
+    mu_j are drawn around one direction that is uniform on the sphere, with concentrations a kappa, which maximises the
+    mean ``mls``.
+
+    ``calibrate(queries, gallery, pairs, labels)``: a scale and a mean for each side, where the sides are two modalities
+    (image and text, day and night, old and new model). Normal alone: less its side's mean over same pairs, mu_i is
+    drawn from N(0, p + s_i), mu_j from N(0, p + s_j), with the covariance p, the mean product, as in ``llr``; a, b >= 0
+    of either side are the likeliest.
 
     Parameters
     ----------
     d
         N items, Normal or VonMisesFisher; detached.
+    queries, gallery
+        The items of two sides, Normal, of one dimension; detached.
     pairs
-        [P, 2] integers: rows of d. Held-out identities: a model is surer of those it was trained on.
+        [P, 2] integers: rows of d, or of queries and of gallery. Held-out identities: a model is surer of those it was
+        trained on. Of two sides 100 identities and more: the means are of the classes that pairs show.
     labels
         [P] booleans (or 0 and 1): whether a pair is of one identity. Different pairs do not enter: how far apart they
         are is for the prior to say (``pe.fit_prior``), not for the uncertainties.
@@ -46,36 +62,74 @@ def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True)
     Calibration
         ``c = pe.calibrate(d, pairs, labels)`` has ``c.a`` and ``c.b``, and ``c(gallery)`` applies them. a below 1: the
         model says it is less sure than it is (Normal), surer than it is (VonMisesFisher). a = 0 and b > 0: its
-        variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it.
+        variances say nothing that one constant does not. ``pe.io.write_fit`` keeps it. Of two sides a tuple of two,
+        which subtract their side's ``mean`` too: ``q, g = pe.calibrate(queries, gallery, pairs, labels)``, then score
+        ``q(queries)`` against ``g(gallery)``, with the prior that `pe.fit_prior` finds of these.
+
+    Warns
+    -----
+    UserWarning
+        One scale was fitted, and the first items of pairs have another mean than the second, or fit the variances by
+        another factor: then they are two modalities.
 
     Raises
     ------
     TypeError
-        d is of another class.
+        d, queries or gallery is of another class.
     ValueError
-        pairs or labels of wrong shape or dtype, rows out of range, no same pair, a same pair of a row with itself;
+        pairs or labels of wrong shape or dtype, rows out of range, no same pair, a same pair of a row of d with itself;
         same pairs for which no maximum exists: equal means, zero variances, directions no more alike than chance.
 
     References
     ----------
-    Shi & Jain, "Probabilistic Face Embeddings", eq. 3, the likelihood for normals, here a function of the scale.
+    Shi & Jain, "Probabilistic Face Embeddings", eq. 3, the likelihood for normals, here a function of the scale; Ioffe,
+    "Probabilistic Linear Discriminant Analysis", 2006, for the model of two sides.
     """
+    sided = "gallery" in named or (len(given) > 1 and isinstance(given[1], Distribution))
+    return (_calibrate_two if sided else _calibrate_one)(*given, **named)
+
+
+def _calibrate_one(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration:
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
-    rows, same = _labelled_pairs("calibrate", d, pairs, labels)
+    rows, same = _labelled_pairs("calibrate", {"d": d}, pairs, labels)
     first, second = _different_rows("calibrate", rows[same], "one identity")
     mu, spread = (on_host("calibrate", "d", x) for x in d.arrays)
     if kind == "normal_diagonal":
-        pairs = _Differences(mu, spread, first, second)
-        some = pairs.some(-(-len(first) * d.dim // FEW))
-        return Calibration(*_fit_var(pairs, some, offset), "Normal")
+        differences = _Differences(mu, spread, first, second)
+        few = differences.some(-(-len(first) * d.dim // FEW))
+        found = Calibration(*_fit_var(differences, few, offset), "Normal")
+    else:
+        found = _calibrate_rows(kind, mu, spread, first, second, offset)
+    remedy = "one mean and one scale were fitted; pe.calibrate(queries, gallery, pairs, labels) fits them for each side"
+    warn_if_sides_differ("calibrate", remedy, {"first": d, "second": d}, (first, second), found)
+    return found
+
+
+def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: Array, offset: bool) -> Calibration:
+    """Of one variance or concentration for each item."""
+    dim = mu.shape[1]
     square = _by_blocks(square_distance, mu, first, second)
     columns = double(spread[first]), double(spread[second]), square
     few = -(-16 * len(first) // FEW)
     some = columns if few == 1 else [x[::few] for x in columns]
     if kind == "vmf":
-        return Calibration(_fit_kappa(d.dim, columns, some), 0.0, "VonMisesFisher")
-    one, some_of_it = ([(square / d.dim, first + second)] for first, second, square in (columns, some))
+        return Calibration(_fit_kappa(dim, columns, some), 0.0, "VonMisesFisher")
+    one, some_of_it = ([(square / dim, first + second)] for first, second, square in (columns, some))
     return Calibration(*_fit_var(one, one if few == 1 else some_of_it, offset), "Normal")
+
+
+def _calibrate_two(
+    queries: Distribution, gallery: Distribution, pairs: Array, labels: Array
+) -> tuple[Calibration, Calibration]:
+    sides = {"queries": queries, "gallery": gallery}
+    for name, d in sides.items():
+        require_kind("calibrate", name, d, NORMALS, "with a variance")
+    if queries.dim != gallery.dim:
+        raise ValueError(f"calibrate: dim of gallery is {gallery.dim}, expected {queries.dim} like queries")
+    rows, same = _labelled_pairs("calibrate", sides, pairs, labels)
+    if not same.any():
+        raise ValueError("calibrate: labels name no pair of one identity, expected at least one")
+    return calibrate_sides(queries, gallery, rows[same])
 
 
 def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
@@ -109,7 +163,7 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
     """
     if not isinstance(d, Distribution):
         raise TypeError(f"fit_shift: d must be a distribution, got {type(d).__name__}")
-    rows, same = _labelled_pairs("fit_shift", d, pairs, labels)
+    rows, same = _labelled_pairs("fit_shift", {"d": d}, pairs, labels)
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):
         first, second = _different_rows("fit_shift", rows[same == label], what)
@@ -120,17 +174,18 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def _labelled_pairs(owner: str, d: Distribution, pairs: Array, labels: Array) -> tuple[Array, Array]:
-    """Rows of d, [P, 2], and booleans [P]."""
+def _labelled_pairs(owner: str, sides: dict[str, Distribution], pairs: Array, labels: Array) -> tuple[Array, Array]:
+    """Rows of the one distribution or the two, [P, 2], and booleans [P]."""
     rows, same = (on_host(owner, name, x) for name, x in (("pairs", pairs), ("labels", labels)))
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs have shape {rows.shape} and dtype {rows.dtype}, expected integers (P, 2)")
     if same.shape != rows.shape[:1] or not (same.dtype.kind in "biu" and ((same == 0) | (same == 1)).all()):
         found = f"shape {same.shape} and dtype {same.dtype}"
         raise ValueError(f"{owner}: labels have {found}, expected booleans ({len(rows)},), whether of one identity")
-    if rows.size and not (rows.min() >= 0 and rows.max() < len(d)):
-        wrong = rows[(rows < 0) | (rows >= len(d))][0]
-        raise ValueError(f"{owner}: pairs hold {wrong}, expected rows of d, 0 .. {len(d) - 1}")
+    for (name, d), column in zip(sides.items(), (rows,) if len(sides) == 1 else rows.T, strict=True):
+        wrong = (column < 0) | (column >= len(d))
+        if wrong.any():
+            raise ValueError(f"{owner}: pairs hold {column[wrong][0]}, expected rows of {name}, 0 .. {len(d) - 1}")
     return rows, same.astype(bool)
 
 

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from peaccel.distributions import Distribution, VonMisesFisher
+from peaccel.distributions import Distribution, VonMisesFisher, concat
 from peaccel.fits import Prior
-from peaccel.measures._checks import cast, compute_dtype, double, order
+from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order
 from peaccel.measures.density import ratio_dx
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
+from peaccel.measures.sides import warn_if_sides_differ
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
 
 __all__ = ["fit_prior", "fit_vmf"]
 
 
-def fit_prior(d: Distribution, labels: Array) -> Prior:
+@overload
+def fit_prior(queries: Distribution, gallery: Distribution, query_labels: Array, gallery_labels: Array) -> Prior: ...
+@overload
+def fit_prior(d: Distribution, labels: Array) -> Prior: ...
+def fit_prior(*given: Any, **named: Any) -> Any:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
     One-way analysis of variance: with c classes of n_k items, ``(between - within) / n0``, n0 = (N - sum n_k^2 / N) /
     (c - 1), where between and within are the mean squares; 0 where that is negative. It rests on the means alone, so
     it does not depend on the scale of the variances being right.
+
+    ``fit_prior(d, labels)`` is of one set of items, ``fit_prior(queries, gallery, query_labels, gallery_labels)`` of
+    both sides taken together. Sides of two modalities, whose means differ, have one prior once they are centred: by
+    what ``pe.calibrate(queries, gallery, pairs, labels)`` finds, applied to each.
 
     Parameters
     ----------
@@ -31,6 +40,10 @@ def fit_prior(d: Distribution, labels: Array) -> Prior:
         N items in Euclidean space: Normal or Point.
     labels
         [N] integers, at least two classes, one of them with at least two items.
+    queries, gallery
+        The items of two sides, alike in class, kind, dimension and dtype.
+    query_labels, gallery_labels
+        Labels of their items, which name the same classes.
 
     Returns
     -------
@@ -38,23 +51,30 @@ def fit_prior(d: Distribution, labels: Array) -> Prior:
         A tuple: ``mean`` [D], of d's kind and dtype, the mean of the class means; ``var``, a number, or [D] for
         diagonal normals. ``pe.io.write_fit`` keeps it.
 
+    Warns
+    -----
+    UserWarning
+        Of two sides: items of one class have another mean on one side than on the other.
+
     Raises
     ------
     TypeError
-        d is not a Normal or a Point.
+        d, queries or gallery is not a Normal or a Point, or the sides are of two classes.
     ValueError
-        labels of another shape, or too few classes or items.
+        labels of another shape, or too few classes or items; sides of two dimensions or dtypes.
 
     References
     ----------
     Searle, Casella & McCulloch, "Variance Components", 1992, sec. 3.6.
     """
-    if getattr(d, "kind", "") not in ("normal_isotropic", "normal_diagonal", "point"):
-        raise TypeError(f"fit_prior: d must be a Normal or a Point, got {getattr(d, 'kind', type(d).__name__)}")
+    sided = "gallery" in named or (len(given) > 1 and isinstance(given[1], Distribution))
+    return (_fit_prior_two if sided else _fit_prior_one)(*given, **named)
+
+
+def _fit_prior_one(d: Distribution, labels: Array) -> Prior:
+    _require_positions("d", d)
     mu = on_host("fit_prior", "d", d.mu)
-    names = on_host("fit_prior", "labels", labels)
-    if names.shape != (len(d),):
-        raise ValueError(f"fit_prior: labels have shape {names.shape}, expected ({len(d)},)")
+    names = _names("labels", labels, len(d))
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     items, groups = len(mu), len(sizes)
     if groups < 2 or items <= groups:
@@ -73,6 +93,36 @@ def fit_prior(d: Distribution, labels: Array) -> Prior:
     if d.kind != "normal_diagonal":
         return Prior(_like(mean, d.mu), float(var.mean()))
     return Prior(_like(mean, d.mu), _like(var, d.mu))
+
+
+def _fit_prior_two(queries: Distribution, gallery: Distribution, query_labels: Array, gallery_labels: Array) -> Prior:
+    sides = {"queries": queries, "gallery": gallery}
+    for name, d in sides.items():
+        _require_positions(name, d)
+    both = concat([queries, gallery])
+    names = [
+        _names(f"{name}_labels", labels, len(d))
+        for name, labels, d in zip(("query", "gallery"), (query_labels, gallery_labels), sides.values(), strict=True)
+    ]
+    # The first item of each class on either side.
+    _, *rows = np.intersect1d(*names, return_indices=True)
+    remedy = "one prior was fitted to both; apply what pe.calibrate(queries, gallery, pairs, labels) finds first"
+    if len(rows[0]):
+        warn_if_sides_differ("fit_prior", remedy, sides, rows)
+    return _fit_prior_one(both, np.concatenate(names))
+
+
+def _require_positions(name: str, d: object) -> None:
+    if getattr(d, "kind", "") not in (*NORMALS, "point"):
+        found = getattr(d, "kind", type(d).__name__)
+        raise TypeError(f"fit_prior: {name} must be a Normal or a Point, got {found}")
+
+
+def _names(name: str, labels: Array, items: int) -> Array:
+    names = on_host("fit_prior", name, labels)
+    if names.shape != (items,):
+        raise ValueError(f"fit_prior: {name} have shape {names.shape}, expected ({items},)")
+    return names
 
 
 def _like(x: np.ndarray[Any, Any], mu: Array) -> Array:
