@@ -171,6 +171,8 @@ BAD = [
         ValueError,
         "mls: candidates have shape (3, 2), expected (5, K): a row per query",
     ),
+    (lambda: pe.rescore(ISO, ISO, None), TypeError, "mls: candidates is None, expected integers [Q, K]"),
+    (lambda: pe.rerank(ISO, ISO, None, 1, "ppk"), TypeError, "ppk: candidates is None, expected integers [Q, K]"),
     (lambda: pe.rescore(ISO, ISO, IDS[:, 0]), ValueError, "mls: candidates have shape (5,), expected (5, K)"),
     (lambda: pe.rescore(ISO, ISO, IDS[None]), ValueError, "mls: candidates have shape (1, 5, 2), expected (5, K)"),
     (

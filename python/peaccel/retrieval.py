@@ -17,7 +17,7 @@ from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, dtype_name, is_torch
 from peaccel.prepared import Plan, Prepared
 from peaccel.prepared import plan as checked
-from peaccel.scores import Score
+from peaccel.scores import Score, get
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
@@ -136,7 +136,7 @@ def rescore(
     TypeError, ValueError
         As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
     """
-    plan = checked(queries, gallery, score, detach=False, candidates=candidates)
+    plan = checked(queries, gallery, score, detach=False, candidates=_given(candidates, score))
     try:
         return plan.pair.op.scores(plan.inputs, plan.candidates)
     except ValueError as error:
@@ -165,9 +165,16 @@ def rerank(
     TypeError, ValueError
         As `rescore`; k below 1 or not an integer.
     """
-    plan = checked(queries, gallery, score, detach=True, candidates=candidates)
+    plan = checked(queries, gallery, score, detach=True, candidates=_given(candidates, score))
     scores, ids = best(plan, plan.candidates, check_k(plan.score, k))
     return Ranking(scores, ids if plan.rows is None else _looked_up(plan.rows, ids))
+
+
+def _given(candidates: Array, score: str | Score) -> Array:
+    """The candidates; None, which elsewhere stands for the whole gallery, is refused."""
+    if candidates is None:
+        raise TypeError(f"{get(score).name}: candidates is None, expected integers [Q, K]")
+    return candidates
 
 
 def _looked_up(rows: Array, numbers: Array) -> Array:
