@@ -1,4 +1,4 @@
-"""The command `peaccel evaluate`."""
+"""The commands `peaccel evaluate` and `peaccel choose-score`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import io
 from peaccel.distributions import Distribution, Point
+from peaccel.evaluation.choosing import choose_score, fit
 from peaccel.evaluation.protocol import evaluate
 from peaccel.fits import Calibration, Prior
 from peaccel.scores import Score
 
-__all__ = ["COMMANDS", "Evaluate", "run_evaluate"]
+__all__ = ["COMMANDS", "ChooseScore", "Evaluate", "run_choose_score", "run_evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +58,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     """Evaluate embeddings: retrieval, verification, and what their confidence is worth; writes a page."""
     task = tyro.cli(Evaluate, prog="peaccel evaluate", description=run_evaluate.__doc__, args=arguments)
     queries, gallery, labels = _sides(task)
-    if task.out.is_file():
-        raise ValueError(f"--out is {task.out}, a file, expected a folder")
-    task.out.mkdir(parents=True, exist_ok=True)
-    numbers, page = (io.check_output(task.out / name, [Path(name).suffix]) for name in ("results.json", "report.html"))
+    numbers, page = _outputs(task.out, "results.json", "report.html")
     scores = [_score(task, name.strip()) for name in task.scores.split(",")]
     quality = None if task.quality is None else io.read_labels(task.quality)
     images = None if task.images is None else _images(task.images, len(queries))
@@ -75,7 +73,53 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     print(f"\n-> {page}")
 
 
-COMMANDS = {"evaluate": run_evaluate}
+@dataclass(frozen=True, kw_only=True)
+class ChooseScore:
+    """On what to choose, and where what was found goes."""
+
+    embeddings: Path
+    """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
+    labels: Path
+    """Their labels, [N] numbers or words: .npy, or .npz with the key labels; at least 20 classes of two or more."""
+    out: Path
+    """A folder that receives choice.json, and, fitted to all items, prior.json of Normals and calibration.json of
+    Normals and of items with kappa, for 'peaccel search'; made if missing."""
+    draws: bool = False
+    """Rank scores that draw, too."""
+    seed: int = 0
+    """Of the halves, of drawn pairs, of intervals, of draws."""
+
+
+def run_choose_score(arguments: Sequence[str]) -> None:
+    """Rank all scores on embeddings with labels, raw and calibrated, and say which to use and what for."""
+    task = tyro.cli(ChooseScore, prog="peaccel choose-score", description=run_choose_score.__doc__, args=arguments)
+    d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
+    choice, prior, calibration = _outputs(task.out, "choice.json", "prior.json", "calibration.json")
+    found = choose_score(d, labels, draws=task.draws, seed=task.seed)
+    fits = fit(d, labels, task.seed)
+    print(found)
+    found.save(choice)
+    best, options = pe.scores.get(found.best.score), []
+    if fits.prior is not None:
+        io.write_fit(prior, fits.prior)
+        options += ["--prior", str(prior)] if "prior_var" in best.params else []
+    if fits.calibration is not None:
+        io.write_fit(calibration, fits.calibration)
+        options += ["--calibration", str(calibration)] if found.best.form == "calibrated" else []
+    shifted = found.best.form == "calibrated" and "mu" in best.params
+    name = f"{best.name}:mu={fits.shift!r}" if shifted else best.name
+    print(f"\npeaccel search --score {' '.join([name, *options])} --gallery ... --queries ... --out ...")
+
+
+COMMANDS = {"evaluate": run_evaluate, "choose-score": run_choose_score}
+
+
+def _outputs(folder: Path, *names: str) -> list[Path]:
+    """Files in a folder, which is made if it is missing."""
+    if folder.is_file():
+        raise ValueError(f"--out is {folder}, a file, expected a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [io.check_output(folder / name, [Path(name).suffix]) for name in names]
 
 
 def _sides(task: Evaluate) -> tuple[Distribution, Distribution | None, Any]:
