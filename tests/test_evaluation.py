@@ -160,7 +160,10 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, y, ["mlz"]),
         "unknown score 'mlz'; did you mean 'mls'?",
     ),
-    "nobody has an answer": (lambda d, y: pe.evaluate(d, None, np.arange(180)), "no query has an item of its class"),
+    "nobody has an answer": (
+        lambda d, y: pe.evaluate(d, None, np.arange(180)),
+        "no query has an answer in the ga",
+    ),
     "k": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected numbers of at least 1"),
     "quality": (
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
@@ -230,7 +233,7 @@ def test_the_command_writes_what_it_prints(folder, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--embeddings e.npz --out o", "expected either --embeddings and --labels, or --queries, --gallery, "),
+        ("--embeddings e.npz --out o", "expected one of these together: --embeddings --labels; --embeddings --coords "),
         ("--embeddings e.npz --labels none.npy --out o", "none.npy: no such file"),
         ("--embeddings e.npz --labels y.npy --out y.npy", "--out is y.npy, a file, expected a folder"),
         ("--embeddings e.npz --labels y.npy --scores llr --out o", "llr: prior_var must be given"),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution
+from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
 __all__ = ["Answers", "answered", "numbers", "on_host", "verification"]
@@ -27,26 +28,25 @@ class Answers:
     scores: NDArray[np.float64]
     """[Q, 2], of the best two, own rows left out; -inf where there is none."""
     right: NDArray[np.float64]
-    """[Q], 1 where the first item is of the query's class, else 0; NaN where none in the gallery is."""
+    """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
 
 
 def answered(
     owner: str,
     queries: Distribution,
     gallery: Distribution | None,
-    truth: tuple[NDArray[Any], NDArray[Any] | None],
+    truth: Relation,
     score: Score,
     ks: tuple[int, ...],
 ) -> Answers:
     """The gallery ranked for each query, as deep as recall at each of the ks and average precision at R need."""
     own, items = gallery is None, queries if gallery is None else gallery
-    largest = int(np.unique(truth[0] if truth[1] is None else truth[1], return_counts=True)[1].max())
-    depth = max(largest, 2 + own, *(at + own for at in ks))
+    depth = max(int(truth.sizes().max(initial=0)) + own, 2 + own, *(at + own for at in ks))
     found, ids = (on_host(x) for x in pe.search(queries, items, depth, score))
     best = found if gallery is not None else metrics.without_self(ids, found)
-    right = metrics.hit_at_k(ids, *truth, 1)
+    right = metrics.hit_at_k(ids, truth, None, 1)
     if np.isnan(right).all():
-        raise ValueError(f"{owner}: no query has an item of its class in the gallery")
+        raise ValueError(f"{owner}: no query has an answer in the gallery")
     return Answers(ids, numbers(owner, best[:, :2], score), right)
 
 

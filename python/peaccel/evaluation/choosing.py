@@ -18,6 +18,7 @@ from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, save_json
 from peaccel.files import PathLike
 from peaccel.fits import Calibration, Prior
+from peaccel.metrics._relation import as_relation
 from peaccel.scores import SCORES, Score
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
@@ -257,7 +258,7 @@ class _Judged:
 def _judged(
     score: Score, form: str, d: Distribution, labels: NDArray[Any], pairs: NDArray[np.int64], same: NDArray[np.bool_]
 ) -> _Judged:
-    owner, truth = "choose_score", (labels, None)
+    owner, truth = "choose_score", as_relation("choose_score", labels, None)
     answers = answered(owner, d, None, truth, score, (1,))
     together = numbers(owner, pe.paired(d[pairs[:, 0]], d[pairs[:, 1]], score), score)
     equal = None
@@ -265,5 +266,5 @@ def _judged(
         mu, uncertainty = d.arrays
         mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
         equal = answered(owner, mean, None, truth, score, (1,)).right
-    precision = metrics.average_precision_at_r(answers.ids, *truth)
+    precision = metrics.average_precision_at_r(answers.ids, truth)
     return _Judged(score.name, form, answers.right, precision, verification(together, same)[0], equal)

@@ -17,6 +17,8 @@ from peaccel.distributions import Distribution, Point
 from peaccel.evaluation.choosing import choose_score, fit
 from peaccel.evaluation.protocol import evaluate
 from peaccel.fits import Calibration, Prior
+from peaccel.io._files import read
+from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
 __all__ = ["COMMANDS", "ChooseScore", "Evaluate", "run_choose_score", "run_evaluate"]
@@ -32,14 +34,25 @@ class Evaluate:
     """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
     labels: Path | None = None
     """Their labels, [N] numbers or words: .npy, or .npz with the key labels."""
+    coords: Path | None = None
+    """Or where they were taken, [N, 2] in metres, and --radius."""
     queries: Path | None = None
-    """Instead: the queries; then --gallery and both labels are needed."""
+    """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None
-    """[Q] numbers or words."""
+    """[Q] numbers or words, and --gallery-labels."""
     gallery_labels: Path | None = None
     """[G] numbers or words."""
+    query_coords: Path | None = None
+    """Or where they were taken, [Q, 2] in metres, and --gallery-coords and --radius."""
+    gallery_coords: Path | None = None
+    """[G, 2]."""
+    radius: float | None = None
+    """How far away an item may have been taken that is right, such as 25."""
+    relevance: Path | None = None
+    """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
+    query and of the gallery; .npy, or .npz with the key relevance."""
     scores: str = "cosine,mls"
     """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline."""
     prior: Path | None = None
@@ -122,23 +135,38 @@ def _outputs(folder: Path, *names: str) -> list[Path]:
     return [io.check_output(folder / name, [Path(name).suffix]) for name in names]
 
 
+AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))
+BETWEEN = (
+    ("queries", "gallery", "query_labels", "gallery_labels"),
+    ("queries", "gallery", "query_coords", "gallery_coords", "radius"),
+    ("queries", "gallery", "relevance"),
+)
+
+
 def _sides(task: Evaluate) -> tuple[Distribution, Distribution | None, Any]:
-    among = {"--embeddings": task.embeddings, "--labels": task.labels}
-    between = {
-        "--queries": task.queries,
-        "--gallery": task.gallery,
-        "--query-labels": task.query_labels,
-        "--gallery-labels": task.gallery_labels,
-    }
-    given = {name for name, path in {**among, **between}.items() if path is not None}
-    if given not in ({*among}, {*between}):
-        found = ", ".join(sorted(given)) or "none of them"
-        raise ValueError(f"expected either {' and '.join(among)}, or {', '.join(between)}; found {found}")
-    if task.embeddings is not None and task.labels is not None:
-        return _distribution(task, task.embeddings), None, io.read_labels(task.labels)
-    assert task.queries and task.gallery and task.query_labels and task.gallery_labels
-    labels = io.read_labels(task.query_labels), io.read_labels(task.gallery_labels)
-    return _distribution(task, task.queries), _distribution(task, task.gallery), labels
+    """Queries, gallery, and what is right."""
+    given = {name for names in AMONG + BETWEEN for name in names if getattr(task, name) is not None}
+    if given not in map(set, AMONG + BETWEEN):
+        found, *expected = (
+            " ".join(f"--{name.replace('_', '-')}" for name in names) for names in (sorted(given), *AMONG, *BETWEEN)
+        )
+        raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
+    first = task.embeddings or task.queries
+    assert first is not None
+    queries, gallery = _distribution(task, first), None if task.gallery is None else _distribution(task, task.gallery)
+    if task.relevance is not None:
+        pairs = _array(task.relevance, "relevance")
+        return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
+    if task.radius is not None:
+        of_queries, of_gallery = (
+            None if path is None else _array(path, "coords")
+            for path in (task.coords or task.query_coords, task.gallery_coords)
+        )
+        assert of_queries is not None
+        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius)
+    paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
+    labels = tuple(io.read_labels(path) for path in paths if path is not None)
+    return queries, gallery, labels if gallery is not None else labels[0]
 
 
 def _distribution(task: Evaluate, path: Path) -> Distribution:
@@ -162,12 +190,11 @@ def _score(task: Evaluate, name: str) -> Score:
 
 
 def _images(path: Path, count: int) -> NDArray[np.float64]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        pixels = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from None
+    pixels = _array(path, "images")
     if pixels.ndim != 3 or len(pixels) != count:
         raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each query")
     return np.asarray(pixels / (255 if pixels.dtype == np.uint8 else 1), np.float64)
+
+
+def _array(path: Path, key: str) -> NDArray[Any]:
+    return read(path, (key,))[key]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import peaccel as pe
 from peaccel import metrics
@@ -17,6 +17,8 @@ from peaccel.evaluation.intervals import Interval, mean_interval
 from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, percent, save_json
 from peaccel.files import PathLike
+from peaccel.metrics import Relevance
+from peaccel.metrics._relation import Relation, as_relation
 from peaccel.scores import Score
 
 __all__ = ["ConfidenceResult", "Evaluation", "ScoreResult", "evaluate"]
@@ -70,9 +72,11 @@ class Evaluation:
     gallery: int
     dim: int
     classes: int
-    """Of the queries."""
+    """Of the queries; or their clusters, which a `peaccel.metrics.Relevance` names."""
+    grouping: str
+    """What those are."""
     unanswerable: int
-    """Queries of a class that the gallery lacks, which are left out of all means."""
+    """Queries for which nothing in the gallery is right, which are left out of all means."""
     kinds: tuple[str, str]
     """Of queries and gallery."""
     scores: tuple[ScoreResult, ...]
@@ -118,8 +122,9 @@ class Evaluation:
         """What was evaluated, in one sentence."""
         left_out = f", {self.unanswerable} of them without an answer in it" if self.unanswerable else ""
         return (
-            f"{self.queries} queries of {self.classes} classes{left_out}, {self.gallery} gallery items, "
-            f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; [95 % over classes], seed {self.seed}"
+            f"{self.queries} queries of {self.classes} {self.grouping}{left_out}, {self.gallery} gallery items, "
+            f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; [95 % over {self.grouping}], "
+            f"seed {self.seed}"
         )
 
     def __str__(self) -> str:
@@ -134,7 +139,7 @@ class Evaluation:
 def evaluate(
     queries: Distribution,
     gallery: Distribution | None,
-    labels: ArrayLike | tuple[ArrayLike, ArrayLike],
+    labels: ArrayLike | tuple[ArrayLike, ArrayLike] | Relevance,
     scores: Sequence[str | Score] = ("cosine", "mls"),
     *,
     k: Sequence[int] = (5, 10),
@@ -154,7 +159,8 @@ def evaluate(
         Q and G items of one dim, as every verb takes them. None for the gallery: the queries are searched for among
         each other, each without itself.
     labels
-        (labels of the queries [Q], of the gallery [G]), numbers or words; [Q] alone where there is no gallery.
+        (labels of the queries [Q], of the gallery [G]), numbers or words; [Q] alone where there is no gallery. Or a
+        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
     scores
         The first one is the baseline: gains are over it, and confidences are judged by its answers.
     k
@@ -183,7 +189,7 @@ def evaluate(
     Warburg et al., Bayesian Triplet Loss, ICCV 2021 (ECE of retrieval).
     """
     items = queries if gallery is None else gallery
-    query_labels, gallery_labels = _labels(labels, len(queries), None if gallery is None else len(gallery))
+    truth = _relation(labels, len(queries), None if gallery is None else len(gallery))
     named = [pe.scores.get(score) for score in scores]
     if not named:
         raise ValueError("evaluate: scores is empty, expected at least one")
@@ -191,8 +197,7 @@ def evaluate(
         raise ValueError(f"evaluate: k is {tuple(k)}, expected numbers of at least 1")
     if quality is not None and np.shape(quality) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
-    truth = query_labels, gallery_labels
-    pairs, same = verification_pairs(query_labels, gallery_labels, seed)
+    pairs, same = verification_pairs(truth, None, seed)
     results: list[ScoreResult] = []
     first: Answers | None = None
     for score in named:
@@ -202,10 +207,10 @@ def evaluate(
         results.append(
             ScoreResult(
                 score.label,
-                mean_interval(answers.right, query_labels, seed=seed),
-                {str(at): metrics.recall_at_k(answers.ids, *truth, at) for at in k},
-                mean_interval(metrics.average_precision_at_r(answers.ids, *truth), query_labels, seed=seed),
-                mean_interval(answers.right - first.right, query_labels, seed=seed),
+                mean_interval(answers.right, truth.clusters, seed=seed),
+                {str(at): metrics.recall_at_k(answers.ids, truth, None, at) for at in k},
+                mean_interval(metrics.average_precision_at_r(answers.ids, truth), truth.clusters, seed=seed),
+                mean_interval(answers.right - first.right, truth.clusters, seed=seed),
                 *verification(together, same),
             )
         )
@@ -214,7 +219,8 @@ def evaluate(
         queries=len(queries),
         gallery=len(items),
         dim=queries.dim,
-        classes=len(np.unique(query_labels)),
+        classes=len(np.unique(truth.clusters)),
+        grouping=truth.grouping,
         unanswerable=int(np.isnan(first.right).sum()),
         kinds=(type(queries).__name__, type(items).__name__),
         scores=tuple(results),
@@ -258,8 +264,16 @@ def _confidences(
         )
 
 
-def _labels(labels: Any, queries: int, gallery: int | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Labels of both sides, of the lengths of these."""
+def _relation(labels: Any, queries: int, gallery: int | None) -> Relation:
+    """What is right, by labels of the lengths of both sides or by a relevance of these."""
+    if isinstance(labels, Relevance):
+        given, expected = (
+            f"{q} queries {'among themselves' if own else f'and {g} gallery items'}"
+            for q, g, own in ((labels.queries, labels.gallery, labels.own), (queries, gallery, gallery is None))
+        )
+        if given != expected:
+            raise ValueError(f"evaluate: labels is a Relevance of {given}, expected {expected}")
+        return labels
     pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
     if pair != (gallery is not None):
         expected = "(labels of the queries, labels of the gallery)" if gallery is not None else "labels of the queries"
@@ -268,4 +282,4 @@ def _labels(labels: Any, queries: int, gallery: int | None) -> tuple[NDArray[Any
     for side, found, count in zip(("queries", "gallery"), sides, (queries, gallery), strict=False):
         if found.shape != (count,):
             raise ValueError(f"evaluate: labels of {side} has shape {found.shape}, expected ({count},)")
-    return sides[0], sides[1] if pair else None
+    return as_relation("evaluate", sides[0], sides[1] if pair else None)
