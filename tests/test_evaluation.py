@@ -225,7 +225,7 @@ def test_the_command_writes_what_it_prints(folder, capsys):
         "Least confident queries",
     ):
         assert f"<h2>{heading}</h2>" in page
-    assert page.count("data:image/png;base64") == 7 and "http" not in page.replace("http-equiv", "")
+    assert page.count("data:image/png;base64") == 8 and "http" not in page.replace("http-equiv", "")
     line = "--queries e.npz --gallery e.npz --query-labels y.npy --gallery-labels y.npy --out two"
     assert run(capsys, line)[0] == 0
 

@@ -1,4 +1,4 @@
-"""How a score answers queries, and how it tells pairs apart."""
+"""What is right, how a score answers queries, and how it tells pairs apart."""
 
 from __future__ import annotations
 
@@ -11,12 +11,34 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution
-from peaccel.metrics._relation import Relation
+from peaccel.metrics import Relevance
+from peaccel.metrics._relation import Relation, as_relation
 from peaccel.scores import Score
 
-__all__ = ["Answers", "answered", "numbers", "on_host", "verification"]
+__all__ = ["Answers", "answered", "as_truth", "numbers", "on_host", "verification"]
 
 FAR = 1e-3
+
+
+def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:
+    """What is right, by labels of the lengths of both sides or by a relevance of these."""
+    if isinstance(labels, Relevance):
+        given, expected = (
+            f"{q} queries {'among themselves' if own else f'and {g} gallery items'}"
+            for q, g, own in ((labels.queries, labels.gallery, labels.own), (queries, gallery, gallery is None))
+        )
+        if given != expected:
+            raise ValueError(f"{owner}: labels is a Relevance of {given}, expected {expected}")
+        return labels
+    pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
+    if pair != (gallery is not None):
+        expected = "(labels of the queries, labels of the gallery)" if gallery is not None else "labels of the queries"
+        raise ValueError(f"{owner}: labels is {type(labels).__name__}, expected {expected}")
+    sides = [np.asarray(on_host(x)) for x in (labels if pair else (labels,))]
+    for side, found, count in zip(("queries", "gallery"), sides, (queries, gallery), strict=False):
+        if found.shape != (count,):
+            raise ValueError(f"{owner}: labels of {side} has shape {found.shape}, expected ({count},)")
+    return as_relation(owner, sides[0], sides[1] if pair else None)
 
 
 @dataclass(frozen=True)

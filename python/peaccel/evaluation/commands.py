@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import io
 from peaccel.distributions import Distribution, Point
+from peaccel.evaluation.answers import as_truth
 from peaccel.evaluation.choosing import choose_score, fit
 from peaccel.evaluation.protocol import evaluate
 from peaccel.fits import Calibration, Prior
@@ -63,6 +64,8 @@ class Evaluate:
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     images: Path | None = None
     """Of each query, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]: the page shows some."""
+    gallery_images: Path | None = None
+    """Of each gallery item, if there is a --gallery: the page shows what queries find, too."""
     seed: int = 0
     """Of drawn pairs, of intervals, of the random confidence."""
 
@@ -74,15 +77,26 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     numbers, page = _outputs(task.out, "results.json", "report.html")
     scores = [_score(task, name.strip()) for name in task.scores.split(",")]
     quality = None if task.quality is None else io.read_labels(task.quality)
+    if task.gallery_images is not None and (task.images is None or gallery is None):
+        raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
     images = None if task.images is None else _images(task.images, len(queries))
+    of_gallery = images
+    if gallery is not None:
+        of_gallery = None if task.gallery_images is None else _images(task.gallery_images, len(gallery))
     found = evaluate(queries, gallery, labels, scores, quality=quality, seed=task.seed)
     print(found)
     found.save(numbers)
     from peaccel import report  # matplotlib: a second of import, after all that can be refused
-    from peaccel.evaluation.pages import sections
+    from peaccel.evaluation.pages import retrievals, sections
 
     confidence = None if isinstance(queries, Point) else np.asarray(pe.confidence(queries), np.float64)
-    report.write(page, "Evaluation", sections(found, confidence, quality, images))
+    shown = sections(found, confidence, quality, images)
+    if images is not None and of_gallery is not None and len(scores) > 1:
+        truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
+        best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
+        both, pictures = (scores[0], scores[best]), (images, of_gallery)
+        shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
+    report.write(page, "Evaluation", shown)
     print(f"\n-> {page}")
 
 
@@ -192,7 +206,7 @@ def _score(task: Evaluate, name: str) -> Score:
 def _images(path: Path, count: int) -> NDArray[np.float64]:
     pixels = _array(path, "images")
     if pixels.ndim != 3 or len(pixels) != count:
-        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each query")
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
     return np.asarray(pixels / (255 if pixels.dtype == np.uint8 else 1), np.float64)
 
 

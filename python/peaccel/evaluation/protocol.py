@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution, Normal, Point
-from peaccel.evaluation.answers import Answers, answered, numbers, on_host, verification
+from peaccel.evaluation.answers import Answers, answered, as_truth, numbers, on_host, verification
 from peaccel.evaluation.intervals import Interval, mean_interval
 from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, percent, save_json
 from peaccel.files import PathLike
 from peaccel.metrics import Relevance
-from peaccel.metrics._relation import Relation, as_relation
 from peaccel.scores import Score
 
 __all__ = ["ConfidenceResult", "Evaluation", "ScoreResult", "evaluate"]
@@ -189,7 +188,7 @@ def evaluate(
     Warburg et al., Bayesian Triplet Loss, ICCV 2021 (ECE of retrieval).
     """
     items = queries if gallery is None else gallery
-    truth = _relation(labels, len(queries), None if gallery is None else len(gallery))
+    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = [pe.scores.get(score) for score in scores]
     if not named:
         raise ValueError("evaluate: scores is empty, expected at least one")
@@ -262,24 +261,3 @@ def _confidences(
             tuple(point for point in points if point[2]),
             tuple(metrics.rejection_curve(right, values, SHARES).tolist()),
         )
-
-
-def _relation(labels: Any, queries: int, gallery: int | None) -> Relation:
-    """What is right, by labels of the lengths of both sides or by a relevance of these."""
-    if isinstance(labels, Relevance):
-        given, expected = (
-            f"{q} queries {'among themselves' if own else f'and {g} gallery items'}"
-            for q, g, own in ((labels.queries, labels.gallery, labels.own), (queries, gallery, gallery is None))
-        )
-        if given != expected:
-            raise ValueError(f"evaluate: labels is a Relevance of {given}, expected {expected}")
-        return labels
-    pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
-    if pair != (gallery is not None):
-        expected = "(labels of the queries, labels of the gallery)" if gallery is not None else "labels of the queries"
-        raise ValueError(f"evaluate: labels is {type(labels).__name__}, expected {expected}")
-    sides = [np.asarray(on_host(x)) for x in (labels if pair else (labels,))]
-    for side, found, count in zip(("queries", "gallery"), sides, (queries, gallery), strict=False):
-        if found.shape != (count,):
-            raise ValueError(f"evaluate: labels of {side} has shape {found.shape}, expected ({count},)")
-    return as_relation("evaluate", sides[0], sides[1] if pair else None)
