@@ -229,11 +229,10 @@ def _forms(d: Distribution, fits: Fits, draws: bool, seed: int) -> Iterator[tupl
     for known in SCORES.values():
         if (d.kind, d.kind) not in known.pairs:
             continue
-        score = known
-        if known.pair(d.kind, d.kind).op.draws:
-            if not draws:
-                continue
-            score = known(seed=seed)
+        drawn = known.pair(d.kind, d.kind).op.draws
+        if drawn and not draws:
+            continue
+        score = known(seed=seed) if drawn else known
         if not (isinstance(d, Normal) and "prior_var" in score.params):  # which has no form without a prior
             yield score, "raw", d
         calibrated = fits.calibration is not None and score.name not in OF_MEANS

@@ -53,7 +53,7 @@ class Evaluate:
     """How far away an item may have been taken that is right, such as 25."""
     relevance: Path | None = None
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
-    query and of the gallery; .npy, or .npz with the key relevance."""
+    query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
     scores: str = "cosine,mls"
     """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline."""
     prior: Path | None = None
