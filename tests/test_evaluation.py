@@ -97,7 +97,7 @@ def test_torch_gives_what_numpy_gives():
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("most", [10**6, 50])
 def test_pairs_are_of_one_class_or_of_two_and_none_comes_twice(own, most, monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.protocol.PAIRS", most)
+    monkeypatch.setattr("peaccel.evaluation.pairs.PAIRS", most)
     rng = np.random.default_rng(0)
     labels, others = rng.integers(0, 9, 60), rng.integers(3, 12, 50)
     gallery = labels if own else others
@@ -160,7 +160,10 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, y, ["mlz"]),
         "unknown score 'mlz'; did you mean 'mls'?",
     ),
-    "nobody has an answer": (lambda d, y: pe.evaluate(d, None, np.arange(180)), "no query has an item of its class"),
+    "nobody has an answer": (
+        lambda d, y: pe.evaluate(d, None, np.arange(180)),
+        "no query has an answer in the ga",
+    ),
     "k": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected numbers of at least 1"),
     "quality": (
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
@@ -222,7 +225,7 @@ def test_the_command_writes_what_it_prints(folder, capsys):
         "Least confident queries",
     ):
         assert f"<h2>{heading}</h2>" in page
-    assert page.count("data:image/png;base64") == 7 and "http" not in page.replace("http-equiv", "")
+    assert page.count("data:image/png;base64") == 8 and "http" not in page.replace("http-equiv", "")
     line = "--queries e.npz --gallery e.npz --query-labels y.npy --gallery-labels y.npy --out two"
     assert run(capsys, line)[0] == 0
 
@@ -230,7 +233,7 @@ def test_the_command_writes_what_it_prints(folder, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--embeddings e.npz --out o", "expected either --embeddings and --labels, or --queries, --gallery, "),
+        ("--embeddings e.npz --out o", "expected one of these together: --embeddings --labels; --embeddings --coords "),
         ("--embeddings e.npz --labels none.npy --out o", "none.npy: no such file"),
         ("--embeddings e.npz --labels y.npy --out y.npy", "--out is y.npy, a file, expected a folder"),
         ("--embeddings e.npz --labels y.npy --scores llr --out o", "llr: prior_var must be given"),

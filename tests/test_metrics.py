@@ -189,7 +189,7 @@ def test_no_ids_at_all_are_a_ranking_too():
             lambda: metrics.relevance(np.zeros(3, int), np.arange(3), GALLERY),
             r"ids has shape \(3,\), expected \(Q, K\)",
         ),
-        (lambda: metrics.relevance(np.zeros((2, 1), int), np.arange(3), GALLERY), r"ids has shape \(2, 1\)"),
+        (lambda: metrics.relevance(np.zeros((2, 1), int), ["a"] * 3, GALLERY), r"ids has shape \(2, 1\)"),
         (lambda: metrics.relevance(np.array([[5]]), np.array(["a"]), GALLERY), r"ids span 5..5, expected -1..4"),
         (lambda: metrics.recall_at_k(np.array([[0]]), np.array(["a"]), GALLERY, 2), r"k is 2, expected 1..1"),
         (lambda: metrics.recall_at_k(np.array([[0]]), np.array(["a"]), GALLERY, 0), r"k is 0, expected 1..1"),

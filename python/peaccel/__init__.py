@@ -32,7 +32,7 @@ from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
-    from peaccel.evaluation import Evaluation, evaluate
+    from peaccel.evaluation import Evaluation, ScoreChoice, choose_score, evaluate
     from peaccel.first_stage import FaissReranker
     from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
     from peaccel.measures import (
@@ -73,11 +73,13 @@ __all__ = [
     "Ranking",
     "ReliabilityCurve",
     "Scaled",
+    "ScoreChoice",
     "Selection",
     "VonMisesFisher",
     "__version__",
     "build_info",
     "calibrate",
+    "choose_score",
     "concat",
     "confidence",
     "enable_torch",
@@ -117,7 +119,7 @@ _MODULES = ("io", "metrics", "torch_distributions")
 _ROOMS = {
     "FaissReranker": "first_stage",
     **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "fits"),
-    **dict.fromkeys(("Evaluation", "evaluate"), "evaluation"),
+    **dict.fromkeys(("Evaluation", "ScoreChoice", "choose_score", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
 }  # everything else is a measure
 

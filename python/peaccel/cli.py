@@ -1,4 +1,5 @@
-"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, evaluate, search, rerank, info, scores.
+"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, evaluate, choose-score, search, rerank, info,
+scores.
 
 An error of the user's is one line on stderr and exit code 2; Ctrl-C exits 130 without a word.
 """
@@ -91,7 +92,10 @@ TRAINING = {
     "tune": "Search a method's settings with Optuna.",
 }
 
-EVALUATION = {"evaluate": "Evaluate embeddings: retrieval, verification, and what their confidence is worth."}
+EVALUATION = {
+    "evaluate": "Evaluate embeddings: retrieval, verification, and what their confidence is worth.",
+    "choose-score": "Rank all scores on embeddings with labels, and say which to use.",
+}
 
 
 def _stands_for(sentence: str) -> Callable[[], None]:

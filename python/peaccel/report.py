@@ -108,7 +108,7 @@ def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], 
     queries
         [N, H, W], ink in [0, 1].
     found
-        [N, 2, K, H, W], before and after, best first.
+        [N, 2, K, H, W], before and after, best first; of a size of their own.
     right
         [N, 2, K] bool.
     names
@@ -121,7 +121,7 @@ def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], 
         _show(axes, query)
     for side, name in enumerate(names):
         panel = _grid(sides[side], n, k, f"{name}, best first")
-        cells = zip(found[:, side].reshape(-1, *queries.shape[1:]), right[:, side].flat, strict=True)
+        cells = zip(found[:, side].reshape(-1, *found.shape[3:]), right[:, side].flat, strict=True)
         for axes, (image, hit) in zip(panel, cells, strict=True):
             _show(axes, image, frame=RIGHT if hit else WRONG)
     return figure

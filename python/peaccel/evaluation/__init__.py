@@ -1,14 +1,20 @@
 """Evaluation by the papers' protocols: what scores and confidences are worth."""
 
-from peaccel.evaluation.intervals import Interval, mean_interval
-from peaccel.evaluation.protocol import ConfidenceResult, Evaluation, ScoreResult, evaluate, verification_pairs
+from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
+from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
+from peaccel.evaluation.pairs import verification_pairs
+from peaccel.evaluation.protocol import ConfidenceResult, Evaluation, ScoreResult, evaluate
 
 __all__ = [
     "ConfidenceResult",
     "Evaluation",
     "Interval",
+    "RankedScore",
+    "ScoreChoice",
     "ScoreResult",
+    "choose_score",
     "evaluate",
     "mean_interval",
+    "simultaneous_intervals",
     "verification_pairs",
 ]

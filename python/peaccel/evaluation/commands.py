@@ -1,4 +1,4 @@
-"""The command `peaccel evaluate`."""
+"""The commands `peaccel evaluate` and `peaccel choose-score`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import io
 from peaccel.distributions import Distribution, Point
+from peaccel.evaluation.answers import as_truth
+from peaccel.evaluation.choosing import choose_score, fit
 from peaccel.evaluation.protocol import evaluate
 from peaccel.fits import Calibration, Prior
+from peaccel.io._files import read
+from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
-__all__ = ["COMMANDS", "Evaluate", "run_evaluate"]
+__all__ = ["COMMANDS", "ChooseScore", "Evaluate", "run_choose_score", "run_evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +35,25 @@ class Evaluate:
     """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
     labels: Path | None = None
     """Their labels, [N] numbers or words: .npy, or .npz with the key labels."""
+    coords: Path | None = None
+    """Or where they were taken, [N, 2] in metres, and --radius."""
     queries: Path | None = None
-    """Instead: the queries; then --gallery and both labels are needed."""
+    """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None
-    """[Q] numbers or words."""
+    """[Q] numbers or words, and --gallery-labels."""
     gallery_labels: Path | None = None
     """[G] numbers or words."""
+    query_coords: Path | None = None
+    """Or where they were taken, [Q, 2] in metres, and --gallery-coords and --radius."""
+    gallery_coords: Path | None = None
+    """[G, 2]."""
+    radius: float | None = None
+    """How far away an item may have been taken that is right, such as 25."""
+    relevance: Path | None = None
+    """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
+    query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
     scores: str = "cosine,mls"
     """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline."""
     prior: Path | None = None
@@ -49,6 +64,8 @@ class Evaluate:
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     images: Path | None = None
     """Of each query, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]: the page shows some."""
+    gallery_images: Path | None = None
+    """Of each gallery item, if there is a --gallery: the page shows what queries find, too."""
     seed: int = 0
     """Of drawn pairs, of intervals, of the random confidence."""
 
@@ -57,44 +74,113 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     """Evaluate embeddings: retrieval, verification, and what their confidence is worth; writes a page."""
     task = tyro.cli(Evaluate, prog="peaccel evaluate", description=run_evaluate.__doc__, args=arguments)
     queries, gallery, labels = _sides(task)
-    if task.out.is_file():
-        raise ValueError(f"--out is {task.out}, a file, expected a folder")
-    task.out.mkdir(parents=True, exist_ok=True)
-    numbers, page = (io.check_output(task.out / name, [Path(name).suffix]) for name in ("results.json", "report.html"))
+    numbers, page = _outputs(task.out, "results.json", "report.html")
     scores = [_score(task, name.strip()) for name in task.scores.split(",")]
     quality = None if task.quality is None else io.read_labels(task.quality)
+    if task.gallery_images is not None and (task.images is None or gallery is None):
+        raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
     images = None if task.images is None else _images(task.images, len(queries))
+    of_gallery = images
+    if gallery is not None:
+        of_gallery = None if task.gallery_images is None else _images(task.gallery_images, len(gallery))
     found = evaluate(queries, gallery, labels, scores, quality=quality, seed=task.seed)
     print(found)
     found.save(numbers)
     from peaccel import report  # matplotlib: a second of import, after all that can be refused
-    from peaccel.evaluation.pages import sections
+    from peaccel.evaluation.pages import retrievals, sections
 
     confidence = None if isinstance(queries, Point) else np.asarray(pe.confidence(queries), np.float64)
-    report.write(page, "Evaluation", sections(found, confidence, quality, images))
+    shown = sections(found, confidence, quality, images)
+    if images is not None and of_gallery is not None and len(scores) > 1:
+        truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
+        best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
+        both, pictures = (scores[0], scores[best]), (images, of_gallery)
+        shown.append(retrievals(queries, gallery, truth, both, pictures, task.seed))
+    report.write(page, "Evaluation", shown)
     print(f"\n-> {page}")
 
 
-COMMANDS = {"evaluate": run_evaluate}
+@dataclass(frozen=True, kw_only=True)
+class ChooseScore:
+    """On what to choose, and where what was found goes."""
+
+    embeddings: Path
+    """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
+    labels: Path
+    """Their labels, [N] numbers or words: .npy, or .npz with the key labels; at least 20 classes of two or more."""
+    out: Path
+    """A folder that receives choice.json, and, fitted to all items, prior.json of Normals and calibration.json of
+    Normals and of items with kappa, for 'peaccel search'; made if missing."""
+    draws: bool = False
+    """Rank scores that draw, too."""
+    seed: int = 0
+    """Of the halves, of drawn pairs, of intervals, of draws."""
+
+
+def run_choose_score(arguments: Sequence[str]) -> None:
+    """Rank all scores on embeddings with labels, raw and calibrated, and say which to use and what for."""
+    task = tyro.cli(ChooseScore, prog="peaccel choose-score", description=run_choose_score.__doc__, args=arguments)
+    d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
+    choice, prior, calibration = _outputs(task.out, "choice.json", "prior.json", "calibration.json")
+    found = choose_score(d, labels, draws=task.draws, seed=task.seed)
+    fits = fit(d, labels, task.seed)
+    print(found)
+    found.save(choice)
+    best, options = pe.scores.get(found.best.score), []
+    if fits.prior is not None:
+        io.write_fit(prior, fits.prior)
+        options += ["--prior", str(prior)] if "prior_var" in best.params else []
+    if fits.calibration is not None:
+        io.write_fit(calibration, fits.calibration)
+        options += ["--calibration", str(calibration)] if found.best.form == "calibrated" else []
+    shifted = found.best.form == "calibrated" and "mu" in best.params
+    name = f"{best.name}:mu={fits.shift!r}" if shifted else best.name
+    print(f"\npeaccel search --score {' '.join([name, *options])} --gallery ... --queries ... --out ...")
+
+
+COMMANDS = {"evaluate": run_evaluate, "choose-score": run_choose_score}
+
+
+def _outputs(folder: Path, *names: str) -> list[Path]:
+    """Files in a folder, which is made if it is missing."""
+    if folder.is_file():
+        raise ValueError(f"--out is {folder}, a file, expected a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [io.check_output(folder / name, [Path(name).suffix]) for name in names]
+
+
+AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))
+BETWEEN = (
+    ("queries", "gallery", "query_labels", "gallery_labels"),
+    ("queries", "gallery", "query_coords", "gallery_coords", "radius"),
+    ("queries", "gallery", "relevance"),
+)
 
 
 def _sides(task: Evaluate) -> tuple[Distribution, Distribution | None, Any]:
-    among = {"--embeddings": task.embeddings, "--labels": task.labels}
-    between = {
-        "--queries": task.queries,
-        "--gallery": task.gallery,
-        "--query-labels": task.query_labels,
-        "--gallery-labels": task.gallery_labels,
-    }
-    given = {name for name, path in {**among, **between}.items() if path is not None}
-    if given not in ({*among}, {*between}):
-        found = ", ".join(sorted(given)) or "none of them"
-        raise ValueError(f"expected either {' and '.join(among)}, or {', '.join(between)}; found {found}")
-    if task.embeddings is not None and task.labels is not None:
-        return _distribution(task, task.embeddings), None, io.read_labels(task.labels)
-    assert task.queries and task.gallery and task.query_labels and task.gallery_labels
-    labels = io.read_labels(task.query_labels), io.read_labels(task.gallery_labels)
-    return _distribution(task, task.queries), _distribution(task, task.gallery), labels
+    """Queries, gallery, and what is right."""
+    given = {name for names in AMONG + BETWEEN for name in names if getattr(task, name) is not None}
+    if given not in map(set, AMONG + BETWEEN):
+        found, *expected = (
+            " ".join(f"--{name.replace('_', '-')}" for name in names) for names in (sorted(given), *AMONG, *BETWEEN)
+        )
+        raise ValueError(f"expected one of these together: {'; '.join(expected)}; found {found or 'none'}")
+    first = task.embeddings or task.queries
+    assert first is not None
+    queries, gallery = _distribution(task, first), None if task.gallery is None else _distribution(task, task.gallery)
+    if task.relevance is not None:
+        pairs = _array(task.relevance, "relevance")
+        return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
+    if task.radius is not None:
+        of_queries, of_gallery = (
+            None if path is None else _array(path, "coords")
+            for path in (task.coords or task.query_coords, task.gallery_coords)
+        )
+        assert of_queries is not None
+        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius)
+    paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
+    labels = tuple(io.read_labels(path) for path in paths if path is not None)
+    return queries, gallery, labels if gallery is not None else labels[0]
 
 
 def _distribution(task: Evaluate, path: Path) -> Distribution:
@@ -118,12 +204,11 @@ def _score(task: Evaluate, name: str) -> Score:
 
 
 def _images(path: Path, count: int) -> NDArray[np.float64]:
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    try:
-        pixels = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read ({error})") from None
+    pixels = _array(path, "images")
     if pixels.ndim != 3 or len(pixels) != count:
-        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each query")
+        raise ValueError(f"{path}: has shape {pixels.shape}, expected ({count}, H, W), an image for each")
     return np.asarray(pixels / (255 if pixels.dtype == np.uint8 else 1), np.float64)
+
+
+def _array(path: Path, key: str) -> NDArray[Any]:
+    return read(path, (key,))[key]

@@ -8,13 +8,20 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from peaccel import report
+import peaccel as pe
+from peaccel import metrics, report
+from peaccel.distributions import Distribution
+from peaccel.evaluation.answers import on_host
 from peaccel.evaluation.protocol import Evaluation
+from peaccel.metrics._relation import Relation
+from peaccel.scores import Score
 
-__all__ = ["sections"]
+__all__ = ["retrievals", "sections"]
 
 PICTURED = 24
 BINS = 6
+RETRIEVED = 5
+QUERIES = 12
 
 
 def sections(
@@ -57,6 +64,56 @@ def sections(
         ),
         *_of_items(confidence, quality, images),
     ]
+
+
+def retrievals(
+    queries: Distribution,
+    gallery: Distribution | None,
+    truth: Relation,
+    scores: tuple[Score, Score],
+    images: tuple[NDArray[Any], NDArray[Any]],
+    seed: int = 0,
+) -> report.Section:
+    """What some queries find by two scores, with a mark where it is wrong.
+
+    Parameters
+    ----------
+    queries, gallery
+        As for `pe.evaluate`; at least one query can be answered.
+    truth
+        What is right for the queries.
+    scores
+        Queries are shown that only one of them answers rightly, if there are any; else those that both do not, or all.
+    images
+        Of the queries [Q, H, W] and of the gallery [G, H, W], ink in [0, 1].
+    seed
+        Of the queries that are drawn where there are many.
+    """
+    items = queries if gallery is None else gallery
+    found, right = [], []
+    for score in scores:
+        ids = on_host(pe.search(queries, items, min(RETRIEVED + truth.own, len(items)), score).ids)
+        right.append(metrics.relevance(ids, truth))
+        found.append(metrics.without_self(ids) if truth.own else ids)
+    first, second = (hits[:, 0] for hits in right)
+    answerable = truth.sizes() > 0
+    kinds = {
+        "queries that only one of the two answers rightly": first != second,
+        "queries that both answer wrongly": answerable & ~first,
+        "queries, all of which both answer rightly": answerable,
+    }
+    what, rows = next((what, np.flatnonzero(of)) for what, of in kinds.items() if of.any())
+    shown = np.sort(np.random.default_rng(seed).permutation(rows)[:QUERIES])
+    return report.Section(
+        f"Retrievals by {scores[0].label} and {scores[1].label}",
+        f"{len(shown)} of {len(rows)} {what}, drawn by the seed. Green: right, red: wrong.",
+        report.retrievals(
+            images[0][shown],
+            images[1][np.stack(found, 1)[shown]],
+            np.stack(right, 1)[shown],
+            (scores[0].name, scores[1].name),
+        ),
+    )
 
 
 def _about_confidence(found: Evaluation) -> str:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution, Normal, Point
+from peaccel.evaluation.answers import Answers, answered, as_truth, numbers, on_host, verification
 from peaccel.evaluation.intervals import Interval, mean_interval
-from peaccel.files import PathLike, aside
+from peaccel.evaluation.pairs import verification_pairs
+from peaccel.evaluation.records import Table, as_text, number, percent, save_json
+from peaccel.files import PathLike
+from peaccel.metrics import Relevance
 from peaccel.scores import Score
 
-__all__ = ["ConfidenceResult", "Evaluation", "ScoreResult", "evaluate", "verification_pairs"]
+__all__ = ["ConfidenceResult", "Evaluation", "ScoreResult", "evaluate"]
 
 SHARES = tuple(round(0.02 * n, 2) for n in range(46))
 """Shares of queries that the curves reject, least confident first."""
-PAIRS = 20_000
-"""Verification pairs at most, of one class and of two classes each."""
-FAR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,11 @@ class Evaluation:
     gallery: int
     dim: int
     classes: int
-    """Of the queries."""
+    """Of the queries; or their clusters, which a `peaccel.metrics.Relevance` names."""
+    grouping: str
+    """What those are."""
     unanswerable: int
-    """Queries of a class that the gallery lacks, which are left out of all means."""
+    """Queries for which nothing in the gallery is right, which are left out of all means."""
     kinds: tuple[str, str]
     """Of queries and gallery."""
     scores: tuple[ScoreResult, ...]
@@ -81,7 +83,7 @@ class Evaluation:
     shares: tuple[float, ...]
     seed: int
 
-    def tables(self) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    def tables(self) -> dict[str, Table]:
         """Header and rows of each table, by its title."""
         ks = tuple(self.scores[0].recall_at_k)
         header = (
@@ -97,9 +99,9 @@ class Evaluation:
         rows = [
             (
                 *(s.score, str(s.recall_at_1)),
-                *(_percent(s.recall_at_k[k]) for k in ks),
+                *(percent(s.recall_at_k[k]) for k in ks),
                 *(str(s.map_at_r), "" if s is self.scores[0] else str(s.gain_at_1)),
-                *(_number(s.roc_auc), _percent(s.equal_error_rate), _percent(s.tar_at_far)),
+                *(number(s.roc_auc), percent(s.equal_error_rate), percent(s.tar_at_far)),
             )
             for s in self.scores
         ]
@@ -108,8 +110,8 @@ class Evaluation:
         header = ("confidence", "AUROC", "AUSC", "ECE", *(["Spearman"] if with_quality else []))
         rows = [
             (
-                *(c.confidence, _number(c.r_auroc), _number(c.ausc), _number(c.ece)),
-                *([] if not with_quality else ["" if c.spearman is None else _number(c.spearman)]),
+                *(c.confidence, number(c.r_auroc), number(c.ausc), number(c.ece)),
+                *([] if not with_quality else ["" if c.spearman is None else number(c.spearman)]),
             )
             for c in self.confidences
         ]
@@ -119,29 +121,24 @@ class Evaluation:
         """What was evaluated, in one sentence."""
         left_out = f", {self.unanswerable} of them without an answer in it" if self.unanswerable else ""
         return (
-            f"{self.queries} queries of {self.classes} classes{left_out}, {self.gallery} gallery items, "
-            f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; [95 % over classes], seed {self.seed}"
+            f"{self.queries} queries of {self.classes} {self.grouping}{left_out}, {self.gallery} gallery items, "
+            f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; [95 % over {self.grouping}], "
+            f"seed {self.seed}"
         )
 
     def __str__(self) -> str:
         """The tables as text."""
-        blocks = [self.summary()]
-        for title, (header, rows) in self.tables().items():
-            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-            lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in (header, *rows)]
-            blocks.append("\n".join([title, *(line.rstrip() for line in lines)]))
-        return "\n\n".join(blocks)
+        return as_text(self.summary(), self.tables())
 
     def save(self, path: PathLike) -> None:
         """Write all of it as JSON; NaN becomes null."""
-        with aside(path) as fresh:
-            fresh.write_text(json.dumps(_plain(asdict(self)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        save_json(path, self)
 
 
 def evaluate(
     queries: Distribution,
     gallery: Distribution | None,
-    labels: ArrayLike | tuple[ArrayLike, ArrayLike],
+    labels: ArrayLike | tuple[ArrayLike, ArrayLike] | Relevance,
     scores: Sequence[str | Score] = ("cosine", "mls"),
     *,
     k: Sequence[int] = (5, 10),
@@ -161,7 +158,8 @@ def evaluate(
         Q and G items of one dim, as every verb takes them. None for the gallery: the queries are searched for among
         each other, each without itself.
     labels
-        (labels of the queries [Q], of the gallery [G]), numbers or words; [Q] alone where there is no gallery.
+        (labels of the queries [Q], of the gallery [G]), numbers or words; [Q] alone where there is no gallery. Or a
+        `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
     scores
         The first one is the baseline: gains are over it, and confidences are judged by its answers.
     k
@@ -190,7 +188,7 @@ def evaluate(
     Warburg et al., Bayesian Triplet Loss, ICCV 2021 (ECE of retrieval).
     """
     items = queries if gallery is None else gallery
-    query_labels, gallery_labels = _labels(labels, len(queries), None if gallery is None else len(gallery))
+    truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = [pe.scores.get(score) for score in scores]
     if not named:
         raise ValueError("evaluate: scores is empty, expected at least one")
@@ -198,22 +196,21 @@ def evaluate(
         raise ValueError(f"evaluate: k is {tuple(k)}, expected numbers of at least 1")
     if quality is not None and np.shape(quality) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
-    truth = query_labels, gallery_labels
-    pairs, same = verification_pairs(query_labels, gallery_labels, seed)
+    pairs, same = verification_pairs(truth, None, seed)
     results: list[ScoreResult] = []
-    first: _Answers | None = None
+    first: Answers | None = None
     for score in named:
-        answers = _answers(queries, gallery, truth, score, tuple(k))
+        answers = answered("evaluate", queries, gallery, truth, score, tuple(k))
         first = first or answers
-        together = _numbers(pe.paired(queries[pairs[:, 0]], items[pairs[:, 1]], score), score)
+        together = numbers("evaluate", pe.paired(queries[pairs[:, 0]], items[pairs[:, 1]], score), score)
         results.append(
             ScoreResult(
                 score.label,
-                mean_interval(answers.right, query_labels, seed=seed),
-                {str(at): metrics.recall_at_k(answers.ids, *truth, at) for at in k},
-                mean_interval(metrics.average_precision_at_r(answers.ids, *truth), query_labels, seed=seed),
-                mean_interval(answers.right - first.right, query_labels, seed=seed),
-                *_verification(together, same),
+                mean_interval(answers.right, truth.clusters, seed=seed),
+                {str(at): metrics.recall_at_k(answers.ids, truth, None, at) for at in k},
+                mean_interval(metrics.average_precision_at_r(answers.ids, truth), truth.clusters, seed=seed),
+                mean_interval(answers.right - first.right, truth.clusters, seed=seed),
+                *verification(together, same),
             )
         )
     assert first is not None
@@ -221,7 +218,8 @@ def evaluate(
         queries=len(queries),
         gallery=len(items),
         dim=queries.dim,
-        classes=len(np.unique(query_labels)),
+        classes=len(np.unique(truth.clusters)),
+        grouping=truth.grouping,
         unanswerable=int(np.isnan(first.right).sum()),
         kinds=(type(queries).__name__, type(items).__name__),
         scores=tuple(results),
@@ -231,106 +229,17 @@ def evaluate(
     )
 
 
-def verification_pairs(
-    query_labels: ArrayLike, gallery_labels: ArrayLike | None, seed: int = 0
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pairs of a query and a gallery item, as many of one class as of two.
-
-    Parameters
-    ----------
-    query_labels, gallery_labels
-        [Q] and [G]; None where the queries are the gallery: then no item is paired with itself.
-    seed
-        Of the draws.
-
-    Returns
-    -------
-    pairs [P, 2] of rows, and whether they are of one class [P]: all pairs of one class, or 20 000 of them, drawn
-    without repetition, and as many of two classes, drawn evenly from all such pairs; none where one kind is missing.
-    """
-    queries = np.asarray(query_labels)
-    own = gallery_labels is None
-    gallery = queries if gallery_labels is None else np.asarray(gallery_labels)
-    rng, order = np.random.default_rng(seed), np.argsort(gallery, kind="stable")
-    first, last = (np.searchsorted(gallery[order], queries, side) for side in ("left", "right"))
-    sizes = last - first - own
-    ends = sizes.cumsum()
-    total = int(ends[-1]) if len(ends) else 0
-    if not total or int((last - first).sum()) == len(queries) * len(gallery):
-        return np.empty((0, 2), np.int64), np.empty(0, np.bool_)
-    chosen = np.arange(total) if total <= PAIRS else np.sort(rng.choice(total, PAIRS, replace=False, shuffle=False))
-    query = np.searchsorted(ends, chosen, "right")
-    place = first[query] + chosen - (ends - sizes)[query]
-    if own:  # an item's own place among its class is stepped over
-        at = np.empty_like(order)
-        at[order] = np.arange(len(order))
-        place += place >= at[query]
-    alike = np.stack([query, order[place]], 1)
-    other = np.empty((0, 2), np.int64)
-    while len(other) < len(alike):
-        drawn = np.stack([rng.integers(0, n, len(alike)) for n in (len(queries), len(gallery))], 1)
-        other = np.concatenate([other, drawn[queries[drawn[:, 0]] != gallery[drawn[:, 1]]]])
-    other = other[: len(alike)]
-    return np.concatenate([alike, other]), np.repeat([True, False], len(alike))
-
-
-@dataclass(frozen=True)
-class _Answers:
-    """How one score ranks the gallery for each query."""
-
-    ids: NDArray[np.int64]
-    """[Q, K]; where the queries are the gallery with their own rows."""
-    scores: NDArray[np.float64]
-    """[Q, 2], of the best two, own rows left out; -inf where there is none."""
-    right: NDArray[np.float64]
-    """[Q], 1 where the first item is of the query's class, else 0; NaN where none in the gallery is."""
-
-
-def _answers(
-    queries: Distribution,
-    gallery: Distribution | None,
-    truth: tuple[NDArray[Any], NDArray[Any] | None],
-    score: Score,
-    ks: tuple[int, ...],
-) -> _Answers:
-    own, items = gallery is None, queries if gallery is None else gallery
-    largest = int(np.unique(truth[0] if truth[1] is None else truth[1], return_counts=True)[1].max())
-    depth = max(largest, 2 + own, *(at + own for at in ks))
-    found, ids = (_host(x) for x in pe.search(queries, items, depth, score))
-    best = found if gallery is not None else metrics.without_self(ids, found)
-    right = metrics.hit_at_k(ids, *truth, 1)
-    if np.isnan(right).all():
-        raise ValueError("evaluate: no query has an item of its class in the gallery")
-    return _Answers(ids, _numbers(best[:, :2], score), right)
-
-
-def _numbers(scores: Any, score: Score) -> NDArray[np.float64]:
-    numbers = _host(scores).astype(np.float64)
-    if np.isnan(numbers).any():
-        raise ValueError(f"evaluate: score {score.label} is NaN for some pairs: see validate() of both sides")
-    return numbers
-
-
-def _verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[float, float, float]:
-    """ROC AUC, EER and TAR at `FAR`; scores of -inf or inf are kept in their order."""
-    if not len(same):
-        return np.nan, np.nan, np.nan
-    finite = np.clip(scores, -1e300, 1e300)
-    rate = metrics.tar_at_far(finite, same, FAR).tar
-    return metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate
-
-
 def _confidences(
-    queries: Distribution, answers: _Answers, quality: ArrayLike | None, seed: int
+    queries: Distribution, answers: Answers, quality: ArrayLike | None, seed: int
 ) -> Iterator[ConfidenceResult]:
     known = ~np.isnan(answers.right)
     right = answers.right[known]
     kinds: dict[str, Any] = {}
     if not isinstance(queries, Point):
         with np.errstate(divide="ignore"):  # a variance of 0 is told below
-            kinds["learned"] = _host(pe.confidence(queries))
+            kinds["learned"] = on_host(pe.confidence(queries))
     if isinstance(queries, Normal | Point):
-        kinds["norm of the mean"] = metrics.norm_confidence(_host(queries.mu))
+        kinds["norm of the mean"] = metrics.norm_confidence(on_host(queries.mu))
     kinds["score of the best"] = metrics.top_score_confidence(answers.scores)
     if np.isfinite(answers.scores).all():
         kinds["best less second"] = metrics.margin_confidence(answers.scores)
@@ -352,41 +261,3 @@ def _confidences(
             tuple(point for point in points if point[2]),
             tuple(metrics.rejection_curve(right, values, SHARES).tolist()),
         )
-
-
-def _labels(labels: Any, queries: int, gallery: int | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Labels of both sides, of the lengths of these."""
-    pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
-    if pair != (gallery is not None):
-        expected = "(labels of the queries, labels of the gallery)" if gallery is not None else "labels of the queries"
-        raise ValueError(f"evaluate: labels is {type(labels).__name__}, expected {expected}")
-    sides = [np.asarray(_host(x)) for x in (labels if pair else (labels,))]
-    for side, found, count in zip(("queries", "gallery"), sides, (queries, gallery), strict=False):
-        if found.shape != (count,):
-            raise ValueError(f"evaluate: labels of {side} has shape {found.shape}, expected ({count},)")
-    return sides[0], sides[1] if pair else None
-
-
-def _host(x: Any) -> NDArray[Any]:
-    """An array or a tensor as an array on the host."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        x = x.float() if str(x.dtype) == "torch.bfloat16" else x
-    return np.asarray(x)
-
-
-def _percent(x: float) -> str:
-    return "-" if np.isnan(x) else f"{100 * x:.1f}"
-
-
-def _number(x: float) -> str:
-    return "-" if np.isnan(x) else f"{x:.3f}"
-
-
-def _plain(x: Any) -> Any:
-    """What JSON can hold."""
-    if isinstance(x, Mapping):
-        return {key: _plain(value) for key, value in x.items()}
-    if isinstance(x, (tuple, list)):
-        return [_plain(value) for value in x]
-    return None if isinstance(x, float) and not np.isfinite(x) else x

@@ -1,10 +1,11 @@
 """Metrics, in numpy alone: ids, labels, scores and confidences in, numbers and frozen records out.
 
 What scikit-learn and scipy compute as the papers define it is theirs: areas under ROC curves (`roc_auc`, `r_auroc`,
-`novelty_detection`), `nmi` and `spearman` need them (the extra `train`).
+`novelty_detection`), `nmi`, `spearman` and `Relevance` need them (the extra `train`).
 """
 
 from peaccel.metrics._ranking import relevance, without_self
+from peaccel.metrics._relation import Relevance
 from peaccel.metrics.baselines import (
     class_probability_confidence,
     margin_confidence,
@@ -50,6 +51,7 @@ __all__ = [
     "ErrorDiscard",
     "Novelty",
     "RejectVerification",
+    "Relevance",
     "TarAtFar",
     "augrc",
     "ausc",

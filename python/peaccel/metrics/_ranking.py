@@ -1,6 +1,5 @@
 """Rankings: ids of a gallery's rows beside the labels of both sides."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._arrays import as_array
+from peaccel.metrics._relation import Relation, as_relation
 
 __all__ = ["Ranking", "relevance", "without_self"]
 
@@ -49,7 +49,9 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     return shorter
 
 
-def relevance(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None = None) -> NDArray[np.bool_]:
+def relevance(
+    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
+) -> NDArray[np.bool_]:
     """Say which of the ranked gallery items are of the query's class.
 
     Parameters
@@ -57,7 +59,7 @@ def relevance(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike
     ids
         [Q, K] gallery rows, best first; -1 = none, which is never relevant.
     query_labels
-        [Q]: numbers or words.
+        [Q]: numbers or words; or a `Relevance`, which says what is right where no classes do.
     gallery_labels
         [G], of the same kind; None = the queries are the gallery, and their own rows are removed.
 
@@ -80,29 +82,28 @@ def relevance(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ids and labels that fit each other."""
+    """Ids, and what is right among them."""
 
     owner: str
     ids: Array
     """[Q, columns], one column more where own rows are among them."""
-    queries: Array
-    gallery: Array
-    own: bool
-    """The queries are the gallery."""
+    relation: Relation
 
     @staticmethod
-    def of(owner: str, ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None) -> "Ranking":
+    def of(
+        owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
+    ) -> "Ranking":
         """Check what the owner was given."""
-        found = as_ids(owner, ids)
-        queries = as_array(owner, "query_labels", query_labels, "(Q,)")
-        own = gallery_labels is None
-        gallery = queries if gallery_labels is None else as_array(owner, "gallery_labels", gallery_labels, "(G,)")
-        if len(found) != len(queries):
-            raise ValueError(f"{owner}: ids has shape {found.shape}, expected ({len(queries)}, K) like query_labels")
-        kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
-        if len(set(kinds)) > 1:
-            raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
-        return Ranking(owner, found, queries, gallery, own)
+        found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
+        if len(found) != relation.queries:
+            expected = f"({relation.queries}, K) like query_labels"
+            raise ValueError(f"{owner}: ids has shape {found.shape}, expected {expected}")
+        return Ranking(owner, found, relation)
+
+    @property
+    def own(self) -> bool:
+        """The queries are the gallery."""
+        return self.relation.own
 
     @property
     def columns(self) -> int:
@@ -110,26 +111,21 @@ class Ranking:
         return max(int(self.ids.shape[1]) - self.own, 0)
 
     def hits(self, columns: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
-        """Which of the first ids are of the query's class, by blocks of queries."""
-        ids = self.ids[:, : columns + self.own]
-        if ids.size and not -1 <= ids.min() <= ids.max() < len(self.gallery):
-            expected = f"expected -1..{len(self.gallery) - 1}"
-            raise ValueError(f"{self.owner}: ids span {ids.min()}..{ids.max()}, {expected}")
+        """Which of the first ids are right for the query, by blocks of queries."""
+        ids, count = self.ids[:, : columns + self.own], self.relation.gallery
+        if ids.size and not -1 <= ids.min() <= ids.max() < count:
+            raise ValueError(f"{self.owner}: ids span {ids.min()}..{ids.max()}, expected -1..{count - 1}")
         for rows in blocks(ids):
             block = ids[rows]
             if self.own and block.shape[1]:
                 block = drop_own(self.owner, block, block, rows.start)
-            if not len(self.gallery):
-                yield rows, np.zeros(block.shape, np.bool_)
-                continue
-            # "clip" is faster than a check of each id; what is no id counts for nothing.
-            hit = np.asarray(self.gallery.take(block, mode="clip") == self.queries[rows, None])
+            hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
             hit &= block >= 0
             yield rows, hit
 
     def class_sizes(self) -> NDArray[np.int64]:
-        """[Q]: how many gallery items, but for the query itself, are of each query's class."""
-        return np.maximum(counted(self.queries, self.gallery) - self.own, 0)
+        """[Q]: how many gallery items, but for the query itself, are right for each query."""
+        return self.relation.sizes()
 
 
 def as_ids(owner: str, ids: ArrayLike) -> Array:
@@ -157,17 +153,3 @@ def drop_own(owner: str, ids: Array, values: Array, first: int) -> Array:
     last = ids.shape[1] - 1
     place = np.where(times > 0, here.argmax(1), last)
     return np.where(np.arange(last) < place[:, None], values[:, :-1], values[:, 1:])
-
-
-def counted(query_labels: Array, gallery_labels: Array) -> NDArray[np.int64]:
-    """[Q]: how many of the gallery are of each query's class."""
-    if len(gallery_labels) and all(np.can_cast(x.dtype, np.int64) for x in (query_labels, gallery_labels)):
-        low, high = int(gallery_labels.min()), int(gallery_labels.max())
-        if high - low <= 4 * len(gallery_labels):  # numbers that can be places of a table
-            sizes = np.bincount(gallery_labels.astype(np.int64) - low)
-            here = (query_labels >= low) & (query_labels <= high)
-            return np.where(here, sizes[np.where(here, query_labels, low).astype(np.int64) - low], 0)
-    count = Counter(gallery_labels.tolist())
-    sizes = np.array([count[label] for label in query_labels.tolist()], np.int64)
-    missing = query_labels != query_labels  # noqa: PLR0124  (NaN, which no other label equals)
-    return np.where(missing, 0, sizes)

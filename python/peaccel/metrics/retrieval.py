@@ -4,6 +4,7 @@ Queries of a class that the gallery lacks cannot be answered: their value is NaN
 Without labels of a gallery the queries are the gallery (leave-one-out): item i is removed from its own ids, wherever it
 stands there, and from its class, so that ids need one column more than the metric looks at, and what is the only one of
 its class cannot be answered. (Karpukhin et al., 2022, count such items as 0 in MAP@R and leave them out of Recall@1.)
+In place of labels a `Relevance` says which items are right where no classes do: its pairs are "of a class" then.
 Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._ranking import Ranking
+from peaccel.metrics._relation import Relation
 
 __all__ = [
     "average_precision_at_k",
@@ -28,7 +30,7 @@ Values = NDArray[np.float64]
 
 
 def hit_at_k(
-    ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None = None, k: int = 1
+    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
 ) -> NDArray[np.float64]:
     """Whether at least one of the first k items is of the query's class, for each query.
 
@@ -53,7 +55,9 @@ def hit_at_k(
     return _hit_at_k("hit_at_k", ids, query_labels, gallery_labels, k)
 
 
-def recall_at_k(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None = None, k: int = 1) -> float:
+def recall_at_k(
+    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None, k: int = 1
+) -> float:
     """Share of queries with at least one item of their class among the first k: the mean of `hit_at_k`.
 
     Parameters
@@ -74,7 +78,7 @@ def recall_at_k(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLi
 
 
 def average_precision_at_r(
-    ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None = None
+    ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Average precision at R for each query, R being the size of its class in the gallery.
 
@@ -101,7 +105,7 @@ def average_precision_at_r(
     return _average_precision_at_r("average_precision_at_r", ids, query_labels, gallery_labels)
 
 
-def map_at_r(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None = None) -> float:
+def map_at_r(ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None = None) -> float:
     """Mean over queries of `average_precision_at_r`.
 
     Parameters
@@ -123,7 +127,7 @@ def map_at_r(ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike 
 
 def average_precision_at_k(
     ids: ArrayLike,
-    query_labels: ArrayLike,
+    query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
     variant: Literal["published"] | None = None,
@@ -161,7 +165,7 @@ def average_precision_at_k(
 
 def map_at_k(
     ids: ArrayLike,
-    query_labels: ArrayLike,
+    query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None = None,
     k: int = 1000,
     variant: Literal["published"] | None = None,
@@ -185,7 +189,9 @@ def map_at_k(
     return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k, variant))
 
 
-def _hit_at_k(owner: str, ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None, k: int) -> Values:
+def _hit_at_k(
+    owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
+) -> Values:
     ranking = Ranking.of(owner, ids, query_labels, gallery_labels)
     k = _as_k(k, ranking)
     values = np.empty(len(ranking.ids))
@@ -196,7 +202,7 @@ def _hit_at_k(owner: str, ids: ArrayLike, query_labels: ArrayLike, gallery_label
 
 
 def _average_precision_at_r(
-    owner: str, ids: ArrayLike, query_labels: ArrayLike, gallery_labels: ArrayLike | None
+    owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
 ) -> Values:
     ranking = Ranking.of(owner, ids, query_labels, gallery_labels)
     r = ranking.class_sizes()
@@ -210,7 +216,7 @@ def _average_precision_at_r(
 def _average_precision_at_k(
     owner: str,
     ids: ArrayLike,
-    query_labels: ArrayLike,
+    query_labels: ArrayLike | Relation,
     gallery_labels: ArrayLike | None,
     k: int,
     variant: Literal["published"] | None,

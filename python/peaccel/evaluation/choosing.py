@@ -1,0 +1,269 @@
+"""`pe.choose_score`: which score to use on embeddings that somebody has, and whether their uncertainty is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+import peaccel as pe
+from peaccel import metrics
+from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
+from peaccel.evaluation.answers import answered, numbers, on_host, verification
+from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
+from peaccel.evaluation.pairs import verification_pairs
+from peaccel.evaluation.records import Table, as_text, number, save_json
+from peaccel.files import PathLike
+from peaccel.fits import Calibration, Prior
+from peaccel.metrics._relation import as_relation
+from peaccel.scores import SCORES, Score
+
+__all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
+
+OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
+"""Scores that look at means alone."""
+FEWEST = 20
+"""Classes of two items or more: from fewer than half as many classes an interval is not to be believed."""
+
+
+@dataclass(frozen=True)
+class RankedScore:
+    """How items are told apart by a score. Both gains are of Recall@1, and hold for all scores at once."""
+
+    score: str
+    form: str
+    """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; or "raw"."""
+    recall_at_1: Interval
+    map_at_r: Interval
+    roc_auc: float
+    """Of verification pairs."""
+    gain: Interval
+    """Over cosine, query by query; 0 for that one itself."""
+    worth: Interval | None
+    """Over the same score where all items have the mean uncertainty; None where it uses none."""
+
+    @property
+    def name(self) -> str:
+        """Score and form."""
+        return f"{self.score}, {self.form}"
+
+
+@dataclass(frozen=True)
+class ScoreChoice:
+    """What `pe.choose_score` found; prints as a table and a sentence."""
+
+    kind: str
+    dim: int
+    fitted: int
+    """Items that the calibrated forms were fitted to."""
+    judged: int
+    """The others, of other classes, by which all scores are judged."""
+    classes: int
+    """Of those."""
+    scores: tuple[RankedScore, ...]
+    """By Recall@1, then MAP@R, best first."""
+    seed: int
+
+    @property
+    def best(self) -> RankedScore:
+        """The first score whose gain over cosine is above 0 with its interval; cosine where there is none."""
+        above = (s for s in self.scores if s.gain.low > 0)
+        return next(above, next(s for s in self.scores if s.score == "cosine"))
+
+    def sentence(self) -> str:
+        """Which score to use, and whether the uncertainty is worth anything here."""
+        best, others = self.best, len(self.scores) - 1
+        uncertain = any(s.worth is not None for s in self.scores)
+        if best.score == "cosine":
+            about = f"Use cosine: none of the {others} others, tried together, is distinguishably better"
+        else:
+            about = f"Use {best.name}: Recall@1 is {best.gain} points above that of cosine, with {others} scores tried"
+        if not uncertain:
+            return f"{about}; a {self.kind} has no uncertainty that a score could use."
+        if best.worth is None:
+            return f"{about}; so nothing shows that the uncertainty is worth anything here."
+        with_equal = f"{best.worth} points above its own with equal uncertainties"
+        if best.worth.low > 0:
+            return f"{about}, and {with_equal}: the uncertainty is worth something here."
+        return f"{about}, but {with_equal}: nothing shows that the uncertainty is worth anything here."
+
+    def tables(self) -> dict[str, Table]:
+        """Header and rows of the table, by its title."""
+        header = ("score", "form", "Recall@1 %", "MAP@R %", "AUC", "gain over cosine", "over equal uncertainties")
+        rows: list[tuple[str, ...]] = [
+            (
+                *(s.score, s.form, str(s.recall_at_1), str(s.map_at_r), number(s.roc_auc)),
+                "" if s.score == "cosine" else str(s.gain),
+                "" if s.worth is None else str(s.worth),
+            )
+            for s in self.scores
+        ]
+        return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": (header, rows)}
+
+    def summary(self) -> str:
+        """What was judged, in one sentence."""
+        return (
+            f"{self.judged} items of {self.classes} classes searched for among each other, {self.dim} dimensions, "
+            f"{self.kind}; calibrated forms fitted to {self.fitted} items of other classes; [95 % over classes], "
+            f"seed {self.seed}"
+        )
+
+    def __str__(self) -> str:
+        """The table and the sentence as text."""
+        return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
+
+    def save(self, path: PathLike) -> None:
+        """Write all of it as JSON; NaN becomes null."""
+        save_json(path, self)
+
+
+@dataclass(frozen=True)
+class Fits:
+    """What labelled items say about scores: None where their kind has no such thing."""
+
+    calibration: Calibration | None
+    prior: Prior | None
+    shift: float
+
+    def __call__(self, score: Score) -> Score:
+        """The score with the parameters that were fitted."""
+        if "prior_var" in score.params and self.prior is not None:
+            return score(prior_mean=self.prior.mean, prior_var=self.prior.var)
+        return score(mu=self.shift) if "mu" in score.params else score
+
+
+def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, seed: int = 0) -> ScoreChoice:
+    """Rank the scores that a kind of items has, and say which to use and whether the uncertainty is worth anything.
+
+    Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
+    searched for among each other, each without itself, by every score: raw, and with what was fitted. Each is compared
+    with cosine, and, where it uses the uncertainty, with itself when all items have the mean uncertainty: what is
+    gained over cosine alone may be owed to the prior. The best of many is picked, so that the intervals of all gains
+    hold at once (`simultaneous_intervals`). Recall@1 itself is that of the picked one, and a little too high.
+
+    Parameters
+    ----------
+    d
+        N items of one kind, of classes that nothing was trained on.
+    labels
+        [N] numbers or words; at least 20 classes of two items or more.
+    draws
+        Whether scores that draw are ranked too, with this seed; by default those in closed form.
+    seed
+        Of the halves, of verification pairs, of intervals, of draws.
+
+    Returns
+    -------
+    ScoreChoice
+        ``print`` it, ``.best``, ``.sentence()``, ``.save("choice.json")``. Afterwards fit to all items.
+
+    Raises
+    ------
+    ValueError
+        labels of another shape, too few classes, a score that is NaN, or as for `pe.calibrate`.
+    """
+    names = on_host(labels)
+    if names.shape != (len(d),):
+        raise ValueError(f"choose_score: labels has shape {names.shape}, expected ({len(d)},)")
+    _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
+    repeated = int((sizes > 1).sum())
+    if repeated < FEWEST:
+        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more, expected {FEWEST}")
+    judged = _second_half(sizes, seed)[classes]
+    fits = fit(d[np.flatnonzero(~judged)], classes[~judged], seed)
+    items, truth = d[np.flatnonzero(judged)], classes[judged]
+    pairs, same = verification_pairs(truth, None, seed)
+    found = [_judged(score, form, shown, truth, pairs, same) for score, form, shown in _forms(items, fits, draws, seed)]
+    cosine = next(x.right for x in found if x.score == "cosine")
+    gains = [x.right - cosine for x in found]
+    worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
+    intervals = iter(simultaneous_intervals(np.stack(gains + worths, 1), truth, seed=seed))
+    of_gains = [next(intervals) for _ in gains]
+    ranked = [
+        RankedScore(
+            score=x.score,
+            form=x.form,
+            recall_at_1=mean_interval(x.right, truth, seed=seed),
+            map_at_r=mean_interval(x.precision, truth, seed=seed),
+            roc_auc=x.roc_auc,
+            gain=gain,
+            worth=None if x.right_if_equal is None else next(intervals),
+        )
+        for x, gain in zip(found, of_gains, strict=True)
+    ]
+    return ScoreChoice(
+        kind=type(d).__name__,
+        dim=d.dim,
+        fitted=int((~judged).sum()),
+        judged=len(truth),
+        classes=len(np.unique(truth)),
+        scores=tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value))),
+        seed=seed,
+    )
+
+
+def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
+    """What these items say about the scores of their kind; pairs are drawn by the seed."""
+    pairs, same = verification_pairs(labels, None, seed)
+    return Fits(
+        pe.calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
+        pe.fit_prior(d, labels) if isinstance(d, Normal) else None,
+        pe.fit_shift(d, pairs, same),
+    )
+
+
+def _second_half(sizes: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """[classes], half of those of two items or more, and half of the others."""
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[np.argsort(sizes[order] == 1, kind="stable")]
+    second = np.zeros(len(sizes), np.bool_)
+    second[order[1::2]] = True
+    return second
+
+
+def _forms(d: Distribution, fits: Fits, draws: bool, seed: int) -> Iterator[tuple[Score, str, Distribution]]:
+    """Each score that takes these items, in the forms it has."""
+    for known in SCORES.values():
+        if (d.kind, d.kind) not in known.pairs:
+            continue
+        drawn = known.pair(d.kind, d.kind).op.draws
+        if drawn and not draws:
+            continue
+        score = known(seed=seed) if drawn else known
+        if not (isinstance(d, Normal) and "prior_var" in score.params):  # which has no form without a prior
+            yield score, "raw", d
+        calibrated = fits.calibration is not None and score.name not in OF_MEANS
+        if calibrated or "mu" in score.params:
+            yield fits(score), "calibrated", fits.calibration(d) if calibrated and fits.calibration else d
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """How one form of a score answers, query by query."""
+
+    score: str
+    form: str
+    right: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    """Average precision at R."""
+    roc_auc: float
+    right_if_equal: NDArray[np.float64] | None
+    """Where all items have the mean uncertainty; None where the score uses none."""
+
+
+def _judged(
+    score: Score, form: str, d: Distribution, labels: NDArray[Any], pairs: NDArray[np.int64], same: NDArray[np.bool_]
+) -> _Judged:
+    owner, truth = "choose_score", as_relation("choose_score", labels, None)
+    answers = answered(owner, d, None, truth, score, (1,))
+    together = numbers(owner, pe.paired(d[pairs[:, 0]], d[pairs[:, 1]], score), score)
+    equal = None
+    if isinstance(d, Normal | VonMisesFisher | Scaled) and score.name not in OF_MEANS:
+        mu, uncertainty = d.arrays
+        mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
+        equal = answered(owner, mean, None, truth, score, (1,)).right
+    precision = metrics.average_precision_at_r(answers.ids, truth)
+    return _Judged(score.name, form, answers.right, precision, verification(together, same)[0], equal)

@@ -1,0 +1,217 @@
+"""Which gallery items are right answers to which queries: those of a class, or those that pairs or places say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.metrics._arrays import as_array, as_numbers
+
+__all__ = ["Labels", "Relation", "Relevance", "as_relation"]
+
+Array = NDArray[Any]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Items of a query's class are right, but for the query itself."""
+
+    query_labels: Array
+    gallery_labels: Array
+    own: bool
+    """The queries are the gallery."""
+
+    grouping = "classes"
+
+    @property
+    def queries(self) -> int:
+        """How many."""
+        return len(self.query_labels)
+
+    @property
+    def gallery(self) -> int:
+        """How many items."""
+        return len(self.gallery_labels)
+
+    @property
+    def clusters(self) -> Array:
+        """[Q]: queries that are alike in what is right."""
+        return self.query_labels
+
+    def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
+        """Whether items are of the class of the queries, row by row; items that are no rows are anything."""
+        if not self.gallery:
+            return np.zeros(items.shape, np.bool_)
+        # "clip" is faster than a check of each id.
+        return np.asarray(self.gallery_labels.take(items, mode="clip") == self.query_labels[queries])
+
+    def sizes(self) -> Ints:
+        """[Q]: how many items are right for each query."""
+        return np.maximum(_counted(self.query_labels, self.gallery_labels) - self.own, 0)
+
+    def pairs(self, places: Ints) -> Ints:
+        """[P, 2], the right pairs at these places of the list of all of them, which goes query by query."""
+        sizes = self.sizes()
+        ends = sizes.cumsum()
+        query = np.searchsorted(ends, places, "right")
+        order = np.argsort(self.gallery_labels, kind="stable")
+        first = np.searchsorted(self.gallery_labels[order], self.query_labels)
+        place = first[query] + places - (ends - sizes)[query]
+        if self.own:  # an item's own place among its class is stepped over
+            at = np.empty_like(order)
+            at[order] = np.arange(len(order))
+            place += place >= at[query]
+        return np.stack([query, order[place]], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Relevance:
+    """Which gallery items are right for which queries, where no classes say it; metrics take it in place of labels.
+
+    Built by `from_pairs` or `within`.
+    """
+
+    codes: Ints
+    """[M], query * gallery + item of each right pair, in order, none twice and none of an item with itself."""
+    queries: int
+    gallery: int
+    own: bool
+    """The queries are the gallery."""
+    clusters: Ints
+    """[Q]: queries whose answers are no independent evidence; intervals draw them together."""
+    grouping: str
+    """What a cluster is."""
+
+    @staticmethod
+    def from_pairs(pairs: ArrayLike, queries: int, gallery: int | None = None) -> Relevance:
+        """Right are the pairs that are listed, such as images and their captions.
+
+        Clusters are the connected components: queries that share an answer, and those that share one with these.
+
+        Parameters
+        ----------
+        pairs
+            [M, 2] integers, rows of the query and of the gallery; what is listed twice counts once. Where the queries
+            are the gallery (i, j) makes j right for i alone, and (i, i) is left out.
+        queries, gallery
+            How many; None: the queries are the gallery.
+
+        Raises
+        ------
+        ValueError
+            pairs of another shape or dtype, or rows out of range.
+        """
+        owner, own = "Relevance.from_pairs", gallery is None
+        items = queries if gallery is None else gallery
+        rows = as_array(owner, "pairs", pairs, "(M, 2)")
+        if rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+            raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected integers (M, 2)")
+        for side, column, count in (("queries", rows[:, 0], queries), ("gallery", rows[:, 1], items)):
+            if len(column) and not 0 <= column.min() <= column.max() < count:
+                raise ValueError(
+                    f"{owner}: pairs name rows {column.min()}..{column.max()} of {side}, expected 0..{count - 1}"
+                )
+        query, item = rows.astype(np.int64).T
+        codes, clusters = _codes(query, item, items, own), _components(query, item, queries, items, own)
+        return Relevance(codes, queries, items, own, clusters, "groups")
+
+    @staticmethod
+    def within(query_coords: ArrayLike, gallery_coords: ArrayLike | None, radius: float) -> Relevance:
+        """Right is what was taken at most a radius away: place recognition.
+
+        Clusters are the squares of a grid, two radii wide: the connected components of a road are the whole road.
+        Queries further apart than that share no answer, but those on both sides of a line do.
+
+        Parameters
+        ----------
+        query_coords, gallery_coords
+            [Q, C] and [G, C], in a plane or in space (metres, not degrees); None: the queries are the gallery.
+        radius
+            Above 0, in their unit; the papers' is 25 m.
+
+        Raises
+        ------
+        ValueError
+            Shapes disagree, coordinates or a radius that are not finite, a radius that is not above 0.
+        """
+        from scipy.spatial import KDTree
+
+        owner, own = "Relevance.within", gallery_coords is None
+        a = as_numbers(owner, "query_coords", query_coords, "(Q, C)", finite=True)
+        b = a if gallery_coords is None else as_numbers(owner, "gallery_coords", gallery_coords, "(G, C)", finite=True)
+        if a.shape[1] != b.shape[1]:
+            raise ValueError(f"{owner}: gallery_coords has shape {b.shape}, expected ({len(b)}, {a.shape[1]})")
+        if not 0 < radius < np.inf:
+            raise ValueError(f"{owner}: radius is {radius}, expected a finite number above 0")
+        near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
+        cells = np.floor((a - a.min(0)) / (2 * radius))
+        _, clusters = np.unique(cells, axis=0, return_inverse=True)
+        codes = _codes(near["i"].astype(np.int64), near["j"].astype(np.int64), len(b), own)
+        return Relevance(codes, len(a), len(b), own, clusters.reshape(-1), "squares")
+
+    def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
+        """Whether items are right for the queries, row by row; items that are no rows are anything."""
+        wanted = queries * self.gallery + items.astype(np.int64, copy=False)
+        if not len(self.codes):
+            return np.zeros(wanted.shape, np.bool_)
+        return np.asarray(self.codes.take(np.searchsorted(self.codes, wanted), mode="clip") == wanted)
+
+    def sizes(self) -> Ints:
+        """[Q]: how many items are right for each query."""
+        return np.bincount(self.codes // max(self.gallery, 1), minlength=self.queries)
+
+    def pairs(self, places: Ints) -> Ints:
+        """[P, 2], the right pairs at these places of the list of all of them, which goes query by query."""
+        return np.stack(np.divmod(self.codes[places], max(self.gallery, 1)), 1)
+
+
+Relation: TypeAlias = Labels | Relevance
+
+
+def as_relation(owner: str, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None) -> Relation:
+    """Labels of both sides, or of one where the queries are the gallery; or what says it instead, as it is."""
+    if isinstance(query_labels, Relation):
+        if gallery_labels is not None:
+            raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
+        return query_labels
+    queries = as_array(owner, "query_labels", query_labels, "(Q,)")
+    own = gallery_labels is None
+    gallery = queries if gallery_labels is None else as_array(owner, "gallery_labels", gallery_labels, "(G,)")
+    kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
+    if len(set(kinds)) > 1:
+        raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
+    return Labels(queries, gallery, own)
+
+
+def _codes(query: Ints, item: Ints, gallery: int, own: bool) -> Ints:
+    kept = query != item if own else np.ones(len(query), np.bool_)
+    return np.unique(query[kept] * gallery + item[kept])
+
+
+def _components(query: Ints, item: Ints, queries: int, gallery: int, own: bool) -> Ints:
+    """[Q], the component of each query in the graph of the pairs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    size = queries if own else queries + gallery
+    edges = coo_array((np.ones(len(query), np.int8), (query, item if own else queries + item)), (size, size))
+    return np.asarray(connected_components(edges, directed=False)[1][:queries], np.int64)
+
+
+def _counted(query_labels: Array, gallery_labels: Array) -> Ints:
+    """[Q]: how many of the gallery are of each query's class."""
+    if len(gallery_labels) and all(np.can_cast(x.dtype, np.int64) for x in (query_labels, gallery_labels)):
+        low, high = int(gallery_labels.min()), int(gallery_labels.max())
+        if high - low <= 4 * len(gallery_labels):  # numbers that can be places of a table
+            sizes = np.bincount(gallery_labels.astype(np.int64) - low)
+            here = (query_labels >= low) & (query_labels <= high)
+            return np.where(here, sizes[np.where(here, query_labels, low).astype(np.int64) - low], 0)
+    count = Counter(gallery_labels.tolist())
+    sizes = np.array([count[label] for label in query_labels.tolist()], np.int64)
+    missing = query_labels != query_labels  # noqa: PLR0124  (NaN, which no other label equals)
+    return np.where(missing, 0, sizes)

@@ -1,0 +1,241 @@
+"""`pe.choose_score`, the intervals that hold at once, and `peaccel choose-score`."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import peaccel as pe
+from peaccel import cli, io, metrics
+from peaccel.evaluation import mean_interval, simultaneous_intervals
+
+CLASSES, EACH, DIM = 60, 4, 24
+
+
+def items(seed=0):
+    """Items with very different variances per dimension, which are given five times too large."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    var = np.exp(rng.normal(0.5, 1.5, (len(labels), DIM)))
+    mu = rng.normal(size=(CLASSES, DIM))[labels] + rng.normal(size=var.shape) * var**0.5
+    return pe.Normal(mu.astype("f4"), (5 * var).astype("f4")), labels
+
+
+def first_is_right(d, labels, score):
+    scores = np.array(pe.pairwise(d, d, score), np.float64)
+    np.fill_diagonal(scores, -np.inf)
+    return labels[scores.argmax(1)] == labels
+
+
+def test_numbers_are_those_of_a_loop_over_items_that_nothing_was_fitted_to():
+    d, labels = items()
+    found = pe.choose_score(d, labels, seed=3)
+    assert (found.judged, found.fitted, found.classes) == (120, 120, 30)
+    order = np.random.default_rng(3).permutation(CLASSES)
+    judged = np.isin(labels, order[1::2])
+    half, of_half = d[judged], labels[judged]
+    other, of_other = d[~judged], labels[~judged]
+    first, second = np.triu_indices(120, 1)
+    pairs, same = np.stack([first, second], 1), of_other[first] == of_other[second]
+    calibrate, prior = pe.calibrate(other, pairs, same), pe.fit_prior(other, of_other)
+    with_prior = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+    cosine = first_is_right(half, of_half, "cosine")
+    flat = pe.Normal(half.mu, np.tile(half.var.mean(0), (120, 1)))
+    for score, form, shown in (("mls", "raw", half), ("mls", "calibrated", calibrate(half)), ("cosine", "raw", half)):
+        result = next(s for s in found.scores if (s.score, s.form) == (score, form))
+        right = first_is_right(shown, of_half, score)
+        assert result.recall_at_1.value == pytest.approx(right.mean())
+        assert result.gain.value == pytest.approx(right.mean() - cosine.mean(), abs=1e-12)
+    llr = next(s for s in found.scores if s.score == "llr")
+    assert llr.recall_at_1.value == pytest.approx(first_is_right(calibrate(half), of_half, with_prior).mean())
+    mls = next(s for s in found.scores if s.name == "mls, raw")
+    right = first_is_right(half, of_half, "mls").mean() - first_is_right(flat, of_half, "mls").mean()
+    assert mls.worth.value == pytest.approx(right, abs=1e-12)
+    ids = pe.search(half, half, 120, "mls")[1]
+    assert mls.map_at_r.value == pytest.approx(metrics.map_at_r(ids, of_half))
+    upper, lower = np.triu_indices(120, 1)
+    every = np.array(pe.pairwise(half, half, "mls"))
+    assert mls.roc_auc == pytest.approx(
+        metrics.roc_auc(every[upper, lower], of_half[upper] == of_half[lower]), abs=0.05
+    )
+
+
+def test_scores_are_ranked_and_llr_has_no_form_without_a_prior():
+    found = pe.choose_score(*items())
+    keys = [(s.recall_at_1.value, s.map_at_r.value) for s in found.scores]
+    assert keys == sorted(keys, reverse=True)
+    forms = [(s.score, s.form) for s in found.scores]
+    assert ("llr", "raw") not in forms and ("llr", "calibrated") in forms and ("cosine", "calibrated") not in forms
+    assert not [s for s in found.scores if s.score == "sampled_cosine"] and len(set(forms)) == len(forms)
+
+
+def test_what_the_uncertainty_is_worth():
+    d, labels = items()
+    found = pe.choose_score(d, labels)
+    assert found.best.score == "llr" and found.best.gain.low > 0 and found.best.worth.low > 0
+    assert found.sentence() == str(found).splitlines()[-1]
+    assert re.fullmatch(
+        r"Use llr, calibrated: Recall@1 is \S+ \[\S+, \S+\] points above that of cosine, with \d+ scores tried, and "
+        r"\S+ \[\S+, \S+\] points above its own with equal uncertainties: the uncertainty is worth something here\.",
+        found.sentence(),
+    )
+    shuffled = pe.Normal(d.mu, np.random.default_rng(1).permutation(d.var))
+    assert "is worth something" not in pe.choose_score(shuffled, labels).sentence()
+
+
+def test_a_gain_that_the_prior_alone_makes_is_not_put_down_to_the_uncertainty():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(100), EACH)
+    mu = 20 + rng.normal(size=(100, 6))[labels] + 0.4 * rng.normal(size=(400, 6))  # far from the origin
+    found = pe.choose_score(pe.Normal(mu, np.exp(rng.normal(size=400))), labels)
+    assert found.best.score != "cosine" and found.best.gain.low > 0
+    assert "nothing shows that the uncertainty is worth anything here." in found.sentence()
+
+
+@pytest.mark.parametrize("kind", ["VonMisesFisher", "Scaled", "Point", "isotropic", "NonIsotropicVonMisesFisher"])
+def test_other_kinds(kind):
+    d, labels = items()
+    unit = d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True)
+    sphere = {"VonMisesFisher": pe.VonMisesFisher, "Scaled": pe.Scaled}
+    other = {"Point": pe.Point(d.mu), "isotropic": pe.Normal(d.mu, d.var.mean(1))}
+    other["NonIsotropicVonMisesFisher"] = pe.NonIsotropicVonMisesFisher(unit, 1 / d.var)
+    found = pe.choose_score(sphere[kind](unit, 1 / d.var.mean(1)) if kind in sphere else other[kind], labels)
+    names = {s.name for s in found.scores}
+    expected = {
+        "VonMisesFisher": {"mls, raw", "mls, calibrated", "llr, raw"},
+        "Scaled": {"scale_cosine, raw", "scale_cosine, calibrated"},
+        "Point": {"neg_sq_l2, raw", "norm_cosine, calibrated"},
+        "isotropic": {"hib, raw", "llr, calibrated", "mls, raw"},
+        "NonIsotropicVonMisesFisher": {"cosine, raw", "neg_sq_l2, raw"},
+    }
+    assert expected[kind] <= names
+    without = kind in ("Point", "NonIsotropicVonMisesFisher")
+    assert ("has no uncertainty that a score could use." in found.sentence()) == without
+    assert all(s.worth is None for s in found.scores) == without
+
+
+def test_draws_are_asked_for_and_repeat():
+    d, labels = items()
+    found = pe.choose_score(d, labels, draws=True, seed=2)
+    assert {"sampled_cosine", "neg_sampled_l2"} <= {s.score for s in found.scores}
+    assert found == pe.choose_score(d, labels, draws=True, seed=2)
+
+
+def test_words_singletons_and_tensors():
+    torch = pytest.importorskip("torch")
+    d, labels = items()
+    more, words = pe.concat([d, d[:3]]), [*(f"c{i}" for i in labels), "x", "y", "z"]
+    found = pe.choose_score(more, words)
+    assert found.judged + found.fitted == len(words) and found.classes in (31, 32)
+    tensors = pe.Normal(torch.tensor(more.mu, requires_grad=True), torch.tensor(more.var))
+    assert pe.choose_score(tensors, words).best == found.best
+
+
+def test_means_that_say_nothing_and_equal_uncertainties():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(40), 5)
+    noise = pe.choose_score(pe.Normal(rng.normal(size=(200, 8)), np.exp(rng.normal(size=200))), labels)
+    assert noise.best.score == "cosine" and "is distinguishably better; so nothing shows" in noise.sentence()
+    d, labels = items()
+    equal = pe.choose_score(pe.Normal(d.mu, np.ones_like(d.var)), labels)
+    assert {(s.worth.value, s.worth.low, s.worth.high) for s in equal.scores if s.worth} == {(0, 0, 0)}
+    assert "worth something" not in equal.sentence()
+
+
+def test_intervals_that_hold_all_means_at_once():
+    rng = np.random.default_rng(0)
+    at_once, each, widths = [], [], []
+    for seed in range(60):
+        classes = np.repeat(np.arange(60), 3)
+        values = rng.normal(size=(60, 12))[classes] + 0.1 * rng.normal(size=(180, 12))
+        found = simultaneous_intervals(values, classes, seed=seed)
+        alone = [mean_interval(column, classes, seed=seed) for column in values.T]
+        at_once.append(all(x.low <= 0 <= x.high for x in found))
+        each.append(all(x.low <= 0 <= x.high for x in alone))
+        widths.append(np.mean([x.high - x.low for x in found]) / np.mean([x.high - x.low for x in alone]))
+    assert np.mean(at_once) > 0.86 and np.mean(each) < 0.75  # of 0.95, and of 0.95^12 = 0.54
+    assert 1.3 < np.mean(widths) < 1.6  # 2.86 / 1.96, the quantile of the largest of twelve
+    same = simultaneous_intervals(np.repeat(values[:, :1], 12, 1), classes)
+    assert same[0].high - same[0].low == pytest.approx(alone[0].high - alone[0].low, rel=0.1)
+
+
+def test_intervals_of_nothing_of_one_class_and_of_constants():
+    for found in (simultaneous_intervals(np.full((3, 2), np.nan), [0, 1, 2]), [mean_interval([np.nan], [0])]):
+        assert all(np.isnan([x.value, x.low, x.high]).all() for x in found)
+    one = [*simultaneous_intervals([[0.0], [1.0]], [7, 7]), mean_interval([0.0, 1.0], [7, 7])]
+    assert [(x.value, np.isnan(x.low), np.isnan(x.high), str(x)) for x in one] == [(0.5, True, True, "50.0 [-, -]")] * 2
+    constant = simultaneous_intervals([[1.0, 0.0], [1.0, 0.0], [np.nan, 5.0]], [0, 1, 2])
+    assert [(x.value, x.low, x.high) for x in constant] == [(1, 1, 1), (0, 0, 0)]
+
+
+WRONG = {
+    "labels": (lambda d, y: pe.choose_score(d, y[:5]), "choose_score: labels has shape (5,), expected (240,)"),
+    "few classes": (lambda d, y: pe.choose_score(d, y % 7), "labels name 7 classes of two items or more, expected 20"),
+    "singletons": (lambda d, y: pe.choose_score(d, np.arange(240)), "labels name 0 classes of two items or more"),
+    "NaN": (lambda d, y: pe.choose_score(pe.Point(d.mu * np.nan), y), "choose_score: score cosine is NaN for some"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_said_in_one_line(case):
+    call, message = WRONG[case]
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        call(*items())
+    assert "\n" not in str(error.value)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    d, labels = items()
+    monkeypatch.chdir(tmp_path)
+    io.write_distribution("e.npz", d)
+    io.write_distribution("unit.npz", pe.Scaled(d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True), 1 / d.var.mean(1)))
+    np.save("y.npy", [f"c{i}" for i in labels])
+    np.save("few.npy", labels % 3)
+    return tmp_path
+
+
+def run(capsys, *line):
+    code = 0
+    try:
+        cli.main(list(line))
+    except SystemExit as stop:
+        code = stop.code
+    return code, *capsys.readouterr()
+
+
+def test_what_the_command_writes_is_what_search_takes(folder, capsys):
+    code, out, err = run(capsys, *["choose-score", "--embeddings", "e.npz", "--labels", "y.npy", "--out", "new/o"])
+    assert code == 0, err
+    held = json.loads((folder / "new" / "o" / "choice.json").read_text())
+    assert held["scores"][0]["score"] == "llr" and held["seed"] == 0 and "worth something here." in out
+    d, labels = items()
+    assert io.read_fit("new/o/prior.json").var == pytest.approx(pe.fit_prior(d, labels).var, rel=1e-6)
+    line = out.splitlines()[-1]
+    assert line.startswith("peaccel search --score llr --prior new/o/prior.json --calibration new/o/calibration.json ")
+    files = ["e.npz", "e.npz", "ranking.npz"]
+    assert run(capsys, *[files.pop() if part == "..." else part for part in line.split()[1:][::-1]][::-1])[0] == 0
+
+
+def test_the_command_has_nothing_to_write_for_scaled_items(folder, capsys):
+    code, out, err = run(capsys, *["choose-score", "--embeddings", "unit.npz", "--labels", "y.npy", "--out", "o"])
+    assert code == 0, err
+    assert [p.name for p in (folder / "o").iterdir()] == ["choice.json"]
+    assert "peaccel search --score cosine --gallery" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--embeddings e.npz --labels few.npy --out o", "labels name 3 classes of two items or more, expected 20"),
+        ("--embeddings none.npz --labels y.npy --out o", "none.npz: no such file"),
+        ("--embeddings e.npz --labels y.npy --out y.npy", "--out is y.npy, a file, expected a folder"),
+    ],
+)
+def test_the_command_refuses_in_one_line(folder, capsys, line, message):
+    code, _, err = run(capsys, "choose-score", *line.split())
+    assert code == 2 and err.count("\n") == 1 and message in err
