@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Packages are installed without bytecode: it is kept once they are used, or each process would compile torch anew, for seven seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Says every ten seconds that a quiet command is still at it.
 WAIT := tools/wait.sh
 
@@ -47,7 +50,7 @@ demo: .venv/demo  ## train on real digits and show what reranking by uncertainty
 # In a folder of its own: the library without Python would take the place of the one with it, to be built again.
 test: build  ## run the Rust and Python tests
 	cargo test --release --quiet --target-dir target/test
-	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal --durations 15
 
 lint: build  ## check format, types and style
 	cargo fmt --check
