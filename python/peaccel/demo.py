@@ -5,6 +5,7 @@ validation.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -331,7 +332,8 @@ def _print(results: Results) -> None:
         if line[0]:
             table.add_section()
         table.add_row(*line)
-    console = Console()
+    # In a file lines may be longer than a terminal's.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
     console.print(f"Training took {sum(results.train_seconds):.0f} s. The report with pictures: {results.report}")
 
