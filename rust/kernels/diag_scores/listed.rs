@@ -83,7 +83,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
     /// Whether what was found is known to be right.
     type Output = bool;
     #[inline(always)]
-    fn run<S: Simd>(mut self) -> bool {
+    fn run<S: Simd>(self) -> bool {
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
         let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
         let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
