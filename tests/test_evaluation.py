@@ -82,6 +82,9 @@ def test_confidence_kinds_and_quality():
     assert found.confidences[0].spearman == pytest.approx(metrics.spearman(quality, pe.confidence(d)))
     points = pe.evaluate(pe.Point(d.mu), None, labels, ("cosine",))
     assert "learned" not in [c.confidence for c in points.confidences] and points.confidences[0].spearman is None
+    unit = pe.Normal(d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True), d.var)  # whose lengths say nothing
+    assert [c.confidence for c in pe.evaluate(unit, None, labels).confidences][1] == "score of the best"
+    assert len(pe.evaluate(pe.Point(unit.mu), None, labels, ["cosine"]).confidences) == 3
     kappa = pe.VonMisesFisher(d.mu / np.linalg.norm(d.mu, axis=1, keepdims=True), 1 / d.var)
     assert pe.evaluate(kappa, None, labels, ("mls",)).confidences[1].confidence == "score of the best"
 

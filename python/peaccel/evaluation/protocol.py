@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import peaccel as pe
 from peaccel import metrics
@@ -229,6 +229,11 @@ def evaluate(
     )
 
 
+def _unit(mu: NDArray[Any]) -> bool:
+    """Whether all rows have unit length, so that their lengths say nothing."""
+    return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
+
+
 def _confidences(
     queries: Distribution, answers: Answers, quality: ArrayLike | None, seed: int
 ) -> Iterator[ConfidenceResult]:
@@ -238,8 +243,8 @@ def _confidences(
     if not isinstance(queries, Point):
         with np.errstate(divide="ignore"):  # a variance of 0 is told below
             kinds["learned"] = on_host(pe.confidence(queries))
-    if isinstance(queries, Normal | Point):
-        kinds["norm of the mean"] = metrics.norm_confidence(on_host(queries.mu))
+    if isinstance(queries, Normal | Point) and not _unit(mu := on_host(queries.mu)):
+        kinds["norm of the mean"] = metrics.norm_confidence(mu)
     kinds["score of the best"] = metrics.top_score_confidence(answers.scores)
     if np.isfinite(answers.scores).all():
         kinds["best less second"] = metrics.margin_confidence(answers.scores)
