@@ -11,9 +11,10 @@ import sys
 import faiss
 import numpy as np
 import pytest
+from command import run
 
 import peaccel as pe
-from peaccel import cli, io
+from peaccel import io
 from peaccel.measures import Calibration
 
 Q, G, D, K = 3, 20, 8, 6
@@ -44,16 +45,6 @@ def files(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-
-
-def run(capsys, line):
-    """The exit code, stdout and stderr of a command."""
-    code = 0
-    try:
-        cli.main(line.split())
-    except SystemExit as stop:
-        code = stop.code or 0
-    return code, *capsys.readouterr()
 
 
 RERANK = "rerank --gallery g.npz --queries q.npz --out r.npz"

@@ -3,11 +3,12 @@
 import json
 import re
 
+import command
 import numpy as np
 import pytest
 
 import peaccel as pe
-from peaccel import cli, io, metrics
+from peaccel import io, metrics
 from peaccel.evaluation import mean_interval, verification_pairs
 
 CLASSES, EACH, DIM = 30, 6, 8
@@ -208,12 +209,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(capsys, line):
-    code = 0
-    try:
-        cli.main(["evaluate", *line.split()])
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return command.run(capsys, "evaluate", line)
 
 
 def test_the_command_writes_what_it_prints(folder, capsys):

@@ -5,9 +5,10 @@ import re
 
 import numpy as np
 import pytest
+from command import run
 
 import peaccel as pe
-from peaccel import cli, io, metrics
+from peaccel import io, metrics
 from peaccel.evaluation import mean_interval, simultaneous_intervals
 
 CLASSES, EACH, DIM = 60, 4, 24
@@ -197,15 +198,6 @@ def folder(tmp_path, monkeypatch):
     np.save("y.npy", [f"c{i}" for i in labels])
     np.save("few.npy", labels % 3)
     return tmp_path
-
-
-def run(capsys, *line):
-    code = 0
-    try:
-        cli.main(list(line))
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
 
 
 def test_what_the_command_writes_is_what_search_takes(folder, capsys):

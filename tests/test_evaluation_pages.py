@@ -1,10 +1,11 @@
 """Retrievals on the page of `peaccel evaluate`: which queries are shown, what they find, and the marks of errors."""
 
+import command
 import numpy as np
 import pytest
 
 import peaccel as pe
-from peaccel import cli, io, report
+from peaccel import io, report
 from peaccel.evaluation.pages import retrievals
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import as_relation
@@ -84,12 +85,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def run(capsys, line):
-    code = 0
-    try:
-        cli.main(["evaluate", *line.split()])
-    except SystemExit as stop:
-        code = stop.code
-    return code, *capsys.readouterr()
+    return command.run(capsys, "evaluate", line)
 
 
 SIDES = "--queries q.npz --gallery g.npz --query-labels yq.npy --gallery-labels yg.npy --out o"

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from command import run
 from PIL import Image
 
 import peaccel as pe
@@ -46,16 +47,6 @@ def folder(tmp_path_factory):
 def here(folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(folder)
-
-
-def run(capsys, line):
-    """The exit code, stdout and stderr of a command."""
-    code = 0
-    try:
-        cli.main(line.split())
-    except SystemExit as stop:
-        code = stop.code or 0
-    return code, *capsys.readouterr()
 
 
 def record(out):

@@ -303,6 +303,7 @@ def _rank(
 
 def _gather(runs: Sequence[SeedRun], path: Path) -> Results:
     rows = []
+    # A number of one seed is another class than the same number of another: its images and its network differ.
     classes = np.concatenate([10**6 * i + run.queries.labels for i, run in enumerate(runs)])
     baseline = next(iter(runs[0].ranked))[2]
     for key in runs[0].ranked:

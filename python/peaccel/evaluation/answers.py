@@ -13,6 +13,7 @@ from peaccel import metrics
 from peaccel.distributions import Distribution
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import Relation, as_relation
+from peaccel.ops._array import as_numpy, is_torch
 from peaccel.scores import Score
 
 __all__ = ["Answers", "answered", "as_truth", "numbers", "on_host", "verification"]
@@ -90,8 +91,7 @@ def verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[
 
 
 def on_host(x: Any) -> NDArray[Any]:
-    """An array or a tensor as an array on the host."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        x = x.float() if str(x.dtype) == "torch.bfloat16" else x
-    return np.asarray(x)
+    """A list, an array, or a tensor on any device as an array on the host; bfloat16 becomes float32."""
+    if is_torch(x):
+        return as_numpy(x.cpu())
+    return as_numpy(x) if isinstance(x, np.ndarray) else np.asarray(x)

@@ -273,8 +273,8 @@ def _features(task: Embed, data: str, name: str) -> dict[str, NDArray[Any]]:
         return {"features": np.asarray(tensors(apply(backbone, items.data))), "labels": items.labels}
     images, captions, image = open_captions(data, task.root, task.part, input_of(backbone))
     text = backbones.create(f"clip_text:{model}", weights=task.weights)
-    tokens = text.input.tokenize(list(captions))  # type: ignore[union-attr]
-    found = {"images": apply(backbone, images), "captions": apply(text, tokens)}
+    assert isinstance(text.input, backbones.TextInput)
+    found = {"images": apply(backbone, images), "captions": apply(text, text.input.tokenize(list(captions)))}
     return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}
 
 
