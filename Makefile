@@ -16,7 +16,7 @@ CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(P
 endif
 
 .PHONY: help demo test test-methods lint train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing clean build wheel
+	metrics choosing reproduce clean build wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ lint: build  ## check format, types and style
 
 test-methods: build  ## train every recipe at its full length, seeds 0, 1, 2 (an hour)
 	PEACCEL_LONG=1 $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal tests/test_every_method.py
+
+reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (three hours of two cores)
+	$(BIN)/peaccel reproduce --results docs/reproduction.jsonl --page docs/reproduction.md
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py

@@ -19,6 +19,7 @@ import torch
 import peaccel as pe
 from peaccel import demo, metrics, train
 from peaccel.data import digits
+from peaccel.data.corruption import corrupt
 from peaccel.train.runs import scored
 from peaccel.train.sources import digits_settings
 
@@ -45,7 +46,7 @@ def parts_of(seed: int, validation: bool) -> dict[str, digits.Strips]:
 def measure(seed: int, validation: bool) -> Iterator[tuple[str, np.ndarray]]:
     """For each score its name and what it gains, [2 metrics, 4 conditions]."""
     clean = parts_of(seed, validation)
-    mixed = {part: digits.corrupt(x, SETTINGS.corruption, (seed, i)) for i, (part, x) in enumerate(clean.items())}
+    mixed = {part: corrupt(x, SETTINGS.corruption, (seed, i)) for i, (part, x) in enumerate(clean.items())}
     kinds = {"clean": clean, "mixed": mixed}
 
     def embed(training: Any, part: str, kind: str = "mixed") -> Any:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from peaccel.data import digits
+from peaccel.data import corruption, digits
+from peaccel.data.corruption import KINDS, Corruption, corrupt
 
-CORRUPTION = digits.Corruption(probability=0.5, severity=(0.25, 1.0), crop=0.5, occlusion=0.7, blur=4.0)
+CORRUPTION = Corruption(probability=0.5, severity=(0.25, 1.0), crop=0.5, occlusion=0.7, blur=4.0)
 SETTINGS = digits.DigitsSettings(
     digits=3,
     scan_shares=(0.6, 0.12, 0.14, 0.14),
@@ -56,10 +57,10 @@ def test_images_show_the_digits_of_their_number(source, parts):
 
 def test_corruption_is_recorded(parts):
     clean = parts["train"]
-    mixed = digits.corrupt(clean, CORRUPTION, seed=5)
+    mixed = corrupt(clean, CORRUPTION, seed=5)
     changed = (mixed.images != clean.images).any((1, 2))
     corrupted = mixed.kind > 0
-    occluded = mixed.kind == digits.KINDS.index("occlusion")
+    occluded = mixed.kind == KINDS.index("occlusion")
     assert np.array_equal(changed[~occluded], corrupted[~occluded])
     assert changed[occluded].mean() > 0.9  # a small patch may fall on paper
     assert np.array_equal(corrupted, mixed.severity > 0)
@@ -72,7 +73,7 @@ def test_corruption_is_recorded(parts):
 
 @pytest.mark.parametrize("probability, corrupted", [(0.0, 0), (1.0, 200 * 6)])
 def test_corruption_probability(parts, probability, corrupted):
-    mixed = digits.corrupt(parts["train"], replace(CORRUPTION, probability=probability), seed=0)
+    mixed = corrupt(parts["train"], replace(CORRUPTION, probability=probability), seed=0)
     assert (mixed.kind > 0).sum() == corrupted
 
 
@@ -81,12 +82,12 @@ def test_same_seed_same_bits(source, parts):
     for part in digits.PARTS:
         assert np.array_equal(parts[part].images, again[part].images)
         assert not np.array_equal(parts[part].labels, other[part].labels)
-    one, two, three = (digits.corrupt(parts["query"], CORRUPTION, seed).images for seed in (7, 7, 8))
+    one, two, three = (corrupt(parts["query"], CORRUPTION, seed).images for seed in (7, 7, 8))
     assert np.array_equal(one, two) and not np.array_equal(one, three)
 
 
 def damaged(kind, severity, image):
-    return digits._damage(image.astype(np.float32), kind, severity, CORRUPTION, np.array([0.5, 0.5]))
+    return corruption.damage(image.astype(np.float32), kind, severity, CORRUPTION, np.array([0.5, 0.5]))
 
 
 def test_occlusion_blackens_its_share():
@@ -138,3 +139,21 @@ def test_partial_captions_describe_every_number_that_fits():
     assert np.array_equal(fits.sum(1), 10**open_digits)
     (only,) = digits.describes(("three ? two",), numbers)
     assert np.flatnonzero(only).tolist() == [302 + 10 * middle for middle in range(10)]
+
+
+def test_unseen_digits_stand_in_test_numbers_alone():
+    settings = replace(SETTINGS, unseen="789", classes=(30, 10, 40), digits=3)
+    parts = digits.make("mnist", settings, seed=3)
+    for part, pictures in parts.items():
+        has = [bool(set("789") & set(f"{number:03d}")) for number in pictures.labels]
+        assert not any(has) if part in ("train", "validation") else all(has)
+    with pytest.raises(ValueError, match="there are 343 numbers without 789 and 657 with them"):
+        digits.make("mnist", replace(settings, classes=(300, 50, 40)), seed=3)
+
+
+def test_kinds_can_be_chosen():
+    clean = digits.make("mnist", SETTINGS, seed=0)["train"]
+    chosen = corrupt(clean, CORRUPTION, seed=5, kinds=("crop", "blur"))
+    assert set(chosen.kind) == {0, KINDS.index("crop"), KINDS.index("blur")}
+    every = corrupt(clean, CORRUPTION, seed=5)
+    assert (chosen.kind > 0).tolist() == (every.kind > 0).tolist()

@@ -23,6 +23,7 @@ LAYERS = [
         {"report"},
         {"evaluation"},
         {"train"},
+        {"reproduction"},
         {"demo"},
         {"cli"},
         {"__main__"},

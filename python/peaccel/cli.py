@@ -1,5 +1,5 @@
-"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, evaluate, choose-score, search, rerank, info,
-scores.
+"""The command ``peaccel``: demo, methods, train, fit-head, embed, tune, evaluate, choose-score, reproduce, search,
+rerank, info, scores.
 
 An error of the user's is one line on stderr and exit code 2; Ctrl-C exits 130 without a word.
 """
@@ -11,7 +11,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if arguments[:1] == ["demo"]:
             _run_demo(arguments[1:])
         elif arguments and arguments[0] in TRAINING:
-            _run_training(arguments[0], arguments[1:])
+            _run_training("peaccel.train.commands", arguments[0], arguments[1:])
+        elif arguments and arguments[0] in REPRODUCTION:
+            _run_training("peaccel.reproduction.commands", arguments[0], arguments[1:])
         elif arguments and arguments[0] in EVALUATION:
             from peaccel.evaluation.commands import COMMANDS
 
@@ -59,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             commands: dict[str, Callable[..., None]] = {
                 "demo": demo,
-                **{name: _stands_for(sentence) for name, sentence in {**TRAINING, **EVALUATION}.items()},
+                **{
+                    name: _stands_for(sentence) for name, sentence in {**TRAINING, **EVALUATION, **REPRODUCTION}.items()
+                },
                 "search": search,
                 "rerank": rerank,
                 "info": info,
@@ -97,6 +101,10 @@ EVALUATION = {
     "choose-score": "Rank all scores on embeddings with labels, and say which to use.",
 }
 
+REPRODUCTION = {
+    "reproduce": "Train and measure the papers' methods on small images, and say which of their claims hold."
+}
+
 
 def _stands_for(sentence: str) -> Callable[[], None]:
     def command() -> None: ...
@@ -105,12 +113,13 @@ def _stands_for(sentence: str) -> Callable[[], None]:
     return command
 
 
-def _run_training(name: str, arguments: Sequence[str]) -> None:
+def _run_training(module: str, name: str, arguments: Sequence[str]) -> None:
     try:
-        from peaccel.train.commands import COMMANDS
+        commands = import_module(module).COMMANDS
     except ModuleNotFoundError as error:
-        raise ImportError(f"{name} needs {error.name}: pip install peaccel[train]") from None
-    COMMANDS[name](arguments)
+        extra = "tune" if error.name == "optuna" else "train"
+        raise ImportError(f"{name} needs {error.name}: pip install peaccel[{extra}]") from None
+    commands[name](arguments)
 
 
 def _run_demo(arguments: Sequence[str]) -> None:

@@ -25,6 +25,7 @@ import peaccel as pe
 from peaccel import config, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
+from peaccel.data.corruption import KINDS, corrupt
 from peaccel.data.digits import Strips
 from peaccel.evaluation import Interval, mean_interval
 from peaccel.files import aside, check_output
@@ -184,7 +185,7 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
     """Make the data, train, and rank the test parts by every score under every condition."""
     clean = digits.make(source, data, seed)
     level = data.corruption
-    mixed = {part: digits.corrupt(strips, level, (seed, i)) for i, (part, strips) in enumerate(clean.items())}
+    mixed = {part: corrupt(strips, level, (seed, i)) for i, (part, strips) in enumerate(clean.items())}
     start = perf_counter()
     _, training = learn(recipe.method, source, mixed["train"], seed)
     train_seconds = perf_counter() - start
@@ -371,7 +372,7 @@ def _confidence_sections(strips: Strips, confidence: NDArray[np.float32]) -> lis
         return report.image_grid(strips.images[rows], [_describe(strips, row) for row in rows])
 
     order = np.argsort(-confidence, kind="stable")
-    kinds = {kind: strips.kind == index for index, kind in enumerate(digits.KINDS)}
+    kinds = {kind: strips.kind == index for index, kind in enumerate(KINDS)}
     points = {kind: (strips.severity[rows], confidence[rows]) for kind, rows in kinds.items()}
     return [
         report.Section("Most confident images", "Mixed queries of the first seed.", grid(order[:PICTURED])),
@@ -385,7 +386,7 @@ def _confidence_sections(strips: Strips, confidence: NDArray[np.float32]) -> lis
 
 
 def _describe(strips: Strips, row: int) -> str:
-    kind = digits.KINDS[strips.kind[row]]
+    kind = KINDS[strips.kind[row]]
     return f"{kind} {strips.severity[row]:.2f}" if strips.kind[row] else kind
 
 

@@ -4,34 +4,19 @@ Parts share no scan and, but for gallery and query, no number: retrieval is neve
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel.data.corruption import Corruption, Pictures, window
+
 Source = Literal["mnist", "digits8"]
 PARTS = ("train", "validation", "gallery", "query")
-KINDS = ("clean", "crop", "occlusion", "blur")
 SIDE = 28
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HIDDEN = "?"
-
-
-@dataclass(frozen=True)
-class Corruption:
-    """How strongly images are corrupted: each by one kind, drawn evenly, at a severity drawn evenly from a range."""
-
-    probability: float
-    """Probability that an image is corrupted, in [0, 1]."""
-    severity: tuple[float, float]
-    """Least and greatest severity, within [0, 1]."""
-    crop: float
-    """Share of height and of width cut away at severity 1; what is left is stretched back."""
-    occlusion: float
-    """Share of height and of width that the black patch covers at severity 1."""
-    blur: float
-    """Standard deviation of the Gaussian blur at severity 1, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +32,18 @@ class DigitsSettings:
     images_per_class: tuple[int, int, int, int]
     """Images of each number in train, validation, gallery, query."""
     corruption: Corruption
+    unseen: str = ""
+    """Digits that stand in no number of train and validation, and at least one in each of test, such as "789"."""
+    seen: int = 0
+    """Images of each train number that are composed of the query's scans: the part "seen", where there are any."""
 
 
 @dataclass(frozen=True)
-class Strips:
-    """Images of N-digit numbers with the record of how each was made."""
+class Strips(Pictures):
+    """Images [N, 28, 28 digits] of N-digit numbers, which are their labels: ink in [0, 1] on 0."""
 
-    images: NDArray[np.float32]
-    """[N, 28, 28 digits], ink in [0, 1] on 0."""
-    labels: NDArray[np.int64]
-    """[N], the number that is written."""
     scans: NDArray[np.int64]
     """[N, digits], rows of the scans in their source."""
-    kind: NDArray[np.int64]
-    """[N], index into `KINDS`."""
-    severity: NDArray[np.float32]
-    """[N] in [0, 1]; 0 where clean."""
-
-    def __len__(self) -> int:
-        """Count the images."""
-        return len(self.labels)
 
 
 def load_scans(source: Source) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -95,7 +72,7 @@ def load_scans(source: Source) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         from sklearn.datasets import load_digits
 
         scans, digits = load_digits(return_X_y=True)
-        stretch = _window(8, 0, 8, SIDE)
+        stretch = window(8, 0, 8, SIDE)
         return (stretch @ (scans.reshape(-1, 8, 8) / 16) @ stretch.T).astype(np.float32), digits.astype(np.int64)
     raise ValueError(f"load_scans: source is {source!r}, expected 'mnist' or 'digits8'")
 
@@ -114,15 +91,15 @@ def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strip
 
     Returns
     -------
-    `Strips` for each name in `PARTS`. No scan stands in two parts; gallery and query have the same numbers, but no
-    other two parts share any.
+    `Strips` for each name in `PARTS`, and "seen". No scan stands in two parts of `PARTS`; gallery and query have the
+    same numbers, but no other two share any.
 
     Raises
     ------
     ValueError
-        More numbers are asked for than there are, or scan shares exceed 1.
+        More numbers are asked for than there are (with or without unseen digits), or scan shares exceed 1.
     """
-    available = 10**settings.digits
+    available, learned = 10**settings.digits, sum(settings.classes[:2])
     if sum(settings.classes) > available:
         raise ValueError(f"make: classes sum to {sum(settings.classes)}, expected at most {available}")
     if sum(settings.scan_shares) > 1 + 1e-9:
@@ -130,39 +107,21 @@ def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strip
     rng = np.random.default_rng(seed)
     scans, digits = load_scans(source)
     pools = _partition_scans(digits, settings.scan_shares, rng)
-    train, validation, test = np.split(
-        rng.permutation(available)[: sum(settings.classes)], np.cumsum(settings.classes)[:-1]
-    )
+    numbers = rng.permutation(available)
+    if settings.unseen:
+        new = np.isin(_written(numbers, settings.digits), [int(digit) for digit in settings.unseen]).any(1)
+        if learned > (~new).sum() or settings.classes[2] > new.sum():
+            has = f"{(~new).sum()} numbers without {settings.unseen} and {new.sum()} with them"
+            raise ValueError(f"make: classes are {settings.classes}, but there are {has}")
+        numbers = np.concatenate([numbers[~new][:learned], numbers[new]])
+    train, validation, test = np.split(numbers[: sum(settings.classes)], np.cumsum(settings.classes)[:-1])
     parts = zip(PARTS, pools, (train, validation, test, test), settings.images_per_class, strict=True)
-    return {
+    made = {
         part: _compose(scans, pool, np.repeat(numbers, n), settings.digits, rng) for part, pool, numbers, n in parts
     }
-
-
-def corrupt(strips: Strips, corruption: Corruption, seed: int | Sequence[int]) -> Strips:
-    """Crop, occlude or blur each image with a fixed probability.
-
-    Parameters
-    ----------
-    strips
-        Clean images.
-    corruption
-        Probability and levels.
-    seed
-        Equal seeds give equal arrays.
-
-    Returns
-    -------
-    A copy with `kind` and `severity` recorded.
-    """
-    rng = np.random.default_rng(seed)
-    n = len(strips)
-    kind = np.where(rng.random(n) < corruption.probability, rng.integers(1, len(KINDS), n), 0)
-    severity = np.where(kind > 0, rng.uniform(*corruption.severity, n), 0).astype(np.float32)
-    images = strips.images.copy()
-    for row in np.flatnonzero(kind):
-        images[row] = _damage(images[row], KINDS[kind[row]], float(severity[row]), corruption, rng.random(2))
-    return replace(strips, images=images, kind=kind, severity=severity)
+    if settings.seen:
+        made["seen"] = _compose(scans, pools[-1], np.repeat(train, settings.seen), settings.digits, rng)
+    return made
 
 
 def captions(numbers: NDArray[np.int64], digits: int, hidden: float = 0.0, seed: int = 0) -> tuple[str, ...]:
@@ -236,41 +195,9 @@ def _compose(
         here = written == digit
         rows[here] = rng.choice(candidates, here.sum())
     images = np.concatenate([scans[rows[:, place]] for place in range(length)], axis=2)
-    return Strips(images, labels, rows, np.zeros(len(labels), np.int64), np.zeros(len(labels), np.float32))
+    return Strips(images, labels, np.zeros(len(labels), np.int64), np.zeros(len(labels), np.float32), rows)
 
 
 def _written(numbers: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     """[N, length], the digits of each number."""
     return np.asarray(numbers[:, None] // 10 ** np.arange(length)[::-1] % 10)
-
-
-def _damage(
-    image: NDArray[np.float32], kind: str, severity: float, corruption: Corruption, place: NDArray[np.float64]
-) -> NDArray[np.float32]:
-    height, width = image.shape
-    if kind == "blur":
-        sigma = severity * corruption.blur
-        return (_gaussian(height, sigma) @ image @ _gaussian(width, sigma).T).astype(np.float32)
-    if kind == "crop":
-        kept = 1 - severity * corruption.crop
-        rows = _window(height, place[0] * (1 - kept) * height, kept * height, height)
-        columns = _window(width, place[1] * (1 - kept) * width, kept * width, width)
-        return (rows @ image @ columns.T).astype(np.float32)
-    patch = np.round(severity * corruption.occlusion * np.array(image.shape)).astype(int)
-    top, left = np.floor(place * (np.array(image.shape) - patch + 1)).astype(int)
-    image = image.copy()
-    image[top : top + patch[0], left : left + patch[1]] = 0
-    return image
-
-
-def _window(length: int, start: float, extent: float, size: int) -> NDArray[np.float64]:
-    """[size, length] matrix that reads `extent` pixels from `start` on, linearly interpolated at `size` places."""
-    places = np.clip(start + (np.arange(size) + 0.5) * extent / size - 0.5, 0, length - 1)
-    return np.asarray(np.maximum(0, 1 - np.abs(places[:, None] - np.arange(length))))
-
-
-def _gaussian(length: int, sigma: float) -> NDArray[np.float64]:
-    """[length, length] matrix that blurs along one axis."""
-    offsets = np.arange(length)
-    weights = np.exp(-0.5 * ((offsets[:, None] - offsets) / max(sigma, 1e-6)) ** 2)
-    return np.asarray(weights / weights.sum(1, keepdims=True))

@@ -4,6 +4,7 @@ from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.protocol import ConfidenceResult, Evaluation, ScoreResult, evaluate
+from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 
 __all__ = [
     "ConfidenceResult",
@@ -12,8 +13,11 @@ __all__ = [
     "RankedScore",
     "ScoreChoice",
     "ScoreResult",
+    "TemplateEvaluation",
+    "TemplateResult",
     "choose_score",
     "evaluate",
+    "evaluate_templates",
     "mean_interval",
     "simultaneous_intervals",
     "verification_pairs",

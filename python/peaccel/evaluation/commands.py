@@ -17,6 +17,7 @@ from peaccel.distributions import Distribution, Point
 from peaccel.evaluation.answers import as_truth
 from peaccel.evaluation.choosing import choose_score, fit
 from peaccel.evaluation.protocol import evaluate
+from peaccel.evaluation.templates import evaluate_templates
 from peaccel.fits import Calibration, Prior
 from peaccel.io._files import read
 from peaccel.metrics import Relevance
@@ -60,6 +61,12 @@ class Evaluate:
     """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
     calibration: Path | None = None
     """What pe.calibrate found, as pe.io.write_fit writes it; applied to both sides."""
+    pairs: Path | None = None
+    """Verification pairs, [P, 2] integers, rows of the query and of the gallery, in place of drawn ones; with
+    --templates the numbers of two templates. .npy, or .npz with key pairs."""
+    templates: Path | None = None
+    """With --embeddings and --labels: the template of each item, [N] integers; also verifies templates, fused by every
+    rule, into templates.json."""
     quality: Path | None = None
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     images: Path | None = None
@@ -73,8 +80,10 @@ class Evaluate:
 def run_evaluate(arguments: Sequence[str]) -> None:
     """Evaluate embeddings: retrieval, verification, and what their confidence is worth; writes a page."""
     task = tyro.cli(Evaluate, prog="peaccel evaluate", description=run_evaluate.__doc__, args=arguments)
+    if task.templates is not None and (task.embeddings is None or task.labels is None):
+        raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = _sides(task)
-    numbers, page = _outputs(task.out, "results.json", "report.html")
+    numbers, fused, page = _outputs(task.out, "results.json", "templates.json", "report.html")
     scores = [_score(task, name.strip()) for name in task.scores.split(",")]
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
@@ -83,14 +92,26 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     of_gallery = images
     if gallery is not None:
         of_gallery = None if task.gallery_images is None else _images(task.gallery_images, len(gallery))
-    found = evaluate(queries, gallery, labels, scores, quality=quality, seed=task.seed)
+    pairs = None if task.pairs is None else _array(task.pairs, "pairs")
+    templates = None
+    if task.templates is not None:
+        which = _array(task.templates, "templates")
+        templates = evaluate_templates(queries, which, labels, scores, pairs=pairs, seed=task.seed)
+        pairs = None
+    found = evaluate(queries, gallery, labels, scores, pairs=pairs, quality=quality, seed=task.seed)
     print(found)
     found.save(numbers)
+    if templates is not None:
+        print(f"\n{templates}")
+        templates.save(fused)
     from peaccel import report  # matplotlib: a second of import, after all that can be refused
     from peaccel.evaluation.pages import retrievals, sections
 
     confidence = None if isinstance(queries, Point) else np.asarray(pe.confidence(queries), np.float64)
     shown = sections(found, confidence, quality, images)
+    if templates is not None:
+        (title, cells), *_ = templates.tables().items()
+        shown.append(report.Section(title, templates.summary(), report.table(*cells, text_columns=2)))
     if images is not None and of_gallery is not None and len(scores) > 1:
         truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)

@@ -18,6 +18,7 @@ from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, percent, save_json
 from peaccel.files import PathLike
 from peaccel.metrics import Relevance
+from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
 __all__ = ["ConfidenceResult", "Evaluation", "ScoreResult", "evaluate"]
@@ -142,15 +143,16 @@ def evaluate(
     scores: Sequence[str | Score] = ("cosine", "mls"),
     *,
     k: Sequence[int] = (5, 10),
+    pairs: ArrayLike | None = None,
     quality: ArrayLike | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
 
     The whole gallery is ranked by each score (`pe.search`). Verification pairs are drawn from queries and gallery, all
-    pairs of one class up to 20 000 and as many of two. Confidences are those of the queries: what the distributions
-    say, and beside it the score of the best item, that less the next one's, and random numbers, which a learned
-    confidence has to beat.
+    pairs of one class up to 20 000 and as many of two, unless they are given. Confidences are those of the queries:
+    what the distributions say, and beside it the score of the best item, that less the next one's, and random numbers,
+    which a learned confidence has to beat.
 
     Parameters
     ----------
@@ -164,6 +166,9 @@ def evaluate(
         The first one is the baseline: gains are over it, and confidences are judged by its answers.
     k
         Recall@k beside Recall@1; at least 1.
+    pairs
+        [P, 2], rows of the queries and of the gallery, that are verified instead of drawn ones; labels say which are
+        right.
     quality
         [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
     seed
@@ -196,13 +201,13 @@ def evaluate(
         raise ValueError(f"evaluate: k is {tuple(k)}, expected numbers of at least 1")
     if quality is not None and np.shape(quality) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
-    pairs, same = verification_pairs(truth, None, seed)
+    asked, same = verification_pairs(truth, None, seed) if pairs is None else _given("evaluate", pairs, truth)
     results: list[ScoreResult] = []
     first: Answers | None = None
     for score in named:
         answers = answered("evaluate", queries, gallery, truth, score, tuple(k))
         first = first or answers
-        together = numbers("evaluate", pe.paired(queries[pairs[:, 0]], items[pairs[:, 1]], score), score)
+        together = pe.paired(queries[asked[:, 0]], items[asked[:, 1]], score)
         results.append(
             ScoreResult(
                 score.label,
@@ -210,7 +215,7 @@ def evaluate(
                 {str(at): metrics.recall_at_k(answers.ids, truth, None, at) for at in k},
                 mean_interval(metrics.average_precision_at_r(answers.ids, truth), truth.clusters, seed=seed),
                 mean_interval(answers.right - first.right, truth.clusters, seed=seed),
-                *verification(together, same),
+                *verification(numbers("evaluate", together, score), same),
             )
         )
     assert first is not None
@@ -227,6 +232,23 @@ def evaluate(
         shares=SHARES,
         seed=seed,
     )
+
+
+def _given(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Pairs of rows that somebody listed, and which of them are right."""
+    rows, sides = np.asarray(on_host(pairs)), (truth.queries, truth.gallery)
+    if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
+    outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))
+    if len(outside):
+        pair = outside[0] // 2
+        raise ValueError(
+            f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
+        )
+    same = truth.right(rows[:, 0], rows[:, 1])
+    if same.all() or not same.any():
+        raise ValueError(f"{owner}: {same.sum()} of {len(same)} pairs are right, expected some of either kind")
+    return rows.astype(np.int64), same
 
 
 def _unit(mu: NDArray[Any]) -> bool:

@@ -126,6 +126,36 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
             partition = _LogPartition.apply(scale * draws, weight, log_norms)
         return partition - (scale * cosines).mean()
 
+    @torch.no_grad()
+    def class_probabilities(self, d: pe.Point | pe.VonMisesFisher, seed: int | None = None) -> Tensor:
+        """Probability of each class: the softmax of the loss, its mean over draws.
+
+        Parameters
+        ----------
+        d
+            N items, as the loss takes them.
+        seed
+            Of the draws.
+
+        Returns
+        -------
+        [N, C], rows sum to 1.
+        """
+        if isinstance(d, pe.Point):
+            d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
+        weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
+        log_norms = pe.special.vmf_log_norm(d.dim, torch.linalg.vector_norm(weight, dim=1))
+        found = []
+        for rows in pe.sample(d, self.samples, seed).split(64, dim=1):
+            if self.deterministic_classes:
+                logits = linear(scale * rows, normalize(weight))
+            else:
+                square = (weight * weight).sum(1) + 2 * scale * rows @ weight.T + scale**2
+                r = square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()
+                logits = log_norms - pe.special.vmf_log_norm(d.dim, r)
+            found.append(logits.softmax(-1).mean(0))
+        return torch.cat(found)
+
 
 def mean_length(d: pe.VonMisesFisher) -> Tensor:
     """A_D(kappa), the length of the mean of each."""

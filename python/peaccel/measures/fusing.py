@@ -13,7 +13,7 @@ from peaccel.distributions import Distribution
 from peaccel.measures._checks import cast, compute_dtype, double
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
 
-__all__ = ["fuse"]
+__all__ = ["fuse", "rules"]
 
 D = TypeVar("D", bound=Distribution)
 BLOCK = 1 << 15  # numbers that are widened to float64 at a time, and stay in a core's cache
@@ -82,7 +82,7 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
     if not isinstance(d, Distribution):
         raise TypeError(f"fuse: d must be a distribution, got {type(d).__name__}")
     if rule is None:
-        rule = next(name for name, kinds in _RULES.items() if d.kind in kinds)
+        rule = rules(d.kind)[0]
     if not isinstance(rule, str):
         raise TypeError(f"fuse: rule must be a name or None, got {type(rule).__name__}")
     if rule not in _RULES:
@@ -137,6 +137,11 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {  # the first rule of a kind is its 
     "max": {"scaled": _max},
     "harmonic": {"scaled": _harmonic},
 }
+
+
+def rules(kind: str) -> tuple[str, ...]:
+    """The rules for a kind of distribution, its default first."""
+    return tuple(rule for rule, kinds in _RULES.items() if kind in kinds)
 
 
 def _ones(x: Array) -> Array:

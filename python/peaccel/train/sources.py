@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from peaccel import config, data
 from peaccel.backbones import ImageInput
 from peaccel.data import digits
+from peaccel.data.corruption import corrupt
 from peaccel.data.images import ImageRows
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
 from peaccel.train.dealing import Data, length
@@ -129,7 +130,7 @@ def open_captions(
 def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
     """Numbers composed of real scans, each part with classes of its own but for query and gallery, and corrupted."""
     parts = digits.make(source, settings, seed)
-    mixed = {part: digits.corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
+    mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
     known = {part: np.unique(x.labels) for part, x in mixed.items()}
     return {
         part: Items(torch.from_numpy(x.images)[:, None], np.searchsorted(known[part], x.labels), x.severity)

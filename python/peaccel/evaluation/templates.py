@@ -1,0 +1,159 @@
+"""Verification of templates: several items of one identity that are fused into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import peaccel as pe
+from peaccel.distributions import Distribution
+from peaccel.evaluation.answers import numbers, on_host, verification
+from peaccel.evaluation.pairs import verification_pairs
+from peaccel.evaluation.records import Table, as_text, number, percent, save_json
+from peaccel.files import PathLike
+from peaccel.measures.fusing import rules
+from peaccel.scores import Score
+
+__all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]
+
+ALONE = "first item alone"
+
+
+@dataclass(frozen=True)
+class TemplateResult:
+    """How templates fused by a rule are told apart by a score."""
+
+    rule: str
+    """Of `peaccel.fuse`; or the baseline that takes the first item of each."""
+    score: str
+    roc_auc: float
+    equal_error_rate: float
+    tar_at_far: float
+    """At a FAR of 0.001."""
+
+
+@dataclass(frozen=True)
+class TemplateEvaluation:
+    """What `evaluate_templates` found; prints as a table."""
+
+    items: int
+    templates: int
+    identities: int
+    pairs: int
+    same: int
+    """Of the pairs, those of one identity."""
+    results: tuple[TemplateResult, ...]
+    seed: int
+
+    def tables(self) -> dict[str, Table]:
+        """Header and rows of the table, by its title."""
+        header: tuple[str, ...] = ("fusion", "score", "AUC", "EER %", "TAR@FAR=0.1% %")
+        rows: list[tuple[str, ...]] = [
+            (r.rule, r.score, number(r.roc_auc), percent(r.equal_error_rate), percent(r.tar_at_far))
+            for r in self.results
+        ]
+        return {"Verification of templates": (header, rows)}
+
+    def summary(self) -> str:
+        """What was evaluated, in one sentence."""
+        return (
+            f"{self.templates} templates of {self.items} items, {self.identities} identities; {self.pairs} pairs, "
+            f"{self.same} of one identity, seed {self.seed}"
+        )
+
+    def __str__(self) -> str:
+        """The table as text."""
+        return as_text(self.summary(), self.tables())
+
+    def save(self, path: PathLike) -> None:
+        """Write all of it as JSON; NaN becomes null."""
+        save_json(path, self)
+
+
+def evaluate_templates(
+    d: Distribution,
+    templates: ArrayLike,
+    labels: ArrayLike,
+    scores: Sequence[str | Score] = ("cosine", "mls"),
+    *,
+    pairs: ArrayLike | None = None,
+    seed: int = 0,
+) -> TemplateEvaluation:
+    """Verify templates (N-to-1) by every rule of fusion that is of d's kind, and by their first items alone.
+
+    Parameters
+    ----------
+    d
+        N items.
+    templates
+        [N] integers, the template of each item.
+    labels
+        [N] numbers or words, the identity of each item, the same within a template.
+    scores
+        Names or scores that take d's kind.
+    pairs
+        [P, 2] templates to compare, by number; None draws as many of one identity as of two, at most 20 000 each.
+    seed
+        Of drawn pairs.
+
+    Returns
+    -------
+    TemplateEvaluation
+        A result for each rule and score.
+
+    Raises
+    ------
+    TypeError
+        A score does not take this kind.
+    ValueError
+        Shapes disagree, a template has two identities, a pair names none of the templates, or no pair is of one
+        identity or none of two.
+
+    References
+    ----------
+    Maze et al., IARPA Janus Benchmark C, 2018; Kail et al., ScaleFace, 2022, supplement (rules of fusion).
+    """
+    owner = "evaluate_templates"
+    groups, identity = np.asarray(on_host(templates)), np.asarray(on_host(labels))
+    for name, x in (("templates", groups), ("labels", identity)):
+        if x.shape != (len(d),):
+            raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({len(d)},), one for each item")
+    if groups.dtype.kind not in "iu":
+        raise ValueError(f"{owner}: templates has dtype {groups.dtype}, expected integers")
+    names, first, place = np.unique(groups, return_index=True, return_inverse=True)
+    mixed = np.flatnonzero(identity != identity[first][place])
+    if len(mixed):
+        raise ValueError(f"{owner}: template {groups[mixed[0]]} has items of two labels")
+    if pairs is None:
+        rows, same = verification_pairs(identity[first], None, seed)
+    else:
+        asked = np.asarray(on_host(pairs))
+        if asked.ndim != 2 or asked.shape[1] != 2:
+            raise ValueError(f"{owner}: pairs has shape {asked.shape}, expected (P, 2)")
+        rows = np.searchsorted(names, asked).clip(max=len(names) - 1)
+        unknown = np.flatnonzero((names[rows] != asked).any(1))
+        if len(unknown):
+            raise ValueError(f"{owner}: pair {unknown[0]} is of templates {asked[unknown[0]].tolist()}, not both there")
+        same = identity[first][rows[:, 0]] == identity[first][rows[:, 1]]
+    if same.all() or not same.any():
+        raise ValueError(
+            f"{owner}: {same.sum()} of {len(same)} pairs are of one identity, expected some of either kind"
+        )
+    fused = {ALONE: d[first], **{rule: pe.fuse(d, groups, rule) for rule in rules(d.kind)}}
+    results = []
+    for score in map(pe.scores.get, scores):
+        for rule, items in fused.items():
+            found = numbers(owner, pe.paired(items[rows[:, 0]], items[rows[:, 1]], score), score)
+            results.append(TemplateResult(rule, score.label, *verification(found, same)))
+    return TemplateEvaluation(
+        items=len(d),
+        templates=len(names),
+        identities=len(np.unique(identity)),
+        pairs=len(same),
+        same=int(same.sum()),
+        results=tuple(results),
+        seed=seed,
+    )

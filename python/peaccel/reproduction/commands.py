@@ -1,0 +1,159 @@
+"""The command `peaccel reproduce`."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import tyro
+
+from peaccel import config
+from peaccel.files import aside, check_output
+from peaccel.methods.records import AtLeast0, Positive
+from peaccel.reproduction import ledger
+from peaccel.reproduction.claims import decided, read_claims
+from peaccel.reproduction.pages import markdown
+from peaccel.reproduction.plan import TASKS, Cell, Plan, cells, changes, read_plan, resolved
+from peaccel.reproduction.running import run
+
+__all__ = ["COMMANDS"]
+
+Experiment = Literal["numbers", "hard", "places", "published"]
+EXPERIMENTS: tuple[Experiment, ...] = (*TASKS, "published")
+
+MARK = "<!-- What follows is written by peaccel reproduce. -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """What is run, and where results go."""
+
+    list: bool = False
+    """Print every table and figure of the papers with the command that makes it, and stop."""
+    quick: bool = False
+    """Few classes, two seeds and no search: minutes, and no numbers to believe."""
+    only: tuple[Experiment, ...] = EXPERIMENTS
+    """Of the experiments; the trials of their rows come first."""
+    results: Path | None = None
+    """A line of JSON for each training; those that are there are not run again. runs/reproduce/results.jsonl, with
+    --quick runs/reproduce-quick/results.jsonl."""
+    page: Path | None = None
+    """The page of tables, Markdown; what stands above its mark is kept. Beside the results, page.md."""
+    processes: AtLeast0 = 0
+    """Trainings at a time, a thread each; 0 for as many as there are cores."""
+    hours: Positive | None = None
+    """After which no training begins."""
+
+
+def run_reproduce(arguments: Sequence[str]) -> None:
+    """Train and measure the papers' methods on small real images, and say which of their claims hold.
+
+    It may be stopped at any time and goes on where it was.
+    """
+    task = tyro.cli(Reproduce, prog="peaccel reproduce", description=run_reproduce.__doc__, args=arguments)
+    if task.list:
+        print_list()
+        return
+    plan = read_plan(task.quick)
+    results = task.results or Path("runs") / ("reproduce-quick" if task.quick else "reproduce") / "results.jsonl"
+    page = task.page or results.parent / "page.md"
+    for path in (results, page):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        check_output(path)
+    wanted = [cell for cell in cells(plan) if _belongs(plan, cell, task.only)]
+    start = perf_counter()
+    until = float("inf") if task.hours is None else start + 3600 * task.hours
+    for phase in (
+        [cell for cell in wanted if cell.trial is not None],
+        [cell for cell in wanted if cell.trial is None],
+    ):
+        _carry_out(plan, task, phase, results, until)
+    records = ledger.read(results)
+    text = markdown(plan, records, len(list(cells(plan))), decided(records, read_claims()))
+    above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
+    with aside(page) as fresh:
+        fresh.write_text(f"{above}{MARK}\n\n{text}", encoding="utf-8")
+    print(f"-> {page}")
+
+
+COMMANDS = {"reproduce": run_reproduce}
+
+
+def print_list() -> None:
+    """Print what papers.toml says."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    items = config.read_mapping(Path(__file__).parent / "papers.toml")["item"]
+    console = Console()
+    for paper in dict.fromkeys(item["paper"] for item in items):
+        console.print(f"\n{paper}", markup=False, highlight=False, style="bold")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for header, ratio in (("", 2), ("shows", 5), ("made by, or impossible because", 5)):
+            table.add_column(header, ratio=ratio, overflow="fold")
+        for item in items:
+            if item["paper"] == paper:
+                where = f' ("{item["section"]}")' if "section" in item else ""
+                how = f"{item['command']}{where}" if "command" in item else f"impossible: {item['impossible']}"
+                table.add_row(item["name"], item["shows"], how)
+        console.print(table, markup=False, highlight=False)
+
+
+def _belongs(plan: Plan, cell: Cell, only: Iterable[Experiment]) -> bool:
+    """Whether a cell is of these experiments, or a trial of one of their rows."""
+    if cell.trial is None:
+        return ("published" if cell.published else cell.task) in only
+    rows = {row for name in only for row in (plan.published if name == "published" else plan.rows[name])}
+    return cell.row in rows
+
+
+def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Path, until: float) -> None:
+    """Run the cells that are not finished yet, some at a time, and append each as it comes."""
+    records = ledger.read(results)
+    left = [(cell, chosen) for cell, chosen in _chosen(plan, wanted, records) if _stale(plan, cell, chosen, records)]
+    if not left:
+        return
+    todo, running, done = iter(left), dict[Future[ledger.Record], Cell](), 0
+    context = multiprocessing.get_context("spawn")  # torch's threads do not live through a fork
+    with ProcessPoolExecutor(task.processes or os.cpu_count(), context) as pool:
+        try:
+            while True:
+                while len(running) < (task.processes or os.cpu_count() or 1) and perf_counter() < until:
+                    cell, chosen = next(todo, (None, None))
+                    if cell is None or chosen is None:
+                        break
+                    running[pool.submit(run, task.quick, cell, chosen)] = cell
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    cell, record = running.pop(future), future.result()
+                    ledger.append(results, cell, record)
+                    done += 1
+                    print(f"{done} of {len(left)}: {cell}, {record['seconds']:.0f} s", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Record]) -> Iterator[tuple[Cell, Any]]:
+    """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
+    for cell in wanted:
+        trial = cell.trial
+        if trial is None:
+            tried = {i: records.get(Cell("numbers", cell.row, trial=i)) for i in range(plan.trials)}
+            if any(record is None for record in tried.values()):
+                continue  # time ran out before its search was finished
+            trial = max(tried, key=lambda i: tried[i]["validation"])  # type: ignore[index]
+        yield cell, changes(cell.row, trial)
+
+
+def _stale(plan: Plan, cell: Cell, chosen: Any, records: dict[Cell, ledger.Record]) -> bool:
+    """Whether there is no result of these settings."""
+    return cell not in records or records[cell]["settings"] != resolved(plan, cell, chosen)[2]
