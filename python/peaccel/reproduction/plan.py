@@ -89,9 +89,10 @@ def cells(plan: Plan) -> Iterator[Cell]:
     for trial in range(plan.trials):
         yield from (Cell("numbers", row, trial=trial) for row in plan.rows["numbers"])
     for seed in range(plan.seeds):
-        for task in TASKS:
-            yield from (Cell(task, row, seed=seed) for row in plan.rows[task])
+        yield from (Cell("numbers", row, seed=seed) for row in plan.rows["numbers"])
         yield from (Cell("numbers", row, published=True, seed=seed) for row in plan.published)
+    for seed in range(plan.seeds):
+        yield from (Cell(task, row, seed=seed) for task in TASKS[1:] for row in plan.rows[task])
 
 
 def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:

@@ -20,11 +20,12 @@ from peaccel.data.features import features
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method
 from peaccel.train import tuning
+from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.recipes import RECIPES, recipe
 from peaccel.train.runs import Job, Result, Run, Trained, input_of, load, resumed
 from peaccel.train.runs import train as train_row
-from peaccel.train.sources import CAPTIONED, Items, open_captions, open_items
+from peaccel.train.sources import CAPTIONED, DIGITS, Items, digits_settings, open_captions, open_items
 
 __all__ = ["COMMANDS", "HEADS"]
 
@@ -109,7 +110,8 @@ class Embed:
     """What embeds what, and where that goes."""
 
     out: Path
-    """The file to write. With --run a distribution, .npz or .safetensors, as 'peaccel search' takes it;
+    """The file to write, with --hidden the folder. With --run a distribution, .npz or .safetensors, as 'peaccel search'
+    takes it;
     with --backbone features and labels, .npz, as 'peaccel fit-head' takes it, or, of images with captions, features of
     both, as 'peaccel train text_to_image --data caption-features' takes a folder of them."""
     run: Path | None = None
@@ -134,6 +136,10 @@ class Embed:
     """Which of the two, of a model that embeds both."""
     labels: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
+    hidden: float | None = None
+    """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
+    with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
+    images each caption describes, PART-relevance.npy, as 'peaccel evaluate --relevance' takes it."""
 
 
 def run_embed(arguments: Sequence[str]) -> None:
@@ -141,6 +147,9 @@ def run_embed(arguments: Sequence[str]) -> None:
     task = tyro.cli(Embed, prog="peaccel embed", description=run_embed.__doc__, args=arguments, config=SHORT)
     if (task.run is None) == (task.backbone is None):
         raise ValueError("expected exactly one of --run and --backbone")
+    if task.hidden is not None:
+        _write_captioned(task, task.hidden)
+        return
     inputs = [path for path in (task.weights, task.features) if path is not None]
     check_output(task.out, [".npz", ".safetensors"] if task.run else [".npz"], inputs)
     if task.labels is not None:
@@ -276,6 +285,25 @@ def _features(task: Embed, data: str, name: str) -> dict[str, NDArray[Any]]:
     assert isinstance(text.input, backbones.TextInput)
     found = {"images": apply(backbone, images), "captions": apply(text, text.input.tokenize(list(captions)))}
     return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}
+
+
+def _write_captioned(task: Embed, hidden: float) -> None:
+    """Numbers and their captions as features, a file for each part."""
+    trained = None if task.run is None else load(task.run)
+    if trained is None or trained.run.data not in DIGITS:
+        raise ValueError(f"--hidden needs --run of a model trained on {' or '.join(DIGITS)}")
+    if not 0 <= hidden <= 1:
+        raise ValueError(f"--hidden is {hidden:g}, expected a probability")
+    task.out.mkdir(parents=True, exist_ok=True)
+    run = trained.run
+    seed = run.seed if task.seed is None else task.seed
+    found = captioned_numbers(trained.model, run.data, digits_settings(task.quick or run.quick), seed, hidden)
+    for part, x in found.items():
+        with aside(check_output(task.out / f"{part}.npz")) as fresh:
+            np.savez(fresh, allow_pickle=False, **{name: x[name] for name in ("images", "captions", "image")})
+        with aside(check_output(task.out / f"{part}-relevance.npy")) as fresh:
+            np.save(fresh, x["relevance"])
+        print(f"images {x['images'].shape}, captions {x['captions'].shape} -> {task.out / part}.npz")
 
 
 def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, expected: Any) -> Items:
