@@ -42,6 +42,7 @@ def test_report_holds_table_and_pictures(results):
     for line in results.table():
         assert all(cell in page for cell in line)
     assert page.count("data:image/png;base64,") >= 5
+    assert all(title in page for title in ("Calibration", "Retrievals by cosine and mls", "Confidence against quality"))
     assert 'src="http' not in page and "<link" not in page and "<script" not in page
 
 

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from command import run as command
 
+import peaccel as pe
 from peaccel import config
+from peaccel.losses.vmf import VMFLoss
 from peaccel.reproduction import commands, ledger, pages, running
 from peaccel.reproduction.claims import PUBLISHED, Claim, Comparison, decided, holm, read_claims, resampled, values
 from peaccel.reproduction.plan import Cell, cells, changes, read_plan, resolved
@@ -179,6 +182,29 @@ def test_class_probabilities_are_judged_on_images_of_training_classes(measured):
     for row in ("arcface", "vmf_loss"):
         record = measured[Cell("numbers", row, seed=0)]
         assert 0 < record["numbers"]["class_ece"] < 1 and 0 <= record["numbers"]["class_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_class_probabilities_of_vmf_loss_by_loops(deterministic):
+    rng = np.random.default_rng(0)
+    loss = VMFLoss(8, 5, samples=3, deterministic_classes=deterministic).double()
+    mu = rng.normal(size=(100, 8))
+    unit = torch.tensor(mu / np.linalg.norm(mu, axis=1, keepdims=True))
+    d = pe.VonMisesFisher(unit, torch.linspace(1, 20, 100, dtype=torch.float64))
+    found = loss.class_probabilities(d, 3).numpy()
+    weight, scale = loss.weight.detach().numpy(), np.exp(loss.log_scale.item())
+    lengths = np.linalg.norm(weight, axis=1)
+    draws = pe.sample(d, 3, 3).numpy()
+    for i in (0, 63, 64, 99):
+        p = np.zeros(5)
+        for z in draws[:, i]:
+            if deterministic:
+                logits = scale * weight @ z / lengths
+            else:
+                together = np.linalg.norm(scale * z + weight, axis=1)
+                logits = pe.special.vmf_log_norm(8, lengths) - pe.special.vmf_log_norm(8, together)
+            p += np.exp(logits) / np.exp(logits).sum() / 3
+        assert found[i] == pytest.approx(p, rel=1e-10)
 
 
 def test_claims_name_rows_that_are_run():

@@ -98,6 +98,13 @@ def test_help_names_options_without_clutter(capsys, command, words):
         assert command != "fit-head" or f"--{name}" not in out
 
 
+@pytest.mark.parametrize("row", train.RECIPES)
+def test_every_row_has_options(capsys, row):
+    """No setting of a method has the name of an option of all runs."""
+    code, out, _ = run(capsys, f"train {row} --help")
+    assert code == 0 and ("--schedule.epochs" in out or ".epochs" in out)
+
+
 def test_options_of_runs_have_a_sentence_each(capsys):
     out = run(capsys, "train cosface --help")[1]
     for f in fields(runs.Run):

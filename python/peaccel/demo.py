@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
@@ -25,18 +24,21 @@ import peaccel as pe
 from peaccel import config, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
-from peaccel.data.corruption import KINDS, corrupt
+from peaccel.data.corruption import corrupt
 from peaccel.data.digits import Strips
-from peaccel.evaluation import Interval, mean_interval
+from peaccel.evaluation import Evaluation, Interval, evaluate, mean_interval
+from peaccel.evaluation.answers import as_truth
+from peaccel.evaluation.pages import retrievals, sections
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method, Training
+from peaccel.scores import Score
 from peaccel.train.judging import scored
 from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
 HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "us/query")
-REJECTED = np.linspace(0, 0.9, 46)
-PICTURED = 24
+SHOWN = ("mls", "llr calibrated")
+"""Scores of which the report shows what they find and cosine does not, and the other way round."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +93,8 @@ class Results:
     """For each seed."""
     variance_factors: tuple[float, ...]
     """For each seed, see `variance_factor`."""
-    rejected: tuple[float, ...]
-    """Shares of queries rejected."""
-    rejection: dict[str, tuple[float, ...]]
-    """Recall@1 of cosine at each of these shares, both sides mixed, by kind of confidence; mean over seeds."""
+    evaluation: Evaluation
+    """Of the first seed, both sides mixed, the whole gallery ranked."""
     report: Path
 
     def table(self) -> list[tuple[str, ...]]:
@@ -128,11 +128,10 @@ class SeedRun:
     variance_factor: float
     ranked: dict[tuple[str, str, str], Ranked]
     """By queries, gallery, score."""
-    rejection: dict[str, NDArray[np.float64]]
+    scores: dict[str, tuple[Score, pe.Normal, pe.Normal]]
+    """With queries and gallery, both mixed, by name."""
     queries: Strips
     gallery: Strips
-    confidence: NDArray[np.float32]
-    """[Q]; these three are of the mixed sets."""
 
 
 def run(settings: DemoSettings) -> Results:
@@ -165,7 +164,7 @@ def run(settings: DemoSettings) -> Results:
     data = digits_settings(settings.quick)
     with _one_torch_thread():
         runs = [run_seed(recipe, data, settings.data, settings.seed + i) for i in range(settings.seeds)]
-    results = _gather(runs, page)
+    results = _gather(runs, _evaluated(runs[0]), page)
     trained = {name: asdict(train.recipe(name, settings.data)[1]) for name in (recipe.method, recipe.beside)}
     used = {**asdict(recipe), "digits": asdict(data), "settings": trained}
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
@@ -203,7 +202,7 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
     llr = pe.scores.llr(prior_var=prior_var, prior_mean=prior_mean)
     own, others = sides(training), sides(beside)
     queries, gallery = own
-    scores = {
+    scores: dict[str, tuple[str | Score, list[dict[str, pe.Normal]], float]] = {
         "cosine": ("cosine", own, 1.0),
         "mls": ("mls", own, 1.0),
         "llr": (llr, own, 1.0),
@@ -218,15 +217,11 @@ def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source,
         for name, (score, (a, b), scale) in scores.items():
             ranked[q, g, name] = _rank(_scale(a[q], scale), _scale(b[g], scale), candidates, score, labels)
 
-    confidence = pe.confidence(queries["mixed"])
-    cosines, nearest = shortlist(queries["mixed"], gallery["mixed"], 1)
-    right = metrics.relevance(nearest, *labels)[:, 0]
-    rejection = {
-        "learned variance": metrics.rejection_curve(right, confidence, REJECTED),
-        "cosine of the top-1": metrics.rejection_curve(right, cosines[:, 0], REJECTED),
-        "random (expected)": np.full(len(REJECTED), right.mean()),
+    used = {
+        name: (pe.scores.get(score), _scale(a["mixed"], scale), _scale(b["mixed"], scale))
+        for name, (score, (a, b), scale) in scores.items()
     }
-    return SeedRun(train_seconds, factor, ranked, rejection, mixed["query"], mixed["gallery"], confidence)
+    return SeedRun(train_seconds, factor, ranked, used, mixed["query"], mixed["gallery"])
 
 
 def learn(
@@ -302,7 +297,14 @@ def _rank(
     return Ranked(ids, metrics.hit_at_k(ids, *labels), metrics.map_at_r(ids, *labels), 1e6 * min(seconds) / len(ids))
 
 
-def _gather(runs: Sequence[SeedRun], path: Path) -> Results:
+def _evaluated(run: SeedRun) -> Evaluation:
+    """The whole gallery ranked by the scores that need no factor; quality is what corruption left."""
+    llr, queries, gallery = run.scores["llr"]
+    labels = run.queries.labels, run.gallery.labels
+    return evaluate(queries, gallery, labels, ("cosine", "mls", llr), quality=1 - run.queries.severity)
+
+
+def _gather(runs: Sequence[SeedRun], evaluation: Evaluation, path: Path) -> Results:
     rows = []
     # A number of one seed is another class than the same number of another: its images and its network differ.
     classes = np.concatenate([10**6 * i + run.queries.labels for i, run in enumerate(runs)])
@@ -313,13 +315,11 @@ def _gather(runs: Sequence[SeedRun], path: Path) -> Results:
         values = zip(*((float(cell.right.mean()), cell.map_at_r, cell.microseconds) for cell in cells), strict=True)
         recall, map_at_r, microseconds = values
         rows.append(Row(*key, recall, mean_interval(np.concatenate(gained), classes), map_at_r, microseconds))
-    curves = {name: np.mean([run.rejection[name] for run in runs], axis=0) for name in runs[0].rejection}
     return Results(
         rows=tuple(rows),
         train_seconds=tuple(run.train_seconds for run in runs),
         variance_factors=tuple(run.variance_factor for run in runs),
-        rejected=tuple(REJECTED.tolist()),
-        rejection={name: tuple(curve.tolist()) for name, curve in curves.items()},
+        evaluation=evaluation,
         report=path,
     )
 
@@ -344,6 +344,9 @@ def _sections(
     results: Results, run: SeedRun, settings: DemoSettings, recipe: Recipe, data: digits.DigitsSettings
 ) -> list[report.Section]:
     factors = ", ".join(f"{factor:.2f}" for factor in results.variance_factors)
+    queries, pictures = run.scores["cosine"][1], (run.queries.images, run.gallery.images)
+    confidence = np.asarray(pe.confidence(queries), np.float64)
+    truth = as_truth("demo", (run.queries.labels, run.gallery.labels), len(run.queries), len(run.gallery))
     return [
         report.Section(
             "The table",
@@ -356,50 +359,9 @@ def _sections(
             f"{recipe.beside}: variances that this method learned for the same means, by its own score.",
             report.table(HEADER, results.table(), text_columns=3),
         ),
-        *_confidence_sections(run.queries, run.confidence),
-        *(_retrieval_section(run, "cosine", score) for score in ("mls", "mls calibrated")),
-        report.Section(
-            "Rejecting the least confident queries",
-            "Recall@1 of cosine over the queries that are kept, both sides mixed, mean over seeds. "
-            "The cosine of the top-1 needs no training: a learned confidence has to beat it.",
-            report.curves(results.rejected, results.rejection, "share of queries rejected", "Recall@1"),
+        *sections(results.evaluation, confidence, 1 - run.queries.severity, run.queries.images),
+        *(
+            retrievals(queries, gallery, truth, (pe.scores.get("cosine"), score), pictures, settings.seed)
+            for score, queries, gallery in (run.scores[name] for name in SHOWN)
         ),
     ]
-
-
-def _confidence_sections(strips: Strips, confidence: NDArray[np.float32]) -> list[report.Section]:
-    def grid(rows: NDArray[np.intp]) -> Figure:
-        return report.image_grid(strips.images[rows], [_describe(strips, row) for row in rows])
-
-    order = np.argsort(-confidence, kind="stable")
-    kinds = {kind: strips.kind == index for index, kind in enumerate(KINDS)}
-    points = {kind: (strips.severity[rows], confidence[rows]) for kind, rows in kinds.items()}
-    return [
-        report.Section("Most confident images", "Mixed queries of the first seed.", grid(order[:PICTURED])),
-        report.Section("Least confident images", "The other end, least confident first.", grid(order[::-1][:PICTURED])),
-        report.Section(
-            "Confidence against severity",
-            "Severity is recorded when an image is made and never shown to the model.",
-            report.scatter(points, "severity", "confidence"),
-        ),
-    ]
-
-
-def _describe(strips: Strips, row: int) -> str:
-    kind = KINDS[strips.kind[row]]
-    return f"{kind} {strips.severity[row]:.2f}" if strips.kind[row] else kind
-
-
-def _retrieval_section(run: SeedRun, before: str, after: str) -> report.Section:
-    ids = np.stack([run.ranked["mixed", "mixed", score].ids[:, :5] for score in (before, after)], axis=1)
-    right = run.gallery.labels[ids] == run.queries.labels[:, None, None]
-    gained = np.flatnonzero(~right[:, 0, 0] & right[:, 1, 0])
-    lost = np.flatnonzero(right[:, 0, 0] & ~right[:, 1, 0])
-    rows = np.concatenate([gained[:6], lost[:6]])
-    text = (
-        f"Both sides mixed, first seed: of {len(ids)} queries, {len(gained)} whose top-1 was wrong by {before} are "
-        f"right by {after}, {len(lost)} that were right are wrong. Up to six of each, gained first; green is right."
-    )
-    images = run.gallery.images[ids[rows]]
-    pictures = report.retrievals(run.queries.images[rows], images, right[rows], (before, after)) if len(rows) else ""
-    return report.Section(f"Retrievals before and after: {before}, {after}", text, pictures)

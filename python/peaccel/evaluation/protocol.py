@@ -43,6 +43,8 @@ class ScoreResult:
     equal_error_rate: float
     tar_at_far: float
     """At a FAR of 0.001."""
+    precision_recall_at_1: float
+    """Area under precision and recall where queries whose best item scores low are not answered."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +98,19 @@ class Evaluation:
             "AUC",
             "EER %",
             "TAR@FAR=0.1% %",
+            "Pr-Re@1",
         )
         rows = [
             (
                 *(s.score, str(s.recall_at_1)),
                 *(percent(s.recall_at_k[k]) for k in ks),
                 *(str(s.map_at_r), "" if s is self.scores[0] else str(s.gain_at_1)),
-                *(number(s.roc_auc), percent(s.equal_error_rate), percent(s.tar_at_far)),
+                *(
+                    number(s.roc_auc),
+                    percent(s.equal_error_rate),
+                    percent(s.tar_at_far),
+                    number(s.precision_recall_at_1),
+                ),
             )
             for s in self.scores
         ]
@@ -207,6 +215,7 @@ def evaluate(
     for score in named:
         answers = answered("evaluate", queries, gallery, truth, score, tuple(k))
         first = first or answers
+        known = ~np.isnan(answers.right)
         together = pe.paired(queries[asked[:, 0]], items[asked[:, 1]], score)
         results.append(
             ScoreResult(
@@ -216,6 +225,7 @@ def evaluate(
                 mean_interval(metrics.average_precision_at_r(answers.ids, truth), truth.clusters, seed=seed),
                 mean_interval(answers.right - first.right, truth.clusters, seed=seed),
                 *verification(numbers("evaluate", together, score), same),
+                metrics.precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
             )
         )
     assert first is not None

@@ -96,10 +96,8 @@ def _with_severity(method: Method, d: Any, items: Items) -> float | None:
     """Minus the rank correlation of confidence and severity of the items; 0 where one of them is constant."""
     if items.severity is None or method.confidence == "-":
         return None
-    from scipy.stats import spearmanr  # seconds of import, which no other command is to wait for
-
     kind = None if method.confidence == "default" else method.confidence
     confidence = np.asarray(pe.confidence(d, kind))
     if min(np.ptp(confidence), np.ptp(items.severity)) == 0:
         return 0.0
-    return -float(spearmanr(confidence, items.severity).statistic)
+    return -metrics.spearman(items.severity, confidence)
