@@ -227,4 +227,6 @@ def _least_square(matrix: Array, vector: Array) -> Array:
         if (phi >= 0).all() and (least == np.inf or value < least - 1e-12 * abs(least)):
             least, best = value, np.zeros(size)
             best[support] = phi
+            if len(support) == size:  # where all are at least 0, none better has a 0 more
+                break
     return best
