@@ -15,6 +15,7 @@ from PIL import Image
 import peaccel as pe
 from peaccel import backbones, cli, config, io, methods, train
 from peaccel.data import READERS
+from peaccel.data.images import crop_sizes
 from peaccel.train import commands, recipes, runs, sources
 
 N, WIDTH = 96, 10
@@ -249,6 +250,29 @@ def test_features_of_a_backbone_are_what_a_head_takes(images, capsys, tmp_path):
         assert held["labels"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2] and len(held["features"]) == 9
 
 
+@pytest.mark.parametrize(("crops", "least"), [("paper", 0.5), ("published", 0.25)])
+def test_cropped_images_are_embedded_with_their_quality(images, capsys, tmp_path, crops, least):
+    plain, cropped, quality = (tmp_path / name for name in ("plain.npz", "cropped.npz", "quality.npy"))
+    line = f"embed --backbone test_resnet {images} --part train"
+    assert run(capsys, f"{line} --out {plain}")[0] == 0
+    code, _, err = run(capsys, f"{line} --crops {crops} --seed 3 --quality {quality} --out {cropped}")
+    assert code == 0, err
+    sizes = np.load(quality)
+    assert np.array_equal(sizes, crop_sizes(9, 3, None if crops == "paper" else crops))
+    assert least <= sizes.min() and sizes.max() <= 1
+    with np.load(plain) as before, np.load(cropped) as after:
+        moved = np.abs(before["features"] - after["features"]).max(1)
+        assert (moved > 0).all() and np.array_equal(before["labels"], after["labels"])
+
+
+def test_quality_of_digits_is_what_corruption_left(folder, capsys, tmp_path):
+    words = f"embed --run c --part query --out {tmp_path / 'q.npz'} --quality {tmp_path / 'quality.npy'}"
+    assert run(capsys, words)[0] == 0
+    severity = sources.open_items("digits8", None, 0, quick=True)["query"].quality
+    quality = np.load(tmp_path / "quality.npy")
+    assert np.array_equal(quality, severity) and quality.max() == 1 and 0 <= quality.min() < 0.8
+
+
 def test_a_search_is_told_as_a_command_to_train_by(folder, capsys, tmp_path):
     line = f"tune cosface --data features --root f.npz {SMALL} --dim 6 --schedule.epochs 1 --out {tmp_path / 't'}"
     for trials in (2, 3):
@@ -305,6 +329,8 @@ WRONG = {
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
     "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
+    "embed --out e.npz --run c --part query --crops paper": "--crops is of images in files, which digits8 has not",
+    "embed --out e.npz --run h --features f.npy --quality q.npy": "--quality needs --crops, or data of which quality is",
 }
 
 

@@ -69,6 +69,8 @@ class Evaluate:
     rule, into templates.json."""
     quality: Path | None = None
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
+    novel: Path | None = None
+    """Queries of another world (out of distribution), a file as --queries: how well confidences tell them."""
     images: Path | None = None
     """Of each query, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]: the page shows some."""
     gallery_images: Path | None = None
@@ -98,7 +100,8 @@ def run_evaluate(arguments: Sequence[str]) -> None:
         which = _array(task.templates, "templates")
         templates = evaluate_templates(queries, which, labels, scores, pairs=pairs, seed=task.seed)
         pairs = None
-    found = evaluate(queries, gallery, labels, scores, pairs=pairs, quality=quality, seed=task.seed)
+    novel = None if task.novel is None else _distribution(task, task.novel)
+    found = evaluate(queries, gallery, labels, scores, pairs=pairs, quality=quality, novel=novel, seed=task.seed)
     print(found)
     found.save(numbers)
     if templates is not None:
@@ -107,8 +110,11 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     from peaccel import report  # matplotlib: a second of import, after all that can be refused
     from peaccel.evaluation.pages import retrievals, sections
 
-    confidence = None if isinstance(queries, Point) else np.asarray(pe.confidence(queries), np.float64)
-    shown = sections(found, confidence, quality, images)
+    confidence, of_novel = (
+        None if d is None or isinstance(d, Point) else np.asarray(pe.confidence(d), np.float64)
+        for d in (queries, novel)
+    )
+    shown = sections(found, confidence, quality, images, of_novel)
     if templates is not None:
         (title, cells), *_ = templates.tables().items()
         shown.append(report.Section(title, templates.summary(), report.table(*cells, text_columns=2)))

@@ -29,6 +29,7 @@ def sections(
     confidence: NDArray[Any] | None = None,
     quality: NDArray[Any] | None = None,
     images: NDArray[Any] | None = None,
+    novel: NDArray[Any] | None = None,
 ) -> list[report.Section]:
     """Tables and pictures of an evaluation.
 
@@ -42,6 +43,8 @@ def sections(
         [Q] of the queries, or None.
     images
         [Q, H, W] of the queries, ink in [0, 1], or None.
+    novel
+        [M], the learned confidence of novel queries, or None.
     """
     baseline, about = found.scores[0].score, (found.summary(), _about_confidence(found))
     tables = [
@@ -62,7 +65,7 @@ def sections(
             f"Recall@1 of {baseline} in bins of equal count, from the least confident queries to the most confident.",
             _calibration(found),
         ),
-        *_of_items(confidence, quality, images),
+        *_of_items(confidence, quality, images, novel),
     ]
 
 
@@ -137,11 +140,17 @@ def _calibration(found: Evaluation) -> Figure:
 
 
 def _of_items(
-    confidence: NDArray[Any] | None, quality: NDArray[Any] | None, images: NDArray[Any] | None
+    confidence: NDArray[Any] | None,
+    quality: NDArray[Any] | None,
+    images: NDArray[Any] | None,
+    novel: NDArray[Any] | None,
 ) -> list[report.Section]:
     if confidence is None:
         return []
-    found = [report.Section("Confidence of the queries", "How often each comes.", _histogram(confidence))]
+    sides = {"queries": confidence} | ({} if novel is None else {"novel queries": novel})
+    found = [
+        report.Section(f"Confidence of the {' and of the '.join(sides)}", "How often each comes.", _histogram(sides))
+    ]
     if quality is not None:
         about = "Each point is a query. Quality is what was given, and is never shown to a model."
         points = report.scatter({"queries": (quality, confidence)}, "quality", "confidence")
@@ -158,10 +167,14 @@ def _of_items(
     return found
 
 
-def _histogram(confidence: NDArray[Any]) -> Figure:
+def _histogram(sides: dict[str, NDArray[Any]]) -> Figure:
     figure = Figure(figsize=(7, 3), layout="constrained")
     axes = figure.subplots()
-    axes.hist(confidence, bins=40)
+    edges = np.histogram_bin_edges(np.concatenate(list(sides.values())), 40)
+    for name, confidence in sides.items():
+        axes.hist(confidence, edges.tolist(), alpha=1 / len(sides), label=name)
     axes.set(xlabel="confidence", ylabel="queries")
+    if len(sides) > 1:
+        axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -60,6 +60,8 @@ class ConfidenceResult:
     """Of whether the first item is right, by ranks and bins of equal count."""
     spearman: float | None
     """With the quality of the queries, where that is given."""
+    novel_auroc: float | None
+    """Probability that a query has more of it than a novel one, where such are given."""
     calibration: tuple[tuple[float, float, int], ...]
     """Of each bin of the ECE that is not empty: mean rank of confidence in [0, 1], Recall@1, queries."""
     curve: tuple[float, ...]
@@ -115,12 +117,13 @@ class Evaluation:
             for s in self.scores
         ]
         tables = {"Retrieval and verification": (header, rows)}
-        with_quality = any(c.spearman is not None for c in self.confidences)
-        header = ("confidence", "AUROC", "AUSC", "ECE", *(["Spearman"] if with_quality else []))
+        given = {"Spearman": "spearman", "novel AUROC": "novel_auroc"}
+        given = {name: key for name, key in given.items() if getattr(self.confidences[0], key) is not None}
+        header = ("confidence", "AUROC", "AUSC", "ECE", *given)
         rows = [
             (
                 *(c.confidence, number(c.r_auroc), number(c.ausc), number(c.ece)),
-                *([] if not with_quality else ["" if c.spearman is None else number(c.spearman)]),
+                *(number(getattr(c, key)) for key in given.values()),
             )
             for c in self.confidences
         ]
@@ -153,6 +156,7 @@ def evaluate(
     k: Sequence[int] = (5, 10),
     pairs: ArrayLike | None = None,
     quality: ArrayLike | None = None,
+    novel: Distribution | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
@@ -179,6 +183,9 @@ def evaluate(
         right.
     quality
         [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
+    novel
+        Queries of another world (out of distribution), of the queries' kind and dim: how well each confidence tells
+        them from the queries.
     seed
         Of verification pairs, of the draws of intervals, and of the random confidence.
 
@@ -193,7 +200,7 @@ def evaluate(
         A score does not take these kinds.
     ValueError
         Shapes disagree, no query can be answered, there is no score, k is out of range, a score or a confidence that
-        is not finite, or as for `pe.search`.
+        is not finite, novel queries of another kind or none, or as for `pe.search`.
 
     References
     ----------
@@ -229,6 +236,7 @@ def evaluate(
             )
         )
     assert first is not None
+    confidences = _confidences(queries, first, quality, _novel(novel, queries, items, named[0], seed), seed)
     return Evaluation(
         queries=len(queries),
         gallery=len(items),
@@ -238,7 +246,7 @@ def evaluate(
         unanswerable=int(np.isnan(first.right).sum()),
         kinds=(type(queries).__name__, type(items).__name__),
         scores=tuple(results),
-        confidences=tuple(_confidences(queries, first, quality, seed)),
+        confidences=tuple(confidences),
         shares=SHARES,
         seed=seed,
     )
@@ -266,35 +274,60 @@ def _unit(mu: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
 
 
-def _confidences(
-    queries: Distribution, answers: Answers, quality: ArrayLike | None, seed: int
-) -> Iterator[ConfidenceResult]:
-    known = ~np.isnan(answers.right)
-    right = answers.right[known]
+def _said(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+    """Each confidence of queries whose best two items have these scores."""
     kinds: dict[str, Any] = {}
-    if not isinstance(queries, Point):
+    if not isinstance(d, Point):
         with np.errstate(divide="ignore"):  # a variance of 0 is told below
-            kinds["learned"] = on_host(pe.confidence(queries))
-    if isinstance(queries, Normal | Point) and not _unit(mu := on_host(queries.mu)):
+            kinds["learned"] = on_host(pe.confidence(d))
+    if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
         kinds["norm of the mean"] = metrics.norm_confidence(mu)
-    kinds["score of the best"] = metrics.top_score_confidence(answers.scores)
-    if np.isfinite(answers.scores).all():
-        kinds["best less second"] = metrics.margin_confidence(answers.scores)
-    kinds["random"] = metrics.random_confidence(len(queries), seed)
-    for name, confidence in kinds.items():
-        values = np.asarray(confidence, np.float64)[known]
+    kinds["score of the best"] = metrics.top_score_confidence(scores)
+    if np.isfinite(scores).all():
+        kinds["best less second"] = metrics.margin_confidence(scores)
+    kinds["random"] = metrics.random_confidence(len(d), seed)
+    for name, values in kinds.items():
         if not np.isfinite(values).all():
             raise ValueError(
                 f"evaluate: the confidence {name!r} of {(~np.isfinite(values)).sum()} queries is not finite"
             )
-        bins = metrics.calibration_error(right, values, scale="rank", binning="equal-count")
+    return {name: np.asarray(x, np.float64) for name, x in kinds.items()}
+
+
+def _novel(
+    novel: Distribution | None, queries: Distribution, items: Distribution, score: Score, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """The confidences of novel queries, which search the same gallery; none where there are none."""
+    if novel is None:
+        return {}
+    if (novel.kind, novel.dim) != (queries.kind, queries.dim) or not len(novel):
+        given, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
+        raise ValueError(f"evaluate: novel is {len(novel)} {given}, expected {expected} like queries, at least one")
+    found = numbers("evaluate", pe.search(novel, items, min(2, len(items)), score).scores, score)
+    best = np.full((len(novel), 2), -np.inf)
+    best[:, : found.shape[1]] = found
+    return _said(novel, best, seed + 1)
+
+
+def _confidences(
+    queries: Distribution,
+    answers: Answers,
+    quality: ArrayLike | None,
+    novel: dict[str, NDArray[np.float64]],
+    seed: int,
+) -> Iterator[ConfidenceResult]:
+    known = ~np.isnan(answers.right)
+    right = answers.right[known]
+    for name, confidence in _said(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+        bins = metrics.calibration_error(right, confidence, scale="rank", binning="equal-count")
         points = zip(bins.confidence.tolist(), bins.value.tolist(), bins.count.tolist(), strict=True)
         yield ConfidenceResult(
             name,
-            metrics.r_auroc(right, values),
-            metrics.ausc(right, values),
+            metrics.r_auroc(right, confidence),
+            metrics.ausc(right, confidence),
             bins.ece,
-            None if quality is None else metrics.spearman(np.asarray(quality)[known], values),
+            None if quality is None else metrics.spearman(np.asarray(quality)[known], confidence),
+            metrics.novelty_detection(-confidence, -novel[name]).auroc if name in novel else None,
             tuple(point for point in points if point[2]),
-            tuple(metrics.rejection_curve(right, values, SHARES).tolist()),
+            tuple(metrics.rejection_curve(right, confidence, SHARES).tolist()),
         )

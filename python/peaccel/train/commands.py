@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from peaccel import backbones, config, io, methods
 from peaccel.data.features import features
+from peaccel.data.images import ImageRows, crop_sizes
 from peaccel.files import aside, check_output
 from peaccel.methods.records import Method
 from peaccel.train import tuning
@@ -136,6 +137,12 @@ class Embed:
     """Which of the two, of a model that embeds both."""
     labels: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
+    crops: Literal["paper", "published"] | None = None
+    """Of images in files: cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
+    (published) to 1 of the image's shorter one."""
+    quality: Path | None = None
+    """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
+    it: sizes of --crops; of mnist and digits8 1 less the severity of corruption."""
     hidden: float | None = None
     """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
     with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
@@ -154,11 +161,14 @@ def run_embed(arguments: Sequence[str]) -> None:
     check_output(task.out, [".npz", ".safetensors"] if task.run else [".npz"], inputs)
     if task.labels is not None:
         check_output(task.labels, [".npy"], [*inputs, task.out])
+    if task.quality is not None:
+        check_output(task.quality, [".npy"], [*inputs, task.out])
+    quality = None
     if task.run is None:
         assert task.backbone is not None
         if task.features is not None or task.data is None:
             raise ValueError("--backbone embeds images: expected --data, and no --features")
-        found = _features(task, task.data, task.backbone)
+        found, quality = _features(task, task.data, task.backbone)
         with aside(task.out) as fresh:
             np.savez(fresh, allow_pickle=False, **found)
         labels = found["image" if "image" in found else "labels"]
@@ -166,6 +176,7 @@ def run_embed(arguments: Sequence[str]) -> None:
     else:
         trained = load(task.run)
         items = _items(task, trained)
+        quality = _quality(task, items)
         d = embed(trained.model, items.data)
         d = d[task.side == "captions"] if isinstance(d, tuple) else d
         io.write_distribution(task.out, d)
@@ -174,6 +185,9 @@ def run_embed(arguments: Sequence[str]) -> None:
     if task.labels is not None:
         with aside(task.labels) as fresh:
             np.save(fresh, labels)
+    if task.quality is not None and quality is not None:
+        with aside(task.quality) as fresh:
+            np.save(fresh, quality)
     print(f"{shapes} -> {task.out}")
 
 
@@ -271,20 +285,29 @@ def _items(task: Embed, trained: Trained) -> Items:
     return _part(task, data, root, seed, task.quick or run.quick, input_of(trained.model))
 
 
-def _features(task: Embed, data: str, name: str) -> dict[str, NDArray[Any]]:
-    """What a backbone makes of images, with their labels; of images with captions, what both towers make of them."""
+def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+    """What a backbone makes of images, with their labels, and their quality where it is known; of images with captions,
+    what both towers make of them."""
     side, _, model = name.partition(":")
     if data in CAPTIONED and side != "clip_image":
         raise ValueError(f"--backbone is {name}, expected clip_image:MODEL: {data} has captions")
     backbone = backbones.create(name, weights=task.weights)
     if data not in CAPTIONED:
         items = _part(task, data, task.root, task.seed or 0, task.quick, input_of(backbone))
-        return {"features": np.asarray(tensors(apply(backbone, items.data))), "labels": items.labels}
+        quality = _quality(task, items)
+        return {"features": np.asarray(tensors(apply(backbone, items.data))), "labels": items.labels}, quality
     images, captions, image = open_captions(data, task.root, task.part, input_of(backbone))
     text = backbones.create(f"clip_text:{model}", weights=task.weights)
     assert isinstance(text.input, backbones.TextInput)
     found = {"images": apply(backbone, images), "captions": apply(text, text.input.tokenize(list(captions)))}
-    return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}
+    return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}, None
+
+
+def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
+    """The quality of items, which must be known where it is to be written."""
+    if task.quality is not None and items.quality is None:
+        raise ValueError("--quality needs --crops, or data of which quality is known: mnist or digits8")
+    return items.quality
 
 
 def _write_captioned(task: Embed, hidden: float) -> None:
@@ -310,7 +333,13 @@ def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, exp
     parts = open_items(data, root, seed, expected, quick)
     if task.part not in parts:
         raise ValueError(f"{data} has no part {task.part!r}, expected one of {', '.join(parts)}")
-    return parts[task.part]
+    items = parts[task.part]
+    if task.crops is None:
+        return items
+    if not isinstance(items.data, ImageRows):
+        raise ValueError(f"--crops is of images in files, which {data} has not")
+    sizes = crop_sizes(len(items), seed, None if task.crops == "paper" else "published")
+    return replace(items, data=replace(items.data, sizes=sizes), quality=sizes)
 
 
 def _tell(result: Result, out: Path) -> None:

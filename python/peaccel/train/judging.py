@@ -93,11 +93,11 @@ def _retrieve(
 
 
 def _with_severity(method: Method, d: Any, items: Items) -> float | None:
-    """Minus the rank correlation of confidence and severity of the items; 0 where one of them is constant."""
-    if items.severity is None or method.confidence == "-":
+    """The rank correlation of confidence and quality of the items; 0 where one of them is constant."""
+    if items.quality is None or method.confidence == "-":
         return None
     kind = None if method.confidence == "default" else method.confidence
     confidence = np.asarray(pe.confidence(d, kind))
-    if min(np.ptp(confidence), np.ptp(items.severity)) == 0:
+    if min(np.ptp(confidence), np.ptp(items.quality)) == 0:
         return 0.0
-    return -metrics.spearman(items.severity, confidence)
+    return metrics.spearman(items.quality, confidence)

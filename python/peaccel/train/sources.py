@@ -37,8 +37,8 @@ class Items:
     """What a model takes: a tensor, a tuple of tensors, or a map-style dataset of images."""
     labels: NDArray[np.int64]
     """[N] in 0..C-1."""
-    severity: NDArray[np.float32] | None = None
-    """[N], how strongly each was corrupted, where that is known; 0 is clean."""
+    quality: NDArray[Any] | None = None
+    """[N], higher = better, where it is known: of corrupted digits 1 less the severity."""
 
     def __len__(self) -> int:
         """Count the items."""
@@ -133,7 +133,7 @@ def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[s
     mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
     known = {part: np.unique(x.labels) for part, x in mixed.items()}
     return {
-        part: Items(torch.from_numpy(x.images)[:, None], np.searchsorted(known[part], x.labels), x.severity)
+        part: Items(torch.from_numpy(x.images)[:, None], np.searchsorted(known[part], x.labels), 1 - x.severity)
         for part, x in mixed.items()
     }
 
