@@ -330,7 +330,7 @@ WRONG = {
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
     "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
     "embed --out e.npz --run c --part query --crops paper": "--crops is of images in files, which digits8 has not",
-    "embed --out e.npz --run h --features f.npy --quality q.npy": "--quality needs --crops, or data of which quality is",
+    "embed --out e.npz --run h --features f.npy --quality q.npy": "--quality needs --crops, or data of which",
 }
 
 
