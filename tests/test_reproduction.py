@@ -272,8 +272,10 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
 def test_the_list_names_all_four_papers(capsys):
     code, out, _ = command(capsys, "reproduce", "--list")
     assert code == 0
-    for paper in ("revisited", "non-isotropic", "scaleface", "bayesian-triplet"):
-        assert f"\n{paper}\n" in out
+    held = config.read_mapping(Path(commands.__file__).parent / "papers.toml")
+    assert len(held["titles"]) == 4 and {item["paper"] for item in held["item"]} == held["titles"].keys()
+    for text in (*held["titles"].values(), *(item.get("command", "impossible here: ") for item in held["item"])):
+        assert text in out
 
 
 @pytest.mark.parametrize(("words", "error"), [(("--only", "nothing"), "nothing"), (("--results", "/"), "is a folder")])

@@ -86,24 +86,15 @@ COMMANDS = {"reproduce": run_reproduce}
 
 
 def print_list() -> None:
-    """Print what papers.toml says."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    items = config.read_mapping(Path(__file__).parent / "papers.toml")["item"]
-    console = Console()
-    for paper in dict.fromkeys(item["paper"] for item in items):
-        console.print(f"\n{paper}", markup=False, highlight=False, style="bold")
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-        for header, ratio in (("", 2), ("shows", 5), ("made by, or impossible because", 5)):
-            table.add_column(header, ratio=ratio, overflow="fold")
-        for item in items:
+    """Print what papers.toml says; commands as they are, not broken into lines, to be copied."""
+    held = config.read_mapping(Path(__file__).parent / "papers.toml")
+    for paper, title in held["titles"].items():
+        print(f"\n{title}\n")
+        for item in held["item"]:
             if item["paper"] == paper:
-                where = f' ("{item["section"]}")' if "section" in item else ""
-                how = f"{item['command']}{where}" if "command" in item else f"impossible: {item['impossible']}"
-                table.add_row(item["name"], item["shows"], how)
-        console.print(table, markup=False, highlight=False)
+                where = f" (docs/reproduction.md, {item['section']})" if "section" in item else ""
+                how = item["command"] if "command" in item else f"impossible here: {item['impossible']}"
+                print(f"{item['name']}: {item['shows']}{where}\n    {how}")
 
 
 def _belongs(plan: Plan, cell: Cell, only: Iterable[Experiment]) -> bool:
