@@ -239,7 +239,7 @@ def test_what_cannot_be_created(monkeypatch, tmp_path):
         ("clip_text:ViT-B32", "clip_text:ViT-B-32"),
         ("hf-hub:timm/resnet50", None),
     ]:
-        with pytest.raises(ValueError, match=f"unknown backbone .*nearest known one is '{nearest or '.*'}'"):
+        with pytest.raises(ValueError, match=f"unknown backbone .*did you mean '{nearest or '.*'}'"):
             backbones.create(name)
     with pytest.raises(FileNotFoundError, match=r"none\.pth: there is no such file"):
         backbones.create("small_cnn", weights=tmp_path / "none.pth")
@@ -251,7 +251,7 @@ def test_what_cannot_be_created(monkeypatch, tmp_path):
         with pytest.raises(ValueError, match="pooling is 'gem', expected 'own'"):
             backbones.create(name, pooling="gem", **options)
     monkeypatch.setattr(backbones, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="nearest known one is 'iresnet50'; more are there once timm is installed"):
+    with pytest.raises(ValueError, match="did you mean 'iresnet50'\\? More are there once timm is installed"):
         backbones.create("resnet50")
     with pytest.raises(ImportError, match=r"needs open_clip: pip install 'peaccel\[clip\]'"):
         backbones.create("clip_text:ViT-B-32")

@@ -37,8 +37,8 @@ def test_values_become_what_the_fields_are():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cuont = 1", r"recipe.toml: unknown key 'cuont', nearest known key is 'count'"),
-        ("count = 1\n[inner]\nrate = [1, 2]", r"recipe.toml: inner: unknown key 'rate', nearest known key is 'rates'"),
+        ("cuont = 1", r"recipe.toml: unknown key 'cuont'; did you mean 'count'"),
+        ("count = 1\n[inner]\nrate = [1, 2]", r"recipe.toml: inner: unknown key 'rate'; did you mean 'rates'"),
         ("share = 0.5", r"recipe.toml: object missing required field `count`"),
         ("count = '1'", r"recipe.toml: count: expected `int`, got `str`"),
         ("count = true", r"recipe.toml: count: expected `int`, got `bool`"),

@@ -99,5 +99,5 @@ def test_check_names_the_missing_image(tmp_path):
 
 
 def test_an_unknown_name_is_told_the_nearest(tmp_path):
-    with pytest.raises(ValueError, match=r"'cub20' is unknown, expected one of .*; did you mean cub200\?"):
+    with pytest.raises(ValueError, match=r"unknown data 'cub20'; did you mean 'cub200'\?"):
         read("cub20", tmp_path)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
+
+from peaccel.names import unknown
 
 __all__ = ["from_mapping", "merge", "read", "read_mapping"]
 
@@ -78,8 +79,7 @@ def _refuse_unknown(values: Mapping[str, Any], schema: Any, where: str) -> None:
     known = [f.name for f in fields(schema)]
     for key in values:
         if key not in known:
-            near = get_close_matches(key, known, n=1, cutoff=0)
-            raise ValueError(f"{where}: unknown key {key!r}" + (f", nearest known key is {near[0]!r}" if near else ""))
+            raise ValueError(f"{where}: {unknown('key', key, known)}")
     hints = get_type_hints(schema)
     for key, value in values.items():
         if isinstance(value, Mapping) and is_dataclass(hints[key]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,6 +13,7 @@ from peaccel.backbones.pooling import AvgMax, GeM
 from peaccel.backbones.small_cnn import SmallCNN
 from peaccel.backbones.weights import read
 from peaccel.files import PathLike
+from peaccel.names import unknown
 
 __all__ = ["AvgMax", "Backbone", "GeM", "ImageInput", "TextInput", "activate_dropout", "create"]
 
@@ -84,7 +84,7 @@ def _network(name: str, embedding: bool, dropout: float, options: dict[str, Any]
 
         models = clip_tower.names()
         if model not in models:
-            raise ValueError(_unknown(name, [f"{side}:{known}" for known in models]))
+            raise ValueError("create: " + unknown("backbone", name, [f"{side}:{known}" for known in models]))
         return clip_tower.ClipTower(side.removeprefix("clip_"), model, **options)
     if name == "small_cnn":
         return SmallCNN(**options)
@@ -93,14 +93,10 @@ def _network(name: str, embedding: bool, dropout: float, options: dict[str, Any]
     if name in OWN:
         return IResNet(int(name.removeprefix("iresnet")), dropout, embedding, **options)
     if find_spec("timm") is None:
-        raise ValueError(f"{_unknown(name, OWN)}; more are there once timm is installed: pip install 'peaccel[train]'")
+        more = "More are there once timm is installed: pip install 'peaccel[train]'"
+        raise ValueError(f"create: {unknown('backbone', name, OWN)} {more}")
     from peaccel.backbones import timm_network
 
     if not timm_network.exists(name):
-        raise ValueError(_unknown(name, [*OWN, *timm_network.names()]))
+        raise ValueError("create: " + unknown("backbone", name, [*OWN, *timm_network.names()]))
     return timm_network.TimmNetwork(name, dropout, **options)
-
-
-def _unknown(name: str, known: list[str] | tuple[str, ...]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
-    return f"create: unknown backbone {name!r}, the nearest known one is {nearest!r}"

@@ -5,7 +5,6 @@ Readers give numpy arrays and paths (`records`); `images` reads pixels, by Pillo
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from peaccel.data.features import features
 from peaccel.data.places import msls
 from peaccel.data.records import Part
 from peaccel.data.retrieval import cars196, cub200, image_folder, in_shop, sop
+from peaccel.names import unknown
 
 __all__ = ["READERS", "read"]
 
@@ -64,9 +64,7 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
         A list or, with check, an image is missing.
     """
     if name not in READERS:
-        near = difflib.get_close_matches(name, READERS, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"read: data {name!r} is unknown, expected one of {', '.join(READERS)}{meant}")
+        raise ValueError(f"read: {unknown('data', name, READERS)}")
     parts = READERS[name](root, **options)
     if check:
         for part, items in parts.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from peaccel.distributions import Distribution
 from peaccel.measures._checks import cast, compute_dtype
 from peaccel.measures.density import entropy
+from peaccel.names import unknown
 from peaccel.ops._array import Array, dtype_name, namespace
 
 __all__ = ["confidence"]
@@ -66,9 +66,7 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     if not isinstance(name, str):
         raise TypeError(f"confidence: kind must be a name or None, got {type(name).__name__}")
     if name not in _KINDS:
-        near = difflib.get_close_matches(name, _KINDS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(_KINDS)}"
-        raise ValueError(f"confidence: unknown kind {name!r}; {hint}")
+        raise ValueError(f"confidence: {unknown('kind', name, _KINDS)}")
     if own not in _KINDS[name]:
         raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {own}")
     value = _KINDS[name][own](d._map(lambda x: cast(x, compute_dtype(x))))

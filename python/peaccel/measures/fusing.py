@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +10,7 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.measures._checks import cast, compute_dtype, double
+from peaccel.names import unknown
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
 
 __all__ = ["fuse", "rules"]
@@ -86,9 +86,7 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
     if not isinstance(rule, str):
         raise TypeError(f"fuse: rule must be a name or None, got {type(rule).__name__}")
     if rule not in _RULES:
-        near = difflib.get_close_matches(rule, _RULES, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(_RULES)}"
-        raise ValueError(f"fuse: unknown rule {rule!r}; {hint}")
+        raise ValueError(f"fuse: {unknown('rule', rule, _RULES)}")
     if d.kind not in _RULES[rule]:
         raise TypeError(f"fuse: rule {rule!r} is of {', '.join(_RULES[rule])}, got {d.kind}")
     fused = _RULES[rule][d.kind](d, group_rows("fuse", groups, d.mu))

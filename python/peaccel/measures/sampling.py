@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import numpy as np
 
 from peaccel.distributions import Distribution
+from peaccel.names import unknown
 from peaccel.ops import samplers
 from peaccel.ops._array import HALVES, Array, dtype_name, is_torch
 from peaccel.ops._seed import as_integer, as_seed
@@ -72,8 +72,7 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     if kind not in OPS:
         raise TypeError(f"sample: d must be one of {', '.join(OPS)}, got {kind}")
     if gradient not in GRADIENTS:
-        near = difflib.get_close_matches(str(gradient), GRADIENTS, n=1, cutoff=0.3) or GRADIENTS
-        raise ValueError(f"sample: unknown gradient {gradient!r}; did you mean {near[0]!r}?")
+        raise ValueError(f"sample: {unknown('gradient', str(gradient), GRADIENTS)}")
     n = as_integer("sample", "n", n, 0, 2**32 - 1)
     first_row = as_integer("sample", "first_row", first_row, 0, 2**63 - 1)
     items: Any = d.detach() if gradient == "none" else d

@@ -6,10 +6,11 @@ learned with it, and the stages that train them; `peaccel.train.fit` carries the
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from peaccel.names import unknown
 
 if TYPE_CHECKING:
     from peaccel.methods.records import Method
@@ -36,8 +37,7 @@ def load(name: str) -> Method:
         There is no such method; the nearest is named.
     """
     if name not in NAMES:
-        nearest = get_close_matches(name, NAMES, n=1, cutoff=0)[0]
-        raise ValueError(f"method {name!r} is unknown, the nearest is {nearest!r}; there are {', '.join(NAMES)}")
+        raise ValueError(unknown("method", name, NAMES))
     return cast("Method", import_module(f"peaccel.methods.{name}").METHOD)
 
 

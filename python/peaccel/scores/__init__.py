@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from peaccel.scores._record import INTEGERS, Pair, Score, unknown
+from peaccel.names import unknown
+from peaccel.scores._record import INTEGERS, Pair, Score
 from peaccel.scores.densities import inclusion, llr, mls, neg_kl, ppk
 from peaccel.scores.distances import (
     cosine,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -10,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel.distributions import Distribution
+from peaccel.names import unknown
 from peaccel.ops._array import Array, as_numpy, is_torch
 from peaccel.ops._op import PairOp
 from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
@@ -29,7 +29,6 @@ __all__ = [
     "Score",
     "Shared",
     "every",
-    "unknown",
 ]
 
 Kinds: TypeAlias = tuple[str, str]  # of the query, of the gallery
@@ -196,12 +195,6 @@ def _numeric(value: Any) -> bool:
         return np.asarray(value).dtype.kind in "iuf"
     except ValueError:  # rows of different lengths
         return False
-
-
-def unknown(what: str, name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or 'none'}"
-    return f"unknown {what} {name!r}; {hint}"
 
 
 def every(kinds: tuple[str, ...], pair: Choice) -> dict[Kinds, Choice]:

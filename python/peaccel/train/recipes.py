@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from peaccel import config, methods
 from peaccel.methods.records import Method
+from peaccel.names import unknown
 from peaccel.train.sources import DIGITS
 
 __all__ = ["RECIPES", "ranges", "recipe"]
@@ -58,6 +58,5 @@ def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
 
 def _read(name: str) -> dict[str, Any]:
     if name not in RECIPES:
-        nearest = get_close_matches(name, RECIPES, n=1, cutoff=0)[0]
-        raise ValueError(f"unknown method {name!r}, the nearest is {nearest!r}; see 'peaccel methods'")
+        raise ValueError(f"{unknown('method', name, RECIPES)} See 'peaccel methods'")
     return config.read_mapping(FOLDER / f"{name}.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from peaccel.data import digits
 from peaccel.data.corruption import corrupt
 from peaccel.data.images import ImageRows
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
+from peaccel.names import unknown
 from peaccel.train.dealing import Data, length
 
 __all__ = ["CAPTIONED", "DIGITS", "Items", "digits_settings", "names", "of_digits", "open_captions", "open_items"]
@@ -89,8 +89,7 @@ def open_items(
         A list of the data set is missing.
     """
     if name not in names():
-        nearest = get_close_matches(name, names(), n=1, cutoff=0)[0]
-        raise ValueError(f"data {name!r} is unknown, the nearest is {nearest!r}; there are {', '.join(names())}")
+        raise ValueError(unknown("data", name, names()))
     if name in DIGITS:
         if root is not None:
             raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
