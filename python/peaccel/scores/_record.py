@@ -93,6 +93,12 @@ class Score:
         must be given, or, of a seed, drawn at every call, as from a generator.
     choices
         Parameter -> the words it takes.
+
+    Examples
+    --------
+    >>> score = pe.scores.llr(prior_var=0.5)
+    >>> str(score), score == pe.scores.get("llr:prior_var=0.5")
+    ('llr:prior_var=0.5,prior_mean=0.0', True)
     """
 
     name: str
