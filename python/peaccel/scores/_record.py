@@ -85,7 +85,7 @@ class Score:
     name
         As verbs take it.
     doc
-        One sentence.
+        A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
     pairs
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
@@ -106,6 +106,9 @@ class Score:
     pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
     choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.doc)
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():
