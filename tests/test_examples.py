@@ -63,12 +63,16 @@ def test_help_on_a_score_is_about_the_score():
 
 
 TREES = {name: ast.parse(text) for name, text in SOURCES.items()}
-MEMBERS = {}  # class -> what its bodies define
-for tree in TREES.values():
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            fields = {x.target.id for x in node.body if isinstance(x, ast.AnnAssign)}
-            MEMBERS.setdefault(node.name, fields).update(x.name for x in node.body if isinstance(x, ast.FunctionDef))
+CLASSES = {node.name: node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def members(owner):
+    """What a class and its bases in the package define."""
+    for node in CLASSES[owner].body:
+        yield getattr(node, "name", None) or getattr(getattr(node, "target", None), "id", None)
+    for base in CLASSES[owner].bases:
+        if isinstance(base, ast.Name) and base.id in CLASSES:
+            yield from members(base.id)
 
 
 def docstrings(tree):
@@ -85,4 +89,4 @@ def test_names_in_docstrings_exist(name):
         for found in re.findall(r"(?<![\w./-])(?:pe|peaccel)((?:\.[A-Za-z_]\w*)+)", text):
             pkgutil.resolve_name(f"peaccel{found}")  # or an error that names it
         for owner, member in re.findall(r"(?<!`)`([A-Z]\w*)\.(\w+)`", text):
-            assert member in MEMBERS[owner], f"{owner}.{member}"
+            assert member in members(owner), f"{owner}.{member}"
