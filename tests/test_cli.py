@@ -1,6 +1,7 @@
 """The command line searches and reranks files, and tells the user in one line what is wrong."""
 
 import csv
+import inspect
 import json
 import os
 import platform
@@ -166,7 +167,7 @@ def test_scores_prints_every_score(capsys):
 def test_scores_prints_one_score_whole(capsys):
     code, out, _ = run(capsys, "scores hib")
     assert code == 0
-    assert "\n".join(line.strip() for line in pe.scores.hib.doc.splitlines()) in out
+    assert inspect.cleandoc(pe.scores.hib.doc) in out
     assert "\n  a=1.0\n  b=0.0\n  n=8\n  seed=(any)\n  variant=(none) | published\n" in out
     assert "normal_isotropic, normal_diagonal, point: normal_isotropic, normal_diagonal, point\n" in out
 

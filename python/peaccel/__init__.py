@@ -1,13 +1,19 @@
 """Scores, reranking and search for probabilistic embeddings.
 
-Each item is a distribution, not a point::
+Each item is a distribution, not a point. numpy arrays in, numpy arrays out; torch tensors in, torch tensors out, with
+gradients.
 
-    import numpy as np, peaccel as pe
-    queries = pe.Normal(mu, var)                       # [Q, D] and [Q, D] (or [Q]) variances
-    ranking = pe.rerank(queries, gallery, candidates, k=10, score="mls")
-    ranking.scores, ranking.ids                        # [Q, 10], best first
+Examples
+--------
+Here and in all docstrings ``np`` is numpy, and ``pe`` peaccel:
 
-numpy arrays in, numpy arrays out; torch tensors in, torch tensors out, with gradients.
+>>> import numpy as np
+>>> import peaccel as pe
+>>> gallery = pe.Normal(mu=np.array([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]]), var=np.array([0.1, 0.1, 0.4]))
+>>> queries = pe.Point(np.array([[0.8, 0.6]]))
+>>> scores, ids = pe.search(queries, gallery, k=2, score="mls")
+>>> ids.tolist()
+[[2, 1]]
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from peaccel import _core, scores, special
 from peaccel._core import CudaError
 from peaccel.distributions import (
+    Distribution,
     NonIsotropicVonMisesFisher,
     Normal,
     Point,
@@ -60,6 +67,7 @@ __version__ = _core.__version__
 __all__ = [
     "Calibration",
     "CudaError",
+    "Distribution",
     "Evaluation",
     "FaissReranker",
     "FirstStageReference",
@@ -142,7 +150,13 @@ _ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 def build_info() -> dict[str, Any]:
-    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not."""
+    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not.
+
+    Examples
+    --------
+    >>> pe.build_info()["version"] == pe.__version__
+    True
+    """
     targets, driver, why = _core.cuda_info()
     cuda = f"{targets}; driver of CUDA {driver // 1000}.{driver % 1000 // 10}" if why is None else f"no: {why}"
     return {
@@ -168,6 +182,14 @@ def set_num_threads(n: int) -> None:
     ------
     TypeError, ValueError
         n is not an integer, or below 1.
+
+    Examples
+    --------
+    >>> before = pe.build_info()["threads"]
+    >>> pe.set_num_threads(1)
+    >>> pe.build_info()["threads"]
+    1
+    >>> pe.set_num_threads(before)
     """
     if isinstance(n, bool) or not isinstance(n, int):
         raise TypeError(f"set_num_threads: n must be an integer, got {type(n).__name__}")

@@ -19,15 +19,18 @@ from peaccel.ops._array import (
     Array,
     as_array,
     as_numpy,
+    bfloat16,
     device_of,
     dtype_name,
     is_torch,
     is_traced,
     namespace,
+    numpy_dtype,
     require_same_kind,
 )
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
+__all__ += ["bfloat16"]  # for io, which looks no deeper
 
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
 UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
@@ -44,6 +47,15 @@ class Distribution:
     Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
     it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
     item; it is kept as a view.
+
+    Examples
+    --------
+    >>> def count(d: pe.Distribution) -> str:
+    ...     return f"{len(d)} items of kind {d.kind}"
+    >>> count(pe.Point([[0.0, 1.0], [1.0, 0.0]]))
+    '2 items of kind point'
+    >>> isinstance(pe.Normal([[0.0, 1.0]], var=[0.1]), pe.Distribution)
+    True
     """
 
     mu: Array
@@ -116,10 +128,8 @@ class Distribution:
 
         Raises
         ------
-        IndexError
-            If an int is out of range, or a mask has another length than the distribution.
-        TypeError
-            If ``index`` is of any other type.
+        IndexError, TypeError
+            An int out of range, or a mask of another length than the distribution; an index of any other type.
         """
         rows = index if isinstance(index, slice) else self._rows(index)
         return self._map(lambda x: x[rows])
@@ -158,12 +168,8 @@ class Distribution:
     def to(self, *args: Any, **kwargs: Any) -> Self:
         """The same items in another dtype or on another device.
 
-        Takes the name of a dtype ("float32"), a dtype, or for tensors whatever ``torch.Tensor.to`` takes.
-
-        Raises
-        ------
-        ValueError
-            If the dtype is not one of the four, a device is asked of numpy arrays, or torch has no such device.
+        Takes the name of a dtype ("float32"), a dtype, or for tensors whatever ``torch.Tensor.to`` takes; ValueError
+        where the dtype is not one of the four, a device is asked of numpy arrays, or torch has no such device.
         """
         if is_torch(self.mu):
             dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATING}
@@ -176,7 +182,7 @@ class Distribution:
                     f"{type(self).__name__}.to: not a dtype or device that torch has here: {reason}"
                 ) from error
         else:
-            dtype = _numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
+            dtype = numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
             arrays = [x.astype(dtype, copy=False) for x in self.arrays]
         if dtype_name(arrays[0]) not in FLOATING:
             what = f"{type(self).__name__}: mu has dtype {dtype_name(arrays[0])}"
@@ -261,6 +267,11 @@ class Normal(Distribution):
         If an argument is not an array, or numpy meets torch.
     ValueError
         If ranks, shapes, dtypes or devices do not fit.
+
+    Examples
+    --------
+    >>> pe.Normal(mu=[[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5])
+    Normal(N=2, D=2, isotropic, float64, numpy)
     """
 
     var: Array
@@ -283,7 +294,12 @@ class VonMisesFisher(Distribution):
     kappa : array [N]
         Concentrations, >= 0; 0 is the uniform distribution, larger is surer.
 
-    Raises as ``Normal`` does.
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.VonMisesFisher(mu=[[0.6, 0.8], [1.0, 0.0]], kappa=[100.0, 5.0]).validate()
+    VonMisesFisher(N=2, D=2, float64, numpy)
     """
 
     kappa: Array
@@ -305,7 +321,12 @@ class NonIsotropicVonMisesFisher(Distribution):
     kappa : array [N, D]
         Concentrations along the axes, >= 0.
 
-    Raises as ``Normal`` does.
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.NonIsotropicVonMisesFisher(mu=[[0.6, 0.8]], kappa=[[50.0, 2.0]])
+    NonIsotropicVonMisesFisher(N=1, D=2, float64, numpy)
     """
 
     kappa: Array
@@ -327,7 +348,12 @@ class Scaled(Distribution):
     scale : array [N]
         Scales, >= 0; larger is surer.
 
-    Raises as ``Normal`` does.
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> pe.Scaled(mu=[[0.6, 0.8], [1.0, 0.0]], scale=[32.0, 8.0])
+    Scaled(N=2, D=2, float64, numpy)
     """
 
     scale: Array
@@ -346,7 +372,13 @@ class Point(Distribution):
     mu : array [N, D]
         Vectors of any length; D >= 1.
 
-    Raises as ``Normal`` does.
+    Raises as `Normal` does.
+
+    Examples
+    --------
+    >>> queries, gallery = pe.Point([[0.0, 1.0]]), pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.1])
+    >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
+    [[0.465, -9.535]]
     """
 
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
@@ -369,6 +401,11 @@ def concat(distributions: Sequence[D]) -> D:
         If the classes or kinds differ.
     ValueError
         If there is none, or dimensions, dtypes or devices differ.
+
+    Examples
+    --------
+    >>> pe.concat([pe.Point([[0.0, 1.0]]), pe.Point([[1.0, 0.0], [0.6, 0.8]])])
+    Point(N=3, D=2, float64, numpy)
     """
     if not isinstance(distributions, Sequence) or not all(isinstance(d, Distribution) for d in distributions):
         raise TypeError("concat: expected a sequence of distributions")
@@ -383,25 +420,6 @@ def concat(distributions: Sequence[D]) -> D:
             raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
     columns = zip(*(d.arrays for d in distributions), strict=True)
     return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
-
-
-def bfloat16() -> Any:
-    """The dtype of numpy arrays of bfloat16, which numpy has by ml_dtypes."""
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ImportError("arrays of bfloat16 need ml_dtypes: pip install peaccel[cli]") from None
-    return ml_dtypes.bfloat16
-
-
-def _numpy_dtype(owner: str, dtype: Any) -> Any:
-    """The numpy dtype of this name."""
-    if str(dtype) == "bfloat16":
-        return bfloat16()
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        raise ValueError(f"{owner}: expected float16, bfloat16, float32 or float64, got {dtype!r}") from None
 
 
 def _first(bad: Array) -> int | None:

@@ -36,6 +36,11 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
         If nothing can be written in the folder, or the file that is there is read-only.
     ValueError
         If the suffix is another one; if the path leads to anything but a file, or to one of the inputs.
+
+    Examples
+    --------
+    >>> pe.io.check_output("ranking.npz", suffixes=(".npz", ".csv")).name
+    'ranking.npz'
     """
     path = Path(path)
     if suffixes is not None:

@@ -65,8 +65,14 @@ class FaissReranker:
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
     by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
     once they are looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
-    the index was given with ids: `compact` frees it. What a score derives from the whole gallery, such as llr's centred
-    means, is derived anew at the first search after a change; mls of normals derives nothing.
+    the index was given with ids: `compact` frees it.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> reranker = pe.FaissReranker.build(gallery, "Flat", score="mls", ids=[10, 20, 30])
+    >>> reranker.search(gallery[:1], k=2, shortlist=3).ids.tolist()
+    [[10, 30]]
     """
 
     def __init__(

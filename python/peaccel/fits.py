@@ -25,6 +25,12 @@ class Prior(NamedTuple):
         [D]: the mean of the true positions of classes.
     var
         Their variance: a number, or [D].
+
+    Examples
+    --------
+    >>> prior = pe.fit_prior(pe.Point([[0.0, 0.0], [0.0, 0.2], [1.0, 1.0], [1.0, 1.2]]), labels=[0, 0, 1, 1])
+    >>> prior.mean.round(2).tolist(), round(prior.var, 2)
+    ([0.5, 0.6], 0.5)
     """
 
     mean: Array
@@ -45,6 +51,12 @@ class Calibration:
         The class it was fitted on, the only one it applies to.
     mean
         D numbers, the mean of one side of two, which is subtracted from mu; none where one side was fitted.
+
+    Examples
+    --------
+    >>> c = pe.Calibration(a=4.0, b=0.01, of="Normal")
+    >>> c(pe.Normal([[0.0, 1.0]], var=[0.1])).var.round(3).tolist()
+    [0.41]
     """
 
     a: float
@@ -83,6 +95,12 @@ class LogisticProbability:
         A number.
     weights
         Of the score and, after it, of each confidence.
+
+    Examples
+    --------
+    >>> p = pe.LogisticProbability(bias=-1.0, weights=(2.0,))
+    >>> p([0.0, 0.5, 1.0]).round(2).tolist()
+    [0.27, 0.5, 0.73]
     """
 
     bias: float
@@ -115,6 +133,12 @@ class IsotonicProbability:
         Of the points, rising.
     probabilities
         Of the points, never falling.
+
+    Examples
+    --------
+    >>> p = pe.IsotonicProbability(scores=(0.0, 1.0), probabilities=(0.2, 0.6))
+    >>> p([-1.0, 0.5, 2.0]).round(2).tolist()
+    [0.2, 0.4, 0.6]
     """
 
     scores: tuple[float, ...]
@@ -141,6 +165,12 @@ class Selection:
         How many answers, one of a class, the threshold was tested on.
     accepted, wrong
         How many of these it accepts, and how many of the accepted are wrong.
+
+    Examples
+    --------
+    >>> s = pe.Selection(threshold=0.4, alpha=0.05, delta=0.1, number=100, accepted=60, wrong=0)
+    >>> s([0.3, 0.4, float("nan")]).tolist()
+    [False, True, False]
     """
 
     threshold: float

@@ -45,6 +45,12 @@ class Prepared:
         What it is for: a copy, whose parameters nobody else changes. Passed to a verb, it need not be compared.
     distribution
         The gallery itself, in the dtype it is kept in; and its `kind`, `dim` and `mu` [G, D].
+
+    Examples
+    --------
+    >>> gallery = pe.prepare(pe.Normal(np.zeros((3, 2)), np.ones((3, 2))), "llr:prior_var=1")
+    >>> gallery.score, len(gallery), gallery.dim
+    (Score('llr:prior_var=1.0,prior_mean=0.0'), 3, 2)
     """
 
     def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
@@ -172,6 +178,15 @@ def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None
         gallery is not a distribution, or the score takes no such gallery.
     ValueError
         Unknown score or dtype.
+
+    Examples
+    --------
+    A gallery that is searched again and again, kept in halves:
+
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> ready = pe.prepare(gallery, "mls", dtype="float16")
+    >>> pe.search(gallery[1:], ready, k=1, score="mls").ids.tolist()
+    [[1], [0]]
     """
     record = get(score)
     if isinstance(gallery, Prepared):

@@ -43,6 +43,13 @@ class Ranking(_Ranked):
     scored
         Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
         best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> scores, ids = pe.search(gallery[:1], gallery, k=4)
+    >>> ids.tolist()
+    [[0, 2, 1, -1]]
     """
 
     scored: float | None = None
@@ -81,6 +88,17 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
         Not distributions, a pair of kinds that the score lacks, numpy beside torch.
     ValueError
         Different lengths, dims, dtypes or devices; an unknown score.
+
+    Examples
+    --------
+    Two pairs of photographs at one angle, sharp ones and blurred ones:
+
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> b = pe.Normal([[0.6, 0.8], [0.6, 0.8]], var=[0.1, 0.5])
+    >>> pe.paired(a, b, "mls").round(3).tolist()
+    [-1.228, -2.038]
+    >>> pe.paired(a, b, "cosine").round(3).tolist()
+    [0.8, 0.8]
     """
     plan = checked(a, b, score, detach=False, names=("a", "b"))
     if len(a) != len(b):
@@ -108,6 +126,13 @@ def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str
     ------
     TypeError, ValueError
         As `paired`.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
+    [[-0.228, -5.228, -1.545]]
     """
     plan = checked(queries, gallery, score, detach=False)
     return plan.pair.op.scores(plan.inputs, pairwise=True)
@@ -135,6 +160,13 @@ def rescore(
     ------
     TypeError, ValueError
         As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> pe.rescore(queries, gallery, [[2, 0, -1]]).round(3).tolist()
+    [[-1.545, -0.228, -inf]]
     """
     plan = checked(queries, gallery, score, detach=False, candidates=_given(candidates, score))
     try:
@@ -164,6 +196,15 @@ def rerank(
     ------
     TypeError, ValueError
         As `rescore`; k below 1 or not an integer.
+
+    Examples
+    --------
+    A first stage by cosine found a blurred item, then two sharp ones; the likelihood ratio ranks a sharp one first:
+
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [0.5, 0.5], [0.6, 0.8]], var=[0.9, 0.1, 0.1])
+    >>> pe.rerank(queries, gallery, [[0, 2, 1]], k=2, score="llr:prior_var=0.5").ids.tolist()
+    [[2, 0]]
     """
     plan = checked(queries, gallery, score, detach=True, candidates=_given(candidates, score))
     scores, ids = best(plan, plan.candidates, check_k(plan.score, k))
@@ -226,6 +267,16 @@ def search(
     ------
     TypeError, ValueError
         As `pairwise`; k below 1 or not an integer; an unknown ``prune``.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> ranking = pe.search(queries, gallery, k=2, score="mls")
+    >>> ranking.ids.tolist()
+    [[0, 2], [1, 2]]
+    >>> ranking.scores.round(3).tolist()
+    [[-0.228, -1.545], [-0.228, -1.945]]
     """
     plan = checked(queries, gallery, score, detach=True)
     k = check_k(plan.score, k)

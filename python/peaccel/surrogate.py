@@ -58,6 +58,12 @@ class FirstStageReference:
         Uncertainties, levels and centre of the development.
     offset, scale, mean
         [p], [d], [d]: query features, less the offset, times the scale; gallery features, less the mean, over it.
+
+    Examples
+    --------
+    >>> reference = pe.first_stage_reference(pe.VonMisesFisher([[0.6, 0.8], [1.0, 0.0]], kappa=[100.0, 5.0]), "mls")
+    >>> reference.score, reference.kinds
+    (Score('mls'), ('vmf', 'vmf'))
     """
 
     score: Score
@@ -101,6 +107,12 @@ def first_stage_reference(
         Not distributions; a pair of kinds that the score lacks, or that has no surrogate.
     ValueError
         No items; values that are not finite, or negative variances.
+
+    Examples
+    --------
+    >>> gallery, queries = pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5]), pe.Point([[0.6, 0.8]])
+    >>> pe.first_stage_reference(gallery, "mls", queries).kinds
+    ('point', 'normal_isotropic')
     """
     record = get(score)
     require_distribution(record, gallery, "gallery")
@@ -165,8 +177,8 @@ def first_stage_features(
 
     Returns
     -------
-    float32 [N, width], a numpy array. Widths are smaller where all queries are equally uncertain. The best neighbours
-    are those of largest inner product; for an index by L2 see ``FaissReranker.build``.
+    float32 [N, width], a numpy array, narrower where all queries are equally uncertain. For an index by L2 see
+    `FaissReranker.build`.
 
     Raises
     ------
@@ -176,14 +188,19 @@ def first_stage_features(
         Unknown side; a query side without a reference; a reference for another score, kind or dimension; gallery items
         whose features are not finite.
 
-    Notes
-    -----
-    What the recall is, where it is better than cosine's and where worse: ``python -m benches.recall``.
-
     References
     ----------
-    Bachrach et al., "Speeding up the Xbox recommender system using a Euclidean transformation for inner-product
-    spaces", RecSys 2014, for what makes an index by L2 of them.
+    Bachrach et al., "Speeding up the Xbox recommender system ...", RecSys 2014, for what makes an index by L2 of them.
+
+    Examples
+    --------
+    Which item is best by inner product, in any index of vectors, and by the score itself:
+
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> reference = pe.first_stage_reference(gallery, "mls")
+    >>> items, queries = (pe.first_stage_features(gallery, "mls", side, reference) for side in ("gallery", "query"))
+    >>> (queries @ items.T).argmax(1).tolist(), pe.pairwise(gallery, gallery, "mls").argmax(1).tolist()
+    ([0, 1, 0], [0, 1, 0])
     """
     record = get(score)
     require_distribution(record, d, "d")
@@ -252,23 +269,6 @@ def _typical(
     own = np.median(queries[1], axis=0)
     steps = np.unique(np.r_[np.quantile(_multiple(queries[1], own), QUANTILES), 1.0])
     return Typical(own, np.median(gallery[1], axis=0), steps, gallery[0].mean(0), shared)
-
-
-# -- inner products as distances ---------------------------------------------------------------------------------------
-
-
-def on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
-    """Items with one coordinate more, which makes all as long as the radius; outside it, as long as they are."""
-    on = np.zeros((len(x), width), np.float32)
-    on[:, : x.shape[1]] = x
-    on[:, x.shape[1]] = np.sqrt(np.maximum(radius**2 - (x.astype(np.float64) ** 2).sum(1), 0))
-    return on
-
-
-def scaled(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
-    """Queries as long as the radius: a factor of a query changes no ranking, but these are where the items are."""
-    norms = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.pad(x * (radius / np.where(norms > 0, norms, 1)), ((0, 0), (0, width - x.shape[1])))
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from peaccel.distributions import Distribution
 from peaccel.indexes import width
 from peaccel.ops._array import Array, as_array, as_numpy, require_same_kind
 from peaccel.scores import Score
-from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference, on_sphere, scaled
+from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference
 
 __all__ = ["Features", "Vectors", "checked_features", "first_vectors"]
 
@@ -82,7 +82,7 @@ class Vectors:
             surrogates = first_stage_features(items, self.score, side, self.features)
             if self.radius is None:
                 return surrogates
-            return (on_sphere if side == "gallery" else scaled)(surrogates, self.radius, self.width)
+            return (_on_sphere if side == "gallery" else _scaled)(surrogates, self.radius, self.width)
         if callable(self.features):
             return as_numpy(as_array(self.features(items), "FaissReranker", f"features of the {of}"))
         return _directions(items) if self.features == "unit" else as_numpy(items.mu)
@@ -106,7 +106,7 @@ def first_vectors(
     if factory == "Flat":
         return reference, None, vectors
     radius = HEADROOM * float(np.sqrt((vectors**2).sum(1).max()))
-    return reference, radius, on_sphere(vectors, radius, width(vectors.shape[1] + 1, factory))
+    return reference, radius, _on_sphere(vectors, radius, width(vectors.shape[1] + 1, factory))
 
 
 def _directions(d: Distribution) -> np.ndarray[Any, Any]:
@@ -114,3 +114,17 @@ def _directions(d: Distribution) -> np.ndarray[Any, Any]:
     mu = as_numpy(d.mu).astype(np.float32)
     norms = np.linalg.norm(mu, axis=1, keepdims=True)
     return mu / np.where(norms > 0, norms, 1)
+
+
+def _on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
+    """Items with one coordinate more, which makes all as long as the radius; outside it, as long as they are."""
+    on = np.zeros((len(x), width), np.float32)
+    on[:, : x.shape[1]] = x
+    on[:, x.shape[1]] = np.sqrt(np.maximum(radius**2 - (x.astype(np.float64) ** 2).sum(1), 0))
+    return on
+
+
+def _scaled(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
+    """Queries as long as the radius: a factor of a query changes no ranking, but these are where the items are."""
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.pad(x * (radius / np.where(norms > 0, norms, 1)), ((0, 0), (0, width - x.shape[1])))

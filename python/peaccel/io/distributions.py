@@ -36,6 +36,14 @@ def read_distribution(path: PathLike) -> Distribution:
         If the file is not what its suffix says, or its keys, shapes, dtypes or values are wrong.
     ImportError
         If the file is .safetensors and safetensors is not installed, or holds bfloat16 and ml_dtypes is not.
+
+    Examples
+    --------
+    Arrays that numpy has written:
+
+    >>> np.savez("faces.npz", mu=[[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5])
+    >>> pe.io.read_distribution("faces.npz")
+    Normal(N=2, D=2, isotropic, float64, numpy)
     """
     arrays = read(path, ("mu",), one_of=("var", "kappa", "scale"))
     try:
@@ -65,6 +73,12 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
         As ``read_distribution``.
     OSError
         If writing fails, as on a full disk.
+
+    Examples
+    --------
+    >>> pe.io.write_distribution("faces.npz", pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5]))
+    >>> pe.io.read_distribution("faces.npz").var.tolist()
+    [0.1, 0.5]
     """
     if not isinstance(d, Distribution):
         raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")

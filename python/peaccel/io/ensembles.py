@@ -68,6 +68,15 @@ def from_ensemble(
     ----------
     Buehlmann, "Experience Rating and Credibility", ASTIN Bulletin 4, 1967; Banerjee et al., "Clustering on the Unit
     Hypersphere using von Mises-Fisher Distributions", 2005, eq. 4.4, for kappa.
+
+    Examples
+    --------
+    Three crops of two photographs, the second one ambiguous:
+
+    >>> crops = np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.1, 1.0], [0.5, 0.5]], [[0.0, 0.9], [0.9, 0.4]]])
+    >>> d = pe.io.from_ensemble(crops)
+    >>> d.mu.round(2).tolist(), d.var.round(3).tolist()
+    ([[0.03, 0.97], [0.8, 0.3]], [0.028, 0.045])
     """
     owner = "from_ensemble"
     if kind not in ("normal", "vmf"):

@@ -54,6 +54,12 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
         If fit is anything else.
     ValueError, FileNotFoundError, PermissionError, OSError
         As ``write_distribution``; if a value is not finite, or negative where it cannot be.
+
+    Examples
+    --------
+    >>> pe.io.write_fit("calibration.json", pe.Calibration(a=4.0, b=0.01, of="Normal"))
+    >>> pe.io.read_fit("calibration.json")(pe.Normal([[0.0, 1.0]], var=[0.1])).var.round(3).tolist()
+    [0.41]
     """
     values: dict[str, Any]
     if isinstance(fit, float):
@@ -79,6 +85,12 @@ def read_fit(path: PathLike) -> Fit | float:
         If there is no such file.
     ValueError
         If it is not a .json file that holds a fit, or one of a later format; if its values are wrong.
+
+    Examples
+    --------
+    >>> pe.io.write_fit("shift.json", 0.25)
+    >>> pe.io.read_fit("shift.json")
+    0.25
     """
     path = existing(path, (".json",))
     try:

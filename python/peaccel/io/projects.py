@@ -47,6 +47,12 @@ def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal:
     References
     ----------
     Shi & Jain, "Probabilistic Face Embeddings"; github.com/seasonSH/Probabilistic-Face-Embeddings.
+
+    Examples
+    --------
+    >>> d = pe.io.from_pfe(mu=np.array([[3.0, 4.0]]), sigma_sq=np.array([[0.1, 0.2]]))
+    >>> d.mu.tolist(), d.var.tolist()
+    ([[0.6, 0.8]], [[0.1, 0.2]])
     """
     owner = "from_pfe"
     if sigma_sq is None and not _has_names(mu):
@@ -87,6 +93,12 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal:
     References
     ----------
     Chun, "Improved Probabilistic Image-Text Representations"; github.com/naver-ai/pcmepp.
+
+    Examples
+    --------
+    >>> d = pe.io.from_pcmepp({"mean": np.array([[3.0, 4.0]]), "std": np.array([[-2.0, -1.0]])})
+    >>> d.mu.tolist(), d.var.round(3).tolist()
+    ([[0.6, 0.8]], [[0.135, 0.368]])
     """
     return _of_log_var("from_pcmepp", mean, std)
 
@@ -107,6 +119,12 @@ def from_prolip(mean: Any, std: Any = None) -> Normal:
     References
     ----------
     Chun et al., "Probabilistic Language-Image Pre-Training"; github.com/naver-ai/prolip.
+
+    Examples
+    --------
+    >>> d = pe.io.from_prolip(mean=np.array([[3.0, 4.0]]), std=np.array([[-2.0, -1.0]]))
+    >>> d.mu.tolist(), d.var.round(3).tolist()
+    ([[0.6, 0.8]], [[0.135, 0.368]])
     """
     return _of_log_var("from_prolip", mean, std)
 
@@ -142,6 +160,12 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher:
     ----------
     Kirchhof et al., "URL: A Representation Learning Benchmark for Transferable Uncertainty Estimates";
     github.com/mkirchhof/url.
+
+    Examples
+    --------
+    >>> d = pe.io.from_url(features=np.array([[3.0, 4.0]]), unc=np.array([0.02]))
+    >>> d.mu.tolist(), d.kappa.tolist()
+    ([[0.6, 0.8]], [50.0])
     """
     owner = "from_url"
     mu, u = _two(owner, ("features", "unc"), features, unc)
@@ -176,6 +200,12 @@ def from_norms(features: Any) -> VonMisesFisher:
         As `from_pfe`.
     ValueError
         Wrong shape or dtype, NaN, a feature of length 0; lengths that are all 1, since then they were lost.
+
+    Examples
+    --------
+    >>> d = pe.io.from_norms(np.array([[3.0, 4.0], [0.0, 20.0]]))
+    >>> d.mu.tolist(), d.kappa.tolist()
+    ([[0.6, 0.8], [0.0, 1.0]], [5.0, 20.0])
     """
     owner = "from_norms"
     x = _matrix(owner, "features", _floats(owner, "features", features))

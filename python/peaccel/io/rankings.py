@@ -29,6 +29,12 @@ def read_candidates(path: PathLike) -> NDArray[np.int64]:
     ------
     FileNotFoundError, ValueError, ImportError
         As ``read_distribution``; ids beyond the gallery are for the verbs to find.
+
+    Examples
+    --------
+    >>> np.save("candidates.npy", [[3, 0], [1, -1]])
+    >>> pe.io.read_candidates("candidates.npy").tolist()
+    [[3, 0], [1, -1]]
     """
     candidates = read(path, ("candidates",))["candidates"]
     _check_matrix(path, "candidates", candidates, "int")
@@ -50,6 +56,12 @@ def read_ids(path: PathLike) -> NDArray[np.int64]:
     ------
     FileNotFoundError, ValueError, ImportError
         As ``read_distribution``.
+
+    Examples
+    --------
+    >>> np.save("ids.npy", [10, 20, 30])
+    >>> pe.io.read_ids("ids.npy").tolist()
+    [10, 20, 30]
     """
     ids = read(path, ("ids",))["ids"]
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
@@ -75,6 +87,12 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     ------
     FileNotFoundError, ValueError, ImportError
         As ``read_distribution``.
+
+    Examples
+    --------
+    >>> np.save("labels.npy", ["cat", "dog", "cat"])
+    >>> pe.io.read_labels("labels.npy").tolist()
+    ['cat', 'dog', 'cat']
     """
     labels = read(path, ("labels",))["labels"]
     if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
@@ -99,6 +117,15 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any]) -> None:
     ------
     ValueError, FileNotFoundError, PermissionError, ImportError, OSError
         As ``write_distribution``.
+
+    Examples
+    --------
+    >>> pe.io.write_ranking("ranking.csv", (np.array([[-0.5, -1.5]]), np.array([[20, 10]])))
+    >>> from pathlib import Path
+    >>> print(Path("ranking.csv").read_text(), end="")
+    query,rank,id,score
+    0,1,20,-0.5
+    0,2,10,-1.5
     """
     scores, ids = map(on_host, ranking)
     suffix = Path(path).suffix
@@ -126,6 +153,13 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
     ------
     FileNotFoundError, ValueError, ImportError
         As ``read_distribution``.
+
+    Examples
+    --------
+    >>> pe.io.write_ranking("ranking.npz", (np.array([[-0.5, -1.5]]), np.array([[20, 10]])))
+    >>> scores, ids = pe.io.read_ranking("ranking.npz")
+    >>> scores.tolist(), ids.tolist()
+    ([[-0.5, -1.5]], [[20, 10]])
     """
     arrays = read(path, ("scores", "ids"))
     scores, ids = arrays["scores"], arrays["ids"]

@@ -36,6 +36,11 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     ------
     TypeError
         If x is anything else.
+
+    Examples
+    --------
+    >>> pe.io.to_state(pe.Calibration(a=4.0, b=0.01, of="Normal"))
+    {'a': 4.0, 'b': 0.01, 'of': 'Normal'}
     """
     if isinstance(x, Prior):
         state = x._asdict()
@@ -61,6 +66,11 @@ def from_state(state: Mapping[str, Any]) -> Any:
     ValueError
         If the keys are others. Arrays are checked as the constructors of distributions do, and no further:
         ``validate()`` scans the values.
+
+    Examples
+    --------
+    >>> pe.io.from_state({"mu": [[0.6, 0.8]], "kappa": [5.0]})
+    VonMisesFisher(N=1, D=2, float64, numpy)
     """
     if not isinstance(state, Mapping):
         raise TypeError(f"from_state: state must be a dict, got {type(state).__name__}")

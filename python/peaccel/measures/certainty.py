@@ -58,6 +58,14 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     ----------
     "Probabilistic Embeddings Revisited", sec. 5.5 and its code; "ScaleFace", sec. 3; Shi & Jain, "Probabilistic Face
     Embeddings", sec. 4.
+
+    Examples
+    --------
+    >>> faces = pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5])
+    >>> pe.confidence(faces).round(3).tolist()
+    [2.303, 0.693]
+    >>> pe.confidence(faces, kind="harmonic_var").tolist()
+    [0.1, 0.5]
     """
     own = d.kind if isinstance(d, Distribution) else type(d).__name__
     if not isinstance(d, Distribution) or (kind is None and own not in _DEFAULTS):

@@ -52,6 +52,13 @@ def fit_match_probability(
     ----------
     Platt, "Probabilistic Outputs for Support Vector Machines", 1999; Zadrozny & Elkan, "Transforming Classifier Scores
     into Accurate Multiclass Probability Estimates", 2002, for isotonic regression.
+
+    Examples
+    --------
+    >>> scores = np.array([-3.0, -2.0, -1.0, 0.0, 1.0, 2.0])
+    >>> p = pe.fit_match_probability(scores, labels=[0, 0, 1, 0, 1, 1])
+    >>> p([-2.5, 0.0, 2.5]).round(2).tolist()
+    [0.26, 0.57, 0.83]
     """
     owner = "fit_match_probability"
     if method not in ("logistic", "isotonic"):
@@ -80,6 +87,12 @@ class ReliabilityCurve(NamedTuple):
         [B]: the share of same pairs in it.
     count
         [B]: how many pairs are in it.
+
+    Examples
+    --------
+    >>> curve = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 1, 1, 1], bins=2)
+    >>> [(round(p, 2), round(o, 2), n) for p, o, n in zip(*(x.tolist() for x in curve))]
+    [(0.15, 0.5, 2), (0.85, 1.0, 2)]
     """
 
     predicted: Array
@@ -109,6 +122,12 @@ def reliability_curve(probabilities: Array, labels: Array, bins: int = 10) -> Re
     ------
     ValueError
         Wrong shapes or dtypes, probabilities outside [0, 1], no pair, bins below 1.
+
+    Examples
+    --------
+    >>> predicted, observed, count = pe.reliability_curve([0.1, 0.2, 0.8, 0.9], labels=[0, 0, 0, 1], bins=2)
+    >>> predicted.round(2).tolist(), observed.tolist(), count.tolist()
+    ([0.15, 0.85], [0.0, 0.5], [2, 2])
     """
     owner = "reliability_curve"
     p = _numbers(owner, "probabilities", probabilities)
@@ -179,6 +198,17 @@ def learn_then_test(
     Angelopoulos, Bates, Candes, Jordan & Lei, "Learn then Test: Calibrating Predictive Algorithms to Achieve Risk
     Control", 2021, split fixed-sequence testing; Geifman & El-Yaniv, "Selective
     Classification for Deep Neural Networks", 2017, for binomial bounds; Kish, "Survey Sampling", 1965, for groups.
+
+    Examples
+    --------
+    Answers of 400 classes, of which those below a confidence of 0.3 are wrong; at most 5 % may be:
+
+    >>> confidence = np.linspace(0, 1, 400)
+    >>> s = pe.learn_then_test(confidence, confidence > 0.3, np.arange(400), alpha=0.05)
+    >>> round(s.threshold, 1), s.number, s.wrong
+    (0.3, 300, 6)
+    >>> s([0.1, 0.9]).tolist()
+    [False, True]
     """
     owner = "learn_then_test"
     for name, value in (("alpha", alpha), ("delta", delta)):

@@ -33,9 +33,9 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     """Log density of each item at points, in nats, with all constants.
 
     Normal: ``-1/2 sum (z - mu)^2 / var - 1/2 sum log(2 pi var)``. VonMisesFisher, on the unit sphere:
-    ``log C_D(kappa) + kappa mu.z``, as ``log C_D(kappa) + kappa - kappa |mu - z|^2 / 2``, which keeps its digits at any
-    kappa. NonIsotropicVonMisesFisher, with K = diag(kappa) and n = |K mu|: the density of z whose image K z / |K z| is
-    von Mises-Fisher around K mu / n, ``log C_D(n) + n cos(K z, K mu) + sum log kappa - D log |K z|``.
+    ``log C_D(kappa) + kappa mu.z``. NonIsotropicVonMisesFisher, with K = diag(kappa) and n = |K mu|: the density of z
+    whose image K z / |K z| is von Mises-Fisher around K mu / n,
+    ``log C_D(n) + n cos(K z, K mu) + sum log kappa - D log |K z|``.
 
     Parameters
     ----------
@@ -69,6 +69,12 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     References
     ----------
     Kirchhof et al., "A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning", eq. 4 and supplement B.
+
+    Examples
+    --------
+    >>> d = pe.Normal([[0.0, 0.0], [0.0, 0.0]], var=[0.1, 0.5])
+    >>> pe.log_prob(d, np.array([[0.0, 1.0], [0.0, 1.0]])).round(3).tolist()
+    [-4.535, -2.145]
     """
     kind = require_kind("log_prob", "d", d, (*NORMALS, "vmf", "nivmf"), "with a density")
     z = as_array(z, "log_prob", "z", like=d.mu)
@@ -96,8 +102,7 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
 def entropy(d: Distribution) -> Array:
     """Differential entropy of each item in nats, with all constants.
 
-    Normal: ``1/2 sum log(2 pi e var)``. VonMisesFisher, on the unit sphere: ``-log C_D(kappa) - kappa A_D(kappa)``, as
-    ``-(log C_D(kappa) + kappa) + kappa (1 - A_D(kappa))``, two numbers that stay small.
+    Normal: ``1/2 sum log(2 pi e var)``. VonMisesFisher, on the unit sphere: ``-log C_D(kappa) - kappa A_D(kappa)``.
 
     Parameters
     ----------
@@ -106,8 +111,7 @@ def entropy(d: Distribution) -> Array:
 
     Returns
     -------
-    [N], in the compute dtype (float32 for halves); at kappa = 0 the log of the sphere's surface. Differentiable in
-    torch, twice.
+    [N], in the compute dtype (float32 for halves); log of the sphere's surface at kappa = 0. Twice differentiable.
 
     Raises
     ------
@@ -121,6 +125,11 @@ def entropy(d: Distribution) -> Array:
     References
     ----------
     Cover & Thomas, "Elements of Information Theory", th. 8.4.1; Mardia & Jupp, "Directional Statistics", sec. 10.3.1.
+
+    Examples
+    --------
+    >>> pe.entropy(pe.Normal([[0.0, 0.0], [0.0, 0.0]], var=[0.1, 0.5])).round(3).tolist()
+    [0.535, 2.145]
     """
     kind = require_kind("entropy", "d", d, (*NORMALS, "vmf"), "with an entropy in closed form")
     dtype = compute_dtype(d.mu)
@@ -138,8 +147,7 @@ def kl(p: Distribution, q: Distribution) -> Array:
     """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
 
     Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher:
-    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Both are sums of terms that are not negative, each
-    computed to a few roundings of itself, so that near-equal items keep their digits and equal ones give 0.
+    ``log C(k_p) - log C(k_q) + A(k_p) (k_p - k_q mu_p.mu_q)``. Near-equal items keep their digits, equal ones give 0.
 
     Parameters
     ----------
@@ -160,12 +168,17 @@ def kl(p: Distribution, q: Distribution) -> Array:
 
     Notes
     -----
-    Measured error in float64 against arb, relative to the value, D 2 .. 2048, kappas 1e-8 .. 1e8 and ratios of kappa
-    1 + 1e-12 .. 1e16: 1e-14.
+    Measured relative error in float64 against arb: 1e-14, D 2 .. 2048, kappas 1e-8 .. 1e8, their ratios 1 + 1e-12 on.
 
     References
     ----------
     Diethe, "A Note on the Kullback-Leibler Divergence for the von Mises-Fisher distribution", 2015.
+
+    Examples
+    --------
+    >>> p, q = pe.Normal([[0.0, 0.0]], var=[0.1]), pe.Normal([[0.0, 1.0]], var=[0.5])
+    >>> pe.kl(p, q).round(3).tolist(), pe.kl(q, p).round(3).tolist()
+    ([1.809], [7.391])
     """
     accepted = [(a, b) for a in NORMALS for b in NORMALS] + [("vmf", "vmf")]
     require_pair("kl", {"p": p, "q": q}, accepted)
@@ -198,15 +211,18 @@ def match_variance(q: Distribution, g: Distribution) -> Array:
 
     Raises
     ------
-    TypeError
-        Not distributions, or of another kind, numpy beside torch.
-    ValueError
-        Different lengths, dims, dtypes or devices.
+    TypeError, ValueError
+        As `kl`.
 
     References
     ----------
-    Warburg et al., "Bayesian Triplet Loss", sec. 3, where the variance is a match's uncertainty; the moments of a
-    non-central chi-square.
+    Warburg et al., "Bayesian Triplet Loss", sec. 3; the moments of a non-central chi-square.
+
+    Examples
+    --------
+    >>> q, g = pe.Normal([[0.0, 0.0]], var=[0.1]), pe.Normal([[0.0, 1.0]], var=[0.5])
+    >>> pe.match_variance(q, g).round(3).tolist()
+    [3.84]
     """
     kinds = (*NORMALS, "point")
     require_pair("match_variance", {"q": q, "g": g}, [(a, b) for a in kinds for b in kinds])
@@ -400,10 +416,8 @@ def _columns(var: Array) -> Array:
 
 
 def _x_minus_log1p(x: Array) -> Array:
-    """x - log(1 + x), to full relative accuracy also near 0, where it is x^2 / 2.
-
-    Near 0 with s = x / (2 + x), log(1 + x) = 2 (s + s^3/3 + s^5/5 + ...) and x - 2 s = x s.
-    """
+    """x - log(1 + x), to full relative accuracy also near 0, where it is x^2 / 2: with s = x / (2 + x), log(1 + x) is
+    2 (s + s^3/3 + s^5/5 + ...), and x - 2 s = x s."""
     xp = namespace(x)
 
     def series(x: Array) -> Array:

@@ -66,6 +66,15 @@ def fit_prior(*given: Any, **named: Any) -> Any:
     References
     ----------
     Searle, Casella & McCulloch, "Variance Components", 1992, sec. 3.6.
+
+    Examples
+    --------
+    >>> d = pe.Normal([[0.9, 0.1], [1.1, -0.1], [-1.0, 0.0], [-0.8, 0.2]], var=[0.1, 0.1, 0.1, 0.1])
+    >>> prior = pe.fit_prior(d, labels=[0, 0, 1, 1])
+    >>> round(prior.var, 3)
+    0.897
+    >>> pe.pairwise(d[:1], d, pe.scores.llr(prior_var=prior.var, prior_mean=prior.mean)).round(2).tolist()
+    [[2.0, 1.91, -6.48, -4.86]]
     """
     sided = "gallery" in named or (len(given) > 1 and isinstance(given[1], Distribution))
     return (_fit_prior_two if sided else _fit_prior_one)(*given, **named)
@@ -170,6 +179,13 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     ----------
     Banerjee et al., "Clustering on the Unit Hypersphere using von Mises-Fisher Distributions", 2005, eq. 4.4; Sra, "A
     short note on parameter approximation for von Mises-Fisher distributions", 2012, for Newton's method.
+
+    Examples
+    --------
+    >>> z = np.array([[0.8, 0.6], [0.8, -0.6], [0.6, 0.8], [0.6, -0.8]])
+    >>> d = pe.fit_vmf(z)
+    >>> d.mu.round(3).tolist(), d.kappa.round(3).tolist()
+    ([[1.0, 0.0]], [2.014])
     """
     z = as_array(z, "fit_vmf", "z")
     shape = tuple(z.shape)

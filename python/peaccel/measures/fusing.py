@@ -78,6 +78,15 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
     References
     ----------
     Shi & Jain, "Probabilistic Face Embeddings", sec. 3.3; "ScaleFace", supplement, for the rules of Scaled.
+
+    Examples
+    --------
+    Two images of one face, and one of another:
+
+    >>> images = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.4, 0.2])
+    >>> templates = pe.fuse(images, groups=[7, 7, 9])
+    >>> templates.mu.round(3).tolist(), templates.var.round(3).tolist()
+    ([[0.2, 0.8], [0.6, 0.8]], [0.08, 0.2])
     """
     if not isinstance(d, Distribution):
         raise TypeError(f"fuse: d must be a distribution, got {type(d).__name__}")

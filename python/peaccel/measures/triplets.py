@@ -74,6 +74,15 @@ def triplet_probability(
     ----------
     Warburg et al., "Bayesian Triplet Loss", eq. 3 and supplement 17, 18, 26. What is wrong in the paper: a sign of its
     eq. 12, and eq. 8, which is not divided by sd.
+
+    Examples
+    --------
+    The positive is nearer than the negative; the less is known of it, the less certain that is:
+
+    >>> a, n = pe.Normal([[0.0, 0.0]], var=[0.01]), pe.Normal([[0.0, 1.0]], var=[0.01])
+    >>> sharp, blurred = (pe.Normal([[0.5, 0.0]], var=[var]) for var in (0.01, 0.5))
+    >>> [pe.triplet_probability(a, p, n).round(3).tolist() for p in (sharp, blurred)]
+    [[0.99], [0.429]]
     """
     accepted = [(x, y) for x in NORMALS for y in NORMALS] + [("vmf", "vmf")]
     require_pair("triplet_probability", {"a": a, "p": p}, accepted)

@@ -18,12 +18,14 @@ __all__ = [
     "as_array",
     "as_numpy",
     "as_stored",
+    "bfloat16",
     "device_of",
     "dtype_name",
     "is_torch",
     "is_traced",
     "lies_adjacent",
     "namespace",
+    "numpy_dtype",
     "on_host",
     "require_on_host",
     "require_same_kind",
@@ -181,6 +183,25 @@ def widened(x: Array) -> Array:
     if dtype_name(x) not in HALVES:
         return x
     return x.float() if is_torch(x) else x.astype(np.float32)
+
+
+def bfloat16() -> Any:
+    """The dtype of numpy arrays of bfloat16, which numpy has by ml_dtypes."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise ImportError("arrays of bfloat16 need ml_dtypes: pip install peaccel[cli]") from None
+    return ml_dtypes.bfloat16
+
+
+def numpy_dtype(owner: str, dtype: Any) -> Any:
+    """The numpy dtype of this name."""
+    if str(dtype) == "bfloat16":
+        return bfloat16()
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        raise ValueError(f"{owner}: expected float16, bfloat16, float32 or float64, got {dtype!r}") from None
 
 
 def require_on_host(owner: str, name: str, x: Array) -> None:

@@ -322,7 +322,15 @@ class SampleOp(_Record):
 
 
 def enable_torch() -> None:
-    """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one."""
+    """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> pe.enable_torch()
+    >>> hasattr(torch.ops.peaccel, "mls_isotropic")
+    True
+    """
     _torch()
 
 

@@ -69,6 +69,13 @@ def get(score: str | Score) -> Score:
         score is neither text nor a Score.
     ValueError
         An unknown name, parameter or word, the nearest known one named; a number that is none.
+
+    Examples
+    --------
+    >>> pe.scores.get("ppk:rho=0.25")
+    Score('ppk:rho=0.25')
+    >>> pe.scores.get("ppk:rho=0.25") == pe.scores.ppk(rho=0.25)
+    True
     """
     if isinstance(score, Score):
         return score

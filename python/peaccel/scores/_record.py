@@ -84,7 +84,7 @@ class Score:
     name
         As verbs take it.
     doc
-        One sentence.
+        A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
     pairs
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params
@@ -92,6 +92,12 @@ class Score:
         must be given, or, of a seed, drawn at every call, as from a generator.
     choices
         Parameter -> the words it takes.
+
+    Examples
+    --------
+    >>> score = pe.scores.llr(prior_var=0.5)
+    >>> str(score), score == pe.scores.get("llr:prior_var=0.5")
+    ('llr:prior_var=0.5,prior_mean=0.0', True)
     """
 
     name: str
@@ -99,6 +105,9 @@ class Score:
     pairs: Mapping[Kinds, Choice]
     params: Params = field(default_factory=dict)
     choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.doc)
 
     def __call__(self, **params: Any) -> Score:
         for name, value in params.items():

@@ -51,7 +51,28 @@ def _normals(isotropic: Choice, diagonal: Choice) -> dict[Kinds, Choice]:
 
 mls = Score(
     "mls",
-    "Mutual likelihood score: log of the integrated product of the two densities.",
+    """Mutual likelihood score: log of the integrated product of the two densities.
+
+    Normals, sums over dimensions, s = var1 + var2::
+
+        log int N(z; mu1, var1) N(z; mu2, var2) dz = -1/2 sum [(mu1 - mu2)^2 / s + log s + log 2 pi]
+
+    Von Mises-Fisher: ``log C(kappa1) + log C(kappa2) - log C(|kappa1 mu1 + kappa2 mu2|)``, log C as
+    `pe.special.vmf_log_norm`. A point has variance 0. Variances must be of the right scale (`pe.calibrate`), and a
+    sharp gallery item gains wherever it lies, which `llr` corrects.
+
+    References
+    ----------
+    Shi & Jain, "Probabilistic Face Embeddings", 2019, eq. 3; Li et al., "Spherical Confidence Learning for Face
+    Recognition", 2021, for von Mises-Fisher.
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> b = pe.Normal([[0.6, 0.8], [0.6, 0.8]], var=[0.1, 0.5])
+    >>> pe.paired(a, b, pe.scores.mls).round(3).tolist()
+    [-1.228, -2.038]
+    """,
     {
         **_normals(
             Pair(dot_scores.mls_isotropic, isotropic, isotropic),
@@ -72,7 +93,35 @@ def _llr_by_prior(params: Params) -> Pair:
 
 llr = Score(
     "llr",
-    "Log-likelihood ratio of the same against different identities under a prior on their positions.",
+    """Log-likelihood ratio of the same against different identities under a prior on their positions.
+
+    Normals, of one position drawn from N(prior_mean, p), p = prior_var, against two; sums over dimensions, means less
+    prior_mean, v and w the variances, ``det = p (v + w) + v w``::
+
+        1/2 sum [p (mu1^2 v / (p + v) + mu2^2 w / (p + w) - (mu1 - mu2)^2) / det + log((p + v) (p + w) / det)]
+
+    Von Mises-Fisher, whose prior is uniform: `mls` plus the log of the sphere's surface. Above 0 where one identity is
+    the likelier one.
+
+    Parameters
+    ----------
+    prior_var
+        Variance of true positions between identities, above 0: a number, or [D]. Must be given for normals
+        (`pe.fit_prior` finds it), and for normals only.
+    prior_mean
+        Their mean: a number, or [D].
+
+    References
+    ----------
+    Ioffe, "Probabilistic Linear Discriminant Analysis", 2006, here with a variance of its own for each item.
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> b = pe.Normal([[0.6, 0.8], [-0.6, -0.8]], var=[0.1, 0.5])
+    >>> pe.paired(a, b, pe.scores.llr(prior_var=0.5)).round(3).tolist()
+    [1.034, -0.579]
+    """,
     {
         **_normals(_llr_by_prior, _llr_diagonal),
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _uniform_prior),
@@ -111,14 +160,59 @@ _OVERLAPS = (dot_scores.overlap_isotropic, diag_scores.overlap_diagonal, dot_sco
 
 ppk = Score(
     "ppk",
-    "Probability product kernel: log of the integral of (p q)^rho; rho = 1 is MLS, rho = 1/2 the Bhattacharyya kernel.",
+    """Probability product kernel: log of the integral of (p q)^rho; rho = 1 is MLS, rho = 1/2 the Bhattacharyya kernel.
+
+    Normals, sums over dimensions, v and w the variances::
+
+        sum [(1 - rho) / 2 (log 2 pi v + log 2 pi w) - log rho + log N(mu1; mu2, (v + w) / rho)]
+
+    Von Mises-Fisher: ``rho (log C(kappa1) + log C(kappa2)) - log C(rho |kappa1 mu1 + kappa2 mu2|)``. With rho = 1/2
+    equal items score 0, all others less.
+
+    Parameters
+    ----------
+    rho
+        A number above 0.
+
+    References
+    ----------
+    Jebara, Kondor & Howard, "Probability Product Kernels", JMLR 5, 2004; Kirchhof et al., "A non-isotropic
+    probabilistic take on proxy-based deep metric learning", 2022, supplement C, for von Mises-Fisher.
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.1])
+    >>> b = pe.Normal([[0.0, 1.0], [0.6, 0.8]], var=[0.4, 0.1])
+    >>> pe.paired(a, b, pe.scores.ppk(rho=0.5)).round(3).tolist()
+    [-0.223, -0.5]
+    """,
     _densities(*_OVERLAPS, _rho),
     {"rho": 0.5},
 )
 
 inclusion = Score(
     "inclusion",
-    "Log of the integral of p^2 q, query p, gallery q: high where the query lies inside what the gallery item covers.",
+    """Log of the integral of p^2 q, query p, gallery q: high where the query lies inside what the gallery item covers.
+
+    Normals, sums over dimensions, v and w the variances::
+
+        sum [-1/2 log 4 pi v + log N(mu1; mu2, v / 2 + w)]
+
+    Von Mises-Fisher: ``2 log C(kappa1) + log C(kappa2) - log C(|2 kappa1 mu1 + kappa2 mu2|)``. The sides play different
+    parts: a text that says little covers many images.
+
+    References
+    ----------
+    Chun et al., "Probabilistic Language-Image Pre-Training" (ProLIP), ICLR 2025.
+
+    Examples
+    --------
+    A sharp item in a broad one, and the other way round:
+
+    >>> sharp, broad = pe.Normal([[0.0, 1.0]], var=[0.01]), pe.Normal([[0.1, 0.9]], var=[0.5])
+    >>> pe.paired(sharp, broad, "inclusion").round(3).tolist(), pe.paired(broad, sharp, "inclusion").round(3).tolist()
+    ([0.9], [-2.367])
+    """,
     _densities(*_OVERLAPS, _twice_the_query),
 )
 
@@ -131,7 +225,29 @@ def _share(mu: Array, params: Params) -> Array:
 
 neg_kl = Score(
     "neg_kl",
-    "Minus the Kullback-Leibler divergence, KL(query || gallery), KL(gallery || query) or the mean of both.",
+    """Minus the Kullback-Leibler divergence, KL(query || gallery), KL(gallery || query) or the mean of both.
+
+    KL(query || gallery) of normals, sums over dimensions, v and w the variances, and of von Mises-Fisher, with
+    A the `pe.special.iv_ratio` of order D/2::
+
+        1/2 sum [(mu1 - mu2)^2 / w + v / w - 1 - log(v / w)]
+        log C(kappa1) - log C(kappa2) + A(kappa1) (kappa1 - kappa2 mu1.mu2)
+
+    Parameters
+    ----------
+    direction
+        "query_to_gallery", "gallery_to_query" or "symmetric".
+
+    References
+    ----------
+    Diethe, "A Note on the Kullback-Leibler Divergence for the von Mises-Fisher distribution", 2015.
+
+    Examples
+    --------
+    >>> a, b = pe.Normal([[0.0, 1.0]], var=[0.1]), pe.Normal([[0.6, 0.8]], var=[0.5])
+    >>> [pe.paired(a, b, pe.scores.neg_kl(direction=x)).round(3).item() for x in ("query_to_gallery", "symmetric")]
+    [-1.209, -2.8]
+    """,
     _densities(dot_scores.neg_kl_isotropic, diag_scores.neg_kl_diagonal, dot_scores.neg_kl_vmf, _share),
     {"direction": "query_to_gallery"},
     {"direction": tuple(_SHARES)},

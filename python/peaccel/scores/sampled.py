@@ -62,11 +62,31 @@ hib = Score(
     """Log of the match probability, log E sigmoid(-a |z1 - z2| + b), with the distance, not its square.
 
     Isotropic normals (and points): the expectation by quadrature, without draws. A variance per dimension on either
-    side: the mean over the n x n pairs of n draws of each. ``variant="published"`` draws for isotropic ones too, as the
-    paper does, which is what is wrong in it: noise that is not needed, and a log of a mean that is too low on average.
+    side: the mean over the n x n pairs of n draws of each.
 
-    a and b are numbers or, to be trained, tensors; n 1 .. 1024. Oh et al., "Modeling uncertainty with hedged instance
-    embeddings", 2019, eq. 2 and 5; a = 1, b = 0 and n = 8 are where its training starts.
+    Parameters
+    ----------
+    a, b
+        Numbers or, to be trained, tensors; 1 and 0 are where the paper's training starts.
+    n
+        Draws of each item, 1 .. 1024, where it draws.
+    seed
+        Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
+    variant
+        None, or "published", which draws for isotropic normals too, as the paper does, which is what is wrong in it:
+        noise that is not needed, and a log of a mean that is too low on average.
+
+    References
+    ----------
+    Oh et al., "Modeling uncertainty with hedged instance embeddings", 2019, eq. 2 and 5; Karpukhin et al.,
+    "Probabilistic Embeddings Revisited", 2022, eq. 9.
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> match = pe.paired(a, pe.Point([[0.6, 0.8], [0.6, 0.8]]), pe.scores.hib(a=10.0, b=5.0))
+    >>> np.exp(match).round(3).tolist()
+    [0.267, 0.168]
     """,
     {
         **every(NORMALS, _DRAWN_MATCH),
@@ -80,8 +100,25 @@ sampled_cosine = Score(
     "sampled_cosine",
     """Mean cosine of the n x n pairs of n draws of each item.
 
-    "Probabilistic embeddings revisited", eq. 7, "Sampling + Cosine". For von Mises-Fisher distributions and isotropic
-    normals `expected_cosine` is its exact expectation.
+    For von Mises-Fisher distributions and isotropic normals `expected_cosine` is its exact expectation.
+
+    Parameters
+    ----------
+    n
+        Draws of each item, 1 .. 1024.
+    seed
+        Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
+
+    References
+    ----------
+    Karpukhin et al., "Probabilistic Embeddings Revisited", 2022, eq. 7, "Sampling + Cosine".
+
+    Examples
+    --------
+    >>> a, b = (pe.VonMisesFisher([[0.0, 1.0]], kappa=[kappa]) for kappa in (1000.0, 2.0))
+    >>> score = pe.scores.sampled_cosine(n=1000, seed=0)
+    >>> pe.paired(a, b, score).round(2).tolist(), pe.paired(a, b, "expected_cosine").round(2).tolist()
+    ([0.7], [0.7])
     """,
     _of_draws(sampled_scores.sampled_cosine),
     {"n": 10, "seed": None},
@@ -91,8 +128,24 @@ neg_sampled_l2 = Score(
     "neg_sampled_l2",
     """Minus the mean Euclidean distance of the n x n pairs of n draws of each item.
 
-    "Probabilistic embeddings revisited", eq. 7, "Sampling + L2". The distance is not squared, as HIB's is not: the mean
-    square needs no draws, it is `neg_expected_sq_l2`.
+    The distance is not squared, as HIB's is not: the mean square needs no draws, it is `neg_expected_sq_l2`.
+
+    Parameters
+    ----------
+    n
+        Draws of each item, 1 .. 1024.
+    seed
+        Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
+
+    References
+    ----------
+    Karpukhin et al., "Probabilistic Embeddings Revisited", 2022, eq. 7, "Sampling + L2".
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.0001, 0.5])
+    >>> pe.paired(a, pe.Point([[0.6, 0.8], [0.6, 0.8]]), pe.scores.neg_sampled_l2(n=1000, seed=0)).round(2).tolist()
+    [-0.63, -1.08]
     """,
     _of_draws(sampled_scores.neg_sampled_l2),
     {"n": 10, "seed": None},
@@ -105,12 +158,29 @@ el_nivmf = Score(
     "el_nivmf",
     """Log of the mean density of the gallery item at n draws of the query: the expected likelihood kernel.
 
-    With K = diag(kappa), n = |K mu|: ``rho(z) = C(n) exp(n cos(K z, K mu)) det K / |K z|^D``, which integrates to 1.
-    ``variant="published"`` is what the published code computes: cos(z, K mu), without K on the draws, so that kappa
-    only turns and sharpens an isotropic density; and det K / n, whose integral grows as the power D - 1 of kappa, a
-    bonus for sharp items. log C is exact here; the code fits quadratics that hold for kappa below about 50.
+    With K = diag(kappa), m = |K mu|: ``rho(z) = C(m) exp(m cos(K z, K mu)) det K / |K z|^D``, which integrates to 1.
 
+    Parameters
+    ----------
+    n
+        Draws of each item, 1 .. 1024.
+    seed
+        Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
+    variant
+        None, or "published", what the published code computes: cos(z, K mu), without K on the draws, so that kappa only
+        turns and sharpens an isotropic density; and det K / m, whose integral grows as the power D - 1 of kappa, a
+        bonus for sharp items. log C is exact here; the code fits quadratics that hold for kappa below about 50.
+
+    References
+    ----------
     Kirchhof et al., "A non-isotropic probabilistic take on proxy-based deep metric learning", 2022, eq. 4 and 5.
+
+    Examples
+    --------
+    >>> images = pe.VonMisesFisher([[0.6, 0.8], [0.6, 0.8]], kappa=[1000.0, 2.0])
+    >>> proxies = pe.NonIsotropicVonMisesFisher([[0.6, 0.8]], kappa=[[50.0, 20.0]])
+    >>> pe.pairwise(images, proxies, pe.scores.el_nivmf(n=1000, seed=0)).round(1).tolist()
+    [[0.7], [-0.7]]
     """,
     {("vmf", "nivmf"): _AT_DRAWS},
     {"n": 5, "seed": None, "variant": None},
@@ -121,8 +191,23 @@ nivmf = Score(
     "nivmf",
     """Log density of the gallery item at the query's direction.
 
-    As in `el_nivmf`, without draws. ``variant="published"`` is the paper's d_nivMF with its code's det K / n for the
-    last factor, which does not integrate to 1. Kirchhof et al. 2022, sec. 3.3.
+    ``log rho(mu1)``, rho as in `el_nivmf`, without draws; `pe.log_prob` is the same of items one by one.
+
+    Parameters
+    ----------
+    variant
+        None, or "published", the paper's d_nivMF with its code's det K / |K mu| for the last factor, which does not
+        integrate to 1.
+
+    References
+    ----------
+    Kirchhof et al., "A non-isotropic probabilistic take on proxy-based deep metric learning", 2022, sec. 3.3.
+
+    Examples
+    --------
+    >>> proxies = pe.NonIsotropicVonMisesFisher([[0.6, 0.8], [0.8, 0.6]], kappa=[[50.0, 20.0], [50.0, 20.0]])
+    >>> pe.pairwise(pe.Point([[0.6, 0.8]]), proxies, "nivmf").round(3).tolist()
+    [[0.696, -0.021]]
     """,
     {(query, "nivmf"): _AT_DIRECTION for query in ("point", "vmf")},
     {"variant": None},
