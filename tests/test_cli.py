@@ -332,8 +332,10 @@ def test_without_the_extra_one_line_names_it(capsys, monkeypatch, missing):
 
 
 def test_without_what_the_demo_needs_one_line_names_it(capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "peaccel.demo", raising=False)
-    monkeypatch.delattr(pe, "demo", raising=False)
+    for name in ("demo", "report", "evaluation.pages"):
+        monkeypatch.delitem(sys.modules, f"peaccel.{name}", raising=False)
+    for name in ("demo", "report"):
+        monkeypatch.delattr(pe, name, raising=False)
     monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     code, out, error = run(capsys, "demo")
