@@ -269,6 +269,16 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
     assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
 
 
+def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
+    results = tmp_path / "results.jsonl"
+    written(results, QUICK)
+    cell = Cell("places", "scf", seed=1)
+    ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
+    assert command(capsys, "reproduce", "--quick", "--results", str(results), "--hours", "1e-9")[0] == 0
+    total = len(list(cells(QUICK)))
+    assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
+
+
 def test_the_list_names_all_four_papers(capsys):
     code, out, _ = command(capsys, "reproduce", "--list")
     assert code == 0

@@ -74,7 +74,7 @@ def run_reproduce(arguments: Sequence[str]) -> None:
         [cell for cell in wanted if cell.trial is None],
     ):
         _carry_out(plan, task, phase, results, until)
-    records = ledger.read(results)
+    records = _finished(plan, ledger.read(results))
     text = markdown(plan, records, len(list(cells(plan))), decided(records, read_claims()))
     above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
     with aside(page) as fresh:
@@ -143,6 +143,12 @@ def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Recor
                 continue  # time ran out before its search was finished
             trial = max(tried, key=lambda i: tried[i]["validation"])  # type: ignore[index]
         yield cell, changes(cell.row, trial)
+
+
+def _finished(plan: Plan, records: dict[Cell, ledger.Record]) -> dict[Cell, ledger.Record]:
+    """Results of the plan as it is now, without those of settings that it had before."""
+    every = _chosen(plan, cells(plan), records)
+    return {cell: records[cell] for cell, chosen in every if not _stale(plan, cell, chosen, records)}
 
 
 def _stale(plan: Plan, cell: Cell, chosen: Any, records: dict[Cell, ledger.Record]) -> bool:

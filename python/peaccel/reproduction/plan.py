@@ -102,6 +102,7 @@ def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:
     return plan.hard if task == "hard" else plan.numbers
 
 
+@cache
 def changes(row: str, trial: int) -> dict[str, Any]:
     """A trial's settings, nested, over those of the recipe: none for the first one.
 
