@@ -178,29 +178,31 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// From its parts, of which `gallery` is that of the inputs; so many draws of each item.
+    /// From its parts, of which `gallery` is that of the inputs; so many draws of each item, for so many pairs.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),
         (seed, n): (u64, usize),
         comparison: C,
+        pairs: usize,
     ) -> Self {
         let dim = inputs.mu1.stored();
         let side = |mu: View<'a, T>, extra, stream| samplers::Items { mu, extra, seed, first_row: 0, stream };
         let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
-        // What one item of the other side alone asks for is asked for once.
+        // What is asked for less than twice, as a rule, costs less to be made again than to be kept.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
-        let most = |others: usize, size: usize| {
+        let most = |rows: usize, size: usize| {
             let bytes = size.max(1) * size_of::<T>();
-            if others > 1 {
+            if pairs / 2 >= rows {
                 KEPT / bytes
             } else {
                 0
             }
         };
-        let of_queries = PerRow::new(queries.items.mu.rows(), most(gallery.items.mu.rows(), sizes.0));
-        let of_gallery = PerRow::new(gallery.items.mu.rows(), most(queries.items.mu.rows(), sizes.1));
+        let rows = (queries.items.mu.rows(), gallery.items.mu.rows());
+        let of_queries = PerRow::new(rows.0, most(rows.0, sizes.0));
+        let of_gallery = PerRow::new(rows.1, most(rows.1, sizes.1));
         SampledScore { inputs, comparison, queries, gallery, of_queries, of_gallery }
     }
 

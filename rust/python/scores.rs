@@ -61,8 +61,8 @@ impl BothOrders {
 
 /// What a pair function is for.
 enum Purpose<'a, T> {
-    /// Scores.
-    Scores,
+    /// Scores of so many pairs.
+    Scores(usize),
     /// The best of a gallery, which may be prepared.
     Search(Option<Packed<'a, T>>),
     /// Gradients, with what scoring the same pairs kept for them.
@@ -83,8 +83,12 @@ fn pair<'a, T: Normals>(
     let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
     let both = (shared(0), shared(1));
     let keep = matches!(purpose, Purpose::Gradients(_));
+    let count = match purpose {
+        Purpose::Scores(count) => count,
+        _ => inputs.mu1.rows().saturating_mul(inputs.mu2.rows()),
+    };
     let (packed, kept) = match purpose {
-        Purpose::Scores => (None, None),
+        Purpose::Scores(_) => (None, None),
         Purpose::Search(packed) => (packed, None),
         Purpose::Gradients(kept) => (None, kept),
     };
@@ -106,7 +110,7 @@ fn pair<'a, T: Normals>(
             };
             let draws = draws.unwrap_or((0, 1));
             ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
-            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, (mu, extra), draws, $comparison))
+            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, (mu, extra), draws, $comparison, count))
         }};
     }
     macro_rules! density {
@@ -199,7 +203,7 @@ pub fn score(
             let kept = kept.map_or(Ok(&mut [][..]), Array::output::<T>)?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = &*pair(name, inputs, Purpose::Scores, draws, Prune::Auto, &orders)?;
+            let pair = &*pair(name, inputs, Purpose::Scores(out.len()), draws, Prune::Auto, &orders)?;
             match pairs {
                 Pairs::Paired => shapes::paired(pair, out, kept, &interrupted),
                 Pairs::Pairwise => shapes::pairwise(pair, out, kept, &interrupted),
@@ -283,7 +287,8 @@ pub fn rerank(
             let candidates = candidates.view::<i64>()?;
             ensure(candidates.rows() == inputs.mu1.rows(), || "candidates need a row per query".into())?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, Purpose::Scores, draws, Prune::Auto, &orders)?;
+            let count = candidates.rows() * candidates.stored();
+            let pair = pair(name, inputs, Purpose::Scores(count), draws, Prune::Auto, &orders)?;
             shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
