@@ -109,7 +109,7 @@ def test_differences_that_are_there_are_found():
         ("b", "c", (0, inf)): "not distinguishable",
         ("b", "c", (-3, 3)): "held",
         ("a", "b", (-3, 3)): "reversed",
-        ("a", "d", (0, inf)): "not run",
+        ("a", "d", (0, inf)): "too few seeds",
     }
     decisions = decided(found, [claim(*key) for key in expected])
     assert [decision.verdict for decision in decisions] == list(expected.values())
@@ -117,9 +117,11 @@ def test_differences_that_are_there_are_found():
     assert decided(found, [claim("a", "b", (0, inf), ("recall_at_1.own", "numbers.auc.own"))])[0].seeds == 10
 
 
-def test_one_seed_decides_nothing():
-    found = {cell: record for cell, record in records(a=0.9, b=0.1).items() if cell.seed == 0}
-    assert decided(found, [claim("a", "b", (0, 100))])[0].verdict == "not run"
+@pytest.mark.parametrize(("seeds", "verdict"), [(1, "too few seeds"), (4, "too few seeds"), (5, "held")])
+def test_few_seeds_decide_nothing(seeds, verdict):
+    found = {cell: record for cell, record in records(a=0.9, b=0.1).items() if cell.seed < seeds}
+    decision = decided(found, [claim("a", "b", (0, 100))])[0]
+    assert (decision.seeds, decision.verdict) == (seeds, verdict)
 
 
 def test_resamples_spread_as_seeds_and_classes_do():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -20,8 +20,10 @@ __all__ = ["Claim", "Comparison", "Decision", "decided", "difference", "read_cla
 RESAMPLES = 10_000
 LEVEL = 0.05
 PUBLISHED = " (published)"
+FEWEST = 5
+"""Seeds: resamples of fewer know too little of how seeds differ for a verdict."""
 
-Verdict = Literal["held", "reversed", "not distinguishable", "not run"]
+Verdict = Literal["held", "reversed", "not distinguishable", "too few seeds"]
 Records = Mapping[Cell, Record]
 
 
@@ -112,7 +114,7 @@ def difference(records: Records, comparison: Comparison) -> list[NDArray[np.floa
 
 
 def decided(records: Records, claims: Sequence[Claim]) -> tuple[Decision, ...]:
-    """Decide every comparison of every claim.
+    """Decide every comparison of every claim, of which there are `FEWEST` seeds.
 
     The interval is between percentiles of 10 000 resamples, which draw seeds, and in each of them classes. A comparison
     held if that is within its range at the corrected level, and was reversed if it lies beyond.
@@ -122,7 +124,7 @@ def decided(records: Records, claims: Sequence[Claim]) -> tuple[Decision, ...]:
     Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
     """
     found = [_compared(records, claim, comparison) for claim in claims for comparison in claim.comparisons]
-    run = [i for i, decision in enumerate(found) if decision.seeds > 1]
+    run = [i for i, decision in enumerate(found) if decision.seeds >= FEWEST]
     corrected = dict(zip(run, holm(np.array([found[i].p for i in run])).tolist(), strict=True))
     return tuple(_judged(decision, corrected.get(i)) for i, decision in enumerate(found))
 
@@ -150,8 +152,8 @@ def resampled(by_seed: Sequence[NDArray[np.float64]], seed: int = 0) -> NDArray[
 
 def _compared(records: Records, claim: Claim, comparison: Comparison) -> Decision:
     by_seed = difference(records, comparison)
-    if len(by_seed) < 2:
-        return Decision(claim, comparison, len(by_seed), np.nan, np.nan, np.nan, np.nan, "not run")
+    if not by_seed:
+        return Decision(claim, comparison, 0, np.nan, np.nan, np.nan, np.nan, "too few seeds")
     means = resampled(by_seed)
     low, high = np.quantile(means, [0.025, 0.975])
     least, greatest = comparison.between
@@ -173,9 +175,9 @@ def _share(flags: NDArray[np.bool_]) -> float:
 def _judged(decision: Decision, p: float | None) -> Decision:
     """With the corrected p, by which what is not decided says so."""
     if p is None:
-        return decision
+        return replace(decision, p=np.nan, verdict="too few seeds")
     verdict: Verdict = decision.verdict if p < LEVEL else "not distinguishable"
-    return Decision(**{**decision.__dict__, "p": p, "verdict": verdict})
+    return replace(decision, p=p, verdict=verdict)
 
 
 def by_claim(decisions: Sequence[Decision]) -> Iterator[tuple[Claim, Verdict, list[Decision]]]:
@@ -184,5 +186,5 @@ def by_claim(decisions: Sequence[Decision]) -> Iterator[tuple[Claim, Verdict, li
     for number in numbers:
         own = [decision for decision in decisions if decision.claim.number == number]
         said = {decision.verdict for decision in own}
-        order: tuple[Verdict, ...] = ("not run", "reversed", "not distinguishable", "held")
+        order: tuple[Verdict, ...] = ("too few seeds", "reversed", "not distinguishable", "held")
         yield own[0].claim, next(verdict for verdict in order if verdict in said), own

@@ -140,7 +140,7 @@ def _claims(decisions: Sequence[Decision]) -> Iterator[str]:
     for claim, verdict, own in by_claim(decisions):
         lines.append((str(claim.number), f"{claim.text}: **{verdict}**", "", "", "", "", ""))
         for decision in own:
-            found = ("", "", "") if decision.seeds < 2 else (_interval(decision), _p(decision.p), decision.verdict)
+            found = (_interval(decision), _p(decision.p), decision.verdict) if decision.seeds else ("", "", "")
             claimed = " .. ".join(f"{x:g}" for x in decision.comparison.between)
             lines.append(("", f"{decision.comparison}", claimed, str(decision.seeds), *found))
     yield _table(("claim", "difference", "claimed", "seeds", "found [95 %]", "p", "verdict"), lines)
@@ -149,10 +149,13 @@ def _claims(decisions: Sequence[Decision]) -> Iterator[str]:
 def _sections(plan: Plan, records: Records) -> Iterator[str]:
     for title, section in SECTIONS.items():
         yield f"## {title}"
-        yield section.about
         rows = plan.rows[section.task]
+        seeds = _common(records, section.task, rows)
+        yield f"{section.about} Seeds that all rows have: {len(seeds)}."
         cells = {
-            (row, column): _spread([x.mean() for x in values(records, row, measure, section.task).values()])
+            (row, column): _spread(
+                [x.mean() for seed, x in values(records, row, measure, section.task).items() if seed in seeds]
+            )
             for row in rows
             for column, measure in section.measures.items()
         }
@@ -187,6 +190,15 @@ def _defects(plan: Plan, records: Records) -> Iterator[str]:
     yield _table(("row", "Recall@1", "MAP@R", "severity, own", "AUROC, own"), lines)
 
 
+def _common(records: Records, task: str, rows: Sequence[str]) -> set[int]:
+    """Seeds whose numbers all of the rows have."""
+    of_rows = [
+        {cell.seed for cell in records if (cell.task, cell.row, cell.trial, cell.published) == (task, row, None, False)}
+        for row in rows
+    ]
+    return set.intersection(*of_rows)
+
+
 def _spread(means: Sequence[float]) -> str:
     if not means:
         return ""
@@ -199,6 +211,8 @@ def _interval(decision: Decision) -> str:
 
 
 def _p(p: float) -> str:
+    if np.isnan(p):
+        return ""
     return f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
