@@ -356,7 +356,8 @@ def _sections(
             f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
             f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "
-            f"{recipe.beside}: variances that this method learned for the same means, by its own score.",
+            f"{recipe.beside}: variances that this method learned for the same means, by its own score. "
+            "What follows is of the first seed, both sides mixed, the whole gallery ranked.",
             report.table(HEADER, results.table(), text_columns=3),
         ),
         *sections(results.evaluation, confidence, 1 - run.queries.severity, run.queries.images),
