@@ -62,7 +62,7 @@ lint: build  ## check format, types and style
 test-methods: build  ## train every recipe at its full length, seeds 0, 1, 2 (an hour)
 	PEACCEL_LONG=1 $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal tests/test_every_method.py
 
-reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (three hours of two cores)
+reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours)
 	$(BIN)/peaccel reproduce --results docs/reproduction.jsonl --page docs/reproduction.md
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)

@@ -150,19 +150,24 @@ def resampled(by_seed: Sequence[NDArray[np.float64]], seed: int = 0) -> NDArray[
     return total / len(by_seed)
 
 
+def interval(by_seed: Sequence[NDArray[np.float64]], means: NDArray[np.float64]) -> tuple[float, float, float]:
+    """The mean over seeds, and the percentiles of resamples between which 95 % of them lie."""
+    low, high = np.quantile(means, [0.025, 0.975]).tolist()
+    return float(np.mean([x.mean() for x in by_seed])), low, high
+
+
 def _compared(records: Records, claim: Claim, comparison: Comparison) -> Decision:
     by_seed = difference(records, comparison)
     if not by_seed:
         return Decision(claim, comparison, 0, np.nan, np.nan, np.nan, np.nan, "too few seeds")
     means = resampled(by_seed)
-    low, high = np.quantile(means, [0.025, 0.975])
+    value, low, high = interval(by_seed, means)
     least, greatest = comparison.between
     outside = [_share(means <= least)] if least > -np.inf else []
     outside += [_share(means >= greatest)] if greatest < np.inf else []
     beyond = [_share(means >= least)] if least > -np.inf else []
     beyond += [_share(means <= greatest)] if greatest < np.inf else []
     held, reversed_ = max(outside), min(beyond)
-    value = float(np.mean([x.mean() for x in by_seed]))
     verdict: Verdict = "held" if held <= reversed_ else "reversed"
     return Decision(claim, comparison, len(by_seed), value, low, high, min(1.0, 2 * min(held, reversed_)), verdict)
 

@@ -138,10 +138,10 @@ def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Recor
     for cell in wanted:
         trial = cell.trial
         if trial is None:
-            tried = {i: records.get(Cell("numbers", cell.row, trial=i)) for i in range(plan.trials)}
-            if any(record is None for record in tried.values()):
+            trials = [Cell("numbers", cell.row, trial=i) for i in range(plan.trials)]
+            if not records.keys() >= set(trials):
                 continue  # time ran out before its search was finished
-            trial = max(tried, key=lambda i: tried[i]["validation"])  # type: ignore[index]
+            trial = max(range(plan.trials), key=lambda i: records[trials[i]]["validation"])
         yield cell, changes(cell.row, trial)
 
 

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from peaccel.reproduction.claims import PUBLISHED, Comparison, Decision, by_claim, difference, resampled, values
+from peaccel.reproduction.claims import (
+    PUBLISHED,
+    Comparison,
+    Decision,
+    by_claim,
+    difference,
+    interval,
+    resampled,
+    values,
+)
 from peaccel.reproduction.ledger import Record
+from peaccel.reproduction.measuring import CONDITIONS
 from peaccel.reproduction.plan import Cell, Plan
 
 __all__ = ["SECTIONS", "markdown"]
@@ -26,8 +36,17 @@ class Section:
     task: str = "numbers"
 
 
-CONDITIONS = ("clean/clean", "clean/mixed", "mixed/clean", "mixed/mixed")
 BASELINES = {"own": "own", "norm": "norm", "class probability": "class_probability", "random": "random"}
+
+BRIEF = {
+    "Recall@1": "recall_at_1.own",
+    "MAP@R": "map_at_r.own",
+    "severity, own": "numbers.severity.own",
+    "AUROC, own": "numbers.r_auroc.own",
+    "mixed/mixed cosine": "recall_at_1.mixed/mixed cosine",
+    "mixed/mixed llr calibrated": "recall_at_1.mixed/mixed llr calibrated",
+}
+"""Of the tasks that few rows are run on."""
 
 SECTIONS: Mapping[str, Section] = {
     "Retrieval": Section(
@@ -37,8 +56,8 @@ SECTIONS: Mapping[str, Section] = {
     "Scores": Section(
         "Recall@1 of scores of the same embeddings, queries/gallery. Calibration and prior are of validation classes.",
         {
-            f"{condition} {score}": f"recall_at_1.{condition} {score}"
-            for condition in CONDITIONS
+            f"{queries}/{gallery} {score}": f"recall_at_1.{queries}/{gallery} {score}"
+            for queries, gallery in CONDITIONS
             for score in ("cosine", "mls", "llr calibrated", "own")
         },
     ),
@@ -84,26 +103,12 @@ SECTIONS: Mapping[str, Section] = {
     ),
     "Hard numbers": Section(
         "Trained on numbers of the digits 0 to 6, tested on numbers with a 7, 8 or 9; settings as above.",
-        {
-            "Recall@1": "recall_at_1.own",
-            "MAP@R": "map_at_r.own",
-            "severity, own": "numbers.severity.own",
-            "AUROC, own": "numbers.r_auroc.own",
-            "mixed/mixed cosine": "recall_at_1.mixed/mixed cosine",
-            "mixed/mixed llr calibrated": "recall_at_1.mixed/mixed llr calibrated",
-        },
+        BRIEF,
         "hard",
     ),
     "Places": Section(
         "Patches of photographs that training never saw; right is what was seen near by. Settings as of the numbers.",
-        {
-            "Recall@1": "recall_at_1.own",
-            "MAP@R": "map_at_r.own",
-            "severity, own": "numbers.severity.own",
-            "AUROC, own": "numbers.r_auroc.own",
-            "mixed/mixed cosine": "recall_at_1.mixed/mixed cosine",
-            "mixed/mixed llr calibrated": "recall_at_1.mixed/mixed llr calibrated",
-        },
+        BRIEF,
         "places",
     ),
 }
@@ -111,10 +116,8 @@ SECTIONS: Mapping[str, Section] = {
 
 def markdown(plan: Plan, records: Records, of: int, decisions: Sequence[Decision]) -> str:
     """The claims and all tables; `of` cells there are, finished or not."""
-    return (
-        "\n\n".join([*_head(records, of), *_claims(decisions), *_sections(plan, records), *_defects(plan, records)])
-        + "\n"
-    )
+    blocks = [*_head(records, of), *_claims(decisions), *_sections(plan, records), *_defects(plan, records)]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _head(records: Records, of: int) -> Iterator[str]:
@@ -140,7 +143,11 @@ def _claims(decisions: Sequence[Decision]) -> Iterator[str]:
     for claim, verdict, own in by_claim(decisions):
         lines.append((str(claim.number), f"{claim.text}: **{verdict}**", "", "", "", "", ""))
         for decision in own:
-            found = (_interval(decision), _p(decision.p), decision.verdict) if decision.seeds else ("", "", "")
+            found = (
+                (_interval(decision.value, decision.low, decision.high), _p(decision.p), decision.verdict)
+                if decision.seeds
+                else ("", "", "")
+            )
             claimed = " .. ".join(f"{x:g}" for x in decision.comparison.between)
             lines.append(("", f"{decision.comparison}", claimed, str(decision.seeds), *found))
     yield _table(("claim", "difference", "claimed", "seeds", "found [95 %]", "p", "verdict"), lines)
@@ -184,8 +191,7 @@ def _defects(plan: Plan, records: Records) -> Iterator[str]:
             if len(by_seed) < 2:
                 cells.append("")
                 continue
-            low, high = np.quantile(resampled(by_seed), [0.025, 0.975])
-            cells.append(f"{np.mean([x.mean() for x in by_seed]):+.1f} [{low:+.1f}, {high:+.1f}]")
+            cells.append(_interval(*interval(by_seed, resampled(by_seed))))
         lines.append(tuple(cells))
     yield _table(("row", "Recall@1", "MAP@R", "severity, own", "AUROC, own"), lines)
 
@@ -206,8 +212,8 @@ def _spread(means: Sequence[float]) -> str:
     return f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" if len(x) > 1 else f"{x[0]:.1f}"
 
 
-def _interval(decision: Decision) -> str:
-    return f"{decision.value:+.1f} [{decision.low:+.1f}, {decision.high:+.1f}]"
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _p(p: float) -> str:

@@ -43,7 +43,7 @@ def captioned_numbers(
     mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
     means = {part: embed(model, torch.from_numpy(x.images)[:, None]).mu for part, x in mixed.items()}
     of = {"train": ("train",), "validation": ("validation",), "test": ("gallery", "query")}
-    known = _told(captions(mixed["train"].labels, settings.digits), settings.digits)
+    known = _told(captions(mixed["train"].labels, settings.digits))
     vectors = np.linalg.lstsq(known, means["train"], rcond=None)[0]
     found: dict[str, Mapping[str, NDArray[Any]]] = {}
     for part, names in of.items():
@@ -51,14 +51,14 @@ def captioned_numbers(
         texts = captions(numbers, settings.digits, hidden, seed)
         found[part] = {
             "images": np.concatenate([means[name] for name in names]).astype(np.float32),
-            "captions": (_told(texts, settings.digits) @ vectors).astype(np.float32),
+            "captions": (_told(texts) @ vectors).astype(np.float32),
             "image": np.arange(len(numbers)),
             "relevance": np.argwhere(describes(texts, numbers)),
         }
     return found
 
 
-def _told(texts: Sequence[str], digits: int) -> NDArray[np.float64]:
+def _told(texts: Sequence[str]) -> NDArray[np.float64]:
     """[T, 10 digits]: 1 at the digit that is told of each place, a tenth at all ten of one that is left open."""
     words = np.array([text.split(" ") for text in texts])
     told = np.where((words == HIDDEN)[..., None], 1 / len(WORDS), words[..., None] == np.array(WORDS))
