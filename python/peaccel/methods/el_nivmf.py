@@ -19,7 +19,6 @@ from peaccel.methods.records import (
     Batch,
     Group,
     Method,
-    NonNegative,
     Positive,
     Schedule,
     Stage,
@@ -37,8 +36,6 @@ class Settings(Embedding):
 
     distance: Distance = "el_nivmf"
     """Of an item and a proxy, in the softmax over proxies."""
-    omega: NonNegative = 0.0
-    """Weight of Proxy-Anchor on the same directions (eq. 7)."""
     temperature: Positive = 1.0
     """That training starts from."""
     concentration: Positive = 10.0
@@ -58,11 +55,13 @@ class Settings(Embedding):
     schedule: Schedule = Schedule(images_per_class=2)
 
 
-def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+def build(
+    backbone: nn.Module, features: int, classes: int, settings: Settings, omega: float = 0.0, scale: float = 32.0
+) -> Training:
     """Put the head on a backbone; the model gives `peaccel.VonMisesFisher`, the embedding's length its concentration.
 
     Before training the embedding's layer is scaled to the mean length asked for, and proxies stand at their classes'
-    means.
+    means. Proxy-Anchor of this scale on the same directions has the weight omega (eq. 7).
     """
     mean, dim = mean_head(features, settings, unit=False)
     head = VonMisesFisherHead(mean)
@@ -75,7 +74,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         n=settings.n,
         variant=settings.variant,
     )
-    anchor = ProxyAnchor(dim, classes, weight=nca.directions) if settings.omega > 0 else None
+    anchor = ProxyAnchor(dim, classes, scale=scale, weight=nca.directions) if omega > 0 else None
 
     def start(batches: Iterable[Batch]) -> None:
         seen = [(head(backbone(batch.inputs)), batch.labels) for batch in batches]
@@ -87,7 +86,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         d = head(backbone(batch.inputs))
         terms: dict[str, Tensor] = {settings.distance: nca(d, batch.labels, step.seed)}
         if anchor is not None:
-            terms["proxy_anchor"] = settings.omega * anchor(d, batch.labels)
+            terms["proxy_anchor"] = omega * anchor(d, batch.labels)
         return terms
 
     groups = [

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+from torch import nn
+
 from peaccel.methods import el_nivmf
-from peaccel.methods.records import NonNegative, Positive
+from peaccel.methods.records import NonNegative, Positive, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,9 +13,21 @@ class Settings(el_nivmf.Settings):
     """Settings of PANC + EL-nivMF; omega 3 (CUB, 128 dimensions), 5 (512), Cars 0.3 and 0.1."""
 
     omega: NonNegative = 3.0
+    """Weight of Proxy-Anchor on the same directions (eq. 7)."""
+    scale: Positive = 32.0
+    """Proxy-Anchor's inverse temperature."""
     temperature: Positive = 0.003
 
 
+def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
+    """Put EL-nivMF's head on a backbone, and train it by both losses."""
+    return el_nivmf.build(backbone, features, classes, settings, settings.omega, settings.scale)
+
+
 METHOD = replace(
-    el_nivmf.METHOD, name="panc_el_nivmf", loss=f"{el_nivmf.METHOD.loss}, and Proxy-Anchor", settings=Settings
+    el_nivmf.METHOD,
+    name="panc_el_nivmf",
+    loss=f"{el_nivmf.METHOD.loss}, and Proxy-Anchor",
+    settings=Settings,
+    build=build,
 )

@@ -37,6 +37,8 @@ class Published:
     """Of the method's settings."""
     one_batch: bool = False
     """Train on the classes of the first batch alone."""
+    blended_draws: bool = False
+    """Draw directions as the published samplers do."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,6 @@ def cells(plan: Plan) -> Iterator[Cell]:
     for seed in range(plan.seeds):
         yield from (Cell("numbers", row, seed=seed) for row in plan.rows["numbers"])
         yield from (Cell("numbers", row, published=True, seed=seed) for row in plan.published)
-    for seed in range(plan.seeds):
         yield from (Cell(task, row, seed=seed) for task in TASKS[1:] for row in plan.rows[task])
 
 
@@ -156,5 +157,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         "settings": asdict(settings),
         "one_batch": published.one_batch,
     }
+    if published.blended_draws:
+        decides["blended_draws"] = True
     text = json.dumps(decides, sort_keys=True, default=str)
     return method, settings, hashlib.sha256(text.encode()).hexdigest()[:12]

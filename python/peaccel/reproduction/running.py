@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from peaccel.backbones import small_cnn
 from peaccel.data.photographs import PlacesSettings
-from peaccel.methods.records import Embed, Schedule
+from peaccel.reproduction.defects import first_classes, with_blended_draws
 from peaccel.reproduction.ledger import Record
 from peaccel.reproduction.measuring import measure
 from peaccel.reproduction.plan import Cell, Published, read_plan, resolved, task_settings
@@ -55,10 +56,11 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
     training = method.build(small_cnn.small_cnn(), _features(train.mixed.images), classes, settings)
     published = plan.published[cell.row] if cell.published else Published()
     if published.one_batch:
-        training = replace(training, stages=tuple(replace(stage, batches=_first_classes) for stage in training.stages))
+        training = replace(training, stages=tuple(replace(stage, batches=first_classes) for stage in training.stages))
     about = {"settings": decides, "commit": versions()["commit"], "machine": _machine()}
     try:
-        fit(training, images(train.mixed), train.labels, Options(seed=cell.seed), name=cell.row)
+        with with_blended_draws() if published.blended_draws else nullcontext():
+            fit(training, images(train.mixed), train.labels, Options(seed=cell.seed), name=cell.row)
     except FloatingPointError:
         if cell.trial is None:
             raise
@@ -74,16 +76,6 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
 
 def _features(pictures: NDArray[np.float32]) -> int:
     return int(small_cnn.small_cnn().eval()(torch.from_numpy(pictures[:1])[:, None]).shape[1])
-
-
-def _first_classes(
-    labels: NDArray[np.int64], schedule: Schedule, rng: np.random.Generator, embed: Embed
-) -> Iterator[NDArray[np.int64]]:
-    """Batches as many as an epoch has, all of the classes that the labels begin with."""
-    known = np.flatnonzero(labels < schedule.classes_per_batch)
-    size = schedule.classes_per_batch * schedule.images_per_class
-    for _ in range(max(1, len(labels) // size)):
-        yield rng.permutation(known)[:size]
 
 
 def _machine() -> str:
