@@ -179,3 +179,13 @@ struct NegKlIsotropic : Monotone {
         return valid(v, w, slopes);
     }
 };
+
+// The kernels of these formulas.
+#define DOT_FORMULAS(KERNEL_OF)                    \
+    KERNEL_OF(cosine, Cosine)                      \
+    KERNEL_OF(shifted_cosine, ShiftedCosine)       \
+    KERNEL_OF(neg_sq_l2, NegSqL2)                  \
+    KERNEL_OF(mls_isotropic, MlsIsotropic)         \
+    KERNEL_OF(llr_isotropic, LlrIsotropic)         \
+    KERNEL_OF(overlap_isotropic, OverlapIsotropic) \
+    KERNEL_OF(neg_kl_isotropic, NegKlIsotropic)

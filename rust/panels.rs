@@ -8,6 +8,17 @@ use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
+/// A prepared gallery.
+#[derive(Clone, Copy)]
+pub struct Packed<'a, T> {
+    /// All rows as panels, in order.
+    pub panels: &'a [T],
+    /// The squared norm of the row at each place of the panels, as the pair function computes it.
+    pub norms: &'a [T],
+    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
+    pub order: &'a [i64],
+}
+
 /// Rows that `rows` rows take as panels, which come in pairs.
 pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES

@@ -24,6 +24,7 @@ GALLERY: int
 SHARED: int
 EVERY_GRADIENT: int  # all three
 
+def kernels() -> list[dict[str, Any]]: ...  # what the table of kernels says of each score of pairs
 def score(
     name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, kept: _Array | None
 ) -> None: ...

@@ -4,6 +4,7 @@ use super::driver::{driver, Launch};
 use super::sampled::Drawing;
 use super::{Matrix, Place};
 use crate::error::Error;
+use crate::kernels::score::Facts;
 use crate::special::bessel::Order;
 
 /// The best that a kernel keeps of each query.
@@ -131,11 +132,11 @@ struct WithOrders<A> {
     ratio: Order,
 }
 
-/// A call: the op, where, what types, and the inputs.
+/// A call: the kernel, where, what types, and the inputs.
 #[derive(Clone, Copy)]
-pub struct Call<'a> {
-    /// The op's name.
-    pub op: &'a str,
+pub struct Call {
+    /// What the kernel is.
+    pub kernel: &'static Facts,
     /// Device and stream.
     pub at: Place,
     /// Types.
@@ -171,7 +172,7 @@ pub struct Ranked {
     pub ids: u64,
 }
 
-impl Call<'_> {
+impl Call {
     pub(super) fn args(&self, which: Which) -> PairArgs {
         let (pairs, candidates) = match which {
             Which::Paired => (0, Matrix::NONE),
@@ -200,14 +201,14 @@ impl Call<'_> {
     }
 
     /// The name of its kernel for a driver.
-    pub(super) fn kernel(&self, driver: &str) -> String {
-        format!("{}_{driver}_{}", self.op, self.types.tag())
+    pub(super) fn name(&self, driver: &str) -> String {
+        format!("{}_{driver}_{}", self.kernel.name, self.types.tag())
     }
 
     /// Launches a driver of the op.
     pub(super) unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
-        let name = self.kernel(kernels);
-        if !(self.op.ends_with("_vmf") || self.op == "hib_isotropic") {
+        let name = self.name(kernels);
+        if !self.kernel.orders {
             return driver()?.launch(&name, at, &args);
         }
         let dim = self.inputs.mu1.stored as f64;

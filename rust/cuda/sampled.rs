@@ -4,6 +4,7 @@ use super::driver::{driver, Launch};
 use super::elements::{Normals, SAMPLER_THREADS as THREADS, WARPS};
 use super::pairs::{BackwardArgs, Call, OwnArgs, PairArgs};
 use crate::error::Error;
+use crate::kernels::score::Family;
 use crate::special::bessel::Order;
 
 /// Of a block's own shared memory; more, and too few blocks fit on a multiprocessor.
@@ -58,10 +59,10 @@ struct Plan {
     in_shared: bool,
 }
 
-impl Call<'_> {
+impl Call {
     /// Whether the op compares draws.
     pub fn compares_draws(&self) -> bool {
-        self.op.contains("sampled") || self.op.contains("nivmf")
+        self.kernel.family == Family::Sampled
     }
 
     /// For scores [rows, columns]; or, without columns, for gradients of `rows` items.
@@ -101,7 +102,7 @@ impl Call<'_> {
             normaliser: Order::new(0.5 * dim - 1.0),
             ratio: Order::new(0.5 * dim),
         };
-        driver()?.launch(&self.kernel(driver_name), plan.launch, &With { args, drawing })
+        driver()?.launch(&self.name(driver_name), plan.launch, &With { args, drawing })
     }
 
     pub(super) unsafe fn drawn_own(&self, rows: usize, args: OwnArgs) -> Result<(), Error> {

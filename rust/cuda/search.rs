@@ -4,6 +4,8 @@ use super::driver::{driver, Launch};
 use super::pairs::{Call, PairArgs, Ranked, Types, Which};
 use super::{Matrix, Place};
 use crate::error::Error;
+use crate::kernels::score::{Family, Sieve};
+use crate::shapes::Prune;
 
 /// The most that CUDA lets `gridDim.y` be.
 const GRID_Y: usize = 65_535;
@@ -18,33 +20,8 @@ const SIEVE_THREADS: u32 = 256;
 /// Queries and rows of a block of a sieve.
 const SIEVE_TILE: usize = 128;
 const SIEVE_SHARED: usize = 4 * SIEVE_TILE * 36 * 4;
-/// Scores that have one: those of one inner product, monotone in it; and, with bounds of tiles, [`BOUNDED`].
-const SIEVED: [&str; 10] = [
-    "cosine",
-    "shifted_cosine",
-    "neg_sq_l2",
-    "mls_isotropic",
-    "llr_isotropic",
-    "overlap_isotropic",
-    "neg_kl_isotropic",
-    "mls_vmf",
-    "overlap_vmf",
-    "neg_kl_vmf",
-];
-const BOUNDED: &str = "mls_diagonal";
 /// Survivors of all queries together that there is room for.
 const SURVIVORS: usize = 1 << 25;
-
-/// Whether tensor cores rule pairs out before they are scored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Prune {
-    /// Where it should pay.
-    Auto,
-    /// All pairs are scored.
-    Never,
-    /// Where there is a kernel.
-    Always,
-}
 
 /// How a search is cut: shards of the gallery, and how many items its lists hold outside of shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +80,7 @@ struct Bounded {
     bounding: Bounding,
 }
 
-impl Call<'_> {
+impl Call {
     /// All pairs of many queries, by the tiles of a search.
     pub(super) unsafe fn all(&self, out: u64) -> Result<(), Error> {
         let cut = self.tiles_of(0)?;
@@ -123,13 +100,12 @@ impl Call<'_> {
     pub fn cut(&self, k: usize, prune: Prune) -> Result<Cut, Error> {
         let (queries, gallery) = self.sizes();
         let always = prune == Prune::Always;
-        let bounded = self.op == BOUNDED;
+        let bounded = self.kernel.sieve == Sieve::Tiles;
         // Enough rows for a threshold that rules most others out; whole tiles.
         let first = (if always { k } else { (8 * k).max(8192) }).next_multiple_of(SIEVE_TILE);
         // How tight bounds are depends on the variances, which only the caller knows.
         let pays = queries >= 32 && self.inputs.mu1.stored >= 32 && gallery >= 4 * first && !bounded;
-        let has = bounded || SIEVED.contains(&self.op);
-        let can = self.types != Types::F64 && has && i32::try_from(gallery).is_ok();
+        let can = self.types != Types::F64 && self.kernel.sieve != Sieve::None && i32::try_from(gallery).is_ok();
         let fits = driver()?.capacities(self.at.device)?.1 >= SIEVE_SHARED;
         if prune == Prune::Never || !can || !fits || queries == 0 || gallery <= first || !(always || pays) {
             return self.tiles_of(k);
@@ -144,7 +120,7 @@ impl Call<'_> {
         let (queries, gallery) = self.sizes();
         let size = self.types.size();
         let tile = if self.types == Types::F64 { 8 } else { 16 }; // queries of a block
-        let arrays = if self.op.ends_with("_diagonal") { 2 } else { 1 };
+        let arrays = if self.kernel.family == Family::Diagonal { 2 } else { 1 };
         let (busy, limit) = driver()?.capacities(self.at.device)?;
         let row = arrays * STEP * size;
         let steps = (self.inputs.mu1.stored as usize).div_ceil(STEP).max(1);
@@ -191,7 +167,7 @@ impl Call<'_> {
         if cut.bounded > 0 {
             let launch = self.at.launch(cut.bounded as u64, 4, SIEVE_THREADS)?;
             let args = PairArgs { end: gallery as i64, ..args };
-            driver()?.launch(&self.kernel("bound"), launch, &Bounded { args, bounding })?;
+            driver()?.launch(&self.name("bound"), launch, &Bounded { args, bounding })?;
         }
         let mut begin = cut.first;
         while begin < gallery {
@@ -201,7 +177,7 @@ impl Call<'_> {
             let launch = Launch { device, stream, grid, block: SIEVE_THREADS, shared: SIEVE_SHARED as u32 };
             let own = PairArgs { begin: begin as i64, end: end as i64, ..args };
             if cut.bounded > 0 {
-                driver()?.launch(&self.kernel("sieve"), launch, &Bounded { args: own, bounding })?;
+                driver()?.launch(&self.name("sieve"), launch, &Bounded { args: own, bounding })?;
             } else {
                 self.launch("sieve", launch, own)?;
             }

@@ -10,8 +10,11 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::shapes::{
-    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK,
+    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient, AHEAD,
+    BLOCK,
 };
 use crate::simd::{dispatch, prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
@@ -34,10 +37,7 @@ mod sums;
 
 pub use formulas::Formula;
 use formulas::{Dimension, Range};
-pub use likelihoods::{Llr, Mls};
 use listed::Listed;
-pub use overlaps::{NegKl, Overlap};
-pub use prune::Prune;
 use slopes::{AllPairs, Out};
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
@@ -49,6 +49,20 @@ pub struct DiagScore<'a, T, F> {
     pub formula: F,
     /// How a search goes about it.
     pub prune: Prune,
+}
+
+/// The kernels of the family.
+pub const KERNELS: [&[Score]; 2] = [likelihoods::KERNELS, overlaps::KERNELS];
+
+/// The facts of a kernel of the family.
+const fn facts(name: &'static str, shared: &'static str) -> Facts {
+    Facts::new(name, Family::Diagonal, "var", shared)
+}
+
+/// The pair function of this formula.
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+    let prune = if let Purpose::Search(_, prune) = request.purpose { prune } else { Prune::Auto };
+    Ok(Box::new(DiagScore { inputs: request.inputs, formula, prune }))
 }
 
 /// What fills a vector up where a row ends: for MLS the logarithm of 1.

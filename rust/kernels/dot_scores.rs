@@ -6,6 +6,9 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
+use crate::panels::Packed;
 use crate::rows::{self, reduce};
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
@@ -21,10 +24,7 @@ mod tile;
 mod vmf;
 
 use formulas::OWN;
-pub use formulas::{Cosine, Formula, NegSqL2, Pair};
-pub use match_probability::MatchProbability;
-pub use normals::{LlrIsotropic, MlsIsotropic, NegKlIsotropic, OverlapIsotropic};
-pub use vmf::{MlsVmf, NegKlVmf, Orders, OverlapVmf};
+pub use formulas::{Formula, Pair};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -38,15 +38,23 @@ pub struct DotScore<'a, T, F> {
     pub kept: Option<&'a [T]>,
 }
 
-/// A prepared gallery.
-#[derive(Clone, Copy)]
-pub struct Packed<'a, T> {
-    /// All rows as [`crate::panels`], in order.
-    pub panels: &'a [T],
-    /// The squared norm of the row at each place of the panels, as [`sq_norm`] computes it.
-    pub norms: &'a [T],
-    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
-    pub order: &'a [i64],
+/// The kernels of the family.
+pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
+
+/// The facts of a kernel of this formula.
+const fn facts<F: Formula>(name: &'static str, extra: &'static str, shared: &'static str) -> Facts {
+    let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
+    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, extra, shared) }
+}
+
+/// The pair function of this formula.
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+    let (packed, kept) = match request.purpose {
+        Purpose::Scores(_) => (None, None),
+        Purpose::Search(packed, _) => (packed, None),
+        Purpose::Gradients(kept) => (None, kept),
+    };
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, kept }))
 }
 
 /// Numbers of a block of pairs, as float64 arrays to be loaded eight at a time.

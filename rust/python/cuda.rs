@@ -4,9 +4,12 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::pairs::{Call, Gradients, Inputs, Ranked, Types, Which, BEST, OWN};
 use crate::cuda::sampled::Drawing;
-use crate::cuda::search::{self, Bounding, Prune, Workspace};
+use crate::cuda::search::{self, Bounding, Workspace};
 use crate::cuda::{self, Matrix, Place};
 use crate::error::Error;
+use crate::kernels::sampled_scores::DRAWS;
+use crate::kernels::table;
+use crate::shapes::Prune;
 use pyo3::prelude::*;
 
 /// What the embedded kernels are compiled for, the CUDA version of the driver (13000 for 13.0), or why there is none.
@@ -50,7 +53,8 @@ pub fn full(x: &DeviceArray) -> Result<Matrix, Error> {
 type FiveArrays = [DeviceArray; 5];
 
 /// The checked call of a score.
-fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error> {
+fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
+    let kernel = table::facts(op)?;
     let [mu1, extra1, mu2, extra2, shared] = arrays;
     let double = !single(mu1)?;
     let own = mu1.dtype();
@@ -70,14 +74,10 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
         extra2: extra2.matrix()?,
         shared: shared.matrix()?,
     };
-    let dim = inputs.mu1.stored;
-    let wide = |stored| [1, dim].contains(&stored);
-    let queries = inputs.extra1.rows == inputs.mu1.rows && wide(inputs.extra1.stored);
-    let gallery = inputs.extra2.rows == inputs.mu2.rows && wide(inputs.extra2.stored) && inputs.mu2.stored == dim;
-    let shared = inputs.shared.rows == 1 && [0, 1, 2, dim].contains(&inputs.shared.stored);
-    ensure(queries && gallery && shared, || format!("{op}: the shapes of a score's inputs do not fit together"))?;
+    let size = |matrix: &Matrix| (matrix.rows as usize, matrix.stored as usize);
+    kernel.check([&inputs.mu1, &inputs.extra1, &inputs.mu2, &inputs.extra2, &inputs.shared].map(size))?;
     let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
+    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
 }
 
 /// Room, by side, for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
@@ -99,15 +99,15 @@ type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Opti
 
 /// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, must find room.
 fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<(), Error> {
-    let op = call.op;
+    let op = call.kernel.name;
     if !call.compares_draws() {
         return ensure(draws.is_none(), || format!("{op}: draws nothing"));
     }
     let Some((seed, n, room, query, gallery)) = draws else {
         return Err(Error::Value(format!("{op}: compares draws")));
     };
-    ensure((1..=1024).contains(n), || format!("n is {n}, expected 1 .. 1024"))?;
-    ensure(seed.is_some() || op.starts_with("nivmf"), || format!("{op}: draws need a seed"))?;
+    ensure((1..=DRAWS).contains(n), || format!("n is {n}, expected 1 .. {DRAWS}"))?;
+    ensure(seed.is_some() || !call.kernel.draws(), || format!("{op}: draws need a seed"))?;
     let (wanted, found) = (call.room(*n, rows, columns)?, count(room));
     ensure(found >= wanted, || format!("the room has {found} elements, expected {wanted}"))?;
     let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;

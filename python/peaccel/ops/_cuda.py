@@ -152,20 +152,13 @@ def _made(op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], pairs: int)
     return made
 
 
-# Of what scores of von Mises-Fisher distributions make numbers: of which side's items alone.
-OWN = {
-    **dict.fromkeys(("mls_vmf", "overlap_vmf", "neg_kl_vmf"), (True, True)),
-    **dict.fromkeys(("nivmf", "nivmf_published", "el_nivmf", "el_nivmf_published"), (False, True)),
-}
-
-
 def _own(op: PairOp, arrays: Sequence[Array], pairs: int) -> list[Array | None]:
     """Room for what either side's items are alone, which a call then makes once; None where it makes nothing, or where
     an item is in too few pairs for that to pay: it is made for each pair then."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
-        for mu, has in zip(arrays[:4:2], OWN.get(op.name, (False, False)), strict=True)
+        for mu, has in zip(arrays[:4:2], op.own, strict=True)
     ]
 
 

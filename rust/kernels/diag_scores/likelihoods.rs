@@ -4,6 +4,8 @@
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
 use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 
@@ -184,3 +186,10 @@ impl Formula for Llr {
         sums.times(t);
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
+    score!(facts("llr_diagonal", "prior_var"), |r| Llr),
+];

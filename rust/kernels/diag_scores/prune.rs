@@ -28,23 +28,12 @@ use super::mls::{self, AsMls, Own};
 use super::scan::Scan;
 use super::sieve::{sift, Bound, Pairs};
 use super::DiagScore;
-use crate::shapes::{self, Best, Inputs};
+use crate::shapes::{self, Best, Inputs, Prune};
 use crate::simd::{dispatch, Float};
 use crate::topk::TopK;
 use std::f64::consts::PI;
 use std::ops::Range;
 use std::time::Instant;
-
-/// How a search goes about the bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prune {
-    /// Where a trial finds that it saves time.
-    Auto,
-    /// Not at all.
-    Never,
-    /// All along.
-    Always,
-}
 
 /// Rows that share their least and greatest variances.
 const BUCKET: usize = 4096;

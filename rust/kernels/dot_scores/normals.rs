@@ -4,6 +4,8 @@
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
 use super::formulas::{concave_maximum, valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::simd::{Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::PI;
@@ -246,3 +248,12 @@ impl Formula for NegKlIsotropic {
         NegKlIsotropic { share: 1.0 - self.share, ..self }
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts::<MlsIsotropic>("mls_isotropic", "var", "none"), |r| MlsIsotropic { dim: r.dim() }),
+    score!(facts::<LlrIsotropic>("llr_isotropic", "var", "prior_var"), |r| LlrIsotropic { dim: r.dim(), prior_var: r.shared(0) }),
+    score!(facts::<OverlapIsotropic>("overlap_isotropic", "var", "powers"), |r| OverlapIsotropic { dim: r.dim(), powers: r.both() }),
+    score!(facts::<NegKlIsotropic>("neg_kl_isotropic", "var", "share"), |r| NegKlIsotropic { dim: r.dim(), share: r.shared(0) }),
+];
