@@ -95,6 +95,14 @@ def mls(a, v, b, w):
     return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2)
 
 
+KINDS["neg_mahalanobis"] = "normal_isotropic x normal_isotropic point | point x normal_isotropic"
+
+
+def neg_mahalanobis(a, v, b, w):
+    """Minus the squared distance over the summed variances: mls without its logarithm."""
+    return total(-((a - b) ** 2) / (v + w + 0 * a))
+
+
 KINDS["llr"] = f"{NORMALS} x {NORMALS} point | vmf x vmf | point x {NORMALS}"
 
 

@@ -40,6 +40,11 @@ def mls_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array)
 
 
 @pair_op
+def neg_mahalanobis_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+    return -((mu1 - mu2) ** 2).sum(-1) / (var1 + var2)[..., 0]
+
+
+@pair_op
 def llr_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
     v, w, p = var1[..., 0], var2[..., 0], prior_var[0]
     a, b, det = p + v, p + w, p * (v + w) + v * w
