@@ -5,7 +5,7 @@
 // near-duplicates.
 //
 // Of von Mises-Fisher items the Bessel functions of each one's concentration are made once for a call, where the caller
-// has room for them: most of a formula is theirs.
+// has memory for them: they are most of a formula's cost.
 
 #include "drivers.cuh"
 #include "match_formula.cuh"

@@ -30,11 +30,11 @@ pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize)
     /// Columns that are turned at once: a square of them stays in the first-level cache, and is written in whole lines.
     const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);
-    let mut rooms = [const { Vec::new() }; 32];
+    let mut buffers = [const { Vec::new() }; 32];
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
         let mut sources: [&[T]; 32] = [&[]; 32];
-        for ((place, source), room) in (first..range.end).zip(&mut sources[..width]).zip(&mut rooms) {
-            *source = rows.row(row(place), room);
+        for ((place, source), buffer) in (first..range.end).zip(&mut sources[..width]).zip(&mut buffers) {
+            *source = rows.row(row(place), buffer);
         }
         for (block, out) in pair.chunks_mut(COLUMNS * width).enumerate() {
             let (from, columns) = (block * COLUMNS, out.len() / width);

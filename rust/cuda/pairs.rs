@@ -94,7 +94,7 @@ pub(super) struct PairArgs {
     pub ids: u64,
     pub begin: i64,
     pub end: i64,
-    pub room: i64,
+    pub most: i64,
     pub survivors: u64,
     pub counts: u64,
     pub list_scores: u64,
@@ -163,12 +163,12 @@ pub struct Gradients {
     pub out: [u64; 3],
 }
 
-/// Scores and ids.
+/// Where scores and ids go.
 #[derive(Clone, Copy)]
 pub struct Ranked {
-    /// Their address.
+    /// Address of the scores, of the type that is computed in.
     pub scores: u64,
-    /// Theirs, int64.
+    /// Address of the ids, int64.
     pub ids: u64,
 }
 
@@ -191,7 +191,7 @@ impl Call {
             ids: 0,
             begin: 0,
             end: 0,
-            room: 0,
+            most: 0,
             survivors: 0,
             counts: 0,
             list_scores: 0,
@@ -230,7 +230,7 @@ impl Call {
         }
     }
 
-    /// Makes what belongs to each item alone, where there is room: for scores, or for their slopes.
+    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
     pub(super) unsafe fn make_own(&self, slopes: bool) -> Result<(), Error> {
         let (queries, gallery) = self.sizes();
         for (side, rows) in [queries, gallery].into_iter().enumerate().filter(|&(side, _)| self.own[side] != 0) {

@@ -20,7 +20,7 @@ const SIEVE_THREADS: u32 = 256;
 /// Queries and rows of a block of a sieve.
 const SIEVE_TILE: usize = 128;
 const SIEVE_SHARED: usize = 4 * SIEVE_TILE * 36 * 4;
-/// Survivors of all queries together that there is room for.
+/// Survivors of all queries together, at most.
 const SURVIVORS: usize = 1 << 25;
 
 /// How a search is cut: shards of the gallery, and how many items its lists hold outside of shared memory.
@@ -32,8 +32,8 @@ pub struct Cut {
     pub listed: usize,
     /// Rows of which all pairs are scored; the others pass a sieve.
     pub first: usize,
-    /// Survivors of a query, at most, and so rows of a sieve; 0 where there is none.
-    pub room: usize,
+    /// Survivors of a query, at most, and so rows of a sieve; 0 where there is no sieve.
+    pub survivors: usize,
     /// Tiles of rows that are to be bounded.
     pub bounded: usize,
     capacity: usize,
@@ -42,7 +42,7 @@ pub struct Cut {
     tiles: usize,
 }
 
-/// Memory of a search: for [Q, shards k] and for the lists' items; int32 [Q, room] and [Q], the latter zeros.
+/// Memory of a search: for [Q, shards k] and for the lists' items; int32 [Q, cut.survivors] and [Q], the latter zeros.
 #[derive(Clone, Copy)]
 pub struct Workspace {
     /// Results of shards.
@@ -111,9 +111,9 @@ impl Call {
             return self.tiles_of(k);
         }
         let left = gallery - first;
-        let room = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
+        let survivors = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
         let bounded = if bounded { left.div_ceil(SIEVE_TILE) } else { 0 };
-        Ok(Cut { first, room: room.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
+        Ok(Cut { first, survivors: survivors.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
     }
 
     fn tiles_of(&self, k: usize) -> Result<Cut, Error> {
@@ -127,16 +127,16 @@ impl Call {
         let capacity = if k == 0 { 0 } else { (k + 32).next_power_of_two() };
         let lists = tile * capacity * (size + 8);
         // Two blocks on a multiprocessor, so that one computes while the other waits.
-        let room = limit / 2;
+        let memory = limit / 2;
         let (rows, all, one) = (ROWS * row, steps * tile * row, tile * row);
-        let in_shared = rows + one + lists <= room;
+        let in_shared = rows + one + lists <= memory;
         let lists_there = if in_shared { lists } else { 0 };
-        let resident = rows + all + lists_there <= room;
+        let resident = rows + all + lists_there <= memory;
         let shared = rows + if resident { all } else { one } + lists_there;
         let tiles = queries.div_ceil(tile);
         let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, GRID_Y));
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
-        Ok(Cut { shards, listed, first: gallery, room: 0, bounded: 0, capacity, resident, shared, tiles })
+        Ok(Cut { shards, listed, first: gallery, survivors: 0, bounded: 0, capacity, resident, shared, tiles })
     }
 
     fn tiled(&self, cut: &Cut) -> Launch {
@@ -155,7 +155,7 @@ impl Call {
         self.of_first(cut.first).search_all(k, cut, with, out)?;
         let args = PairArgs {
             k: k as i64,
-            room: cut.room as i64,
+            most: cut.survivors as i64,
             survivors: with.survivors,
             counts: with.counts,
             scores: out.scores,
@@ -172,7 +172,7 @@ impl Call {
         let mut begin = cut.first;
         while begin < gallery {
             // Of a chunk seven times as long as what was seen, some 7 k survive.
-            let end = gallery.min(begin + cut.room.min(7 * begin));
+            let end = gallery.min(begin + cut.survivors.min(7 * begin));
             let grid = (queries.div_ceil(SIEVE_TILE) as u32, (end - begin).div_ceil(SIEVE_TILE) as u32);
             let launch = Launch { device, stream, grid, block: SIEVE_THREADS, shared: SIEVE_SHARED as u32 };
             let own = PairArgs { begin: begin as i64, end: end as i64, ..args };

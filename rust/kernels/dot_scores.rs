@@ -179,7 +179,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut block = Block::new();
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
             if let Rows::List(rows) = g {
@@ -188,7 +188,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                     prefetch(extra2.bytes(next));
                 }
             }
-            let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
+            let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
             block.x[k] = match known {
                 Some(known) => known[k],
                 None if slopes && !F::BY_X => T::default(),
@@ -321,15 +321,15 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let block = self.block::<S>(q, g, weights.len(), true, known);
         let [by_x, by_norm, by_extra, by_first, by_second] =
             dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
-        let (mut rooms, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
+        let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
         let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
-        for ((k, weight), room) in weights.iter().enumerate().zip(&mut rooms) {
+        for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
             let weight = weight.to_f64();
             // A pair that does not count must not spread the NaN or infinity of its slopes.
             if weight == 0.0 {
                 continue;
             }
-            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), room));
+            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             own = one;
             others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * by_x[k])));
@@ -358,9 +358,9 @@ pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>,
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {
-            let mut room = Vec::new();
+            let mut buffer = Vec::new();
             for (i, out) in self.1.zip(self.2) {
-                *out = sq_norm::<S, T>(self.0.row(i, &mut room));
+                *out = sq_norm::<S, T>(self.0.row(i, &mut buffer));
             }
         }
     }

@@ -107,7 +107,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(cuda_elements::cuda_elementwise, module)?,
         wrap_pyfunction!(cuda::cuda_cut, module)?,
         wrap_pyfunction!(cuda::cuda_rerank, module)?,
-        wrap_pyfunction!(cuda::cuda_room, module)?,
+        wrap_pyfunction!(cuda::cuda_workspace, module)?,
         wrap_pyfunction!(cuda_elements::cuda_sample, module)?,
         wrap_pyfunction!(cuda::cuda_score, module)?,
         wrap_pyfunction!(cuda::cuda_score_backward, module)?,
