@@ -31,7 +31,7 @@ LAYERS = [
 ]
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels cuda", "python"
+    "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels", "cuda", "python"
 )]  # fmt: skip
 
 

@@ -153,8 +153,8 @@ def _made(op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], pairs: int)
 
 
 def _own(op: PairOp, arrays: Sequence[Array], pairs: int) -> list[Array | None]:
-    """Memory for what either side's items are alone, which a call then makes once; None where it makes nothing, or where
-    an item is in too few pairs for that to pay: it is made for each pair then."""
+    """Memory for what either side's items are alone, which a call then makes once; None where it makes nothing, or
+    where an item is in too few pairs for that to pay: it is made for each pair then."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
