@@ -95,7 +95,7 @@ def mls(a, v, b, w):
     return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2)
 
 
-KINDS["neg_mahalanobis"] = "normal_isotropic x normal_isotropic point | point x normal_isotropic"
+KINDS["neg_mahalanobis"] = f"{NORMALS} x {NORMALS} point | point x {NORMALS}"
 
 
 def neg_mahalanobis(a, v, b, w):

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::shapes::{
-    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient, AHEAD,
-    BLOCK,
+    self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
+    AHEAD, BLOCK,
 };
 use crate::simd::{dispatch, prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
@@ -261,6 +261,9 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        if !F::SIEVED {
+            return shapes::search(self, best);
+        }
         match self.formula.kl_share() {
             Some(share) => divergence::search(self, share, best),
             None => prune::search(self, best),

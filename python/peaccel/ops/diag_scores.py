@@ -18,6 +18,11 @@ def mls_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) 
 
 
 @pair_op
+def neg_mahalanobis_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+    return -((mu1 - mu2) ** 2 / (var1 + var2)).sum(-1)
+
+
+@pair_op
 def llr_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
     a, b, det = prior_var + var1, prior_var + var2, prior_var * (var1 + var2) + var1 * var2
     spread = mu1**2 * var1 / a + mu2**2 * var2 / b - (mu1 - mu2) ** 2

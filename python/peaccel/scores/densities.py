@@ -86,8 +86,8 @@ neg_mahalanobis = Score(
     "neg_mahalanobis",
     """Minus the squared distance of the means over the summed variances.
 
-    ``-|mu1 - mu2|^2 / (var1 + var2)`` of isotropic normals: `mls` without its logarithm, times 2. What the logarithm
-    does shows beside it: without it an item that is uncertain enough is near to everything. A point has variance 0.
+    ``-sum (mu1 - mu2)^2 / (var1 + var2)`` of normals: `mls` without its logarithm, times 2. What the logarithm does
+    shows beside it: without it an item that is uncertain enough is near to everything. A point has variance 0.
 
     References
     ----------
@@ -100,7 +100,10 @@ neg_mahalanobis = Score(
     >>> pe.paired(a, b, "neg_mahalanobis").round(3).tolist()
     [-2.0, -0.4]
     """,
-    _without_two_points(every(ISOTROPIC, Pair(dot_scores.neg_mahalanobis_isotropic, isotropic, isotropic))),
+    _normals(
+        Pair(dot_scores.neg_mahalanobis_isotropic, isotropic, isotropic),
+        Pair(diag_scores.neg_mahalanobis_diagonal, normal_rows, normal_rows),
+    ),
 )
 
 _llr_isotropic = Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var)
