@@ -405,9 +405,9 @@ struct NormalTail {
         p = horner(series, 1 - 7 / (a + 3.5));
         excess = p / (a + 2);
         near = lesser(a, 60);
-        // A square, since the result may lie below where the exponential ends; with what the rounding of z^2 lost.
-        const double square = near * near, lost = fma(near, near, -square), root = exp(-0.25 * square);
-        density = 0.3989422804014327 * root * (root * (1 - 0.5 * lost));
+        // With what the rounding of z^2 lost.
+        const double square = near * near, lost = fma(near, near, -square);
+        density = 0.3989422804014327 * (exp(-0.5 * square) * (1 - 0.5 * lost));
     }
     HD double hazard() const { return a + excess; }
     HD double slope() const { return density / (1 - density / hazard()); }
