@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from peaccel import indexes, saved
+from peaccel.checks import checked_k, require_distribution
 from peaccel.distributions import Distribution
 from peaccel.files import PathLike
 from peaccel.indexed import Indexed
 from peaccel.items import Items, ItemsOnGpu, checked_ids
 from peaccel.ops._array import Array, device_of, require_on_host
-from peaccel.prepared import Prepared, require_distribution
-from peaccel.prepared import plan as checked
-from peaccel.retrieval import Ranking, best, check_k
+from peaccel.prepared import Prepared, plan
+from peaccel.retrieval import Ranking, best
 from peaccel.scores import Score, get
 from peaccel.surrogate import FirstStageReference
 from peaccel.vectors import Features, Vectors, checked_features, first_vectors
@@ -94,7 +94,7 @@ class FaissReranker:
                 raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
             prepared = gallery
         else:
-            require_distribution(record, gallery, "gallery")
+            require_distribution(record.name, "gallery", gallery)
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
         device = device_of(gallery.mu)
@@ -167,7 +167,7 @@ class FaissReranker:
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         record = get(score).snapshot()
-        require_distribution(record, gallery, "gallery")
+        require_distribution(record.name, "gallery", gallery)
         require_on_host("FaissReranker.build", "gallery", gallery.mu)
         external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         gallery = gallery.detach()
@@ -219,12 +219,12 @@ class FaissReranker:
         An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
         long as a query has fewer than the shortlist.
         """
-        plan = checked(queries, self._prepared, self.score, detach=True)
-        k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
+        planned = plan(queries, self._prepared, self.score, detach=True)
+        k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
         choice = self._indexed.choice(params, allowed)
         proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
         try:
-            scores, rows = best(plan, proposed, k)
+            scores, rows = best(planned, proposed, k)
         except ValueError:
             size = len(self._items)
             if (proposed >= size).any():

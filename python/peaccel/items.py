@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from peaccel.checks import compute_dtype, converted, plural, require_distribution
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, appended, as_numpy, device_of, dtype_name, is_torch, on_host
-from peaccel.prepared import cast, compute_dtype, plural, require_distribution
 from peaccel.scores import Score
 
 __all__ = ["Items", "ItemsOnGpu", "checked_ids"]
@@ -176,7 +176,7 @@ class Items:
     def alike(self, owner: str, score: Score, items: Distribution) -> Distribution:
         """Items as the gallery holds its own, after checks."""
         like = self._like
-        require_distribution(score, items, "items")
+        require_distribution(score.name, "items", items)
         if items.kind != like.kind:
             raise TypeError(f"{owner}: items are {items.kind}, expected {like.kind} like gallery")
         device, expected = device_of(items.mu), device_of(like.mu)
@@ -184,12 +184,12 @@ class Items:
             raise TypeError(f"{owner}: items must be {plural(expected)} like gallery, got {plural(device)}")
         if items.dim != like.dim:
             raise ValueError(f"{owner}: dim of items is {items.dim}, expected {like.dim} like gallery")
-        dtype, own = compute_dtype(items), compute_dtype(like)
+        dtype, own = compute_dtype(items.mu), compute_dtype(like.mu)
         if dtype != own:
             raise ValueError(f"{owner}: items have dtype {dtype}, expected {own} like gallery")
         items = items.detach()
         items.check_signs()
-        return cast(items, dtype_name(like.mu))
+        return converted(items, dtype_name(like.mu))
 
     def add(self, items: Distribution, ids: Ints) -> None:
         """New rows at the end, under ids that no live item has."""

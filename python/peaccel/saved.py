@@ -12,12 +12,13 @@ import numpy as np
 
 from peaccel import indexes
 from peaccel.distributions import Distribution, bfloat16
+from peaccel.expansions import Typical
 from peaccel.files import PathLike, aside
 from peaccel.indexed import Indexed
 from peaccel.items import Items
 from peaccel.ops._array import Array, as_stored, dtype_name, is_torch
 from peaccel.scores import Score, get
-from peaccel.surrogate import FirstStageReference, Typical
+from peaccel.surrogate import FirstStageReference
 from peaccel.vectors import Features, Vectors
 
 __all__ = ["read", "write"]

@@ -14,7 +14,7 @@ from torch.distributions import Distribution, Transform, constraints, register_k
 from torch.linalg import vector_norm
 
 from peaccel import distributions, measures, special
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import ratio_dx
 from peaccel.ops._array import dtype_name
 from peaccel.ops._seed import as_integer
 

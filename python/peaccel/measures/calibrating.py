@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from peaccel.checks import NORMALS, require_distribution, require_kind
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
-from peaccel.measures._checks import NORMALS, double, require_kind
-from peaccel.measures.density import one_minus_ratio, scaled_log_norm, square_distance
+from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import dot_scores
 from peaccel.ops._array import Array, on_host
@@ -182,8 +182,7 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
     >>> pe.pairwise(d[:1], d, pe.scores.scale_cosine(mu=mu)).round(2).tolist()
     [[18.0, 6.93, -9.8]]
     """
-    if not isinstance(d, Distribution):
-        raise TypeError(f"fit_shift: d must be a distribution, got {type(d).__name__}")
+    require_distribution("fit_shift", "d", d)
     rows, same = _labelled_pairs("fit_shift", {"d": d}, pairs, labels)
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):

@@ -7,10 +7,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN, cast, compute_dtype, order
 from peaccel.distributions import Distribution, VonMisesFisher, concat
 from peaccel.fits import Prior
-from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import double, ratio_dx
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ
 from peaccel.ops import bessel
@@ -122,7 +122,7 @@ def _fit_prior_two(queries: Distribution, gallery: Distribution, query_labels: A
 
 
 def _require_positions(name: str, d: object) -> None:
-    if getattr(d, "kind", "") not in (*NORMALS, "point"):
+    if getattr(d, "kind", "") not in EUCLIDEAN:
         found = getattr(d, "kind", type(d).__name__)
         raise TypeError(f"fit_prior: {name} must be a Normal or a Point, got {found}")
 

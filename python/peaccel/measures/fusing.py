@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from peaccel.checks import cast, compute_dtype, require_distribution
 from peaccel.distributions import Distribution
-from peaccel.measures._checks import cast, compute_dtype, double
+from peaccel.measures._numerics import double
 from peaccel.names import unknown
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
 
@@ -88,8 +89,7 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
     >>> templates.mu.round(3).tolist(), templates.var.round(3).tolist()
     ([[0.2, 0.8], [0.6, 0.8]], [0.08, 0.2])
     """
-    if not isinstance(d, Distribution):
-        raise TypeError(f"fuse: d must be a distribution, got {type(d).__name__}")
+    require_distribution("fuse", "d", d)
     if rule is None:
         rule = rules(d.kind)[0]
     if not isinstance(rule, str):

@@ -12,7 +12,7 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
-from peaccel.measures._checks import double
+from peaccel.measures._numerics import double
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["calibrate_sides", "warn_if_sides_differ"]

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel.checks import NORMALS, cast, compute_dtype, order, require_pair
 from peaccel.distributions import Distribution
-from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_pair, total
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import double, ratio_dx, total
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel.checks import order
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
@@ -76,10 +77,6 @@ def resultant(d: Any, params: Params) -> tuple[Array, Array]:
     if d.kind == "vmf":
         return d.mu, bessel.iv_ratio(order(d.dim / 2, d.kappa), d.kappa)
     return d.mu, projected_length(d.mu, d.var)
-
-
-def order(v: float, like: Array) -> Any:
-    return v if is_torch(like) else np.asarray(v)
 
 
 def projected_length(mu: Array, var: Array) -> Array:

@@ -18,7 +18,6 @@ __all__ = [
     "INTEGERS",
     "ISOTROPIC",
     "KINDS",
-    "NORMALS",
     "SCALAR",
     "ByWord",
     "Choice",
@@ -38,7 +37,6 @@ Features: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
 Shared: TypeAlias = Callable[[Array, Params], Array]
 
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
-NORMALS = ("normal_isotropic", "normal_diagonal", "point")
 ISOTROPIC = ("normal_isotropic", "point")
 SCALAR = ((), (1,))  # shapes of a parameter that is one number
 INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bounds

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN, order
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.ops._op import PairOp
-from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, order, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
+from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
+from peaccel.scores._record import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
 
@@ -46,7 +47,7 @@ def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
 
 
 def _normals(isotropic: Choice, diagonal: Choice) -> dict[Kinds, Choice]:
-    return _without_two_points({**every(NORMALS, diagonal), **every(ISOTROPIC, isotropic)})
+    return _without_two_points({**every(EUCLIDEAN, diagonal), **every(ISOTROPIC, isotropic)})
 
 
 mls = Score(
