@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,8 +12,8 @@ from peaccel.checks import checked_k, require_distribution
 from peaccel.distributions import Distribution
 from peaccel.files import PathLike
 from peaccel.indexed import Indexed
-from peaccel.items import Items, ItemsOnGpu, checked_ids
-from peaccel.ops._array import Array, device_of, require_on_host
+from peaccel.items import Ints, Items, RowsAndIds, checked_ids
+from peaccel.ops._array import Array, require_on_host
 from peaccel.prepared import Prepared, plan
 from peaccel.retrieval import Ranking, best
 from peaccel.scores import Score, get
@@ -84,10 +83,6 @@ class FaissReranker:
         features: Features = "mu",
     ) -> None:
         record = get(score)
-        if isinstance(index, (str, os.PathLike)):
-            index = indexes.read(os.fspath(index))
-        if not (hasattr(index, "search") and hasattr(index, "ntotal")):
-            raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
             if record != gallery.score:
                 own = gallery.score.label
@@ -97,28 +92,19 @@ class FaissReranker:
             require_distribution(record.name, "gallery", gallery)
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
-        device = device_of(gallery.mu)
-        on_gpu = device not in ("numpy", "cpu")
-        if on_gpu and not hasattr(index, "getDevice"):
-            own = type(index).__name__
-            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
-        if index.ntotal != len(gallery):
-            raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        external = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
-        held = prepared.distribution
-        features = checked_features(features, record, held, on_gpu=on_gpu)
-        items = ItemsOnGpu(held, external) if on_gpu else Items(held, external, by_row=external is None)
-        self._hold(Indexed(index, items), Vectors(features, prepared.score, index.d, on_gpu=on_gpu), prepared)
+        indexed = Indexed.given(index, prepared.distribution, ids)
+        features = checked_features(features, record, prepared.distribution, on_gpu=indexed.on_gpu)
+        self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
 
-    def _hold(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
+    def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
         self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
         self.score, self.features = prepared.score, vectors.features
 
     @classmethod
     def _of(cls, indexed: Indexed, vectors: Vectors, pack: bool = False) -> Self:
-        """A reranker of parts that fit; `pack` as in `Prepared`."""
+        """A reranker of parts that fit each other; `pack` as in `Prepared`."""
         reranker = cls.__new__(cls)
-        reranker._hold(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack))
+        reranker._set(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack))
         return reranker
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -169,12 +155,12 @@ class FaissReranker:
         record = get(score).snapshot()
         require_distribution(record.name, "gallery", gallery)
         require_on_host("FaissReranker.build", "gallery", gallery.mu)
-        external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
+        checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         gallery = gallery.detach()
         gallery.check_signs()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = indexes.built(vectors, factory, inner_product=radius is None)
-        items = Items(gallery, external, by_row=True)
+        items = Items(gallery, checked, by_row=True)
         return cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
 
     def search(
@@ -231,9 +217,9 @@ class FaissReranker:
                 what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
-        if shortlist < k:  # nor are more found where all that are allowed were scored
+        if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
-        return Ranking(scores, self._items.named(rows))
+        return Ranking(scores, self._items.ids_of_rows(rows))
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -245,26 +231,24 @@ class FaissReranker:
     @property
     def gallery(self) -> Distribution:
         """The items that are there, in the order of `ids`; a copy where some were removed."""
-        gallery: Distribution = self._items.present
-        return gallery
+        return self._items.present
 
     @property
-    def ids(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def ids(self) -> Ints:
         """int64 [N]: the ids of the items that are there."""
-        ids: np.ndarray[Any, np.dtype[np.int64]] = self._items.ids
-        return ids
+        return self._items.ids
 
     def __len__(self) -> int:
         """Count the items that are there."""
-        return len(self._items) - int(self._items.dead)
+        return len(self._items) - self._items.removed
 
-    def __contains__(self, name: Any) -> bool:
+    def __contains__(self, id: Any) -> bool:
         """Whether an item that is there has this id."""
-        return isinstance(name, (int, np.integer)) and bool(self._items.has(int(name)))
+        return isinstance(id, (int, np.integer)) and self._items.has(int(id))
 
     def __repr__(self) -> str:
         features = self.features if isinstance(self.features, str) else type(self.features).__name__
-        removed = f", {self._items.dead} removed" if self._items.dead else ""
+        removed = f", {self._items.removed} removed" if self._items.removed else ""
         what = f"{type(self.index).__name__}, {self._items.gallery!r}{removed}, score={self.score.label!r}"
         return f"FaissReranker({what}, features={features})"
 
@@ -309,7 +293,7 @@ class FaissReranker:
         """
         return cls._of(*saved.read(folder))
 
-    def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def add(self, items: Distribution, ids: Array | None = None) -> Ints:
         """New items, in the index and in the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
@@ -334,25 +318,14 @@ class FaissReranker:
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        self._indexed.require_on_cpu("add")
-        items = self._items.alike("FaissReranker.add", self.score, items)
-        following = self._items.following
-        if following is not None:
-            if ids is not None:
-                raise ValueError("FaissReranker.add: ids must be None, since items go by the numbers of their rows")
-            names = np.arange(following, following + len(items))
-        else:
-            if ids is None:
-                raise ValueError(f"FaissReranker.add: ids must be given for {len(items)} items, as for the first ones")
-            names = checked_ids("FaissReranker.add", ids, len(items))
-            taken = names[self._items.rows(names) >= 0]
-            if len(taken):
-                raise ValueError(f"FaissReranker.add: ids hold {taken[0]}, which an item has already; see upsert")
+        own = self._indexed.changeable_items("add")
+        items = own.checked("FaissReranker.add", self.score, items)
+        new = own.new_ids("FaissReranker.add", ids, len(items))
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("add")
-        self._indexed.append(items, names, vectors)
+        self._indexed.append(own, items, new, vectors)
         self._changed()
-        return names
+        return new
 
     def remove(self, ids: Array) -> None:
         """Items that are not to be found any more.
@@ -369,11 +342,11 @@ class FaissReranker:
         ValueError
             ids that are unknown or repeated, or not integers.
         """
-        self._indexed.require_on_cpu("remove")
-        names = checked_ids("FaissReranker.remove", ids)
-        rows = self._indexed.known("remove", names)
+        own = self._indexed.changeable_items("remove")
+        old = checked_ids("FaissReranker.remove", ids)
+        rows = own.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.drop(names, rows)
+        self._indexed.drop(own, old, rows)
 
     def upsert(self, items: Distribution, ids: Array) -> None:
         """Items in place of those that have their ids, or as new ones where none has.
@@ -390,15 +363,14 @@ class FaissReranker:
         TypeError, ValueError
             As `add` and `remove`.
         """
-        self._indexed.require_on_cpu("upsert")
-        items = self._items.alike("FaissReranker.upsert", self.score, items)
-        names = checked_ids("FaissReranker.upsert", ids, len(items))
-        numbered = self._items.following is not None
-        rows = self._indexed.known("upsert", names) if numbered else self._items.rows(names)
+        own = self._indexed.changeable_items("upsert")
+        items = own.checked("FaissReranker.upsert", self.score, items)
+        given = checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.drop(names[rows >= 0], rows[rows >= 0])
-        self._indexed.append(items, names, vectors)
+        self._indexed.drop(own, given[rows >= 0], rows[rows >= 0])
+        self._indexed.append(own, items, given, vectors)
         self._changed()
 
     def compact(self) -> None:
@@ -412,19 +384,19 @@ class FaissReranker:
         ValueError
             features of another width than the index.
         """
-        self._indexed.require_on_cpu("compact")
-        if not self._items.dead:
+        own = self._indexed.changeable_items("compact")
+        if not own.removed:
             return
-        items = self._items.compacted()
+        items = own.compacted()
         self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
         self._changed()
 
     @property
-    def _items(self) -> Any:
+    def _items(self) -> RowsAndIds:
         return self._indexed.items
 
     def _changed(self) -> None:
-        """More rows than before, or others."""
+        """Prepare the gallery after rows were added; all of it where rows have gone."""
         gallery = self._items.gallery
-        more = len(gallery) >= len(self._prepared)
-        self._prepared = self._prepared.extended(gallery) if more else Prepared(gallery, self.score, pack=False)
+        longer = len(gallery) >= len(self._prepared)
+        self._prepared = self._prepared.extended(gallery) if longer else Prepared(gallery, self.score, pack=False)

@@ -48,6 +48,7 @@ __all__ = [
     "ppk",
     "sampled_cosine",
     "scale_cosine",
+    "spelled",
 ]
 
 SCORES: dict[str, Score] = {
@@ -94,6 +95,30 @@ def get(score: str | Score) -> Score:
             wanted = "an integer" if parse is int else "a number, or numbers in brackets"
             raise ValueError(f"score {score!r}: {key} must be {wanted}, got {value!r}") from None
     return SCORES[name](**params) if params else SCORES[name]
+
+
+def spelled(score: Score) -> str:
+    """The text of a score, ``str(score)``, after a check that `get` reads it back as an equal one.
+
+    Arrays stand in it in full, each number in at most 24 characters.
+
+    Raises
+    ------
+    ValueError
+        A score that is none of `SCORES`; a parameter without a text: a generator, NaN, or an array of two dimensions.
+
+    Examples
+    --------
+    >>> pe.scores.spelled(pe.scores.llr(prior_var=np.array([0.1, 1 / 3])))
+    'llr:prior_var=[0.1 0.3333333333333333],prior_mean=0.0'
+    """
+    try:
+        text = str(score)
+        if get(text) == score:
+            return text
+    except ValueError:
+        pass
+    raise ValueError(f"score {score.label} has no text that pe.scores.get reads back")
 
 
 def _items(text: str) -> list[str]:
