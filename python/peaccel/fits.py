@@ -119,7 +119,7 @@ class LogisticProbability:
             raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
         inputs = (np.asarray(x, np.float64) for x in (scores, *confidences))
         logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
-        return np.exp(-np.logaddexp(0, -logit))  # which overflows nowhere
+        return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
 
 
 @dataclass(frozen=True)

@@ -200,24 +200,25 @@ def rerank(
 
 
 def _given(candidates: Array, score: str | Score) -> Array:
-    """The candidates; None, which elsewhere stands for the whole gallery, is refused."""
+    """The candidates, unless they are None, which `plan` takes for the whole gallery."""
     if candidates is None:
         raise TypeError(f"{get(score).name}: candidates is None, expected integers [Q, K]")
     return candidates
 
 
-def _looked_up(rows: Array, numbers: Array) -> Array:
-    """The rows of these numbers, -1 of -1."""
-    ids = np.append(as_numpy(rows), -1)[as_numpy(numbers)]
+def _looked_up(rows: Array, positions: Array) -> Array:
+    """The rows at these positions; -1 for -1."""
+    ids = np.append(as_numpy(rows), -1)[as_numpy(positions)]
     return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
 
 
 def _named(planned: Plan, error: ValueError) -> ValueError:
-    """What a kernel says of its input, in the name of the score that the caller knows."""
+    """A kernel's error in the name of the score, which the caller knows."""
     return ValueError(str(error).replace(f"{planned.pair.op.name}:", f"{planned.score.name}:", 1))
 
 
 def best(planned: Plan, rows: Array, k: int) -> tuple[Array, Array]:
+    """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
     try:
         return planned.pair.op.rerank(planned.inputs, rows, k)
     except ValueError as error:
@@ -272,6 +273,6 @@ def search(
         raise ValueError(f"{planned.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
     best, scored = planned.pair.op.search(planned.inputs, planned.panels(), k, prune)
     ranking = Ranking(*best)
-    if scored is not None:  # torch.compile lets no tuple have an attribute
+    if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking

@@ -23,7 +23,7 @@ from peaccel.vectors import Features, Vectors
 
 __all__ = ["read", "write"]
 
-VERSION = 1  # of the format
+VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
 KINDS = {kind.__name__: kind for kind in Distribution.__subclasses__()}
 
@@ -50,7 +50,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             safetensors.numpy.save_file(plain, fresh / ITEMS)
         except safetensors.SafetensorError as error:
             raise OSError(f"{folder / ITEMS}: cannot be written ({error})") from None
-        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors leaves it for its owner alone
+        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors makes files that only their owner can read
         gallery = items.gallery
         about = {
             "saved": "peaccel.FaissReranker",
@@ -70,7 +70,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
 
 
 def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
-    """The parts that `write` was given."""
+    """Read the parts that `write` has saved."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
@@ -91,7 +91,7 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
 
 
 def _require_replaceable(folder: Path) -> None:
-    """Nobody's other files are to be lost."""
+    """Refuse a folder with anything but a saved reranker, so that no other files are lost."""
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
     if folder.exists() and not folder.is_dir():
@@ -119,7 +119,7 @@ def _items(about: dict[str, Any], arrays: dict[str, Array]) -> Items:
 
 
 def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
-    """An array as the gallery had it; bfloat16 is saved as its words, for which no package is needed."""
+    """An array as it was in the gallery; bfloat16 is saved as uint16 words, so that no package is needed to read it."""
     if library == "torch":
         import torch
 
@@ -158,7 +158,7 @@ def _features(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> 
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """The description, of a format that is known."""
+    """The description, whose format version must be the one that this code reads."""
     path = _file(folder, ABOUT)
     try:
         about: dict[str, Any] = json.loads(path.read_text())
@@ -177,7 +177,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _checksum(path: Path) -> int:
-    """Of a file's content; FAISS does not notice by itself what has changed in one."""
+    """The checksum of a file; FAISS does not notice that one was changed."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -50,7 +50,7 @@ def square_distance(a: Array, b: Array) -> Array:
 
 
 def scores_with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
-    """A score of each item and its points, [N] or [S, N]; what points have beside a mean is 0."""
+    """The scores of each item with its points, [N] or [S, N]; the extra input of points is 0."""
     xp, dim = namespace(z), z.shape[-1]
     points = z.reshape(math.prod(z.shape[:-1]), dim)
     inputs = [mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0])]
@@ -92,7 +92,7 @@ def ratio_dx(dim: int, kappa: Array) -> Array:
 
 
 def keeps_digits(dim: int, kappa: Array, dtype: str) -> Array:
-    """Where terms of the size of kappa, in float64, leave the digits of dtype to their sum."""
+    """Where the sum of float64 terms of the size of kappa keeps all digits of dtype."""
     return kappa < dim * (2.0**20 if dtype == "float32" else 1)
 
 
@@ -101,8 +101,8 @@ def either(
 ) -> Array:
     """One function of the inputs where the mask is true, the other elsewhere.
 
-    In torch each is given all elements, those of the other as its safe value, which keeps gradients finite; in numpy
-    each is given its own.
+    In torch each function computes all elements, with its `safe` value in place of the other's, which keeps gradients
+    finite. In numpy each computes its own elements only.
     """
     if is_torch(mask):
         where = namespace(mask).where

@@ -85,7 +85,7 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
         value = _log_prob_vmf(d.dim, double(spread), square_distance(mu, z))
     elif kind == "nivmf":
         value = _log_prob_nivmf(mu, spread, z, variant)
-    else:  # the mutual likelihood with a point is the density there
+    else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
         value = scores_with_points(op, mu, spread, z)
     return cast(value, dtype)
@@ -139,7 +139,7 @@ def entropy(d: Distribution) -> Array:
 
 
 def _log_prob_vmf(dim: int, kappa: Array, square: Array) -> Array:
-    """From |mu - z|^2: mu.z = 1 - |mu - z|^2 / 2 for unit rows."""
+    """The log density from |mu - z|^2, since mu.z = 1 - |mu - z|^2 / 2 of unit rows."""
     return scaled_log_norm(dim, kappa) - kappa * square / 2
 
 
@@ -157,7 +157,8 @@ def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
     xp = namespace(mu)
     centre, image = kappa * mu, kappa * z
     peak, length = (xp.sqrt(total(x * x)) for x in (centre, image))
-    # |K z / length - K mu / peak|^2 from K (z - mu): what of it turns, beyond what lengthens. No difference of units.
+    # |K z / length - K mu / peak|^2, from the part of K (z - mu) that is no change of length: the difference of the two
+    # unit vectors would cancel.
     change = kappa * (z - mu)
     longer = total(change * (centre + image)) / (peak + length)
     square = (total(change * change) - longer * longer) / (peak * length)

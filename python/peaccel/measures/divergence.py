@@ -21,10 +21,10 @@ from peaccel.ops._array import Array, dtype_name, is_torch, namespace
 
 __all__ = ["kl", "match_variance"]
 
-BLOCK = 1 << 16  # numbers at a time, which stay in a core's cache
+BLOCK = 1 << 16  # numbers that are computed at a time, so that they stay in a core's cache
 CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below which the kernel's rounding could show
 
-# Gauss-Legendre over [0, 1]; made here, since torch.compile cannot see through the making.
+# Gauss-Legendre over [0, 1], computed at import, since torch.compile cannot trace the computation.
 _NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.legendre.leggauss(20), strict=True)]
 
 
@@ -126,7 +126,7 @@ def match_variance(q: Distribution, g: Distribution) -> Array:
 
 
 def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str) -> Array:
-    """Of the concentrations, and of the directions: mu_p.mu_q = 1 - square / 2."""
+    """The divergence from the concentrations and from square = |mu_p - mu_q|^2: mu_p.mu_q = 1 - square / 2."""
     ratio = bessel.iv_ratio(order(dim / 2, kappa_p), kappa_p)
     turned = kappa_q * ratio * square / 2
 
@@ -141,22 +141,23 @@ def _kl_vmf(dim: int, kappa_p: Array, kappa_q: Array, square: Array, dtype: str)
     terms = either(is_plain, plain, careful, (0.0, float(dim)), kappa_p, kappa_q, ratio)
     if not is_torch(terms):
         return _kl_of_kappas(dim, kappa_p, kappa_q, terms, dtype) + turned
-    # The value that does not cancel, with the derivatives of the one that does: they are of other terms.
+    # The value is the one that does not cancel. The derivatives are those of `terms`, which do not cancel.
     value = _kl_of_kappas(dim, kappa_p.detach(), kappa_q.detach(), terms.detach(), dtype)
     return value + (terms - terms.detach()) + turned
 
 
 def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype: str) -> Array:
-    """log C(p) - log C(q) + A(p) (p - q): ``terms`` where q is far from p, and near it the integral of (q - t) A'(t)
-    over t from p to q, all of whose parts have one sign.
+    """log C(p) - log C(q) + A(p) (p - q), without cancellation.
 
-    A' is analytic but for poles on the imaginary axis, beyond dim/2 + 1 in size. Intervals no longer than the distance
-    of their middle from these are near: there 20 Gauss-Legendre nodes err by less than 1e-16 of the integral.
+    Where q is far from p it is ``terms``. Where q is near p it is the integral of (q - t) A'(t) over t from p to q,
+    whose parts all have one sign. A' is analytic except for poles on the imaginary axis, beyond dim/2 + 1 in size. An
+    interval is near where it is no longer than the distance of its middle from these poles: there 20 Gauss-Legendre
+    nodes err by less than 1e-16 of the integral.
     """
     xp, width = namespace(kappa_p), kappa_q - kappa_p
-    # Written as two bounds, since the square of a large kappa has no float.
+    # Two bounds rather than one of squares, since the square of a large kappa overflows.
     near = abs(width) <= xp.where(kappa_p + kappa_q > dim + 2.0, (kappa_p + kappa_q) / 2, dim / 2 + 1.0)
-    if dtype == "float32":  # whose digits the terms have down to 2^24 of their own roundings
+    if dtype == "float32":  # float32 has its digits from `terms` down to 2^24 times their own rounding
         near = near & (abs(terms) < 2.0**-24 * (8 * dim + kappa_p + kappa_q))
 
     def integral(start: Array, step: Array, _: Array) -> Array:
@@ -172,17 +173,20 @@ def _kl_of_kappas(dim: int, kappa_p: Array, kappa_q: Array, terms: Array, dtype:
 
 
 def _kl_diagonal(mu_p: Array, var_p: Array, mu_q: Array, var_q: Array) -> Array:
-    """Of means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
+    """The divergence from means [N, D] and variances [N, D] or [N, 1], one of them [N, D]; differentiable."""
     square, wide = (mu_p - mu_q) ** 2 / var_q, double(var_q)
     x = (double(var_p) - wide) / wide
-    # Where x is of float32 it is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
+    # An x of float32 variances is 0 or above 1e-8, and float64 has digits enough for a difference near x^2 / 2.
     volume = x - namespace(x).log1p(x) if dtype_name(mu_p) == "float32" else _x_minus_log1p(x)
     return (total(volume) + total(square)) / 2
 
 
 def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
-    """The same of numpy arrays, by the kernel of ``neg_kl`` in float64; but what is so near that its terms, of the size
-    of their square root, cancel there beyond the digits of the arrays."""
+    """`_kl_diagonal` of numpy arrays, by the kernel of ``neg_kl`` in float64.
+
+    The kernel's terms are of the size of the divergence's square root. Where these could cancel beyond the digits of
+    the arrays, the divergence is computed again by `_kl_diagonal`.
+    """
     rows, dim = arrays[0].shape
     near = dim * CLOSE[dtype_name(arrays[0])]
     value = np.empty(rows)
@@ -198,13 +202,15 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
 
 
 def _columns(var: Array) -> Array:
-    """Variances [N, D], or [N, 1] of isotropic ones."""
+    """Variances as [N, D], isotropic ones as [N, 1]."""
     return var if var.ndim == 2 else var[:, None]
 
 
 def _x_minus_log1p(x: Array) -> Array:
-    """x - log(1 + x), to full relative accuracy also near 0, where it is x^2 / 2: with s = x / (2 + x), log(1 + x) is
-    2 (s + s^3/3 + s^5/5 + ...), and x - 2 s = x s."""
+    """x - log(1 + x), to full relative accuracy also near 0, where it is x^2 / 2.
+
+    With s = x / (2 + x), log(1 + x) is 2 (s + s^3/3 + s^5/5 + ...), and x - 2 s = x s.
+    """
     xp = namespace(x)
 
     def series(x: Array) -> Array:

@@ -15,7 +15,7 @@ from peaccel.ops._array import Array, is_torch, namespace
 
 __all__ = ["triplet_probability"]
 
-# log Phi(z) below this: the asymptotic series, whose 16th term is 1e-17 of the first here.
+# Below this log Phi(z) is the asymptotic series, whose 16th term is here 1e-17 of the first.
 FAR = -12.0
 
 
@@ -101,7 +101,7 @@ def triplet_probability(
 
 
 def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
-    """Mean and variance of tau, of normals or what stands for such."""
+    """Mean and variance of tau, of normals or of von Mises-Fisher distributions taken as normals."""
     (mu_a, v_a), (mu_p, v_p), (mu_n, v_n) = (_mean_and_variance(d) for d in (a, p, n))
     near, far, apart = mu_p - mu_a, mu_n - mu_a, mu_p - mu_n
     mean = total(apart * (near + far) + v_p - v_n)
@@ -110,7 +110,7 @@ def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
 
 
 def _mean_and_variance(d: Any) -> tuple[Array, Array]:
-    """[N, D], and [N, D] or [N, 1]."""
+    """Means [N, D], and variances [N, D] or [N, 1]."""
     mu, spread = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
     if d.kind == "vmf":
         return mu, 1 / spread[:, None]
@@ -145,7 +145,7 @@ def moments_on_sphere(
     ``near`` is of anchor and positive, ``far`` of anchor and negative, ``apart`` of positive and negative; float64.
     """
     radial = p.length * (1 - near / 2) - n.length * (1 - far / 2)
-    # Of a.x with x = p - n: E[a] in the covariance of x, E[x] in that of a, and the trace of both.
+    # The variance of a.x, x = p - n: E[a] in the covariance of x, E[x] in that of a, and the trace of their product.
     square = (p.length - n.length) ** 2 + p.length * n.length * apart
     var = a.along * radial**2 + a.across * (square - radial**2)
     for x, gap in ((p, near), (n, far)):

@@ -122,7 +122,7 @@ def spelled(score: Score) -> str:
 
 
 def _items(text: str) -> list[str]:
-    """What stands between commas outside brackets."""
+    """The parts of a text between commas outside brackets."""
     items: list[str] = []
     for part in text.split(","):
         if items and items[-1].count("[") > items[-1].count("]"):

@@ -15,7 +15,7 @@ __all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
 
 
 def _prior_var(mu: Array, params: Params) -> Array:
-    """[1], or [D] where the prior has a variance per dimension."""
+    """The prior's variance [1], or [D] where it has one per dimension."""
     value = params["prior_var"]
     if value is None:
         raise ValueError("llr: prior_var must be given; pe.fit_prior(d, labels) estimates it with prior_mean")
@@ -42,7 +42,7 @@ def _no_offset(mu: Array, params: Params) -> Array:
 
 
 def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
-    """Two points have no density in common."""
+    """The pairs without (point, point): the product of two points' densities has no integral."""
     return {kinds: pair for kinds, pair in pairs.items() if kinds != ("point", "point")}
 
 
@@ -88,7 +88,7 @@ _llr_diagonal = Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prio
 
 
 def _llr_by_prior(params: Params) -> Pair:
-    """A prior variance per dimension makes isotropic normals a matter of dimensions."""
+    """The pair of isotropic normals, which needs a pass over dimensions where the prior has a variance for each."""
     return _llr_isotropic if tuple(np.shape(params["prior_var"])) in SCALAR else _llr_diagonal
 
 
@@ -135,7 +135,7 @@ llr = Score(
 
 
 def _rho(mu: Array, params: Params) -> Array:
-    """[rho, rho]."""
+    """The row [rho, rho], the powers of both densities."""
     value = params["rho"]
     if tuple(np.shape(value)) not in SCALAR or not value > 0:
         raise ValueError(f"ppk: rho is {value}, expected a number above 0")

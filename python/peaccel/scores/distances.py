@@ -190,7 +190,7 @@ def _norm_shift(mu: Array, params: Params) -> Array:
 
 
 def _weighted(both: Features, query: Features, shift: Shared) -> Choice:
-    """Roots of both sides' scales as weights, or the query's scale alone."""
+    """The pair weighted by the roots of both sides' scales, or by the query's scale alone."""
     return ByWord(
         "sides",
         {

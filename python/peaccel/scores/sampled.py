@@ -27,7 +27,7 @@ VARIANT = {"variant": (None, "published")}
 
 
 def _line(mu: Array, params: Params) -> Array:
-    """[a, b]"""
+    """The row [a, b] of the match probability sigmoid(-a distance + b)."""
     for name in ("a", "b"):
         if params[name] is None or tuple(np.shape(params[name])) not in SCALAR:
             got = "None" if params[name] is None else f"shape {tuple(np.shape(params[name]))}"
@@ -37,7 +37,7 @@ def _line(mu: Array, params: Params) -> Array:
 
 
 def _unit(d: Any, params: Params) -> tuple[Array, Array]:
-    """The direction alone."""
+    """The mean's direction alone, scaled to unit length where it is a point."""
     mu, zero = location(d, params)
     if d.kind == "point":
         length = (mu * mu).sum(-1)[:, None] ** 0.5
@@ -46,7 +46,7 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
-    """Of normals and points, or on the sphere; a point is its own only draw."""
+    """The pairs of normals and points, and of those on the sphere, where a point is the only draw of itself."""
     return {
         **every(EUCLIDEAN, Pair(ops["normal"], normal_rows, normal_rows)),
         ("vmf", "vmf"): Pair(ops["vmf"], vmf, vmf),
