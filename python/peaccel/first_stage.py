@@ -111,7 +111,9 @@ class FaissReranker:
         return self._of, (self._indexed, self._vectors, self._prepared._pack)
 
     def __copy__(self) -> Self:
-        return copy.deepcopy(self)  # a copy that shared the index would find items that it has not
+        return copy.deepcopy(
+            self
+        )  # a copy must not share the index, which would find items that were added to one of them
 
     @classmethod
     def build(
@@ -221,7 +223,7 @@ class FaissReranker:
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
         return Ranking(scores, self._items.ids_of_rows(rows))
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- items ---------------------------------------------------------------------------------------------------------
 
     @property
     def index(self) -> Any:
@@ -252,7 +254,7 @@ class FaissReranker:
         what = f"{type(self.index).__name__}, {self._items.gallery!r}{removed}, score={self.score.label!r}"
         return f"FaissReranker({what}, features={features})"
 
-    # -- keeping it ----------------------------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, folder: PathLike) -> None:
         """All of it in a folder: FAISS's own file of the index, a .safetensors file with the items, and a description.

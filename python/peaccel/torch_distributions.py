@@ -29,7 +29,7 @@ class _UnitSphere(constraints.Constraint):
 
 
 class _ToUnitSphere(Transform):
-    """x / |x|, of which x itself is an inverse where it is on the sphere."""
+    """The transform x / |x|, whose inverse is the identity on the sphere."""
 
     domain = constraints.real_vector
     codomain = _UnitSphere()
@@ -102,7 +102,7 @@ class _OnSphere(Distribution):
         return measures.log_prob(items, points).reshape(shape[:-1])
 
     def _rows(self) -> distributions.Distribution:
-        """The batch in one dimension."""
+        """The batch flattened to one dimension."""
         dim = self.event_shape[-1]
         concentration = self.concentration.reshape((-1, dim)[: 1 + self._event_dim])
         return self._items(self.loc.reshape(-1, dim), concentration)

@@ -1,4 +1,4 @@
-"""The one face of all backbones: images -> features."""
+"""The interface of all backbones: images -> features."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ def activate_dropout(module: nn.Module) -> None:
     """
     module.eval()
     for part in module.modules():
-        # timm's dense layers have no module for dropout, but the rate
+        # timm's dense layers have no module for dropout but a rate.
         if isinstance(part, nn.Dropout) or getattr(part, "drop_rate", False):
             part.training = True

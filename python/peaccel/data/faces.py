@@ -15,7 +15,7 @@ from peaccel.data.records import Images, Pairs, Templates, Verification, develop
 
 __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
-PUBLISHED_MATCHES = (5_000, 100_000)  # of one and of two subjects, of the ScaleFace evaluation
+PUBLISHED_MATCHES = (5_000, 100_000)  # pairs of one subject and of two in ScaleFace's evaluation
 
 
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:

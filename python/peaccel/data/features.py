@@ -1,4 +1,4 @@
-"""Features that somebody computed, with labels: the data of those who have no images at hand."""
+"""Features that were computed elsewhere, with labels, as data where there are no images."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.floa
 
 
 def _numbered(values: NDArray[np.float32], told: NDArray[Any]) -> Features:
-    """Features whose labels become 0..C-1, whatever gaps they have."""
+    """The record of features; labels become 0..C-1, whatever gaps they have."""
     classes, labels = np.unique(told, return_inverse=True)
     return Features(values, integers(labels), tuple(map(str, classes.tolist())))

@@ -50,7 +50,7 @@ def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
-    """Read Cars196, in either layout that is handed on.
+    """Read Cars196, in either layout that is in circulation.
 
     Stanford's own: devkit/cars_train_annos.mat, devkit/cars_test_annos_withlabels.mat (published apart from the
     devkit), cars_train/ and cars_test/. Kaggle's "by classes folder": names.csv, anno_train.csv, anno_test.csv and

@@ -10,7 +10,7 @@ from peaccel.metrics._relation import Relation, as_relation
 __all__ = ["verification_pairs"]
 
 PAIRS = 20_000
-"""Verification pairs at most, of one class and of two classes each."""
+"""How many verification pairs are drawn at most, of one class and of two classes each."""
 
 
 def verification_pairs(

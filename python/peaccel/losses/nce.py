@@ -99,5 +99,5 @@ class ScoreNCE(Loss[Distribution]):
         of_class, of_others = (
             scores.masked_fill(~pairs, -math.inf)[anchors].logsumexp(1) for pairs in (same, different)
         )
-        # log(1 + others / class): near 0 it keeps its digits.
+        # log(1 + others / class), which keeps its digits near 0.
         return softplus(of_others - of_class).mean()

@@ -14,7 +14,7 @@ from peaccel.losses.triplets import Triplet
 from peaccel.methods import proxy_anchor
 from peaccel.methods.records import AtLeast1, Embed, NonNegative, Schedule, Training
 
-POOL = 5000  # items among which the negatives of an epoch are sought
+POOL = 5000  # how many items the negatives of an epoch are chosen from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,11 @@ class Settings(proxy_anchor.Plain):
     """Settings of the triplet loss."""
 
     margin: NonNegative = 0.2
-    """Of squared distances of unit means."""
+    """Margin of squared distances of unit means."""
     only_violating: bool = False
     """Leave out triplets that keep the margin."""
     negatives: AtLeast1 | None = None
-    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
 
 
 def hard_negatives(
@@ -66,7 +66,7 @@ def hard_negatives(
     """
     pool = rng.permutation(len(labels))[:POOL]
     own, points = labels[pool], pe.Point(embed(pool))
-    # The nearest of other classes stand among so many nearest of all.
+    # As many nearest neighbours as these surely contain the nearest of other classes.
     k = min(len(pool), int(np.bincount(own).max()) + negatives)
     near = pe.search(points, points, k, score="neg_sq_l2").ids
     others = own[near] != own[:, None]
@@ -84,7 +84,7 @@ def hard_negatives(
 
 
 def dealt(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
-    """What a stage of triplets is dealt: hard negatives, or groups of classes."""
+    """How a stage of triplets makes its batches: with hard negatives, or of groups of one class."""
     return None if negatives is None else partial(hard_negatives, negatives=negatives)
 
 

@@ -31,11 +31,11 @@ class Settings(Embedding):
     """Settings of triplet regression."""
 
     margin: NonNegative = 0.2
-    """Of squared distances of unit means."""
+    """Margin of squared distances of unit means."""
     start: Positive = 1.0
     """The variance that training starts from."""
     negatives: AtLeast1 | None = None
-    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
     schedule: Schedule = Schedule()
 
 

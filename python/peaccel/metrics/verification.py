@@ -27,15 +27,15 @@ class TarAtFar:
     """
 
     far: float
-    """Wished."""
+    """The FAR that was asked for."""
     attained_far: float
-    """Of these pairs at the threshold: `far` rounded to a number of pairs, less among equal scores."""
+    """FAR of these pairs at the threshold: `far` rounded to a number of pairs, and less among equal scores."""
     attained_far_interval: tuple[float, float]
     """FAR of these pairs at the thresholds of the draws: in which that of this threshold on new pairs is expected."""
     tar: float
     tar_interval: tuple[float, float]
     threshold: float
-    """Accepted is score >= threshold, in the dtype of the scores."""
+    """Pairs are accepted where score >= threshold, in the dtype of the scores."""
     threshold_interval: tuple[float, float]
 
 
@@ -137,7 +137,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
     false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
     false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
-    # The difference rises from -1 to 1 with every threshold.
+    # The difference rises with the threshold, from -1 to 1.
     gap = false_accepts - false_rejects
     after = int(np.argmax(gap >= 0))
     share = gap[after] / (gap[after] - gap[after - 1])
@@ -216,7 +216,7 @@ def tar_at_far(
 
 
 def as_far(owner: str, far: float) -> float:
-    """A false acceptance rate that there can be."""
+    """The false acceptance rate after checks."""
     if not 0 <= far <= 1:
         raise ValueError(f"{owner}: far is {far}, expected [0, 1]")
     return float(far)
@@ -244,7 +244,7 @@ def auroc(scores: Array, positive: Array) -> float:
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
-    """Share told right at a threshold, at the best one if there is none."""
+    """Share of pairs that a threshold decides rightly, by default the best one."""
     if threshold is None:
         return most_right(scores, positive)[1]
     if np.isnan(threshold):
@@ -253,7 +253,7 @@ def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None
 
 
 def most_right(scores: Array, positive: Array) -> tuple[float, float]:
-    """Best threshold and the share that it tells right."""
+    """The best threshold, and the share that it decides rightly."""
     accepted, right = _accepted(scores, positive)
     told = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
     best = int(np.argmax(told))
@@ -269,7 +269,7 @@ def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
 
 
 def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
-    """Pairs of both classes."""
+    """The pairs after checks, some of one class and some of two."""
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     if flags.all() or not flags.any():

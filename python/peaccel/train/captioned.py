@@ -59,7 +59,7 @@ def captioned_numbers(
 
 
 def _told(texts: Sequence[str]) -> NDArray[np.float64]:
-    """[T, 10 digits]: 1 at the digit that is told of each place, a tenth at all ten of one that is left open."""
+    """[T, 10 digits]: for each place 1 at the digit that the caption tells, or 0.1 at all ten if it tells none."""
     words = np.array([text.split(" ") for text in texts])
     told = np.where((words == HIDDEN)[..., None], 1 / len(WORDS), words[..., None] == np.array(WORDS))
     return np.asarray(told.reshape(len(texts), -1), np.float64)

@@ -1,4 +1,4 @@
-"""What a run says while it trains: a line on the screen, one JSON line an epoch, and a word about dead branches."""
+"""What a run reports while it trains: a line on the screen, a JSON line per epoch, and a warning of dead branches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from peaccel.methods.records import Stage, Terms
 
 __all__ = ["Screen", "Silent", "Teller", "spread"]
 
-DEAD = 1e-3  # a spread below this share of the mean: all items are as uncertain as each other
+DEAD = 1e-3  # a spread of uncertainties below this share of their mean shows that a branch learns nothing
 
 
 class Teller(Protocol):
-    """Who is told how training goes."""
+    """The interface by which training reports its progress."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Say that an epoch of so many batches begins, of which some are done."""
 
     def step(self, terms: Terms, items: int) -> None:
-        """Say what a batch of so many items gave."""
+        """Report the loss of a batch of so many items."""
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
@@ -36,11 +36,11 @@ class Teller(Protocol):
         """Say that so many epochs are done; `probe` is what the model says of some training items."""
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Report that training is over."""
 
 
 class Silent:
-    """Nobody."""
+    """A teller that reports nothing."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Nothing."""

@@ -41,7 +41,7 @@ def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True)
 class Rates:
-    """A schedule that is told when a step or an epoch is done, and moves at the one that it goes by."""
+    """A schedule of learning rates, which changes after steps or after epochs, as it is made."""
 
     scheduler: LRScheduler | None
     by_step: bool
