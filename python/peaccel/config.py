@@ -43,7 +43,7 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], where: str = "setti
     Parameters
     ----------
     values
-        As TOML gives them.
+        The values as TOML has them.
     schema
         A dataclass; its fields are numbers, bools, words, tuples of these, mappings, or dataclasses, with ranges as
         `msgspec.Meta` says them.

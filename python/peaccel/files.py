@@ -22,7 +22,7 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
     Parameters
     ----------
     path : path
-        What is to be written; an existing file will be replaced.
+        The file that is to be written; an existing one will be replaced.
     suffixes : strings
         Those that the file may have; None for any.
     inputs : paths

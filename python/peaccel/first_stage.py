@@ -45,7 +45,7 @@ class FaissReranker:
         Integers [G]: the ids that the index returns for the gallery's rows, all different; None where they are the
         rows.
     features
-        What of the queries (and of added items) is sent to the index: "mu", "unit" (mu scaled to norm 1), "surrogate"
+        How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
         for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
         features made with that, or ``items -> [N, d]``.
 

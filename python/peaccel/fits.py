@@ -94,7 +94,7 @@ class LogisticProbability:
     bias
         A number.
     weights
-        Of the score and, after it, of each confidence.
+        The weights of the score and, after it, of each confidence.
 
     Examples
     --------
@@ -130,9 +130,9 @@ class IsotonicProbability:
     Attributes
     ----------
     scores
-        Of the points, rising.
+        The scores of the points, rising.
     probabilities
-        Of the points, never falling.
+        The probabilities of the points, never falling.
 
     Examples
     --------

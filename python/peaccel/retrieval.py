@@ -39,7 +39,7 @@ class Ranking(_Ranked):
     ids
         int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
     scored
-        Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
+        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
         best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
 
     Examples

@@ -179,7 +179,7 @@ class HypersphericalUniform(VonMisesFisher):
     dim
         D >= 2, the number of coordinates (s-vae-pytorch's is one less).
     dtype, device
-        Of its draws; torch's defaults.
+        The dtype and device of its draws, by default torch's.
     validate_args
         As in `VonMisesFisher`.
     """

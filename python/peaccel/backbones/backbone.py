@@ -34,7 +34,7 @@ class Backbone(nn.Module):
     features : int
         F; C for pooling "none".
     input : ImageInput or TextInput
-        What the network expects.
+        The images or texts that the network expects.
 
     Raises
     ------

@@ -57,7 +57,7 @@ class Network(nn.Module):
     Attributes
     ----------
     input
-        What it expects.
+        The images or texts that it expects.
     channels
         C of its feature maps.
     width

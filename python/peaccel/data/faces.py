@@ -87,7 +87,7 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
         How many of the shuffled identities are for testing; the others are for validation, on which ScaleFace's mu is
         chosen. Pairs across the two are dropped.
     seed
-        Of the shuffling, by numpy's `RandomState` as in the ScaleFace evaluation.
+        Seed of the shuffling, by numpy's `RandomState` as in the ScaleFace evaluation.
 
     Returns
     -------

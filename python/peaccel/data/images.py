@@ -81,7 +81,7 @@ def centre_crop(image: Image, size: float) -> Image:
     Parameters
     ----------
     image
-        Of any mode.
+        An image of any mode.
     size
         Side of the square as a share of the image's shorter side, in (0, 1]; rounded to pixels, to 1 at least.
     """

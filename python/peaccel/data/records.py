@@ -179,7 +179,7 @@ def labelled(paths: Sequence[str | Path], classes: ArrayLike, names: Sequence[st
     Parameters
     ----------
     paths
-        Of N images.
+        The paths of N images.
     classes
         [N] numbers or words.
     names

@@ -42,7 +42,7 @@ def train_transform(
     Parameters
     ----------
     normalisation
-        Of the backbone.
+        The normalisation that the backbone expects.
     side
         Height and width of the result, in pixels.
     scale
@@ -68,7 +68,7 @@ def eval_transform(normalisation: Normalisation, shorter: int = 256, side: int =
     Parameters
     ----------
     normalisation
-        Of the backbone.
+        The normalisation that the backbone expects.
     shorter
         Length that the shorter side gets, in pixels.
     side

@@ -161,7 +161,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     seed
-        Of the halves, of verification pairs, of intervals, of draws.
+        Seed of the halves, of verification pairs, of intervals, and of draws.
 
     Returns
     -------

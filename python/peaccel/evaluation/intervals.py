@@ -44,7 +44,7 @@ def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95,
     level
         Share of the draws between the ends, in (0, 1).
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------

@@ -24,7 +24,7 @@ def verification_pairs(
         [Q] and [G]; None where the queries are the gallery: then no item is paired with itself. Or a
         `peaccel.metrics.Relevance` and None: its pairs are those "of one class".
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------

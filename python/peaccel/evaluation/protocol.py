@@ -195,7 +195,7 @@ def evaluate(
         Queries of another world (out of distribution), of the queries' kind and dim: how well each confidence tells
         them from the queries.
     seed
-        Of verification pairs, of the draws of intervals, and of the random confidence.
+        Seed of verification pairs, of the draws of intervals, and of the random confidence.
 
     Returns
     -------

@@ -97,7 +97,7 @@ def evaluate_templates(
     pairs
         [P, 2] templates to compare, by number; None draws as many of one identity as of two, at most 20 000 each.
     seed
-        Of drawn pairs.
+        Seed of drawn pairs.
 
     Returns
     -------

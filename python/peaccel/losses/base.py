@@ -35,7 +35,7 @@ class Loss(nn.Module, Generic[D]):
         labels
             [N] int64.
         seed
-            Of the draws, for losses that draw; None takes one from torch's generator.
+            Seed of the draws, for losses that draw; None takes one from torch's generator.
 
         Returns
         -------

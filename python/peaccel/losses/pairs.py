@@ -75,7 +75,7 @@ class MultiSimilarity(Loss[Distribution]):
     threshold
         In [-1, 1].
     margin
-        Of mining, >= 0.
+        Margin of the mining, >= 0.
     alpha, beta
         Sharpness for pairs of one class and of two, > 0.
 

@@ -162,12 +162,12 @@ class BayesianTriplet(Loss[pe.Normal | pe.VonMisesFisher]):
     Parameters
     ----------
     margin
-        Of squared distances of draws.
+        Margin of squared distances of draws.
     only_violating
         True: the mean is over triplets of which the means do not hold, |a - p|^2 - |a - n|^2 > -margin, as in the
         paper's training; 0, with gradient 0, where there are none.
     match_moments
-        Of von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
+        For von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
         moments are those of its draws.
     variant
         None, or "published": the sign of margin as in the paper's listing, P(tau < +margin). What is wrong in it: a

@@ -135,7 +135,7 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
         d
             N items, as the loss takes them.
         seed
-            Of the draws.
+            Seed of the draws.
 
         Returns
         -------

@@ -44,7 +44,7 @@ def triplet_probability(
     margin
         By how much the squared distance must be larger.
     match_moments
-        Of VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
+        For VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
         for kappa far above D. True: E and sd are those of the draws, by their means ``A(kappa) mu`` and covariances,
         ``A'(kappa)`` along mu and ``A(kappa) / kappa`` across.
     variant

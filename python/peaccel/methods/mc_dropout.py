@@ -27,7 +27,7 @@ class Passes(nn.Module):
     Parameters
     ----------
     model
-        From inputs to `peaccel.Point` with rows of length 1.
+        The module from inputs to `peaccel.Point` with rows of length 1.
     passes
         How many.
 

@@ -141,9 +141,9 @@ def begin_within(
     dim
         D.
     features
-        Of a batch, what the head takes.
+        The features of a batch, which the head takes.
     batches
-        Of all training items.
+        The batches of all training items.
 
     Returns
     -------

@@ -47,9 +47,9 @@ def hard_negatives(
     rng
         Draws the pool, the positives and the order.
     embed
-        The model as it is.
+        The current means of the model, of given rows.
     negatives
-        Of each anchor, at least 1.
+        How many negatives an anchor has, at least 1.
 
     Yields
     ------

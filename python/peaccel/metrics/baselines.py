@@ -111,7 +111,7 @@ def random_confidence(count: int, seed: int = 0) -> Array:
     count
         N.
     seed
-        Of the numbers.
+        Seed of the numbers.
 
     Returns
     -------

@@ -109,7 +109,7 @@ def reject_verification(
         [S] shares of pairs to reject, in [0, 1), ascending: floor(N (1 - share)) are left. Published are 250 from 0 to
         0.5 (IJB-C) and steps of 0.025 up to 0.475 (Cross-pose LFW); these steps up to 0.5 by default.
     seed
-        Of the order among equal uncertainties. Pairs often stand sorted by class, and to reject the last of them would
+        Seed of the order of equal uncertainties. Pairs are often sorted by class, and to reject the last of them would
         reject one class.
 
     Returns

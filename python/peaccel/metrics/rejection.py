@@ -42,7 +42,7 @@ def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike)
     Parameters
     ----------
     values, confidence
-        As the module says.
+        As the module's docstring says.
     shares
         [S] shares of queries to reject, least confident first, in [0, 1).
 
@@ -128,9 +128,9 @@ def erc(values: ArrayLike, confidence: ArrayLike) -> float:
     Parameters
     ----------
     values
-        As the module says, in [0, 1].
+        As the module's docstring says, in [0, 1].
     confidence
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"]
     Parameters
     ----------
     values, confidence
-        As the module says.
+        As the module's docstring says.
     variant
         "published" takes 1/99 for the width of each of the 98 steps: what is perfect then has 98/99.
 
@@ -190,9 +190,9 @@ def augrc(values: ArrayLike, confidence: ArrayLike) -> float:
     Parameters
     ----------
     values
-        As the module says, in [0, 1].
+        As the module's docstring says, in [0, 1].
     confidence
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------

@@ -73,7 +73,7 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
     threshold
         None = the best for these very pairs, as published; `best_threshold` of other pairs makes a fair one.
 
@@ -101,7 +101,7 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def tar_at_far(
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
     far
         Wished false acceptance rate, in [0, 1].
     resamples
@@ -164,7 +164,7 @@ def tar_at_far(
     level
         Share of the draws within the intervals, in (0, 1).
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------

@@ -80,7 +80,7 @@ class Score:
     Attributes
     ----------
     name
-        As verbs take it.
+        The name by which verbs take it.
     doc
         A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
     pairs

@@ -28,7 +28,7 @@ def captioned_numbers(
     Parameters
     ----------
     model
-        From images to a distribution, whose mu is taken.
+        The module from images to a distribution, whose mu is taken.
     source, settings, seed
         As for `peaccel.data.digits.make`: those by which the model was trained keep its test numbers unseen.
     hidden

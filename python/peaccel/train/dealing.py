@@ -90,8 +90,8 @@ def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int =
     batches
         [batches, rows].
     seed
-        Of what a dataset draws for an item (augmentation): by it, the batch and the place in it, so that neither the
-        number of workers nor an interruption changes anything.
+        Seed of what a dataset draws for an item (augmentation). Draws depend on it, the batch and the place in it, so
+        that neither the number of workers nor an interruption changes anything.
     first
         The batch to begin with.
     workers

@@ -21,7 +21,7 @@ def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
     Parameters
     ----------
     model
-        From inputs to a distribution, or a tuple of distributions (of two modalities).
+        The module from inputs to a distribution, or a tuple of distributions (of two modalities).
     data
         N items: a tensor, a tuple of tensors, or a map-style dataset.
     batch

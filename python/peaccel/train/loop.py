@@ -58,7 +58,7 @@ def fit(
     Parameters
     ----------
     training
-        From a method's `build`.
+        The result of a method's `build`.
     data
         N items: a tensor, a tuple of tensors, or a map-style dataset.
     labels
@@ -70,7 +70,8 @@ def fit(
     folder
         Receives state.safetensors after each epoch and at Ctrl-C, and best.safetensors where there is a validation.
     validate
-        From the model to a number, the higher the better: asked after each epoch. A stage ends with its best epoch.
+        A function from the model to a number, higher = better, called after each epoch. A stage ends with the weights
+        of its best epoch.
     teller
         Is told of each step and epoch.
     accelerator

@@ -114,7 +114,7 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     name
         The row, as in `RECIPES`.
     method, settings
-        From `recipe`.
+        The results of `recipe`.
     run
         Data, backbone, devices and folder.
     parts

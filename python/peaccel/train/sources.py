@@ -71,11 +71,11 @@ def open_items(
     root
         Where it lies; None for what comes inside packages.
     seed
-        Of numbers composed of digits.
+        Seed of numbers composed of digits.
     expected
         The images that the backbone takes.
     quick
-        Of digits: few of them.
+        Whether to take few digits.
 
     Returns
     -------

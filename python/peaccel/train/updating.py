@@ -69,7 +69,7 @@ def schedule_of(optimizer: torch.optim.Optimizer, s: Schedule, steps: int, step:
     Parameters
     ----------
     optimizer
-        From `optimizer_of`.
+        The result of `optimizer_of`.
     s
         The stage's settings.
     steps
