@@ -138,9 +138,11 @@ def _coco_by_annotations(root: Path, part: str) -> Captions:
         year = "train2014" if name == "train" else "val2014"
         path = notes / f"captions_{year}.json"
         try:
-            told = _json(path, '"images" and "annotations"')
-            files = {each["id"]: each["file_name"] for each in told["images"]}
-            captions = {each["id"]: (files[each["image_id"]], each["caption"].strip()) for each in told["annotations"]}
+            content = _json(path, '"images" and "annotations"')
+            files = {each["id"]: each["file_name"] for each in content["images"]}
+            captions = {
+                each["id"]: (files[each["image_id"]], each["caption"].strip()) for each in content["annotations"]
+            }
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: is not of the form of COCO captions ({error!r})") from None
         ids = arrays(notes / f"coco_{name}_ids.npy", "ids of annotations")[0].astype(np.int64).tolist()

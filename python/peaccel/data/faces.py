@@ -173,8 +173,8 @@ def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
         one, two = (np.flatnonzero(same == kind)[:n] for kind, n in zip((True, False), PUBLISHED_MATCHES, strict=True))
         few = np.union1d(one, two)
         left, right, same = left[few], right[few], same[few]
-    told = (images.paths, images.labels, images.classes)
-    return {"test": Templates(*told, rows, integers(groups), integers(ids), subject, Pairs(left, right, same))}
+    about = (images.paths, images.labels, images.classes)
+    return {"test": Templates(*about, rows, integers(groups), integers(ids), subject, Pairs(left, right, same))}
 
 
 def _headed(path: Path, holds: str) -> tuple[str, str, list[tuple[str, str]]]:

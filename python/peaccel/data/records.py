@@ -186,8 +186,8 @@ def labelled(paths: Sequence[str | Path], classes: ArrayLike, names: Sequence[st
         [N], the name of each image's class; None for the class as it is written.
     """
     found, first, labels = np.unique(np.asarray(classes), return_index=True, return_inverse=True)
-    told = found.tolist() if names is None else [names[row] for row in first.tolist()]
-    return Images(tuple(map(str, paths)), labels.astype(np.int64), tuple(map(str, told)))
+    class_names = found.tolist() if names is None else [names[row] for row in first.tolist()]
+    return Images(tuple(map(str, paths)), labels.astype(np.int64), tuple(map(str, class_names)))
 
 
 def development(items: Labelled, folds: int) -> dict[str, Labelled]:

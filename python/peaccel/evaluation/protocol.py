@@ -293,7 +293,7 @@ def _unit(mu: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
 
 
-def _said(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+def _confidences_by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
     """The confidences of queries whose best two items have these scores, by name."""
     kinds: dict[str, Any] = {}
     if not isinstance(d, Point):
@@ -325,7 +325,7 @@ def _novel(
     found = numbers("evaluate", pe.search(novel, items, min(2, len(items)), score).scores, score)
     best = np.full((len(novel), 2), -np.inf)
     best[:, : found.shape[1]] = found
-    return _said(novel, best, seed + 1)
+    return _confidences_by_name(novel, best, seed + 1)
 
 
 def _confidences(
@@ -337,7 +337,7 @@ def _confidences(
 ) -> Iterator[ConfidenceResult]:
     known = ~np.isnan(answers.right)
     right = answers.right[known]
-    for name, confidence in _said(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+    for name, confidence in _confidences_by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
         bins = metrics.calibration_error(right, confidence, scale="rank", binning="equal-count")
         points = zip(bins.confidence.tolist(), bins.value.tolist(), bins.count.tolist(), strict=True)
         yield ConfidenceResult(

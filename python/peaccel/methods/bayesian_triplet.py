@@ -22,7 +22,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
-from peaccel.methods.triplet import dealt
+from peaccel.methods.triplet import batches_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"triplet": triplet(d, batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
     stage = Stage(
-        "Bayesian triplet", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+        "Bayesian triplet", settings.schedule, (Group((backbone, head)),), step, batches=batches_of(settings.negatives)
     )
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 

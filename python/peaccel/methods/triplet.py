@@ -79,11 +79,11 @@ def hard_negatives(
     if not groups:
         raise ValueError(f"hard negatives: no anchor has a positive and {negatives} negatives among {len(pool)} items")
     count = max(1, min(len(groups), schedule.classes_per_batch * schedule.images_per_class // (2 + negatives)))
-    dealt = np.resize(np.stack(groups), (-(-len(groups) // count), count * (2 + negatives)))
-    yield from dealt
+    batches = np.resize(np.stack(groups), (-(-len(groups) // count), count * (2 + negatives)))
+    yield from batches
 
 
-def dealt(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
+def batches_of(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
     """How a stage of triplets makes its batches: with hard negatives, or of groups of one class."""
     return None if negatives is None else partial(hard_negatives, negatives=negatives)
 
@@ -95,7 +95,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return Triplet(margin=settings.margin, only_violating=settings.only_violating)
 
     training = proxy_anchor.plain("triplet", backbone, features, settings, make)
-    stages: Any = tuple(replace(stage, batches=dealt(settings.negatives)) for stage in training.stages)
+    stages: Any = tuple(replace(stage, batches=batches_of(settings.negatives)) for stage in training.stages)
     return replace(training, stages=stages)
 
 

@@ -23,7 +23,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
-from peaccel.methods.triplet import dealt
+from peaccel.methods.triplet import batches_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"triplet": triplet(head(backbone(batch.inputs)), batch.labels)}
 
     stage = Stage(
-        "triplet regression", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+        "triplet regression",
+        settings.schedule,
+        (Group((backbone, head)),),
+        step,
+        batches=batches_of(settings.negatives),
     )
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 

@@ -40,7 +40,7 @@ class TarAtFar:
 
 
 def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
-    """Threshold at which the most pairs are told right: score >= threshold exactly where `same`.
+    """Threshold that decides the most pairs rightly: score >= threshold exactly where `same`.
 
     The answer may be used on other pairs, and for confidences and right answers in place of scores and `same`.
 
@@ -68,7 +68,7 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
 
 
 def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float | None = None) -> float:
-    """Share of pairs that are told right.
+    """Share of pairs that are decided rightly.
 
     Parameters
     ----------
@@ -255,10 +255,10 @@ def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None
 def most_right(scores: Array, positive: Array) -> tuple[float, float]:
     """The best threshold, and the share that it decides rightly."""
     accepted, right = _accepted(scores, positive)
-    told = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
-    best = int(np.argmax(told))
+    decided = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
+    best = int(np.argmax(decided))
     levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
-    return float(levels[best]), float(told[best] / len(scores))
+    return float(levels[best]), float(decided[best] / len(scores))
 
 
 def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:

@@ -86,11 +86,11 @@ class Screen:
         if self._stage is not stage:
             self.close_bar()
             self._stage = stage
-            said = TextColumn("{task.fields[said]}")
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), said)
+            losses = TextColumn("{task.fields[losses]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), losses)
             self._bar = Progress(*columns, console=self._console)
             self._bar.start()
-            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, said="")
+            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, losses="")
         total = batches * stage.schedule.epochs
         assert self._bar is not None
         self._bar.update(self._task, total=total, completed=epoch * batches + done)
@@ -103,8 +103,8 @@ class Screen:
         self._items += items
         speed = self._items / max(perf_counter() - self._since, 1e-9)
         if self._bar is not None:
-            said = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
-            self._bar.update(self._task, advance=1, said=f"{said}  {speed:.0f} items/s")
+            losses = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
+            self._bar.update(self._task, advance=1, losses=f"{losses}  {speed:.0f} items/s")
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
