@@ -95,7 +95,7 @@ struct Table {
     Order order;
     Piece pieces[PIECES];
 };
-static_assert(sizeof(Table) <= 32 * 1024, "what rust/cuda/elements.rs makes room for");
+static_assert(sizeof(Table) <= 32 * 1024, "what rust/cuda/elements.rs says");
 
 struct TableArgs {
     const double* order;  // one

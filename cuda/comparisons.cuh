@@ -17,8 +17,8 @@ struct Drawing {
     int64_t draws;        // of each item
     int64_t kept;         // as in SampleArgs
     int64_t columns;      // pairs that a warp takes at a time
-    int64_t stride;       // elements of a block's room
-    void* room;           // T [blocks, stride]; null: in shared memory, behind the samplers' room for normals
+    int64_t stride;       // elements of a block's workspace
+    void* workspace;      // T [blocks, stride]; null: in shared memory, behind the samplers' normals
     void* made[2];        // T [draws, N, D] of queries and gallery; null: made for each pair
     TwoOrders orders;
 };

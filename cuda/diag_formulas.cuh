@@ -75,13 +75,13 @@ struct Sums {
     Product<T> product;
 };
 
-// Adds square[0] / s[0] + ... over one denominator, and the product of all s.
+// Adds square[0] / s[0] + ... over one denominator, the product of all s, which it returns.
 template <typename T>
-__device__ inline void add_quotients(Sums<T>& sums, const T (&square)[4], const T (&s)[4]) {
+__device__ inline T add_quotients(Sums<T>& sums, const T (&square)[4], const T (&s)[4]) {
     const T p01 = s[0] * s[1], p23 = s[2] * s[3], product = p01 * p23;
     const T n01 = fma(square[0], s[1], square[1] * s[0]), n23 = fma(square[2], s[3], square[3] * s[2]);
     sums.rational = fma(fma(n01, p23, n23 * p01), reciprocal(product), sums.rational);
-    sums.product.times(product);
+    return product;
 }
 
 // -- formulas ---------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ struct Mls {
             square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
             s[i] = v.x[i] + w.x[i];
         }
-        add_quotients(sums, square, s);
+        sums.product.times(add_quotients(sums, square, s));
     }
     __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
         const T least = v.least + w.least, greatest = v.greatest + w.greatest;
@@ -128,6 +128,31 @@ struct Mls {
     __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
         const double inverse = 1 / (x.v + x.w), pull = (x.a - x.b) * inverse;
         return {-pull, 0.5 * (pull * pull - inverse), {0, 0}};
+    }
+};
+
+// -sum (a - b)^2 / (v + w).
+template <typename T>
+struct NegMahalanobis : Mls<T> {
+    static constexpr int PRODUCTS = 0;
+    static constexpr double rational_weight = -1, log_weight = 0, constant = 0;
+
+    __device__ NegMahalanobis(double, double) : Mls<T>(0, 0) {}
+    __device__ NegMahalanobis transposed() const { return *this; }
+
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>&) const {
+        T square[4], s[4];
+        for (int i = 0; i < 4; ++i) {
+            square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
+            s[i] = v.x[i] + w.x[i];
+        }
+        add_quotients(sums, square, s);
+    }
+    __device__ double by_dimension(const Dimension& x) const { return -((x.a - x.b) / (x.v + x.w) * (x.a - x.b)); }
+    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
+        const double pull = (x.a - x.b) / (x.v + x.w);
+        return {-2 * pull, pull * pull, {0, 0}};
     }
 };
 
@@ -204,7 +229,7 @@ struct Overlap {
             square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
             s[i] = sum(v.x[i], w.x[i]);
         }
-        add_quotients(sums, square, s);
+        sums.product.times(add_quotients(sums, square, s));
     }
     __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
         const T range = QUARTER_RANGE<T>, least = sum(v.least, w.least), greatest = sum(v.greatest, w.greatest);

@@ -150,6 +150,7 @@ struct DiagScore {
 };
 
 SCORE(mls_diagonal, DiagScore, Mls)
+SCORE(neg_mahalanobis_diagonal, DiagScore, NegMahalanobis)
 SCORE(llr_diagonal, DiagScore, Llr)
 SCORE(overlap_diagonal, DiagScore, Overlap)
 SCORE(neg_kl_diagonal, DiagScore, NegKl)

@@ -101,6 +101,21 @@ struct MlsIsotropic : Monotone {
     }
 };
 
+// -|mu1 - mu2|^2 / (v + w).
+struct NegMahalanobisIsotropic : Monotone {
+    static constexpr bool DIFFERENCE = true, NORMS = false;
+
+    __device__ NegMahalanobisIsotropic(double, double, double) {}
+    __device__ NegMahalanobisIsotropic transposed() const { return *this; }
+    __device__ double value(const DotPair& pair) const {
+        return valid(pair.v, pair.w, -(pair.x / (pair.v + pair.w)));
+    }
+    __device__ DotSlopes slopes(const DotPair& pair) const {
+        const double inverse = 1 / (pair.v + pair.w);
+        return valid(pair.v, pair.w, DotSlopes{-inverse, 0, pair.x * inverse * inverse, {0, 0}});
+    }
+};
+
 // With A = p + v, B = p + w, det = p (v + w) + v w, 1/2 [ p (|a|^2 v/A + |b|^2 w/B - |a - b|^2) / det + D log(AB / det)
 // ].
 struct LlrIsotropic : Monotone {
@@ -179,3 +194,14 @@ struct NegKlIsotropic : Monotone {
         return valid(v, w, slopes);
     }
 };
+
+// The kernels of these formulas.
+#define DOT_FORMULAS(KERNEL_OF)                    \
+    KERNEL_OF(cosine, Cosine)                      \
+    KERNEL_OF(shifted_cosine, ShiftedCosine)       \
+    KERNEL_OF(neg_sq_l2, NegSqL2)                  \
+    KERNEL_OF(mls_isotropic, MlsIsotropic)         \
+    KERNEL_OF(neg_mahalanobis_isotropic, NegMahalanobisIsotropic) \
+    KERNEL_OF(llr_isotropic, LlrIsotropic)         \
+    KERNEL_OF(overlap_isotropic, OverlapIsotropic) \
+    KERNEL_OF(neg_kl_isotropic, NegKlIsotropic)

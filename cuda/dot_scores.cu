@@ -5,7 +5,7 @@
 // near-duplicates.
 //
 // Of von Mises-Fisher items the Bessel functions of each one's concentration are made once for a call, where the caller
-// has room for them: most of a formula is theirs.
+// has memory for them: they are most of a formula's cost.
 
 #include "drivers.cuh"
 #include "match_formula.cuh"
@@ -116,18 +116,6 @@ struct DotScore {
     }
 };
 
-SCORE(cosine, DotScore, Cosine)
-SCORE(shifted_cosine, DotScore, ShiftedCosine)
-SCORE(neg_sq_l2, DotScore, NegSqL2)
-SCORE(mls_isotropic, DotScore, MlsIsotropic)
-SCORE(llr_isotropic, DotScore, LlrIsotropic)
-SCORE(overlap_isotropic, DotScore, OverlapIsotropic)
-SCORE(neg_kl_isotropic, DotScore, NegKlIsotropic)
-SCORE_WITH(mls_vmf, DotScore, MlsVmf, TwoOrders)
-SCORE_WITH(overlap_vmf, DotScore, OverlapVmf, TwoOrders)
-SCORE_WITH(neg_kl_vmf, DotScore, NegKlVmf, TwoOrders)
-SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)
-
 // What belongs to the items of a side alone. A thread takes an item.
 template <typename F, typename S>
 __device__ void make_own(const F& f, const OwnArgs& args) {
@@ -148,11 +136,7 @@ __device__ void make_own(const F& f, const OwnArgs& args) {
     OWN_OF(op, double, double, f64)                \
     OWN_OF(op, single, Float16, f32_f16)           \
     OWN_OF(op, single, BFloat16, f32_bf16)
-OWN(mls_vmf)
-OWN(overlap_vmf)
-OWN(neg_kl_vmf)
 
-// The quadrature of hib is not monotone in x.
 #define SIEVE_OF(op, S, types) \
     KERNEL(op##_sieve_##types, op##_forward, SIEVE_THREADS) { \
         sieve<op##_single, S>(family<op##_single>(args), plain(args)); \
@@ -161,13 +145,17 @@ OWN(neg_kl_vmf)
     SIEVE_OF(op, float, f32)         \
     SIEVE_OF(op, Float16, f32_f16)   \
     SIEVE_OF(op, BFloat16, f32_bf16)
-SIEVE(cosine)
-SIEVE(shifted_cosine)
-SIEVE(neg_sq_l2)
-SIEVE(mls_isotropic)
-SIEVE(llr_isotropic)
-SIEVE(overlap_isotropic)
-SIEVE(neg_kl_isotropic)
-SIEVE(mls_vmf)
-SIEVE(overlap_vmf)
-SIEVE(neg_kl_vmf)
+
+#define SIEVED_SCORE(op, Formula) \
+    SCORE(op, DotScore, Formula)  \
+    SIEVE(op)
+DOT_FORMULAS(SIEVED_SCORE)
+
+#define SIEVED_VMF_SCORE(op, Formula)            \
+    SCORE_WITH(op, DotScore, Formula, TwoOrders) \
+    OWN(op)                                      \
+    SIEVE(op)
+VMF_FORMULAS(SIEVED_VMF_SCORE)
+
+// Without a sieve: its quadrature is not monotone in x.
+SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)

@@ -41,11 +41,11 @@ struct PairArgs {
     void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
     int64_t* ids;         // of the best, of that shape
     int64_t begin, end;   // of a sieve: the rows that it looks at
-    int64_t room;         // of a query's list of survivors
-    int32_t* survivors;   // of a sieve: [Q, room], rows that may be among the best; of rerank, if not null: candidates
+    int64_t most;         // survivors of a query
+    int32_t* survivors;   // of a sieve: [Q, most], rows that may be among the best; of rerank, if not null: candidates
                           // beside `ids`
     int32_t* counts;      // [Q], how many they are; rerank sets them to 0
-    void* list_scores;    // of search: T [queries of all blocks, capacity] where shared memory has no room, else null
+    void* list_scores;    // of search: T [queries of all blocks, capacity], null where they fit into shared memory
     int64_t* list_ids;    // likewise
     void* own[2];         // by side, what belongs to each item alone, made once for the call: three doubles, whose
                           // meaning the family knows; null: it makes them for each pair
@@ -310,7 +310,7 @@ __device__ void rerank(const F& f, const PairArgs& args) {
         const auto candidate = [&](int64_t i) -> int64_t {
             if (i >= n) return NONE;
             if (!args.survivors) return args.candidates.row<int64_t>(q)[i];
-            return i < k ? args.ids[q * k + i] : args.survivors[q * args.room + i - k];
+            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most + i - k];
         };
         const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.

@@ -35,14 +35,15 @@ __device__ inline SampleArgs items_of(const PairArgs& args, const Drawing& drawi
     return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, drawing.made[query ? 0 : 1]};
 }
 
-// The draws of an item: those that were made, or, by a warp, in `room` of D (n + 1) numbers.
+// The draws of an item: those that were made, or, by a warp, in `workspace` of D (n + 1) numbers.
 template <typename Sampler, typename T>
-__device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* room) {
+__device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* workspace) {
     const int64_t dim = items.mu.stored;
     if constexpr (Sampler::RANDOM) {
-        if (items.out) return {static_cast<const T*>(items.out) + row * dim, int(items.draws), room, items.mu.rows * dim};
+        if (items.out)
+            return {static_cast<const T*>(items.out) + row * dim, int(items.draws), workspace, items.mu.rows * dim};
         const Team<T> team(dim);
-        T* const z = room + dim;
+        T* const z = workspace + dim;
         __syncwarp();
         for (int64_t first = 0; first < items.draws; first += WARP) {
             const int64_t left = items.draws - first;
@@ -50,9 +51,9 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
             Sampler::draw(items, team, tile, normals, [&](const RowAndDraw& pair) { return z + pair.draw * dim; });
         }
         __syncwarp();
-        return {z, int(items.draws), room, dim};
+        return {z, int(items.draws), workspace, dim};
     } else {
-        return {items.mu.row<T>(row), 1, room, dim};
+        return {items.mu.row<T>(row), 1, workspace, dim};
     }
 }
 
@@ -62,22 +63,22 @@ __device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
     return all ? all + row : nullptr;
 }
 
-// Where a block's room is.
+// Where a block's workspace is.
 template <typename T>
-__device__ inline T* block_room(const Drawing& drawing, T* shared) {
-    if (drawing.room) return static_cast<T*>(drawing.room) + blockIdx.x * drawing.stride;
+__device__ inline T* block_workspace(const Drawing& drawing, T* shared) {
+    if (drawing.workspace) return static_cast<T*>(drawing.workspace) + blockIdx.x * drawing.stride;
     return shared + DRAWN_WARPS * drawing.kept * Normals<T>::EACH * WARP;
 }
 
-// Scores of `args.pairs` pairs; a warp's room is D (n + 1) numbers for each side.
+// Scores of `args.pairs` pairs; a warp's workspace is D (n + 1) numbers for each side.
 template <typename T, typename Comparison, typename P, typename R>
 __device__ void score_drawn(const DrawnArgs& all) {
     DYNAMIC_SHARED(T, shared);
     const PairArgs& args = all.pairs;
     const Drawing& drawing = all.drawing;
-    const int64_t dim = args.mu1.stored, room = (drawing.draws + 1) * dim;
-    T* const normals = room_for_normals(shared, drawing.kept);
-    T* const own = block_room(drawing, shared) + warp() * 2 * room;
+    const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
+    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const own = block_workspace(drawing, shared) + warp() * 2 * numbers;
     const SampleArgs queries = items_of(args, drawing, true), gallery = items_of(args, drawing, false);
     const Comparison comparison(args, drawing);
 
@@ -99,7 +100,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
                     comparison.summarise(dim, pair.query);
                     drawn_query = q;
                 }
-                pair.gallery = drawn<R>(gallery, id, normals, own + room);
+                pair.gallery = drawn<R>(gallery, id, normals, own + numbers);
                 comparison.summarise(dim, pair.gallery);
                 pair.extra = args.extra2.row<T>(id), pair.own = own_of(args, id);
                 score = T(comparison.value(pair));
@@ -133,7 +134,7 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
 }
 
 // A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's
-// room: D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many,
+// workspace: D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many,
 // those by the extra before those by the draws.
 template <typename T, typename Comparison, typename Own, typename Other>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
@@ -141,16 +142,16 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     DYNAMIC_SHARED(T, shared);
     const PairArgs& args = all.all.pairs;
     const Drawing& drawing = all.drawing;
-    const int64_t dim = args.mu1.stored, room = (drawing.draws + 1) * dim;
-    T* const normals = room_for_normals(shared, drawing.kept);
-    T* const block = block_room(drawing, shared);
-    T* const others = block + room + warp() * 2 * room;
+    const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
+    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const block = block_workspace(drawing, shared);
+    T* const others = block + numbers + warp() * 2 * numbers;
     const SampleArgs own_items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
     const Comparison comparison(args, drawing);
 
     for (int64_t own = blockIdx.x; own < own_items.mu.rows; own += gridDim.x) {
-        T* const sums = others + room;
-        for (int64_t i = lane(); i < room; i += WARP) sums[i] = 0;
+        T* const sums = others + numbers;
+        for (int64_t i = lane(); i < numbers; i += WARP) sums[i] = 0;
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
         // All warps want them; one makes them, if nobody has.
@@ -178,9 +179,9 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             if (lane() == 0) parts[warp()][s] = sum;
         }
         __syncthreads();
-        T* const first = block + 2 * room;
-        for (int64_t i = threadIdx.x; i < room; i += DRAWN_THREADS) {
-            for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * room];
+        T* const first = block + 2 * numbers;
+        for (int64_t i = threadIdx.x; i < numbers; i += DRAWN_THREADS) {
+            for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
         }
         if (all.all.shared && int64_t(threadIdx.x) < args.shared.stored) {
             double sum = 0;

@@ -27,7 +27,7 @@ __device__ inline void sample(const SampleArgs& args) {
     const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const SampleTile tile(args, first, most);
-        Sampler::draw(args, team, tile, room_for_normals(shared, args.kept), [&](const RowAndDraw& pair) {
+        Sampler::draw(args, team, tile, memory_of_normals(shared, args.kept), [&](const RowAndDraw& pair) {
             return static_cast<T*>(args.out) + (pair.draw * args.mu.rows + pair.row) * team.dim;
         });
     }
@@ -45,7 +45,7 @@ __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     const int most = Sampler::rows_at_once(args, team);
     for (int64_t first = warp_of_grid() * most; first < rows; first += warps_of_grid() * most) {
         const int count = int(rows - first < most ? rows - first : most);
-        Sampler::backward(args, all.order, team, first, count, room_for_normals(shared, args.kept), weights,
+        Sampler::backward(args, all.order, team, first, count, memory_of_normals(shared, args.kept), weights,
                           static_cast<T*>(all.by_mu), static_cast<T*>(all.by_extra));
     }
 }

@@ -3,7 +3,7 @@
 // A sampler makes the draws of a tile of up to 32 pairs of row and draw (the draws of a row follow each other, so that
 // mu comes from the cache), or takes the gradients of some rows' draws to the rows. Heights are drawn by a lane each,
 // all at once; then teams of lanes make the normals of one draw after the other. Normals are kept in shared memory
-// between the passes over them, each lane its own, as far as it has room; what goes beyond is made again. No sum
+// between the passes over them, each lane its own, as far as its memory reaches; what goes beyond is made again. No sum
 // depends on what runs beside it.
 #pragma once
 
@@ -17,7 +17,7 @@ struct SampleArgs {
     int64_t stream;
     int64_t draws;        // of each row, 1 .. 2^31 - 1
     int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
-    int64_t kept;         // von Mises-Fisher: of a team's steps those whose normals have room in the shared memory of
+    int64_t kept;         // von Mises-Fisher: of a team's steps those whose normals fit into the shared memory of
                           // the launch, at least 1; each takes 512 bytes of each warp of the block
     void* out;            // [draws, N, D]
 };
@@ -29,9 +29,9 @@ __device__ inline Address address_of(const SampleArgs& args, int64_t row, int64_
     return {uint64_t(*args.seed), args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
 }
 
-// A warp's room for normals in dynamic shared memory, which begins with that of all warps.
+// A warp's memory of normals, in dynamic shared memory, which begins with that of all warps.
 template <typename T>
-__device__ inline T* room_for_normals(T* shared, int64_t kept) {
+__device__ inline T* memory_of_normals(T* shared, int64_t kept) {
     return shared + threadIdx.x / WARP * (kept * Normals<T>::EACH * WARP);
 }
 
@@ -223,7 +223,7 @@ __device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T
 struct VmfSampler {
     static constexpr bool RANDOM = true;
 
-    // As those of NormalSampler; `memory` is the warp's room for normals.
+    // As those of NormalSampler; `memory` is the warp's memory of normals.
     template <typename T, typename Out>
     static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T* memory,
                                        const Out& out) {

@@ -117,7 +117,7 @@ __device__ inline void sift(const PairArgs& args, int64_t first_query, int rows,
             int at = 0;
             if (lane() == 0) at = atomicAdd(args.counts + q, __popc(all));
             at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-            if (kept) args.survivors[q * args.room + at] = id(row);
+            if (kept) args.survivors[q * args.most + at] = id(row);
         }
     }
 }

@@ -75,7 +75,7 @@ struct List {
     // By one thread.
     __device__ void clear() const { *state = {0, T(-INFINITY), NONE}; }
 
-    // By any thread, while there is room.
+    // By any thread, while the list is not full.
     __device__ void offer(T score, int64_t id) const {
         if (!before(score, id, state->score, state->id)) return;
         const int at = atomicAdd(&state->count, 1);
@@ -107,7 +107,7 @@ struct List {
 };
 
 // The best k of n items, which `item(first)` gives, to each of THREADS threads one of those from `first` on: all of
-// them call it together, and what has the id NONE is none. The list has room for `capacity` >= min(n, k + THREADS).
+// them call it together, and what has the id NONE is none. The list holds `capacity` >= min(n, k + THREADS).
 template <int THREADS, typename T, typename Items>
 __device__ inline void take_best(const List<T>& list, int64_t n, int64_t capacity, T* scores, int64_t* ids,
                                  const Items& item) {

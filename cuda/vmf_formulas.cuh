@@ -120,3 +120,9 @@ struct NegKlVmf : Monotone {
         return valid(k1, k2, slopes);
     }
 };
+
+// The kernels of these formulas.
+#define VMF_FORMULAS(KERNEL_OF)        \
+    KERNEL_OF(mls_vmf, MlsVmf)         \
+    KERNEL_OF(overlap_vmf, OverlapVmf) \
+    KERNEL_OF(neg_kl_vmf, NegKlVmf)

@@ -8,6 +8,17 @@ use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
+/// A prepared gallery.
+#[derive(Clone, Copy)]
+pub struct Packed<'a, T> {
+    /// All rows as panels, in order.
+    pub panels: &'a [T],
+    /// The squared norm of the row at each place of the panels, as the pair function computes it.
+    pub norms: &'a [T],
+    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
+    pub order: &'a [i64],
+}
+
 /// Rows that `rows` rows take as panels, which come in pairs.
 pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
@@ -19,11 +30,11 @@ pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize)
     /// Columns that are turned at once: a square of them stays in the first-level cache, and is written in whole lines.
     const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);
-    let mut rooms = [const { Vec::new() }; 32];
+    let mut buffers = [const { Vec::new() }; 32];
     for (pair, first) in panels.chunks_mut((width * dim).max(1)).zip((range.start..).step_by(width)) {
         let mut sources: [&[T]; 32] = [&[]; 32];
-        for ((place, source), room) in (first..range.end).zip(&mut sources[..width]).zip(&mut rooms) {
-            *source = rows.row(row(place), room);
+        for ((place, source), buffer) in (first..range.end).zip(&mut sources[..width]).zip(&mut buffers) {
+            *source = rows.row(row(place), buffer);
         }
         for (block, out) in pair.chunks_mut(COLUMNS * width).enumerate() {
             let (from, columns) = (block * COLUMNS, out.len() / width);

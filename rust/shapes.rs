@@ -29,6 +29,17 @@ const LONG: usize = 2048;
 /// How many pairs ahead scattered rows are asked for: a row from memory takes as long as several pairs do.
 pub const AHEAD: usize = 4;
 
+/// Whether a search passes over pairs that cannot be among the best, by bounds or a sieve, where it has such.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prune {
+    /// Where it should pay, or a trial finds that it does.
+    Auto,
+    /// All pairs are scored.
+    Never,
+    /// All along.
+    Always,
+}
+
 /// The inputs of a pair score: one row of each matrix per item, and one row that all pairs share.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a, T> {

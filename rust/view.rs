@@ -104,9 +104,9 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// The stored elements of row `i`: where they lie, or widened into `room`.
+    /// The stored elements of row `i`: where they lie, or widened into `buffer`.
     #[inline(always)]
-    pub fn row<'b>(&self, i: usize, room: &'b mut Vec<T>) -> &'b [T]
+    pub fn row<'b>(&self, i: usize, buffer: &'b mut Vec<T>) -> &'b [T]
     where
         'a: 'b,
     {
@@ -114,26 +114,26 @@ impl<'a, T: Float> Matrix<'a, T> {
             Matrix::Full(view) => view.row(i),
             Matrix::Half(view, half) => {
                 let row = view.row(i);
-                room.resize(row.len(), T::default());
-                dispatch(Widen { row, half: *half, out: &mut *room });
-                room
+                buffer.resize(row.len(), T::default());
+                dispatch(Widen { row, half: *half, out: &mut *buffer });
+                buffer
             }
         }
     }
 
-    /// The stored elements of consecutive rows: where they lie, or widened into `room`.
-    pub fn rows_of<'b>(&self, rows: Range<usize>, room: &'b mut Vec<T>) -> Vec<&'b [T]>
+    /// The stored elements of consecutive rows: where they lie, or widened into `buffer`.
+    pub fn rows_of<'b>(&self, rows: Range<usize>, buffer: &'b mut Vec<T>) -> Vec<&'b [T]>
     where
         'a: 'b,
     {
         match self {
             Matrix::Full(view) => rows.map(|i| view.row(i)).collect(),
             Matrix::Half(view, half) => {
-                room.resize(rows.len() * view.stored(), T::default());
-                for (i, out) in rows.zip(room.chunks_mut(view.stored().max(1))) {
+                buffer.resize(rows.len() * view.stored(), T::default());
+                for (i, out) in rows.zip(buffer.chunks_mut(view.stored().max(1))) {
                     dispatch(Widen { row: view.row(i), half: *half, out });
                 }
-                room.chunks(view.stored().max(1)).collect()
+                buffer.chunks(view.stored().max(1)).collect()
             }
         }
     }

@@ -80,11 +80,30 @@ def lost_length(k1, k2, sq_distance):
 
 # -- scores ------------------------------------------------------------------------------------------------------------
 
+NORMALS = "normal_isotropic normal_diagonal"
+EVERY = f"{NORMALS} vmf nivmf scaled point"
+KINDS = {}
+"""What can be scored, by score: "query kinds x gallery kinds", or "|" the next such; everything else raises."""
+
+
+KINDS["mls"] = f"{NORMALS} x {NORMALS} point | vmf x vmf | point x {NORMALS}"
+
 
 def mls(a, v, b, w):
     """log of the integral of N(z; a, v) N(z; b, w) over z."""
     s = v + w + 0 * a
     return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2)
+
+
+KINDS["neg_mahalanobis"] = f"{NORMALS} x {NORMALS} point | point x {NORMALS}"
+
+
+def neg_mahalanobis(a, v, b, w):
+    """Minus the squared distance over the summed variances: mls without its logarithm."""
+    return total(-((a - b) ** 2) / (v + w + 0 * a))
+
+
+KINDS["llr"] = f"{NORMALS} x {NORMALS} point | vmf x vmf | point x {NORMALS}"
 
 
 def llr(a, v, b, w, p):
@@ -95,6 +114,10 @@ def llr(a, v, b, w, p):
     return total(*joint, a**2 / s / 2, b**2 / t / 2, np.log(s) / 2, np.log(t) / 2)
 
 
+KINDS["ppk"] = f"{NORMALS} x {NORMALS} | vmf x vmf"
+KINDS["inclusion"] = f"{NORMALS} x {NORMALS} | vmf x vmf"
+
+
 def overlap(a, v, b, w, alpha, beta):
     """log of the integral of N(z; a, v)^alpha N(z; b, w)^beta over z."""
     v, w = v + 0 * a + 0 * b, w + 0 * a + 0 * b
@@ -102,6 +125,9 @@ def overlap(a, v, b, w, alpha, beta):
     own = [(1 - power) * (LOG_2PI + np.log(x)) / 2 for power, x in ((alpha, v), (beta, w)) if power != 1]
     constant = [-np.log(WIDE(power)) / 2 + 0 * v for power in (alpha, beta)]
     return total(-((a - b) ** 2) / s / 2, -np.log(s) / 2, 0 * s - LOG_2PI / 2, *own, *constant)
+
+
+KINDS["neg_kl"] = f"{NORMALS} x {NORMALS} | vmf x vmf"
 
 
 def neg_kl(a, v, b, w, share):
@@ -148,10 +174,18 @@ def llr_vmf(a, k1, b, k2):
     return value + surface, size + abs(surface)
 
 
+KINDS["cosine"] = f"{EVERY} x {EVERY}"
+KINDS["expected_cosine"] = "normal_isotropic point x normal_isotropic point | vmf x vmf"
+
+
 def cosine(a, length1, b, length2):
     """Cosine; with the lengths of the expected directions, the expected cosine."""
     norms = np.sqrt((a * a).sum(-1, keepdims=True)) * np.sqrt((b * b).sum(-1, keepdims=True))
     return total(length1 * length2 * a * b / norms)
+
+
+KINDS["scale_cosine"] = "scaled x scaled"
+KINDS["norm_cosine"] = f"{NORMALS} point x {NORMALS} point"
 
 
 def scale_cosine(a, scale1, b, scale2, mu, sides):
@@ -161,9 +195,17 @@ def scale_cosine(a, scale1, b, scale2, mu, sides):
     return weight[..., 0] * (value - mu), weight[..., 0] * (size + abs(mu))
 
 
+KINDS["neg_w2"] = f"{NORMALS} point x {NORMALS} point"
+
+
 def neg_w2(a, v, b, w):
     """Minus the squared 2-Wasserstein distance, |a - b|^2 + tr(V + W - 2 (V W)^(1/2))."""
     return total(-((a - b) ** 2), *(t + 0 * a * b for t in (-v, -w, 2 * np.sqrt(v) * np.sqrt(w))))
+
+
+KINDS["neg_sq_l2"] = f"{EVERY} x {EVERY}"
+KINDS["neg_expected_sq_l2"] = f"{NORMALS} point x {NORMALS} point | vmf x vmf"
+KINDS["neg_csd"] = f"{NORMALS} point x {NORMALS} point | vmf x vmf"
 
 
 def neg_sq_l2(a, trace1, b, trace2):
@@ -190,6 +232,9 @@ def log_mean_exp(x):
     return top + np.log(np.exp(x - top).mean(0))
 
 
+KINDS["hib"] = f"{NORMALS} point x {NORMALS} point"
+
+
 def match_probability(dim, square, s, a, b):
     """log E sigmoid(b - a sqrt(s) t), t non-central chi with dim degrees: the trapezoidal rule, for dim > 2."""
     far = np.sqrt(square / np.where(s > 0, s, 1))
@@ -208,6 +253,12 @@ def log_density(z, mu, kappa, published=False, stretched=True):
     apart = ((x / length[..., None] - y / n[..., None]) ** 2).sum(-1)
     last = -np.log(n) if published else -dim * np.log(length)
     return total(scaled_log_norm(dim, n)[..., None], (-n * apart / 2)[..., None], np.log(kappa), last[..., None])
+
+
+KINDS["sampled_cosine"] = f"{NORMALS} x {NORMALS} point | vmf x vmf point | point x {NORMALS} vmf point"
+KINDS["neg_sampled_l2"] = f"{NORMALS} x {NORMALS} point | vmf x vmf point | point x {NORMALS} vmf point"
+KINDS["el_nivmf"] = "vmf x nivmf"
+KINDS["nivmf"] = "vmf point x nivmf"
 
 
 def drawn(name, z1, z2, mu2, extra2, params):
@@ -282,8 +333,6 @@ def score(name, kinds, first, second, params):
         return (overlap_vmf if vmf else overlap)(a, x, b, y, *powers)
     if name == "neg_kl":
         return (neg_kl_vmf if vmf else neg_kl)(a, x, b, y, SHARES[params["direction"]])
-    if name == "neg_w2":
-        return neg_w2(a, x, b, y)
     if name in ("scale_cosine", "norm_cosine"):
         norms = [np.sqrt((m * m).sum(-1, keepdims=True)) for m in (a, b)]
         x, y = (x, y) if name == "scale_cosine" else norms
@@ -292,4 +341,6 @@ def score(name, kinds, first, second, params):
         return cosine(a, direction_length(kinds[0], a, x), b, direction_length(kinds[1], b, y))
     if name in ("neg_expected_sq_l2", "neg_csd"):
         return neg_sq_l2(*moments(kinds[0], a, x), *moments(kinds[1], b, y))
-    return {"cosine": cosine, "neg_sq_l2": neg_sq_l2}[name](a, WIDE(name == "cosine"), b, WIDE(name == "cosine"))
+    if name in ("cosine", "neg_sq_l2"):  # of means alone: of weight 1, and of trace 0
+        x = y = WIDE(name == "cosine")
+    return globals()[name](a, x, b, y)

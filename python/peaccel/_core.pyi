@@ -7,7 +7,7 @@ import numpy as np
 _Array: TypeAlias = np.ndarray[Any, Any]
 _Inputs: TypeAlias = list[_Array]  # mu1, extra1, mu2, extra2, shared
 _Draws: TypeAlias = tuple[int, int] | None  # seed and number, where a score draws
-# Seed, number, room, and the draws of either side that were made.
+# Seed, number, workspace, and the draws of either side that were made.
 _Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memory | None] | None
 
 _Memory: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str]  # address, shape, strides, dtype
@@ -24,6 +24,7 @@ GALLERY: int
 SHARED: int
 EVERY_GRADIENT: int  # all three
 
+def kernels() -> list[dict[str, Any]]: ...  # what the table of kernels says of each score of pairs
 def score(
     name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, kept: _Array | None
 ) -> None: ...
@@ -69,7 +70,7 @@ def cuda_sample_backward(
     first_row: int,
     stream: int,
 ) -> None: ...
-def cuda_room(
+def cuda_workspace(
     name: str, place: _Place, arrays: list[_Memory], n: int, rows: int, columns: int | None
 ) -> int | None: ...
 def cuda_score(

@@ -4,6 +4,7 @@ use super::driver::{driver, Launch};
 use super::sampled::Drawing;
 use super::{Matrix, Place};
 use crate::error::Error;
+use crate::kernels::score::Facts;
 use crate::special::bessel::Order;
 
 /// The best that a kernel keeps of each query.
@@ -93,7 +94,7 @@ pub(super) struct PairArgs {
     pub ids: u64,
     pub begin: i64,
     pub end: i64,
-    pub room: i64,
+    pub most: i64,
     pub survivors: u64,
     pub counts: u64,
     pub list_scores: u64,
@@ -131,11 +132,11 @@ struct WithOrders<A> {
     ratio: Order,
 }
 
-/// A call: the op, where, what types, and the inputs.
+/// A call: the kernel, where, what types, and the inputs.
 #[derive(Clone, Copy)]
-pub struct Call<'a> {
-    /// The op's name.
-    pub op: &'a str,
+pub struct Call {
+    /// What the kernel is.
+    pub kernel: &'static Facts,
     /// Device and stream.
     pub at: Place,
     /// Types.
@@ -162,16 +163,16 @@ pub struct Gradients {
     pub out: [u64; 3],
 }
 
-/// Scores and ids.
+/// Where scores and ids go.
 #[derive(Clone, Copy)]
 pub struct Ranked {
-    /// Their address.
+    /// Address of the scores, of the type that is computed in.
     pub scores: u64,
-    /// Theirs, int64.
+    /// Address of the ids, int64.
     pub ids: u64,
 }
 
-impl Call<'_> {
+impl Call {
     pub(super) fn args(&self, which: Which) -> PairArgs {
         let (pairs, candidates) = match which {
             Which::Paired => (0, Matrix::NONE),
@@ -190,7 +191,7 @@ impl Call<'_> {
             ids: 0,
             begin: 0,
             end: 0,
-            room: 0,
+            most: 0,
             survivors: 0,
             counts: 0,
             list_scores: 0,
@@ -200,14 +201,14 @@ impl Call<'_> {
     }
 
     /// The name of its kernel for a driver.
-    pub(super) fn kernel(&self, driver: &str) -> String {
-        format!("{}_{driver}_{}", self.op, self.types.tag())
+    pub(super) fn name(&self, driver: &str) -> String {
+        format!("{}_{driver}_{}", self.kernel.name, self.types.tag())
     }
 
     /// Launches a driver of the op.
     pub(super) unsafe fn launch<A: Copy>(&self, kernels: &str, at: Launch, args: A) -> Result<(), Error> {
-        let name = self.kernel(kernels);
-        if !(self.op.ends_with("_vmf") || self.op == "hib_isotropic") {
+        let name = self.name(kernels);
+        if !self.kernel.orders {
             return driver()?.launch(&name, at, &args);
         }
         let dim = self.inputs.mu1.stored as f64;
@@ -229,7 +230,7 @@ impl Call<'_> {
         }
     }
 
-    /// Makes what belongs to each item alone, where there is room: for scores, or for their slopes.
+    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
     pub(super) unsafe fn make_own(&self, slopes: bool) -> Result<(), Error> {
         let (queries, gallery) = self.sizes();
         for (side, rows) in [queries, gallery].into_iter().enumerate().filter(|&(side, _)| self.own[side] != 0) {

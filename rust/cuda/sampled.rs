@@ -4,24 +4,25 @@ use super::driver::{driver, Launch};
 use super::elements::{Normals, SAMPLER_THREADS as THREADS, WARPS};
 use super::pairs::{BackwardArgs, Call, OwnArgs, PairArgs};
 use crate::error::Error;
+use crate::kernels::score::Family;
 use crate::special::bessel::Order;
 
 /// Of a block's own shared memory; more, and too few blocks fit on a multiprocessor.
 const SHARED: usize = 24 * 1024;
 /// Of all blocks outside of it.
-const ROOM: usize = 1 << 28;
+const MOST_WORKSPACE: usize = 1 << 28;
 const BLOCKS: u32 = 8; // on a multiprocessor
 
-/// What is drawn: the address of the seed (0 where nothing is), how many draws of each item, and the address of the room that
-/// [`Call::room`] asks for.
+/// What is drawn: the address of the seed (0 where nothing is), how many draws of each item, and the address of the workspace that
+/// [`Call::workspace`] asks for.
 #[derive(Clone, Copy, Default)]
 pub struct Drawing {
-    /// Address of an int64.
+    /// Address of the seed, int64.
     pub seed: u64,
-    /// Of each item.
+    /// Number of draws of each item.
     pub draws: usize,
-    /// Its address.
-    pub room: u64,
+    /// Address of the workspace.
+    pub workspace: u64,
     /// Addresses of the draws [n, N, D] of queries and gallery, 0 where they are made for each pair.
     pub made: [u64; 2],
 }
@@ -35,7 +36,7 @@ struct DrawingArgs {
     kept: i64,
     columns: i64,
     stride: i64,
-    room: u64,
+    workspace: u64,
     made: [u64; 2],
     normaliser: Order,
     ratio: Order,
@@ -53,15 +54,15 @@ struct Plan {
     launch: Launch,
     normals: Normals,
     columns: usize,
-    /// Elements of a block's room, and whether they are in shared memory.
+    /// Elements of a block's workspace, and whether they are in shared memory.
     stride: usize,
     in_shared: bool,
 }
 
-impl Call<'_> {
+impl Call {
     /// Whether the op compares draws.
     pub fn compares_draws(&self) -> bool {
-        self.op.contains("sampled") || self.op.contains("nivmf")
+        self.kernel.family == Family::Sampled
     }
 
     /// For scores [rows, columns]; or, without columns, for gradients of `rows` items.
@@ -76,14 +77,14 @@ impl Call<'_> {
         let at_once = (rows * columns.unwrap_or(0) / warps).clamp(1, 32);
         let blocks = columns.map_or(rows, |columns| (rows * columns.div_ceil(at_once)).div_ceil(WARPS as usize));
         let in_shared = stride * size <= SHARED;
-        let most = if in_shared { usize::MAX } else { (ROOM / (stride * size)).max(1) };
+        let most = if in_shared { usize::MAX } else { (MOST_WORKSPACE / (stride * size)).max(1) };
         let mut launch = self.at.launch(blocks.min(most) as u64, BLOCKS, THREADS)?;
         launch.shared = normals.bytes() + if in_shared { (stride * size) as u32 } else { 0 };
         Ok(Plan { launch, normals, columns: at_once, stride, in_shared })
     }
 
     /// How many elements of memory a call wants for its draws.
-    pub fn room(&self, draws: usize, rows: usize, columns: Option<usize>) -> Result<usize, Error> {
+    pub fn workspace(&self, draws: usize, rows: usize, columns: Option<usize>) -> Result<usize, Error> {
         let plan = self.plan(draws, rows, columns)?;
         Ok(if plan.in_shared { 0 } else { plan.launch.grid.0 as usize * plan.stride })
     }
@@ -96,12 +97,12 @@ impl Call<'_> {
             kept: plan.normals.kept(),
             columns: plan.columns as i64,
             stride: plan.stride as i64,
-            room: if plan.in_shared { 0 } else { self.drawing.room },
+            workspace: if plan.in_shared { 0 } else { self.drawing.workspace },
             made: self.drawing.made,
             normaliser: Order::new(0.5 * dim - 1.0),
             ratio: Order::new(0.5 * dim),
         };
-        driver()?.launch(&self.kernel(driver_name), plan.launch, &With { args, drawing })
+        driver()?.launch(&self.name(driver_name), plan.launch, &With { args, drawing })
     }
 
     pub(super) unsafe fn drawn_own(&self, rows: usize, args: OwnArgs) -> Result<(), Error> {

@@ -4,6 +4,8 @@ use super::driver::{driver, Launch};
 use super::pairs::{Call, PairArgs, Ranked, Types, Which};
 use super::{Matrix, Place};
 use crate::error::Error;
+use crate::kernels::score::{Family, Sieve};
+use crate::shapes::Prune;
 
 /// The most that CUDA lets `gridDim.y` be.
 const GRID_Y: usize = 65_535;
@@ -18,33 +20,8 @@ const SIEVE_THREADS: u32 = 256;
 /// Queries and rows of a block of a sieve.
 const SIEVE_TILE: usize = 128;
 const SIEVE_SHARED: usize = 4 * SIEVE_TILE * 36 * 4;
-/// Scores that have one: those of one inner product, monotone in it; and, with bounds of tiles, [`BOUNDED`].
-const SIEVED: [&str; 10] = [
-    "cosine",
-    "shifted_cosine",
-    "neg_sq_l2",
-    "mls_isotropic",
-    "llr_isotropic",
-    "overlap_isotropic",
-    "neg_kl_isotropic",
-    "mls_vmf",
-    "overlap_vmf",
-    "neg_kl_vmf",
-];
-const BOUNDED: &str = "mls_diagonal";
-/// Survivors of all queries together that there is room for.
+/// Survivors of all queries together, at most.
 const SURVIVORS: usize = 1 << 25;
-
-/// Whether tensor cores rule pairs out before they are scored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Prune {
-    /// Where it should pay.
-    Auto,
-    /// All pairs are scored.
-    Never,
-    /// Where there is a kernel.
-    Always,
-}
 
 /// How a search is cut: shards of the gallery, and how many items its lists hold outside of shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +32,8 @@ pub struct Cut {
     pub listed: usize,
     /// Rows of which all pairs are scored; the others pass a sieve.
     pub first: usize,
-    /// Survivors of a query, at most, and so rows of a sieve; 0 where there is none.
-    pub room: usize,
+    /// Survivors of a query, at most, and so rows of a sieve; 0 where there is no sieve.
+    pub survivors: usize,
     /// Tiles of rows that are to be bounded.
     pub bounded: usize,
     capacity: usize,
@@ -65,7 +42,7 @@ pub struct Cut {
     tiles: usize,
 }
 
-/// Memory of a search: for [Q, shards k] and for the lists' items; int32 [Q, room] and [Q], the latter zeros.
+/// Memory of a search: for [Q, shards k] and for the lists' items; int32 [Q, cut.survivors] and [Q], the latter zeros.
 #[derive(Clone, Copy)]
 pub struct Workspace {
     /// Results of shards.
@@ -103,7 +80,7 @@ struct Bounded {
     bounding: Bounding,
 }
 
-impl Call<'_> {
+impl Call {
     /// All pairs of many queries, by the tiles of a search.
     pub(super) unsafe fn all(&self, out: u64) -> Result<(), Error> {
         let cut = self.tiles_of(0)?;
@@ -123,44 +100,43 @@ impl Call<'_> {
     pub fn cut(&self, k: usize, prune: Prune) -> Result<Cut, Error> {
         let (queries, gallery) = self.sizes();
         let always = prune == Prune::Always;
-        let bounded = self.op == BOUNDED;
+        let bounded = self.kernel.sieve == Sieve::Tiles;
         // Enough rows for a threshold that rules most others out; whole tiles.
         let first = (if always { k } else { (8 * k).max(8192) }).next_multiple_of(SIEVE_TILE);
         // How tight bounds are depends on the variances, which only the caller knows.
         let pays = queries >= 32 && self.inputs.mu1.stored >= 32 && gallery >= 4 * first && !bounded;
-        let has = bounded || SIEVED.contains(&self.op);
-        let can = self.types != Types::F64 && has && i32::try_from(gallery).is_ok();
+        let can = self.types != Types::F64 && self.kernel.sieve != Sieve::None && i32::try_from(gallery).is_ok();
         let fits = driver()?.capacities(self.at.device)?.1 >= SIEVE_SHARED;
         if prune == Prune::Never || !can || !fits || queries == 0 || gallery <= first || !(always || pays) {
             return self.tiles_of(k);
         }
         let left = gallery - first;
-        let room = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
+        let survivors = (SURVIVORS / queries / SIEVE_TILE).clamp(1, GRID_Y) * SIEVE_TILE;
         let bounded = if bounded { left.div_ceil(SIEVE_TILE) } else { 0 };
-        Ok(Cut { first, room: room.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
+        Ok(Cut { first, survivors: survivors.min(left), bounded, ..self.of_first(first).tiles_of(k)? })
     }
 
     fn tiles_of(&self, k: usize) -> Result<Cut, Error> {
         let (queries, gallery) = self.sizes();
         let size = self.types.size();
         let tile = if self.types == Types::F64 { 8 } else { 16 }; // queries of a block
-        let arrays = if self.op.ends_with("_diagonal") { 2 } else { 1 };
+        let arrays = if self.kernel.family == Family::Diagonal { 2 } else { 1 };
         let (busy, limit) = driver()?.capacities(self.at.device)?;
         let row = arrays * STEP * size;
         let steps = (self.inputs.mu1.stored as usize).div_ceil(STEP).max(1);
         let capacity = if k == 0 { 0 } else { (k + 32).next_power_of_two() };
         let lists = tile * capacity * (size + 8);
         // Two blocks on a multiprocessor, so that one computes while the other waits.
-        let room = limit / 2;
+        let memory = limit / 2;
         let (rows, all, one) = (ROWS * row, steps * tile * row, tile * row);
-        let in_shared = rows + one + lists <= room;
+        let in_shared = rows + one + lists <= memory;
         let lists_there = if in_shared { lists } else { 0 };
-        let resident = rows + all + lists_there <= room;
+        let resident = rows + all + lists_there <= memory;
         let shared = rows + if resident { all } else { one } + lists_there;
         let tiles = queries.div_ceil(tile);
         let shards = (4 * busy).div_ceil(tiles.max(1)).clamp(1, gallery.div_ceil(512).clamp(1, GRID_Y));
         let listed = if in_shared { 0 } else { tiles * shards * tile * capacity };
-        Ok(Cut { shards, listed, first: gallery, room: 0, bounded: 0, capacity, resident, shared, tiles })
+        Ok(Cut { shards, listed, first: gallery, survivors: 0, bounded: 0, capacity, resident, shared, tiles })
     }
 
     fn tiled(&self, cut: &Cut) -> Launch {
@@ -179,7 +155,7 @@ impl Call<'_> {
         self.of_first(cut.first).search_all(k, cut, with, out)?;
         let args = PairArgs {
             k: k as i64,
-            room: cut.room as i64,
+            most: cut.survivors as i64,
             survivors: with.survivors,
             counts: with.counts,
             scores: out.scores,
@@ -191,17 +167,17 @@ impl Call<'_> {
         if cut.bounded > 0 {
             let launch = self.at.launch(cut.bounded as u64, 4, SIEVE_THREADS)?;
             let args = PairArgs { end: gallery as i64, ..args };
-            driver()?.launch(&self.kernel("bound"), launch, &Bounded { args, bounding })?;
+            driver()?.launch(&self.name("bound"), launch, &Bounded { args, bounding })?;
         }
         let mut begin = cut.first;
         while begin < gallery {
             // Of a chunk seven times as long as what was seen, some 7 k survive.
-            let end = gallery.min(begin + cut.room.min(7 * begin));
+            let end = gallery.min(begin + cut.survivors.min(7 * begin));
             let grid = (queries.div_ceil(SIEVE_TILE) as u32, (end - begin).div_ceil(SIEVE_TILE) as u32);
             let launch = Launch { device, stream, grid, block: SIEVE_THREADS, shared: SIEVE_SHARED as u32 };
             let own = PairArgs { begin: begin as i64, end: end as i64, ..args };
             if cut.bounded > 0 {
-                driver()?.launch(&self.kernel("sieve"), launch, &Bounded { args: own, bounding })?;
+                driver()?.launch(&self.name("sieve"), launch, &Bounded { args: own, bounding })?;
             } else {
                 self.launch("sieve", launch, own)?;
             }

@@ -10,8 +10,11 @@
 //! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::shapes::{
-    pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK,
+    self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
+    AHEAD, BLOCK,
 };
 use crate::simd::{dispatch, prefetch, Float, Lanes, Simd, V};
 use crate::special::log::ln;
@@ -34,10 +37,7 @@ mod sums;
 
 pub use formulas::Formula;
 use formulas::{Dimension, Range};
-pub use likelihoods::{Llr, Mls};
 use listed::Listed;
-pub use overlaps::{NegKl, Overlap};
-pub use prune::Prune;
 use slopes::{AllPairs, Out};
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
@@ -49,6 +49,20 @@ pub struct DiagScore<'a, T, F> {
     pub formula: F,
     /// How a search goes about it.
     pub prune: Prune,
+}
+
+/// The kernels of the family.
+pub const KERNELS: [&[Score]; 2] = [likelihoods::KERNELS, overlaps::KERNELS];
+
+/// The facts of a kernel of the family.
+const fn facts(name: &'static str, shared: &'static str) -> Facts {
+    Facts::new(name, Family::Diagonal, "var", shared)
+}
+
+/// The pair function of this formula.
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+    let prune = if let Purpose::Search(_, prune) = request.purpose { prune } else { Prune::Auto };
+    Ok(Box::new(DiagScore { inputs: request.inputs, formula, prune }))
 }
 
 /// What fills a vector up where a row ends: for MLS the logarithm of 1.
@@ -66,15 +80,15 @@ fn at<T: Float>(row: &[T], d: usize) -> f64 {
     row[d.min(row.len() - 1)].to_f64()
 }
 
-/// A row of `dim` elements: itself, or, written to `room`, a constant row's one element repeated.
+/// A row of `dim` elements: itself, or, written to `buffer`, a constant row's one element repeated.
 #[inline(always)]
-fn whole<'a, T: Float>(row: &'a [T], dim: usize, room: &'a mut Vec<T>) -> &'a [T] {
+fn whole<'a, T: Float>(row: &'a [T], dim: usize, buffer: &'a mut Vec<T>) -> &'a [T] {
     if row.len() == dim {
         return row;
     }
-    room.clear();
-    room.resize(dim, row[0]);
-    room
+    buffer.clear();
+    buffer.resize(dim, row[0]);
+    buffer
 }
 
 /// The vectors of a group of each row.
@@ -125,7 +139,8 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let width = GROUP * T::LANES;
         let groups = <[T]>::chunks_exact;
         let rows = groups(a, width).zip(groups(b, width)).zip(groups(v, width).zip(groups(w, width)));
-        // Rows to come are asked for bit by bit: more at once than the processor has buffers for, and it would wait for them.
+        // Rows to come are prefetched in parts along the way: more cache lines at once than the processor has fill buffers for
+        // would stall it.
         let mut ahead = ahead.map(|row| row.chunks((row.len() * width).div_ceil(dim).max(64)));
         for (((a, b), (v, w)), shared) in rows.zip(groups(shared, width)) {
             for row in &mut ahead {
@@ -207,12 +222,12 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (beyond, dim) = (self.beyond(), self.inputs.mu1.stored());
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
-        let mut rooms = [const { Vec::new() }; 4];
+        let mut buffers = [const { Vec::new() }; 4];
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
             let (i, j) = (q.at(k), g.at(k));
-            let [own, means, vars, other] = &mut rooms;
+            let [own, means, vars, other] = &mut buffers;
             let query = (mu1.row(i), whole(extra1.row(i), dim, own));
             let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
             let ahead = match g {
@@ -246,6 +261,9 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     }
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        if !F::SIEVED {
+            return shapes::search(self, best);
+        }
         match self.formula.kl_share() {
             Some(share) => divergence::search(self, share, best),
             None => prune::search(self, best),
@@ -351,13 +369,13 @@ fn whole_rows<'a, T: Float>(
     (n, dim): (usize, usize),
     (mu, extra): (&'a mut Vec<T>, &'a mut Vec<T>),
 ) -> Vec<[&'a mut [T]; 2]> {
-    let room = |spare: &'a mut Vec<T>| {
+    let buffer = |spare: &'a mut Vec<T>| {
         spare.resize(n * dim, T::default());
         &mut spare[..]
     };
     let (mu, extra) = match items {
-        Some(items) => (&mut *items.mu, if items.extra.len() == n * dim { &mut *items.extra } else { room(extra) }),
-        None => (room(mu), room(extra)),
+        Some(items) => (&mut *items.mu, if items.extra.len() == n * dim { &mut *items.extra } else { buffer(extra) }),
+        None => (buffer(mu), buffer(extra)),
     };
     mu.chunks_mut(dim).zip(extra.chunks_mut(dim)).map(|(mu, extra)| [mu, extra]).collect()
 }

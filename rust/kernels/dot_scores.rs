@@ -6,6 +6,9 @@
 //! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
 
 use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
+use crate::panels::Packed;
 use crate::rows::{self, reduce};
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
@@ -21,10 +24,7 @@ mod tile;
 mod vmf;
 
 use formulas::OWN;
-pub use formulas::{Cosine, Formula, NegSqL2, Pair};
-pub use match_probability::MatchProbability;
-pub use normals::{LlrIsotropic, MlsIsotropic, NegKlIsotropic, OverlapIsotropic};
-pub use vmf::{MlsVmf, NegKlVmf, Orders, OverlapVmf};
+pub use formulas::{Formula, Pair};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -38,15 +38,23 @@ pub struct DotScore<'a, T, F> {
     pub kept: Option<&'a [T]>,
 }
 
-/// A prepared gallery.
-#[derive(Clone, Copy)]
-pub struct Packed<'a, T> {
-    /// All rows as [`crate::panels`], in order.
-    pub panels: &'a [T],
-    /// The squared norm of the row at each place of the panels, as [`sq_norm`] computes it.
-    pub norms: &'a [T],
-    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
-    pub order: &'a [i64],
+/// The kernels of the family.
+pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
+
+/// The facts of a kernel of this formula.
+const fn facts<F: Formula>(name: &'static str, extra: &'static str, shared: &'static str) -> Facts {
+    let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
+    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, extra, shared) }
+}
+
+/// The pair function of this formula.
+fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
+    let (packed, kept) = match request.purpose {
+        Purpose::Scores(_) => (None, None),
+        Purpose::Search(packed, _) => (packed, None),
+        Purpose::Gradients(kept) => (None, kept),
+    };
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, kept }))
 }
 
 /// Numbers of a block of pairs, as float64 arrays to be loaded eight at a time.
@@ -171,7 +179,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut block = Block::new();
         let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
             if let Rows::List(rows) = g {
@@ -180,7 +188,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                     prefetch(extra2.bytes(next));
                 }
             }
-            let (a, b) = (mu1.row(i), mu2.row(j, &mut room));
+            let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
             block.x[k] = match known {
                 Some(known) => known[k],
                 None if slopes && !F::BY_X => T::default(),
@@ -313,15 +321,15 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let block = self.block::<S>(q, g, weights.len(), true, known);
         let [by_x, by_norm, by_extra, by_first, by_second] =
             dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
-        let (mut rooms, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
+        let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
         let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
-        for ((k, weight), room) in weights.iter().enumerate().zip(&mut rooms) {
+        for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
             let weight = weight.to_f64();
             // A pair that does not count must not spread the NaN or infinity of its slopes.
             if weight == 0.0 {
                 continue;
             }
-            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), room));
+            let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             own = one;
             others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * by_x[k])));
@@ -350,9 +358,9 @@ pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>,
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {
-            let mut room = Vec::new();
+            let mut buffer = Vec::new();
             for (i, out) in self.1.zip(self.2) {
-                *out = sq_norm::<S, T>(self.0.row(i, &mut room));
+                *out = sq_norm::<S, T>(self.0.row(i, &mut buffer));
             }
         }
     }

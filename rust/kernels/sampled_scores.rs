@@ -15,6 +15,9 @@ use crate::shapes::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, T
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::special::bessel::Order;
 use crate::view::View;
+use cosines::MeanCosine;
+use densities::Density;
+use distances::{ByDistances, MatchProbability, MeanDistance};
 use per_row::{Kept, PerRow};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -22,11 +25,10 @@ use std::sync::OnceLock;
 mod cosines;
 mod densities;
 mod distances;
+mod kernels;
 mod per_row;
 
-pub use cosines::MeanCosine;
-pub use densities::Density;
-pub use distances::{ByDistances, MatchProbability, MeanDistance};
+pub use kernels::KERNELS;
 
 /// How the draws of two items are compared.
 pub trait Comparison<T: Float>: Sync {
@@ -164,6 +166,8 @@ impl<T: Float, C: Comparison<T>> Kernel for GalleryToDraws<'_, T, C> {
     }
 }
 
+/// Draws of an item that can be compared: what a call holds of a pair grows as their square.
+pub const DRAWS: usize = 1024;
 /// Bytes of a side's items that a call keeps; those beyond are made for each block of pairs.
 const KEPT: usize = 1 << 28;
 

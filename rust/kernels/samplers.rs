@@ -208,22 +208,22 @@ fn noise<'a, S: Simd, T: Normals>(
     items: &Items<T>,
     at: &[(usize, usize)],
     i: usize,
-    room: &'a mut Vec<T>,
+    buffer: &'a mut Vec<T>,
 ) -> &'a mut [T] {
     let dim = items.mu.stored();
     let address = |(row, draw)| items.address(row, draw);
     if dim > T::LANES {
-        room.resize(dim.next_multiple_of(T::GROUP), T::default());
-        normals::fill::<S, T>(&address(at[i]), room);
-        return room;
+        buffer.resize(dim.next_multiple_of(T::GROUP), T::default());
+        normals::fill::<S, T>(&address(at[i]), buffer);
+        return buffer;
     }
     if i == 0 {
         let mut addresses = [address(at[0]); PART];
         addresses.iter_mut().zip(at).for_each(|(to, &at)| *to = address(at));
-        room.resize(at.len() * dim, T::default());
-        normals::fill_few::<S, T>(&addresses[..at.len()], dim, room);
+        buffer.resize(at.len() * dim, T::default());
+        normals::fill_few::<S, T>(&addresses[..at.len()], dim, buffer);
     }
-    &mut room[i * dim..]
+    &mut buffer[i * dim..]
 }
 
 /// N(mu, var), var per item or per dimension.
@@ -235,9 +235,9 @@ impl Sampler for Normal {
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         let dim = items.mu.stored();
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
-            let noise = noise::<S, T>(items, at, i, &mut room);
+            let noise = noise::<S, T>(items, at, i, &mut buffer);
             let (mu, var) = (items.mu.row(row), items.extra.row(row));
             if let &[var] = var {
                 mix::<S, T>(T::sqrt(var), noise, T::from_f64(1.0), mu, out);
@@ -361,9 +361,9 @@ impl Sampler for VonMisesFisher {
         let dim = items.mu.stored();
         let (height, _) = Self::heights::<S, T>(items, at);
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
-            let noise = noise::<S, T>(items, at, i, &mut room);
+            let noise = noise::<S, T>(items, at, i, &mut buffer);
             let mu = items.mu.row(row);
             let (along, length) = Self::tangent::<S, T>(mu, noise);
             let by_noise = T::from_f64(s[i]) / length;

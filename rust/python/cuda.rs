@@ -4,9 +4,12 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::pairs::{Call, Gradients, Inputs, Ranked, Types, Which, BEST, OWN};
 use crate::cuda::sampled::Drawing;
-use crate::cuda::search::{self, Bounding, Prune, Workspace};
+use crate::cuda::search::{self, Bounding, Workspace};
 use crate::cuda::{self, Matrix, Place};
 use crate::error::Error;
+use crate::kernels::sampled_scores::DRAWS;
+use crate::kernels::table;
+use crate::shapes::Prune;
 use pyo3::prelude::*;
 
 /// What the embedded kernels are compiled for, the CUDA version of the driver (13000 for 13.0), or why there is none.
@@ -50,7 +53,8 @@ pub fn full(x: &DeviceArray) -> Result<Matrix, Error> {
 type FiveArrays = [DeviceArray; 5];
 
 /// The checked call of a score.
-fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error> {
+fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
+    let kernel = table::facts(op)?;
     let [mu1, extra1, mu2, extra2, shared] = arrays;
     let double = !single(mu1)?;
     let own = mu1.dtype();
@@ -70,46 +74,42 @@ fn call<'a>(op: &'a str, at: At, arrays: &FiveArrays) -> Result<Call<'a>, Error>
         extra2: extra2.matrix()?,
         shared: shared.matrix()?,
     };
-    let dim = inputs.mu1.stored;
-    let wide = |stored| [1, dim].contains(&stored);
-    let queries = inputs.extra1.rows == inputs.mu1.rows && wide(inputs.extra1.stored);
-    let gallery = inputs.extra2.rows == inputs.mu2.rows && wide(inputs.extra2.stored) && inputs.mu2.stored == dim;
-    let shared = inputs.shared.rows == 1 && [0, 1, 2, dim].contains(&inputs.shared.stored);
-    ensure(queries && gallery && shared, || format!("{op}: the shapes of a score's inputs do not fit together"))?;
+    let size = |matrix: &Matrix| (matrix.rows as usize, matrix.stored as usize);
+    kernel.check([&inputs.mu1, &inputs.extra1, &inputs.mu2, &inputs.extra2, &inputs.shared].map(size))?;
     let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { op, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
+    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
 }
 
-/// Room, by side, for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
+/// By side, memory for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
 type Own = [Option<DeviceArray>; 2];
 
 fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
-    for ((address, room), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
-        let Some(room) = room else { continue };
+    for ((address, memory), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+        let Some(memory) = memory else { continue };
         let shape = [mu.rows as usize, OWN];
-        ensure(room.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", room.shape()))?;
-        *address = room.address("float64")?;
+        ensure(memory.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", memory.shape()))?;
+        *address = memory.address("float64")?;
     }
     Ok(())
 }
 
-/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, room for them, and those of
+/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, and the draws of
 /// queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
-/// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, must find room.
+/// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, tell how large the workspace must be.
 fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<(), Error> {
-    let op = call.op;
+    let op = call.kernel.name;
     if !call.compares_draws() {
         return ensure(draws.is_none(), || format!("{op}: draws nothing"));
     }
-    let Some((seed, n, room, query, gallery)) = draws else {
+    let Some((seed, n, workspace, query, gallery)) = draws else {
         return Err(Error::Value(format!("{op}: compares draws")));
     };
-    ensure((1..=1024).contains(n), || format!("n is {n}, expected 1 .. 1024"))?;
-    ensure(seed.is_some() || op.starts_with("nivmf"), || format!("{op}: draws need a seed"))?;
-    let (wanted, found) = (call.room(*n, rows, columns)?, count(room));
-    ensure(found >= wanted, || format!("the room has {found} elements, expected {wanted}"))?;
+    ensure((1..=DRAWS).contains(n), || format!("n is {n}, expected 1 .. {DRAWS}"))?;
+    ensure(seed.is_some() || !call.kernel.draws(), || format!("{op}: draws need a seed"))?;
+    let (wanted, found) = (call.workspace(*n, rows, columns)?, count(workspace));
+    ensure(found >= wanted, || format!("the workspace has {found} elements, expected {wanted}"))?;
     let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;
     let mut made = [0; 2];
     for ((made, given), mu) in made.iter_mut().zip([query, gallery]).zip([&call.inputs.mu1, &call.inputs.mu2]) {
@@ -118,14 +118,14 @@ fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Optio
         ensure(given.shape() == shape, || format!("draws have shape {:?}, expected {shape:?}", given.shape()))?;
         *made = given.address(call.types.name())?;
     }
-    call.drawing = Drawing { seed, draws: *n, room: room.address(call.types.name())?, made };
+    call.drawing = Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made };
     Ok(())
 }
 
-/// Elements of the room that scores [rows, columns] or, without columns, gradients of `rows` items want for n draws; None for
+/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items want for n draws; None for
 /// an op that compares none.
 #[pyfunction]
-pub fn cuda_room(
+pub fn cuda_workspace(
     name: &str,
     at: At,
     arrays: FiveArrays,
@@ -134,7 +134,7 @@ pub fn cuda_room(
     columns: Option<usize>,
 ) -> PyResult<Option<usize>> {
     let call = call(name, at, &arrays)?;
-    Ok(if call.compares_draws() { Some(call.room(n, rows, columns)?) } else { None })
+    Ok(if call.compares_draws() { Some(call.workspace(n, rows, columns)?) } else { None })
 }
 
 fn listed(candidates: &DeviceArray, queries: i64) -> Result<Matrix, Error> {
@@ -280,17 +280,17 @@ fn pruning(prune: &str) -> Result<Prune, Error> {
 }
 
 /// How a search for the best k is cut: how many shards it makes, how many items its lists hold outside of the kernel's own
-/// memory; how many rows are scored without a sieve, how many survivors of one it has room for with each query, and how many
+/// memory; how many rows are scored without a sieve, how many survivors of one it keeps of each query, and how many
 /// tiles of rows it bounds.
 #[pyfunction]
 pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 5]> {
     let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
-    Ok([cut.shards, cut.listed, cut.first, cut.room, cut.bounded])
+    Ok([cut.shards, cut.listed, cut.first, cut.survivors, cut.bounded])
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` have room for [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, room] and [Q] zeros. `bounding`, where there are tiles: the order of
-/// the rows that pass a sieve, int32, a variance for each dimension, and room for [tiles, 2, D] and [rows, 2].
+/// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
+/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of each] and [Q] zeros. `bounding`, where there are tiles: the order of
+/// the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(
@@ -312,15 +312,15 @@ pub fn cuda_search(
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
     let cut = call.cut(k, pruning(prune)?)?;
-    let room = |arrays: &[DeviceArray; 2], items: usize| {
+    let ranked_memory = |arrays: &[DeviceArray; 2], items: usize| {
         let fits = arrays.iter().all(|array| count(array) >= items);
-        ensure(fits, || format!("a search needs room for {items} items"))?;
+        ensure(fits, || format!("a search needs memory for {items} items"))?;
         Ok::<_, Error>(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
     };
-    let (parts, lists) = (room(&parts, queries * cut.shards * k)?, room(&lists, cut.listed)?);
+    let (parts, lists) = (ranked_memory(&parts, queries * cut.shards * k)?, ranked_memory(&lists, cut.listed)?);
     let [survivors, counts] = &survivors;
-    let fits = count(survivors) >= queries * cut.room && (cut.room == 0 || count(counts) == queries);
-    ensure(fits, || format!("a search needs room for {} survivors with each query", cut.room))?;
+    let fits = count(survivors) >= queries * cut.survivors && (cut.survivors == 0 || count(counts) == queries);
+    ensure(fits, || format!("a search needs memory for {} survivors of each query", cut.survivors))?;
     let (survivors, counts) = (survivors.address("int32")?, counts.address("int32")?);
     let bounding = match &bounding {
         None => ensure(cut.bounded == 0, || format!("{name}: a search bounds tiles")).map(|()| Bounding::default())?,

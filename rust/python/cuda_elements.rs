@@ -25,10 +25,10 @@ pub fn cuda_elementwise(
     out: DeviceArray,
 ) -> PyResult<()> {
     let single = single(&x)?;
-    let (n, orders, room) = (count(&x), count(&order), count(&table));
+    let (n, orders, bytes) = (count(&x), count(&order), count(&table));
     ensure(count(&out) == n && [1, n].contains(&orders), || "order, x and out need as many elements".into())?;
     let wanted = elements::table_size(name, single, orders, n);
-    ensure(room >= wanted, || format!("the table has {room} bytes, expected {wanted}"))?;
+    ensure(bytes >= wanted, || format!("the table has {bytes} bytes, expected {wanted}"))?;
     let args = elements::Elements {
         order: order.address("float64")?,
         orders: orders as i64,

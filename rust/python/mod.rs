@@ -1,4 +1,4 @@
-//! The Python module `peaccel._core`: one line per kernel, in `scores` and `elements`, and the only place that knows Python.
+//! The Python module `peaccel._core`: the only place that knows Python.
 //!
 //! The Python layer allocates outputs and has checked shapes, dtypes and devices with messages of its own; what is checked
 //! here keeps memory safe whatever is passed.
@@ -92,6 +92,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CudaError", module.py().get_type::<CudaError>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     for function in [
+        wrap_pyfunction!(scores::kernels, module)?,
         wrap_pyfunction!(scores::score, module)?,
         wrap_pyfunction!(scores::score_backward, module)?,
         wrap_pyfunction!(scores::rerank, module)?,
@@ -106,7 +107,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(cuda_elements::cuda_elementwise, module)?,
         wrap_pyfunction!(cuda::cuda_cut, module)?,
         wrap_pyfunction!(cuda::cuda_rerank, module)?,
-        wrap_pyfunction!(cuda::cuda_room, module)?,
+        wrap_pyfunction!(cuda::cuda_workspace, module)?,
         wrap_pyfunction!(cuda_elements::cuda_sample, module)?,
         wrap_pyfunction!(cuda::cuda_score, module)?,
         wrap_pyfunction!(cuda::cuda_score_backward, module)?,

@@ -3,25 +3,21 @@
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
 use crate::error::Error;
-use crate::kernels::diag_scores::{self, DiagScore, Prune};
-use crate::kernels::dot_scores::{self, DotScore, Orders, Packed};
-use crate::kernels::sampled_scores::{
-    ByDistances, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore,
-};
-use crate::kernels::samplers::{Normal, Normals, VonMisesFisher};
-use crate::panels;
+use crate::kernels::dot_scores;
+use crate::kernels::score::{Draws, Facts, Family, Purpose, Request, Scored};
+use crate::kernels::table;
+use crate::panels::{self, Packed};
 use crate::parallel;
-use crate::shapes::{self, Best, Gradients, Inputs, PairScore, Pairs, Wanted};
+use crate::shapes::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::simd::Float;
-use crate::special::bessel::Order;
-use crate::view::Matrix;
+use crate::special::bessel::BothOrders;
 use pyo3::prelude::*;
-use std::cell::OnceCell;
+use pyo3::types::PyDict;
 
 /// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
 type FiveArrays = [Array; 5];
 
-fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Error> {
+fn inputs<'a, T: Float + Element>(kernel: &Facts, arrays: &'a FiveArrays) -> Result<Inputs<'a, T>, Error> {
     let [mu1, extra1, mu2, extra2, shared] = arrays;
     let all = Inputs {
         mu1: mu1.view()?,
@@ -30,132 +26,15 @@ fn inputs<T: Float + Element>(arrays: &FiveArrays) -> Result<Inputs<'_, T>, Erro
         extra2: extra2.matrix()?,
         shared: shared.view()?,
     };
-    let dim = all.mu1.stored();
-    let wide = |stored| [1, dim].contains(&stored);
-    let queries = all.extra1.rows() == all.mu1.rows() && wide(all.extra1.stored());
-    let gallery = all.extra2.rows() == all.mu2.rows() && wide(all.extra2.stored()) && all.mu2.stored() == dim;
-    // Which of these a score takes its `PairOp` says; a missing number is NaN, a row of the wrong length none at all.
-    let shared = all.shared.rows() == 1 && ([0, 1, 2, dim].contains(&all.shared.stored()));
-    ensure(queries && gallery && shared, || "the shapes of a score's inputs do not fit together".into())?;
+    kernel.check([
+        (all.mu1.rows(), all.mu1.stored()),
+        (all.extra1.rows(), all.extra1.stored()),
+        (all.mu2.rows(), all.mu2.stored()),
+        (all.extra2.rows(), all.extra2.stored()),
+        (all.shared.rows(), all.shared.stored()),
+    ])?;
     Ok(all)
 }
-
-/// Those of D/2 - 1 and D/2, which formulas of von Mises-Fisher distributions use: made when asked for, as they take a
-/// microsecond.
-struct BothOrders {
-    dim: f64,
-    made: OnceCell<(Order, Order)>,
-}
-
-impl BothOrders {
-    fn of(dim: usize) -> Self {
-        BothOrders { dim: dim as f64, made: OnceCell::new() }
-    }
-
-    fn get(&self) -> Orders<'_> {
-        let (normaliser, ratio) =
-            self.made.get_or_init(|| (Order::new(self.dim / 2.0 - 1.0), Order::new(self.dim / 2.0)));
-        Orders { normaliser, ratio }
-    }
-}
-
-/// What a pair function is for.
-enum Purpose<'a, T> {
-    /// Scores of so many pairs.
-    Scores(usize),
-    /// The best of a gallery, which may be prepared.
-    Search(Option<Packed<'a, T>>),
-    /// Gradients, with what scoring the same pairs kept for them.
-    Gradients(Option<&'a [T]>),
-}
-
-/// The pair function called `name`. A line per kernel.
-fn pair<'a, T: Normals>(
-    name: &str,
-    inputs: Inputs<'a, T>,
-    purpose: Purpose<'a, T>,
-    draws: Draws,
-    prune: Prune,
-    orders: &'a BothOrders,
-) -> Result<Box<dyn PairScore<T> + 'a>, Error> {
-    let dim = inputs.mu1.stored() as f64;
-    let numbers = inputs.shared.row(0);
-    let shared = |n: usize| numbers.get(n).map_or(f64::NAN, |x| x.to_f64());
-    let both = (shared(0), shared(1));
-    let keep = matches!(purpose, Purpose::Gradients(_));
-    let count = match purpose {
-        Purpose::Scores(count) => count,
-        _ => inputs.mu1.rows().saturating_mul(inputs.mu2.rows()),
-    };
-    let (packed, kept) = match purpose {
-        Purpose::Scores(_) => (None, None),
-        Purpose::Search(packed) => (packed, None),
-        Purpose::Gradients(kept) => (None, kept),
-    };
-    macro_rules! dot {
-        ($formula:expr) => {
-            Box::new(DotScore { inputs, formula: $formula, packed, kept })
-        };
-    }
-    macro_rules! diag {
-        ($formula:expr) => {
-            Box::new(DiagScore { inputs, formula: $formula, prune })
-        };
-    }
-    // The samplers of queries and gallery; a score that draws nothing is given no seed.
-    macro_rules! sampled {
-        ($query:ident, $gallery:ident, $comparison:expr) => {{
-            let (Matrix::Full(mu), Matrix::Full(extra)) = (inputs.mu2, inputs.extra2) else {
-                return Err(Error::Value(format!("{name}: takes no gallery of halves")));
-            };
-            let draws = draws.unwrap_or((0, 1));
-            ensure((1..=DRAWS).contains(&draws.1), || format!("n is {}, expected 1 .. {DRAWS}", draws.1))?;
-            Box::new(SampledScore::<_, _, $query, $gallery>::new(inputs, (mu, extra), draws, $comparison, count))
-        }};
-    }
-    macro_rules! density {
-        ($query:ident, $stretched:expr, $exact:expr) => {
-            sampled!($query, Itself, Density { orders: orders.get(), stretched: $stretched, exact: $exact })
-        };
-    }
-    Ok(match name {
-        "cosine" => dot!(dot_scores::Cosine { shift: 0.0 }),
-        "shifted_cosine" => dot!(dot_scores::Cosine { shift: shared(0) }),
-        "neg_sq_l2" => dot!(dot_scores::NegSqL2),
-        "mls_isotropic" => dot!(dot_scores::MlsIsotropic { dim }),
-        "llr_isotropic" => dot!(dot_scores::LlrIsotropic { dim, prior_var: shared(0) }),
-        "overlap_isotropic" => dot!(dot_scores::OverlapIsotropic { dim, powers: both }),
-        "neg_kl_isotropic" => dot!(dot_scores::NegKlIsotropic { dim, share: shared(0) }),
-        "mls_vmf" => dot!(dot_scores::MlsVmf::new(orders.get(), shared(0))),
-        "overlap_vmf" => dot!(dot_scores::OverlapVmf { orders: orders.get(), powers: both, offset: 0.0 }),
-        "neg_kl_vmf" => dot!(dot_scores::NegKlVmf { orders: orders.get(), share: shared(0) }),
-        "hib_isotropic" => dot!(dot_scores::MatchProbability { dim, orders: orders.get(), line: both }),
-        "mls_diagonal" => diag!(diag_scores::Mls),
-        "llr_diagonal" => diag!(diag_scores::Llr),
-        "overlap_diagonal" => diag!(diag_scores::Overlap { powers: both }),
-        "neg_kl_diagonal" => diag!(diag_scores::NegKl { share: shared(0) }),
-        "sampled_cosine_normal" => sampled!(Normal, Normal, MeanCosine { keep }),
-        "sampled_cosine_vmf" => sampled!(VonMisesFisher, VonMisesFisher, MeanCosine { keep }),
-        "sampled_cosine_vmf_point" => sampled!(VonMisesFisher, Itself, MeanCosine { keep }),
-        "sampled_cosine_point_vmf" => sampled!(Itself, VonMisesFisher, MeanCosine { keep }),
-        "neg_sampled_l2_normal" => sampled!(Normal, Normal, ByDistances(MeanDistance)),
-        "neg_sampled_l2_vmf" => sampled!(VonMisesFisher, VonMisesFisher, ByDistances(MeanDistance)),
-        "neg_sampled_l2_vmf_point" => sampled!(VonMisesFisher, Itself, ByDistances(MeanDistance)),
-        "neg_sampled_l2_point_vmf" => sampled!(Itself, VonMisesFisher, ByDistances(MeanDistance)),
-        "hib_sampled" => sampled!(Normal, Normal, ByDistances(MatchProbability { line: both })),
-        "el_nivmf" => density!(VonMisesFisher, true, true),
-        "el_nivmf_published" => density!(VonMisesFisher, false, false),
-        "nivmf" => density!(Itself, true, true),
-        "nivmf_published" => density!(Itself, true, false),
-        other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
-    })
-}
-
-/// Draws of an item that a sampled score can compare: what it holds of a pair grows as their square.
-const DRAWS: usize = 1024;
-
-/// Seed and number of draws, for a score that draws.
-type Draws = Option<(u64, usize)>;
 
 /// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn pairs<'a>(
@@ -192,9 +71,10 @@ pub fn score(
     out: Array,
     kept: Option<Array>,
 ) -> PyResult<()> {
+    let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(out, |T| {
-            let inputs = inputs::<T>(&arrays)?;
+            let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
             let kept = kept.as_ref();
             ensure(kept.is_none_or(|kept| kept.shape() == out.shape()), || {
@@ -203,7 +83,8 @@ pub fn score(
             let kept = kept.map_or(Ok(&mut [][..]), Array::output::<T>)?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = &*pair(name, inputs, Purpose::Scores(out.len()), draws, Prune::Auto, &orders)?;
+            let purpose = Purpose::Scores(out.len());
+            let pair = &*T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             match pairs {
                 Pairs::Paired => shapes::paired(pair, out, kept, &interrupted),
                 Pairs::Pairwise => shapes::pairwise(pair, out, kept, &interrupted),
@@ -236,9 +117,10 @@ pub fn score_backward(
     wanted: u32,
     kept: Option<Array>,
 ) -> PyResult<()> {
+    let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(weights, |T| {
-            let inputs = inputs::<T>(&arrays)?;
+            let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
             let queries = [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.extra1.rows(), inputs.extra1.stored())];
             let gallery = [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.extra2.rows(), inputs.extra2.stored())];
@@ -263,7 +145,7 @@ pub fn score_backward(
             let kept = kept.as_ref().map(Array::slice::<T>).transpose()?;
             let fits = |kept: &[T]| kept.len() == weights.len();
             ensure(kept.is_none_or(fits), || "what was kept needs the shape of the scores".into())?;
-            let pair = pair(name, inputs, Purpose::Gradients(kept), draws, Prune::Auto, &orders)?;
+            let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(kept), draws, orders: &orders })?;
             shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
@@ -281,14 +163,15 @@ pub fn rerank(
     scores: Array,
     ids: Array,
 ) -> PyResult<()> {
+    let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(scores, |T| {
-            let inputs = inputs::<T>(&arrays)?;
+            let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let candidates = candidates.view::<i64>()?;
             ensure(candidates.rows() == inputs.mu1.rows(), || "candidates need a row per query".into())?;
             let orders = BothOrders::of(inputs.mu1.stored());
             let count = candidates.rows() * candidates.stored();
-            let pair = pair(name, inputs, Purpose::Scores(count), draws, Prune::Auto, &orders)?;
+            let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Scores(count), draws, orders: &orders })?;
             shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
@@ -336,11 +219,13 @@ pub fn search(
         "always" => Prune::Always,
         other => return Err(Error::Value(format!("prune is {other:?}")).into()),
     };
+    let kernel = table::find(name)?;
     let share = py.detach(|| {
         with_type!(scores, |T| {
-            let inputs = inputs::<T>(&arrays)?;
+            let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let orders = BothOrders::of(inputs.mu1.stored());
-            let pair = pair(name, inputs, Purpose::Search(packed(&panels, &inputs)?), draws, prune, &orders)?;
+            let purpose = Purpose::Search(packed(&panels, &inputs)?, prune);
+            let pair = T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             let pairs = (inputs.mu1.rows() * inputs.mu2.rows()).max(1);
             let scored = pair.search(best(&scores, &ids, inputs.mu1.rows())?)?;
             Ok::<f64, Error>(scored as f64 / pairs as f64)
@@ -379,4 +264,22 @@ pub fn panel_rows(rows: usize, double: bool) -> usize {
     } else {
         panels::padded::<f32>(rows)
     }
+}
+
+/// What the table of kernels says of the scores of pairs: a dict for each, by field.
+#[pyfunction]
+pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let told = |kernel: &Facts| {
+        let fields = PyDict::new(py);
+        fields.set_item("name", kernel.name)?;
+        fields.set_item("extra", kernel.extra)?;
+        fields.set_item("shared", kernel.shared)?;
+        fields.set_item("layout", kernel.layout())?;
+        fields.set_item("samplers", kernel.samplers)?;
+        fields.set_item("sampled", kernel.family == Family::Sampled)?;
+        fields.set_item("keeps", kernel.keeps)?;
+        fields.set_item("own", kernel.own)?;
+        Ok(fields)
+    };
+    table::scores().map(|score| told(&score.facts)).collect()
 }

@@ -29,6 +29,9 @@ use crate::simd::{Lanes, Simd, V};
 use std::f64::consts::LN_2;
 
 mod order;
+mod orders;
+
+pub use orders::{BothOrders, Orders};
 
 use order::SHIFT;
 pub use order::{piece, AnyOrder, LaneOrders, Order, ORDER_PIECES};

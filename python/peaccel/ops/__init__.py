@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
-from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch
+from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers  # noqa: F401  (which make records)
+from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch, records
 
 __all__ = ["OPS", "Op", "PairOp", "SampleOp", "enable_torch"]
 
-OPS: tuple[Op | PairOp | SampleOp, ...] = (
-    *bessel.OPS,
-    *dot_scores.OPS,
-    *diag_scores.OPS,
-    *sampled_scores.OPS,
-    *samplers.OPS,
-)
+OPS = records()
 
 if "torch" in sys.modules:
     enable_torch()

@@ -118,8 +118,8 @@ KEPT = 2**28
 
 
 class _Draws:
-    """What the scores that compare draws are given beyond arrays: seed, number of draws, room, and the draws that were
-    made; None for others."""
+    """What the scores that compare draws are given beyond arrays: seed, number of draws, workspace, and the draws that
+    were made; None for others."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Draws:
         self.memory = None
         if op.sampled:
             seed, n = draws or (None, 1)
-            size = _core.cuda_room(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
+            size = _core.cuda_workspace(op.name, place(arrays[0]), _memories(arrays), n, rows, columns)
             self.kept = arrays[0].new_empty(size), seed, made  # until the kernel is on its stream
             query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(self.kept[0]), query, gallery
@@ -152,20 +152,13 @@ def _made(op: PairOp, arrays: Sequence[Array], draws: Sequence[Any], pairs: int)
     return made
 
 
-# Of what scores of von Mises-Fisher distributions make numbers: of which side's items alone.
-OWN = {
-    **dict.fromkeys(("mls_vmf", "overlap_vmf", "neg_kl_vmf"), (True, True)),
-    **dict.fromkeys(("nivmf", "nivmf_published", "el_nivmf", "el_nivmf_published"), (False, True)),
-}
-
-
 def _own(op: PairOp, arrays: Sequence[Array], pairs: int) -> list[Array | None]:
-    """Room for what either side's items are alone, which a call then makes once; None where it makes nothing, or where
-    an item is in too few pairs for that to pay: it is made for each pair then."""
+    """Memory for what either side's items are alone, which a call then makes once; None where it makes nothing, or
+    where an item is in too few pairs for that to pay: it is made for each pair then."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
-        for mu, has in zip(arrays[:4:2], OWN.get(op.name, (False, False)), strict=True)
+        for mu, has in zip(arrays[:4:2], op.own, strict=True)
     ]
 
 
@@ -229,7 +222,7 @@ def rerank(op: PairOp, inputs: Sequence[Array], candidates: Array, k: int) -> tu
 
 
 def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> tuple[Array, Array]:
-    """As `PairOp.numpy_search`; who is pruned are scores of one inner product, by tensor cores."""
+    """As `PairOp.numpy_search`; tensor cores pass over pairs of scores of one inner product, and of `mls_diagonal`."""
     torch: Any = sys.modules["torch"]
     arrays = _inputs(op, inputs)
     queries, gallery, at = len(arrays[0]), len(arrays[2]), place(arrays[0])
@@ -247,19 +240,19 @@ def search(op: PairOp, inputs: Sequence[Array], k: int, prune: str = "auto") -> 
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return best
     given, own = _memories(arrays), _own(op, arrays, queries * gallery)
-    shards, listed, first, room, tiles = _core.cuda_cut(op.name, at, given, k, prune)
+    shards, listed, first, most, tiles = _core.cuda_cut(op.name, at, given, k, prune)
     parts, lists = _best(arrays[0], queries, shards * k), _best(arrays[0], 1, listed)
     out = _best(arrays[0], queries, k)
-    survivors = arrays[0].new_empty((queries, room), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
+    survivors = arrays[0].new_empty((queries, most), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
     bounding = _bounding(arrays, first, tiles) if tiles else None
-    room_for = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
-    _core.cuda_search(op.name, at, given, _memories_or_none(own), prune, *room_for, *map(memory, out))
+    workspace = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
+    _core.cuda_search(op.name, at, given, _memories_or_none(own), prune, *workspace, *map(memory, out))
     return out
 
 
 def _bounding(arrays: Sequence[Array], first: int, tiles: int) -> list[Array]:
     """What bounds the scores of tiles of rows, from ``first`` on: their order by mean variance, the queries' mean
-    variances, and room for the tiles' ranges and the rows' sums."""
+    variances, and memory for the tiles' ranges and the rows' sums."""
     torch: Any = sys.modules["torch"]
     like, dim = arrays[0], arrays[0].shape[1]
     var = arrays[3][first:].reshape(len(arrays[3]) - first, -1)
@@ -269,7 +262,7 @@ def _bounding(arrays: Sequence[Array], first: int, tiles: int) -> list[Array]:
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
-    """Room for scores and ids."""
+    """Memory for scores and ids."""
     torch: Any = sys.modules["torch"]
     return like.new_empty((rows, k)), like.new_empty((rows, k), dtype=torch.int64)
 

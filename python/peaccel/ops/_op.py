@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -21,9 +21,10 @@ from peaccel.ops import _cuda
 from peaccel.ops._array import Array, adjacent, as_numpy, as_stored, is_torch, is_traced, namespace
 from peaccel.ops._seed import SEEDS, as_integer
 
-__all__ = ["Op", "PairOp", "SampleOp", "differentiates", "enable_torch", "transformed"]
+__all__ = ["Op", "PairOp", "SampleOp", "differentiates", "enable_torch", "pair_op", "records", "transformed"]
 
 _records: list[Op | PairOp | SampleOp] = []
+_KERNELS = {kernel["name"]: kernel for kernel in _core.kernels()}
 
 
 class _Record:
@@ -109,38 +110,48 @@ class Op(_Record):
 class PairOp(_Record):
     """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
 
+    What follows from the kernel, all that is not given, is told by the core's table of kernels (rust/kernels/table.rs).
+
     Parameters
     ----------
     name
         Of the kernel and of the torch operator.
-    extra, shared
-        What the extra input and the shared row are called.
     formula
         The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
         (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it; None: there are none.
+
+    Attributes
+    ----------
+    extra, shared
+        What the extra input and the shared row are called.
     layout
         How a gallery that is used often is kept for the kernel: "panels" for tiled products, "rows" with mu and extra
         side by side, one stretch of memory per item; None as it is.
     samplers
-        The op that draws the queries, and the one that draws the gallery; "" where an item is its own only draw. With
+        The op that draws the queries, and the one that draws the gallery; None where an item is its own only draw. With
         one, the inputs go on with a seed and the number of draws of each.
     sampled
         Whether the kernel is one of `sampled_scores`, where an item may also be its own only draw: galleries of halves
         are widened before, and on a GPU the best are selected from the scores of all.
     keeps
         Whether scores keep a number of each pair for its gradient, which else would find it again.
+    own
+        Whether a GPU makes numbers of each query, and of each gallery item, alone: once for all of its pairs.
     """
 
     name: str
-    extra: str
-    shared: str
-    formula: Callable[..., Array] | None
-    layout: Literal["panels", "rows"] | None = None
-    samplers: tuple[str, str] = ("", "")
-    sampled: bool = False
-    keeps: bool = False
+    formula: Callable[..., Array] | None = None
+    extra: str = field(init=False)
+    shared: str = field(init=False)
+    layout: Literal["panels", "rows"] | None = field(init=False)
+    samplers: tuple[str | None, str | None] = field(init=False)
+    sampled: bool = field(init=False)
+    keeps: bool = field(init=False)
+    own: tuple[bool, bool] = field(init=False)
 
     def __post_init__(self) -> None:
+        for name, value in _KERNELS[self.name].items():
+            object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
         _records.append(self)
 
     @property
@@ -319,6 +330,16 @@ class SampleOp(_Record):
         weights = np.ascontiguousarray(as_numpy(weights))
         _core.sample_backward(self.name, mu, extra, seed, first_row, stream, weights, out)
         return out
+
+
+def pair_op(formula: Callable[..., Array]) -> PairOp:
+    """The record of the kernel that a formula in torch is named after."""
+    return PairOp(formula.__name__, formula)
+
+
+def records() -> tuple[Op | PairOp | SampleOp, ...]:
+    """All that have been made."""
+    return tuple(_records)
 
 
 def enable_torch() -> None:

@@ -8,38 +8,37 @@ from __future__ import annotations
 import math
 
 from peaccel.ops._array import Array
-from peaccel.ops._op import PairOp
-
-__all__ = ["OPS", "llr_diagonal", "mls_diagonal", "neg_kl_diagonal", "overlap_diagonal"]
+from peaccel.ops._op import pair_op
 
 
-def _mls_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+@pair_op
+def mls_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
     s = var1 + var2
     return -0.5 * ((mu1 - mu2) ** 2 / s + s.log() + math.log(2 * math.pi)).sum(-1)
 
 
-def _llr_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
+@pair_op
+def neg_mahalanobis_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+    return -((mu1 - mu2) ** 2 / (var1 + var2)).sum(-1)
+
+
+@pair_op
+def llr_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
     a, b, det = prior_var + var1, prior_var + var2, prior_var * (var1 + var2) + var1 * var2
     spread = mu1**2 * var1 / a + mu2**2 * var2 / b - (mu1 - mu2) ** 2
     return 0.5 * (prior_var * spread / det + (a * b / det).log()).sum(-1)
 
 
-def _overlap_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
+@pair_op
+def overlap_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
     alpha, beta = powers[0], powers[1]
     s = var1 / alpha + var2 / beta
     logs = s.log() - (1 - alpha) * var1.log() - (1 - beta) * var2.log() + (alpha * beta).log()
     return -0.5 * ((mu1 - mu2) ** 2 / s + logs + (alpha + beta - 1) * math.log(2 * math.pi)).sum(-1)
 
 
-def _neg_kl_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
+@pair_op
+def neg_kl_diagonal(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
     square, log = (mu1 - mu2) ** 2, (var1 / var2).log()
     forth, back = (square + var1) / var2 - 1 - log, (square + var2) / var1 - 1 + log
     return -0.5 * (share[0] * forth + (1 - share[0]) * back).sum(-1)
-
-
-mls_diagonal = PairOp("mls_diagonal", "var", "none", _mls_diagonal, layout="rows")
-llr_diagonal = PairOp("llr_diagonal", "var", "prior_var", _llr_diagonal, layout="rows")
-overlap_diagonal = PairOp("overlap_diagonal", "var", "powers", _overlap_diagonal, layout="rows")
-neg_kl_diagonal = PairOp("neg_kl_diagonal", "var", "share", _neg_kl_diagonal, layout="rows")
-
-OPS = (mls_diagonal, llr_diagonal, overlap_diagonal, neg_kl_diagonal)

@@ -12,52 +12,48 @@ import math
 import numpy as np
 
 from peaccel.ops._array import Array, namespace
-from peaccel.ops._op import PairOp
+from peaccel.ops._op import pair_op
 from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 
-__all__ = [
-    "OPS",
-    "cosine",
-    "hib_isotropic",
-    "llr_isotropic",
-    "mls_isotropic",
-    "mls_vmf",
-    "neg_kl_isotropic",
-    "neg_kl_vmf",
-    "neg_sq_l2",
-    "overlap_isotropic",
-    "overlap_vmf",
-    "shifted_cosine",
-]
 
-
-def _cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, none: Array) -> Array:
+@pair_op
+def cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, none: Array) -> Array:
     norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
     return (weight1 * weight2)[..., 0] * (mu1 * mu2).sum(-1) / norms
 
 
-def _shifted_cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, shift: Array) -> Array:
+@pair_op
+def shifted_cosine(mu1: Array, weight1: Array, mu2: Array, weight2: Array, shift: Array) -> Array:
     norms = (mu1 * mu1).sum(-1).sqrt() * (mu2 * mu2).sum(-1).sqrt()
     return (weight1 * weight2)[..., 0] * ((mu1 * mu2).sum(-1) / norms - shift[0])
 
 
-def _neg_sq_l2(mu1: Array, trace1: Array, mu2: Array, trace2: Array, none: Array) -> Array:
+@pair_op
+def neg_sq_l2(mu1: Array, trace1: Array, mu2: Array, trace2: Array, none: Array) -> Array:
     return -(((mu1 - mu2) ** 2).sum(-1) + (trace1 + trace2)[..., 0])
 
 
-def _mls_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+@pair_op
+def mls_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
     s = (var1 + var2)[..., 0]
     return -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (s.log() + math.log(2 * math.pi)))
 
 
-def _llr_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
+@pair_op
+def neg_mahalanobis_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, none: Array) -> Array:
+    return -((mu1 - mu2) ** 2).sum(-1) / (var1 + var2)[..., 0]
+
+
+@pair_op
+def llr_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, prior_var: Array) -> Array:
     v, w, p = var1[..., 0], var2[..., 0], prior_var[0]
     a, b, det = p + v, p + w, p * (v + w) + v * w
     spread = (mu1**2).sum(-1) * v / a + (mu2**2).sum(-1) * w / b - ((mu1 - mu2) ** 2).sum(-1)
     return 0.5 * (p * spread / det + mu1.shape[-1] * (a * b / det).log())
 
 
-def _overlap_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
+@pair_op
+def overlap_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, powers: Array) -> Array:
     v, w, alpha, beta = var1[..., 0], var2[..., 0], powers[0], powers[1]
     s = v / alpha + w / beta
     logs = s.log() - (1 - alpha) * v.log() - (1 - beta) * w.log() + (alpha * beta).log()
@@ -65,18 +61,15 @@ def _overlap_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, powers:
     return -0.5 * (((mu1 - mu2) ** 2).sum(-1) / s + mu1.shape[-1] * (logs + constant))
 
 
-def _neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
+@pair_op
+def neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Array) -> Array:
     v, w, square = var1[..., 0], var2[..., 0], ((mu1 - mu2) ** 2).sum(-1)
     forth = square / w + mu1.shape[-1] * (v / w - 1 - (v / w).log())
     back = square / v + mu1.shape[-1] * (w / v - 1 - (w / v).log())
     return -0.5 * (share[0] * forth + (1 - share[0]) * back)
 
 
-def _mls_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, offset: Array) -> Array:
-    return _overlap_vmf(mu1, kappa1, mu2, kappa2, mu1.new_ones(2)) + offset[0]
-
-
-def _overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
+def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
     k1, k2 = kappa1[..., 0], kappa2[..., 0]
     a, b = powers[0] * k1, powers[1] * k2
     resultant = ((a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1)).clamp(min=1e-30).sqrt()
@@ -85,7 +78,18 @@ def _overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: A
     return own - vmf_log_norm(dim, resultant)
 
 
-def _neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Array) -> Array:
+@pair_op
+def mls_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, offset: Array) -> Array:
+    return _log_overlap(mu1, kappa1, mu2, kappa2, mu1.new_ones(2)) + offset[0]
+
+
+@pair_op
+def overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
+    return _log_overlap(mu1, kappa1, mu2, kappa2, powers)
+
+
+@pair_op
+def neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Array) -> Array:
     k1, k2 = kappa1[..., 0], kappa2[..., 0]
     cosine, dim = 1 - 0.5 * ((mu1 - mu2) ** 2).sum(-1), mu1.new_tensor(float(mu1.shape[-1])).double()
     apart = vmf_log_norm(dim, k1) - vmf_log_norm(dim, k2)
@@ -94,7 +98,8 @@ def _neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Arr
     return -(share[0] * forth + (1 - share[0]) * back)
 
 
-def _hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array) -> Array:
+@pair_op
+def hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array) -> Array:
     s, dim = var1 + var2, mu1.shape[-1]
     length = (((mu1 - mu2) ** 2).sum(-1, keepdim=True) / s).clamp(min=1e-30).sqrt()
     nodes, weights = (mu1.new_tensor(x) for x in np.polynomial.legendre.leggauss(256))
@@ -108,22 +113,3 @@ def _hib_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, line: Array
     log_f = (dim - 1) * t.log() - log_norms - (t * t + length * length) / 2 + weights.log()
     log_match = namespace(mu1).nn.functional.logsigmoid(line[1] - line[0] * s.sqrt() * t)
     return (log_f + log_match).logsumexp(-1) - log_f.logsumexp(-1)
-
-
-cosine = PairOp("cosine", "weight", "none", _cosine, layout="panels", keeps=True)
-shifted_cosine = PairOp("shifted_cosine", "weight", "shift", _shifted_cosine, layout="panels", keeps=True)
-neg_sq_l2 = PairOp("neg_sq_l2", "trace", "none", _neg_sq_l2, layout="panels")
-mls_isotropic = PairOp("mls_isotropic", "var", "none", _mls_isotropic, layout="panels", keeps=True)
-llr_isotropic = PairOp("llr_isotropic", "var", "prior_var", _llr_isotropic, layout="panels", keeps=True)
-overlap_isotropic = PairOp("overlap_isotropic", "var", "powers", _overlap_isotropic, layout="panels", keeps=True)
-neg_kl_isotropic = PairOp("neg_kl_isotropic", "var", "share", _neg_kl_isotropic, layout="panels", keeps=True)
-mls_vmf = PairOp("mls_vmf", "kappa", "offset", _mls_vmf, layout="panels", keeps=True)
-overlap_vmf = PairOp("overlap_vmf", "kappa", "powers", _overlap_vmf, layout="panels", keeps=True)
-neg_kl_vmf = PairOp("neg_kl_vmf", "kappa", "share", _neg_kl_vmf, layout="panels", keeps=True)
-hib_isotropic = PairOp("hib_isotropic", "var", "line", _hib_isotropic, keeps=True)
-
-OPS = (
-    *(cosine, shifted_cosine, neg_sq_l2),
-    *(mls_isotropic, llr_isotropic, overlap_isotropic, neg_kl_isotropic),
-    *(mls_vmf, overlap_vmf, neg_kl_vmf, hib_isotropic),
-)

@@ -10,9 +10,6 @@ from __future__ import annotations
 from peaccel.ops._array import Array
 from peaccel.ops._op import PairOp
 from peaccel.ops.bessel import vmf_log_norm
-from peaccel.ops.samplers import sample_normal, sample_vmf
-
-__all__ = ["OPS", "el_nivmf", "hib_sampled", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 
 
 def _nivmf(mu1: Array, none1: Array, mu2: Array, kappa2: Array, none: Array) -> Array:
@@ -32,33 +29,10 @@ def _peak(mu1: Array, mu2: Array, kappa2: Array) -> Array:
     return vmf_log_norm(dim, length) + length * cosine + kappa2.log().sum(-1)
 
 
-def _drawn(name: str, extra: str, samplers: tuple[str, str], shared: str = "none") -> PairOp:
-    return PairOp(name, extra, shared, None, samplers=samplers, sampled=True)
-
-
-_NORMAL, _VMF = sample_normal.name, sample_vmf.name
-hib_sampled = _drawn("hib_sampled", "var", (_NORMAL, _NORMAL), "line")
+hib_sampled = PairOp("hib_sampled")
 sampled_cosine, neg_sampled_l2 = (
-    {"normal": _drawn(f"{name}_normal", "var", (_NORMAL, _NORMAL))}
-    | {
-        sides: _drawn(f"{name}_{sides}", "kappa", samplers)
-        for sides, samplers in {"vmf": (_VMF, _VMF), "vmf_point": (_VMF, ""), "point_vmf": ("", _VMF)}.items()
-    }
+    {sides: PairOp(f"{name}_{sides}") for sides in ("normal", "vmf", "vmf_point", "point_vmf")}
     for name in ("sampled_cosine", "neg_sampled_l2")
 )
-el_nivmf = {
-    None: _drawn("el_nivmf", "kappa", (_VMF, "")),
-    "published": _drawn("el_nivmf_published", "kappa", (_VMF, "")),
-}
-nivmf = {
-    None: PairOp("nivmf", "kappa", "none", _nivmf, sampled=True),
-    "published": PairOp("nivmf_published", "kappa", "none", _nivmf_published, sampled=True),
-}
-
-OPS = (
-    hib_sampled,
-    *sampled_cosine.values(),
-    *neg_sampled_l2.values(),
-    *el_nivmf.values(),
-    *nivmf.values(),
-)
+el_nivmf = {None: PairOp("el_nivmf"), "published": PairOp("el_nivmf_published")}
+nivmf = {None: PairOp("nivmf", _nivmf), "published": PairOp("nivmf_published", _nivmf_published)}

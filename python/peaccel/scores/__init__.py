@@ -11,53 +11,22 @@ from typing import Any
 import numpy as np
 
 from peaccel.names import unknown
+from peaccel.scores import densities, distances, sampled
 from peaccel.scores._record import INTEGERS, Pair, Score
-from peaccel.scores.densities import inclusion, llr, mls, neg_kl, ppk
-from peaccel.scores.distances import (
-    cosine,
-    expected_cosine,
-    neg_csd,
-    neg_expected_sq_l2,
-    neg_sq_l2,
-    neg_w2,
-    norm_cosine,
-    scale_cosine,
-)
-from peaccel.scores.sampled import el_nivmf, hib, neg_sampled_l2, nivmf, sampled_cosine
+from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
+from peaccel.scores.distances import *  # noqa: F403  (a score is named in its file alone)
+from peaccel.scores.sampled import *  # noqa: F403  (a score is named in its file alone)
 
-__all__ = [
-    "SCORES",
-    "Pair",
-    "Score",
-    "cosine",
-    "el_nivmf",
-    "expected_cosine",
-    "get",
-    "hib",
-    "inclusion",
-    "llr",
-    "mls",
-    "neg_csd",
-    "neg_expected_sq_l2",
-    "neg_kl",
-    "neg_sampled_l2",
-    "neg_sq_l2",
-    "neg_w2",
-    "nivmf",
-    "norm_cosine",
-    "ppk",
-    "sampled_cosine",
-    "scale_cosine",
-    "spelled",
-]
+__all__ = ["SCORES", "Pair", "Score", "get", "spelled"]
+__all__ += densities.__all__
+__all__ += distances.__all__
+__all__ += sampled.__all__
 
 SCORES: dict[str, Score] = {
     score.name: score
-    for score in (
-        *(mls, llr, ppk, inclusion, neg_kl),
-        *(cosine, neg_sq_l2, expected_cosine, neg_expected_sq_l2, neg_csd, neg_w2, scale_cosine, norm_cosine),
-        *(hib, sampled_cosine, neg_sampled_l2, el_nivmf, nivmf),
-    )
+    for module in (densities, distances, sampled)
+    for score in vars(module).values()
+    if isinstance(score, Score)
 }
 
 

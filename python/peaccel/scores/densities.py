@@ -11,7 +11,7 @@ from peaccel.ops._op import PairOp
 from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
 from peaccel.scores._record import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
-__all__ = ["inclusion", "llr", "mls", "neg_kl", "ppk"]
+__all__ = ["inclusion", "llr", "mls", "neg_kl", "neg_mahalanobis", "ppk"]
 
 
 def _prior_var(mu: Array, params: Params) -> Array:
@@ -81,6 +81,30 @@ mls = Score(
         ),
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _no_offset),
     },
+)
+
+neg_mahalanobis = Score(
+    "neg_mahalanobis",
+    """Minus the squared distance of the means over the summed variances.
+
+    ``-sum (mu1 - mu2)^2 / (var1 + var2)`` of normals: `mls` without its logarithm, times 2. What the logarithm does
+    shows beside it: without it an item that is uncertain enough is near to everything. A point has variance 0.
+
+    References
+    ----------
+    Mahalanobis, "On the generalised distance in statistics", 1936, here under the covariance of the difference.
+
+    Examples
+    --------
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> b = pe.Normal([[0.6, 0.8], [0.6, 0.8]], var=[0.1, 0.5])
+    >>> pe.paired(a, b, "neg_mahalanobis").round(3).tolist()
+    [-2.0, -0.4]
+    """,
+    _normals(
+        Pair(dot_scores.neg_mahalanobis_isotropic, isotropic, isotropic),
+        Pair(diag_scores.neg_mahalanobis_diagonal, normal_rows, normal_rows),
+    ),
 )
 
 _llr_isotropic = Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var)

@@ -21,10 +21,10 @@ impl Frame {
     pub fn new<T: Float>(inputs: &Inputs<T>) -> Self {
         let (rows, dim) = (inputs.mu2.rows(), inputs.mu1.stored());
         let some = || (0..rows).step_by((rows / 1024).max(1));
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         let (mut sums, mut squares) = (vec![0.0; dim], vec![0.0; dim]);
         for j in some() {
-            for (d, b) in inputs.mu2.row(j, &mut room).iter().enumerate() {
+            for (d, b) in inputs.mu2.row(j, &mut buffer).iter().enumerate() {
                 sums[d] += b.to_f64();
                 squares[d] += b.to_f64() * b.to_f64();
             }
@@ -81,9 +81,9 @@ impl Bounds {
     pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls, rows: &[u32]) -> Self {
         let dim = inputs.mu1.stored();
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         for &row in rows {
-            let vars = inputs.extra2.row(row as usize, &mut room);
+            let vars = inputs.extra2.row(row as usize, &mut buffer);
             if vars.len() == dim {
                 for ((low, high), &w) in low.iter_mut().zip(&mut high).zip(vars) {
                     // Of a NaN these know nothing: a row that has one is never ruled out.

@@ -18,6 +18,8 @@ pub struct Dimension {
 pub trait Formula: Copy + Sync {
     /// How many logarithms it takes.
     const LOGS: usize;
+    /// Whether it is a divergence or the MLS of other numbers, by which a search passes over pairs; else it scores them all.
+    const SIEVED: bool = true;
     /// What must stay in the range in which the products above are safe.
     const RANGE: Range;
     /// Whether the shared row holds a number per dimension; else it holds the formula's own parameters, if any.

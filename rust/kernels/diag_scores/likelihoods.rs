@@ -4,6 +4,8 @@
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
 use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 
@@ -59,23 +61,87 @@ impl Formula for Mls {
 
     #[inline(always)]
     fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
-        let mut square = [x[0].a; 4];
-        let mut s = [x[0].v; 4];
-        for i in 0..4 {
-            let difference = x[i].a - x[i].b;
-            square[i] = difference * difference;
-            s[i] = x[i].v + x[i].w;
-            sums.least.0 = x[i].v.min(sums.least.0);
-            sums.least.1 = x[i].w.min(sums.least.1);
-            sums.greatest = s[i].max(sums.greatest);
-        }
-        // q0/s0 + q1/s1 + q2/s2 + q3/s3 over one denominator.
-        let (p01, p23) = (s[0] * s[1], s[2] * s[3]);
-        let n01 = square[0].mul_add(s[1], square[1] * s[0]);
-        let n23 = square[2].mul_add(s[3], square[3] * s[2]);
-        let product = p01 * p23;
-        sums.rational = sums.rational + n01.mul_add(p23, n23 * p01) / product;
+        let product = add_quotients::<S, T>(sums, x);
         sums.products[0].times(product);
+    }
+}
+
+/// Adds four vectors of (a - b)^2 / (v + w) over one denominator, the product of the sums, which it returns.
+#[inline(always)]
+fn add_quotients<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) -> V<S, T> {
+    let mut square = [x[0].a; 4];
+    let mut s = [x[0].v; 4];
+    for i in 0..4 {
+        let difference = x[i].a - x[i].b;
+        square[i] = difference * difference;
+        s[i] = x[i].v + x[i].w;
+        sums.least.0 = x[i].v.min(sums.least.0);
+        sums.least.1 = x[i].w.min(sums.least.1);
+        sums.greatest = s[i].max(sums.greatest);
+    }
+    let (p01, p23) = (s[0] * s[1], s[2] * s[3]);
+    let n01 = square[0].mul_add(s[1], square[1] * s[0]);
+    let n23 = square[2].mul_add(s[3], square[3] * s[2]);
+    let product = p01 * p23;
+    sums.rational = sums.rational + n01.mul_add(p23, n23 * p01) / product;
+    product
+}
+
+/// Minus the squared Mahalanobis distance under both variances: `-sum (a - b)^2 / (v + w)`.
+#[derive(Clone, Copy)]
+pub struct NegMahalanobis;
+
+impl Formula for NegMahalanobis {
+    const LOGS: usize = 0;
+    const SIEVED: bool = false;
+    const RANGE: Range = Range::Sums;
+    const ROW: bool = false;
+
+    fn weights(&self) -> (f64, [f64; LOGS]) {
+        (-1.0, [0.0; LOGS])
+    }
+
+    fn constant(&self) -> f64 {
+        0.0
+    }
+
+    fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
+        ((x.a - x.b) / (x.v + x.w) * (x.a - x.b), [1.0; LOGS])
+    }
+
+    #[inline(always)]
+    fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
+        a.var + b.var
+    }
+
+    #[inline(always)]
+    fn pair_slopes<S: Simd, T: Float>(
+        &self,
+        a: &Item<V<S, T>>,
+        b: &Item<V<S, T>>,
+        inverse: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> PairSlopes<V<S, T>> {
+        let pull = (a.mean - b.mean) * inverse;
+        PairSlopes {
+            means: [-(pull + pull), pull + pull],
+            vars: [pull * pull; 2],
+            shared: V::<S, T>::splat(T::default()),
+        }
+    }
+
+    #[inline(always)]
+    fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
+        let (difference, s) = (x.a - x.b, x.v + x.w);
+        sums.least.0 = x.v.min(sums.least.0);
+        sums.least.1 = x.w.min(sums.least.1);
+        sums.greatest = s.max(sums.greatest);
+        sums.rational = sums.rational + difference * difference / s;
+    }
+
+    #[inline(always)]
+    fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
+        add_quotients::<S, T>(sums, x);
     }
 }
 
@@ -184,3 +250,11 @@ impl Formula for Llr {
         sums.times(t);
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
+    score!(facts("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),
+    score!(facts("llr_diagonal", "prior_var"), |r| Llr),
+];

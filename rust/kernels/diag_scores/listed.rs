@@ -31,11 +31,11 @@ impl<T: Float> Listed<'_, T> {
         }
     }
 
-    /// The own and the other item of a pair; rows in half precision or constant are written to `rooms`.
+    /// The own and the other item of a pair; rows in half precision or constant are written to `buffers`.
     #[inline(always)]
-    fn items<'b>(&'b self, k: usize, rooms: &'b mut [Vec<T>; 4]) -> [Normal<'b, T>; 2] {
+    fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [Normal<'b, T>; 2] {
         let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
-        let [own, means, vars, other] = rooms;
+        let [own, means, vars, other] = buffers;
         let query = (mu1.row(i), whole(extra1.row(i), mu1.stored(), own));
         let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), mu1.stored(), other));
         if self.side == Side::Query {
@@ -87,14 +87,14 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
         let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
         let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
         let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
-        let mut rooms = [const { Vec::new() }; 4];
+        let mut buffers = [const { Vec::new() }; 4];
         let mut seen = Seen { least: one, lowest: one, greatest: one, finite: zero };
         let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
         let owned = if self.both { 0 } else { F::OWN };
         let mut made = vec![T::default(); padded * (usize::from(F::ROW) + owned)];
         let (inverses, own) = made.split_at_mut(if F::ROW { padded } else { 0 });
         if F::ROW || owned > 0 {
-            let [(mean, var), _] = self.pairs.items(0, &mut rooms);
+            let [(mean, var), _] = self.pairs.items(0, &mut buffers);
             for from in (0..padded).step_by(T::LANES) {
                 let at = from..from + T::LANES;
                 let prior = vector::<S, T, false>(shared, from, 1.0);
@@ -119,7 +119,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
             if weight.to_f64() == 0.0 {
                 continue;
             }
-            let (items, rows) = (self.pairs.items(k, &mut rooms), if self.both { 2 * k } else { 0 });
+            let (items, rows) = (self.pairs.items(k, &mut buffers), if self.both { 2 * k } else { 0 });
             let pair = Pair { formula: self.formula, items, weight: *weight, common: &common };
             let rows = &mut self.rows[rows..];
             for first in (0..whole).step_by(step) {

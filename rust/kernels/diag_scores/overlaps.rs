@@ -4,6 +4,8 @@
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
 use super::sums::{Loaded, OwnSums, Sums, LOGS};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
 use crate::simd::{Float, Lanes, Simd, V};
 use std::f64::consts::PI;
@@ -212,3 +214,10 @@ impl Formula for NegKl {
         Some(self.share)
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
+    score!(facts("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),
+];

@@ -28,28 +28,17 @@ use super::mls::{self, AsMls, Own};
 use super::scan::Scan;
 use super::sieve::{sift, Bound, Pairs};
 use super::DiagScore;
-use crate::shapes::{self, Best, Inputs};
+use crate::shapes::{self, Best, Inputs, Prune};
 use crate::simd::{dispatch, Float};
 use crate::topk::TopK;
 use std::f64::consts::PI;
 use std::ops::Range;
 use std::time::Instant;
 
-/// How a search goes about the bound.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prune {
-    /// Where a trial finds that it saves time.
-    Auto,
-    /// Not at all.
-    Never,
-    /// All along.
-    Always,
-}
-
 /// Rows that share their least and greatest variances.
 const BUCKET: usize = 4096;
-/// Rows that are scanned before there is anything to compare a bound with.
-const SEED: usize = 1024;
+/// Rows that are scored before the first bounds, so that there are thresholds to compare them with.
+const FIRST_ROWS: usize = 1024;
 /// Fewer queries do not pay for making the rows' numbers.
 const QUERIES: usize = 64;
 /// Nor do fewer rows pay for a trial.
@@ -77,7 +66,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
         let mls = AsMls::new(&score.inputs, score.formula, &own, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         if pruned {
-            task.prune(&Reference::new(&score.inputs, &mls), places, SEED.max(4 * k))
+            task.prune(&Reference::new(&score.inputs, &mls), places, FIRST_ROWS.max(4 * k))
         } else {
             task.scan(places)
         }
@@ -86,10 +75,10 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
 
 /// Rows by the sums of their variances.
 fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
-    let mut room = Vec::new();
+    let mut buffer = Vec::new();
     let sum = |row: u32| {
         let mut sums = [T::default(); 16];
-        for vars in inputs.extra2.row(row as usize, &mut room).chunks(16) {
+        for vars in inputs.extra2.row(row as usize, &mut buffer).chunks(16) {
             sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
         }
         sums.iter().map(|sum| sum.to_f64() as f32).sum()
@@ -136,12 +125,12 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         dispatch(Scan { score, mls, order, queries: queries.clone(), places, floors, tops })
     }
 
-    /// Scans `seed` rows if there are no thresholds yet, then goes on bucket after bucket.
-    fn prune(&mut self, reference: &Reference, places: Range<usize>, seed: usize) -> usize {
+    /// Scores the first rows if there are no thresholds yet, then goes on bucket after bucket.
+    fn prune(&mut self, reference: &Reference, places: Range<usize>, first_rows: usize) -> usize {
         let (mut first, mut scored) = (places.start, 0);
         let mut thresholds = self.tops.iter().zip(self.floors).map(|(top, floor)| top.threshold().max(*floor));
         if thresholds.any(|threshold| threshold == f64::NEG_INFINITY) {
-            first = places.end.min(first + seed);
+            first = places.end.min(first + first_rows);
             scored += self.scan(places.start..first);
         }
         for first in (first..places.end).step_by(BUCKET) {

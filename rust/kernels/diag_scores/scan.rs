@@ -48,17 +48,17 @@ pub struct Scan<'a, 'b, T, F> {
     pub tops: &'a mut [TopK<T>],
 }
 
-/// The least and the greatest of no numbers.
-const NOTHING: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
+/// The interval that holds no number: `(least, greatest)`, to be widened.
+const EMPTY: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
 
-/// Those of what two such pairs stand for.
-fn spread(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
+/// The smallest interval that holds two intervals `(least, greatest)`.
+fn hull(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
 /// Least and greatest of the variances of a row; of a NaN it knows nothing.
 fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
-    row.iter().fold(NOTHING, |all, x| spread(all, &(x.to_f64(), x.to_f64())))
+    row.iter().fold(EMPTY, |all, x| hull(all, &(x.to_f64(), x.to_f64())))
 }
 
 /// Lays a row's means and variances, scaled, into every `step`-th place, and after its end what adds nothing: 0 and 1/2.
@@ -80,7 +80,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let group = shapes::segment(dim);
         let own: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
-        let all = own.iter().fold(NOTHING, spread);
+        let all = own.iter().fold(EMPTY, hull);
         let mut laid = vec![T::default(); 2 * padded * own.len()];
         let mut scaled_by = None;
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
@@ -102,7 +102,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = rows().fold(NOTHING, |all, j| spread(all, &extremes(inputs.extra2.row(j, &mut vars))));
+            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.extra2.row(j, &mut vars))));
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
             let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();

@@ -62,11 +62,11 @@ pub fn columns<S: Simd, T: Float>(
     panel: &[u32],
     mut each: impl FnMut(usize, V<S, T>, V<S, T>),
 ) {
-    let mut rooms = [const { (Vec::new(), Vec::new()) }; 16];
+    let mut buffers = [const { (Vec::new(), Vec::new()) }; 16];
     let mut rows: [(&[T], &[T]); 16] = [(&[], &[]); 16];
-    for (lane, (row, room)) in rows.iter_mut().zip(&mut rooms).enumerate().take(T::LANES) {
+    for (lane, (row, buffer)) in rows.iter_mut().zip(&mut buffers).enumerate().take(T::LANES) {
         let j = panel[lane.min(panel.len() - 1)] as usize;
-        *row = (inputs.mu2.row(j, &mut room.0), inputs.extra2.row(j, &mut room.1));
+        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.extra2.row(j, &mut buffer.1));
     }
     // Sixteen dimensions are turned at once.
     let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);

@@ -331,13 +331,13 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn added<C: Float>(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) -> bool {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let (dim, width) = (mu1.stored(), PAIR * C::LANES);
-        let mut room = Vec::new();
+        let mut buffer = Vec::new();
         let mut packed = |side: Side, rows: &[usize]| {
             Packed::<C>::new::<T>(dim, rows.len(), F::OWN, |k, field, take| match (side, field) {
                 (Side::Query, 0) => take(mu1.row(rows[k])),
                 (Side::Query, _) => take(extra1.row(rows[k])),
-                (Side::Gallery, 0) => take(mu2.row(rows[k], &mut room)),
-                (Side::Gallery, _) => take(extra2.row(rows[k], &mut room)),
+                (Side::Gallery, 0) => take(mu2.row(rows[k], &mut buffer)),
+                (Side::Gallery, _) => take(extra2.row(rows[k], &mut buffer)),
             })
         };
         let other = if pairs.side == Side::Query { Side::Gallery } else { Side::Query };

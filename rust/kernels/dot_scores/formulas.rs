@@ -1,5 +1,7 @@
 //! What the maths of a score looks like, a [`Formula`], and the plainest ones: cosines and distances.
 
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::simd::{Lanes, Simd, V};
 
 /// What a formula sees of eight pairs: the first item is the one that gradients are asked for.
@@ -228,3 +230,11 @@ impl Formula for NegSqL2 {
         SPARE.mul_add(traces + threshold.abs(), -threshold - traces)
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts::<Cosine>("cosine", "weight", "none"), |r| Cosine { shift: 0.0 }),
+    score!(facts::<Cosine>("shifted_cosine", "weight", "shift"), |r| Cosine { shift: r.shared(0) }),
+    score!(facts::<NegSqL2>("neg_sq_l2", "trace", "none"), |r| NegSqL2),
+];

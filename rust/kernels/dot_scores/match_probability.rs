@@ -24,9 +24,11 @@
 //! 1e-12 against the limit, D 1 .. 512.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
-use super::Orders;
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel;
+use crate::special::bessel::Orders;
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::GAUSS_64;
@@ -385,3 +387,9 @@ impl Formula for MatchProbability<'_> {
         }
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts::<MatchProbability>("hib_isotropic", "var", "line").with_orders(), |r| MatchProbability { dim: r.dim(), orders: r.orders(), line: r.both() }),
+];

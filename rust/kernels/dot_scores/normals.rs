@@ -4,6 +4,8 @@
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
 use super::formulas::{concave_maximum, valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::simd::{Lanes, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::PI;
@@ -49,6 +51,39 @@ impl Formula for MlsIsotropic {
             (SPARE.mul_add(s * (2.0 * threshold.abs() + logs.abs()), -s * twice), -twice - self.dim)
         };
         concave_maximum((query.extra + group.extras.0, query.extra + group.extras.1), reach)
+    }
+}
+
+/// Minus the squared Mahalanobis distance under both variances: `-|mu1 - mu2|^2 / (v1 + v2)`.
+#[derive(Clone, Copy)]
+pub struct NegMahalanobisIsotropic;
+
+impl Formula for NegMahalanobisIsotropic {
+    const DIFFERENCE: bool = true;
+    const NORMS: bool = false;
+    const BY_SUM: bool = true;
+    #[inline(always)]
+    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        valid::<S>(pair.extras, -(pair.x / (pair.extras.0 + pair.extras.1)))
+    }
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+        let zero = V::<S, f64>::splat(0.0);
+        let inverse = V::<S, f64>::splat(1.0) / (pair.extras.0 + pair.extras.1);
+        let extra = valid::<S>(pair.extras, pair.x * inverse * inverse);
+        Slopes { x: valid::<S>(pair.extras, -inverse), norm: zero, extra, shared: [zero; 2] }
+    }
+
+    /// x <= -s threshold; no bound at an infinite s and a threshold of 0.
+    #[inline(always)]
+    fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
+        let s = query.extra + if threshold < 0.0 { group.extras.1 } else { group.extras.0 };
+        let farthest = SPARE.mul_add((s * threshold).abs(), -s * threshold);
+        if farthest.is_nan() {
+            f64::INFINITY
+        } else {
+            farthest
+        }
     }
 }
 
@@ -246,3 +281,13 @@ impl Formula for NegKlIsotropic {
         NegKlIsotropic { share: 1.0 - self.share, ..self }
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts::<MlsIsotropic>("mls_isotropic", "var", "none"), |r| MlsIsotropic { dim: r.dim() }),
+    score!(facts::<NegMahalanobisIsotropic>("neg_mahalanobis_isotropic", "var", "none"), |r| NegMahalanobisIsotropic),
+    score!(facts::<LlrIsotropic>("llr_isotropic", "var", "prior_var"), |r| LlrIsotropic { dim: r.dim(), prior_var: r.shared(0) }),
+    score!(facts::<OverlapIsotropic>("overlap_isotropic", "var", "powers"), |r| OverlapIsotropic { dim: r.dim(), powers: r.both() }),
+    score!(facts::<NegKlIsotropic>("neg_kl_isotropic", "var", "share"), |r| NegKlIsotropic { dim: r.dim(), share: r.shared(0) }),
+];

@@ -7,17 +7,10 @@
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
 use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, OWN, SPARE};
+use super::{facts, pair_function};
+use crate::kernels::score::{score, Score};
 use crate::simd::{Float, Lanes, Simd, V};
-use crate::special::bessel::{self, Order};
-
-/// The orders D/2 - 1, of the normaliser, and D/2, of the mean's length.
-#[derive(Clone, Copy)]
-pub struct Orders<'a> {
-    /// D/2 - 1.
-    pub normaliser: &'a Order,
-    /// D/2.
-    pub ratio: &'a Order,
-}
+use crate::special::bessel::{self, Orders};
 
 /// Log of the integral of `p1^alpha p2^beta`, plus an offset:
 /// `alpha log C(k1) + beta log C(k2) - log C(|alpha k1 mu1 + beta k2 mu2|) + offset`.
@@ -359,3 +352,11 @@ impl Formula for NegKlVmf<'_> {
         NegKlVmf { share: 1.0 - self.share, ..self }
     }
 }
+
+/// The scores of these formulas.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_own_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
+    score!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_own_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),
+    score!(facts::<NegKlVmf>("neg_kl_vmf", "kappa", "share").with_own_orders(), |r| NegKlVmf { orders: r.orders(), share: r.shared(0) }),
+];

@@ -12,11 +12,11 @@
 //! n |x/|x| - y/n|^2 / 2 instead.
 
 use super::{ByItems, Comparison, Items};
-use crate::kernels::dot_scores::Orders;
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, reduce, ROWS};
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel;
+use crate::special::bessel::Orders;
 use crate::special::exp::exp;
 use crate::special::log::ln;
 

@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(made.get(), 3);
         for _ in 0..2 {
-            get(999); // no room
+            get(999); // no memory is left
             get(0);
         }
         assert_eq!(made.get(), 5);

@@ -1,0 +1,81 @@
+//! The kernels of the family: a comparison for each pair of samplers.
+
+use super::{
+    ByDistances, Comparison, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore, DRAWS,
+};
+use crate::error::Error;
+use crate::kernels::samplers::{Normal, Normals, Sampler, VonMisesFisher};
+use crate::kernels::score::{score, Facts, Family, PairFunction, Purpose, Request, Score};
+use crate::view::Matrix;
+
+const NORMAL: Option<&str> = Some("sample_normal");
+const VMF: Option<&str> = Some("sample_vmf");
+
+/// The facts of a comparison of draws from the samplers of these names.
+const fn facts(name: &'static str, extra: &'static str, samplers: [Option<&'static str>; 2]) -> Facts {
+    Facts { samplers, ..Facts::new(name, Family::Sampled, extra, "none") }
+}
+
+/// The facts of densities at draws of the queries, or at the queries themselves.
+const fn density_facts(name: &'static str, sampler: Option<&'static str>) -> Facts {
+    Facts { orders: true, own: [false, true], ..facts(name, "kappa", [sampler, None]) }
+}
+
+/// The pair function that compares draws from these samplers.
+fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
+    request: &Request<'a, T>,
+    comparison: impl Comparison<T> + 'a,
+) -> PairFunction<'a, T> {
+    let inputs = request.inputs;
+    let (Matrix::Full(mu), Matrix::Full(extra)) = (inputs.mu2, inputs.extra2) else {
+        return Err(Error::Value("a score of draws takes no gallery of halves".into()));
+    };
+    // Where nothing is random no seed is given.
+    let draws = request.draws.unwrap_or((0, 1));
+    if !(1..=DRAWS).contains(&draws.1) {
+        return Err(Error::Value(format!("n is {}, expected 1 .. {DRAWS}", draws.1)));
+    }
+    let count = match request.purpose {
+        Purpose::Scores(count) => count,
+        _ => inputs.mu1.rows().saturating_mul(inputs.mu2.rows()),
+    };
+    Ok(Box::new(SampledScore::<_, _, P, R>::new(inputs, (mu, extra), draws, comparison, count)))
+}
+
+fn mean_cosine<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+    pair_function::<T, P, R>(request, MeanCosine { keep: matches!(request.purpose, Purpose::Gradients(_)) })
+}
+
+fn mean_distance<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+    pair_function::<T, P, R>(request, ByDistances(MeanDistance))
+}
+
+fn match_probability<'a, T: Normals>(request: &Request<'a, T>) -> PairFunction<'a, T> {
+    pair_function::<T, Normal, Normal>(request, ByDistances(MatchProbability { line: request.both() }))
+}
+
+fn density<'a, T: Normals, P: Sampler + 'a>(
+    request: &Request<'a, T>,
+    stretched: bool,
+    exact: bool,
+) -> PairFunction<'a, T> {
+    pair_function::<T, P, Itself>(request, Density { orders: request.orders(), stretched, exact })
+}
+
+/// The scores of draws.
+#[rustfmt::skip] // a line for each
+pub const KERNELS: &[Score] = &[
+    score!(facts("sampled_cosine_normal", "var", [NORMAL, NORMAL]), |r| => mean_cosine::<T, Normal, Normal>(r)),
+    score!(facts("sampled_cosine_vmf", "kappa", [VMF, VMF]), |r| => mean_cosine::<T, VonMisesFisher, VonMisesFisher>(r)),
+    score!(facts("sampled_cosine_vmf_point", "kappa", [VMF, None]), |r| => mean_cosine::<T, VonMisesFisher, Itself>(r)),
+    score!(facts("sampled_cosine_point_vmf", "kappa", [None, VMF]), |r| => mean_cosine::<T, Itself, VonMisesFisher>(r)),
+    score!(facts("neg_sampled_l2_normal", "var", [NORMAL, NORMAL]), |r| => mean_distance::<T, Normal, Normal>(r)),
+    score!(facts("neg_sampled_l2_vmf", "kappa", [VMF, VMF]), |r| => mean_distance::<T, VonMisesFisher, VonMisesFisher>(r)),
+    score!(facts("neg_sampled_l2_vmf_point", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
+    score!(facts("neg_sampled_l2_point_vmf", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
+    score!(facts("hib_sampled", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
+    score!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, true)),
+    score!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, false)),
+    score!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, true)),
+    score!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, false)),
+];
