@@ -29,8 +29,8 @@ class FaissReranker:
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
     lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
 
-    ``len(r)`` counts the items that are there, ``id in r`` asks for one. All of it is kept in a folder by `save`, or
-    pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
+    ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
+    also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
 
     Parameters
     ----------
@@ -108,12 +108,10 @@ class FaissReranker:
         return reranker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._of, (self._indexed, self._vectors, self._prepared._pack)
+        return self._of, (self._indexed, self._vectors, self._prepared.packed)
 
     def __copy__(self) -> Self:
-        return copy.deepcopy(
-            self
-        )  # a copy must not share the index, which would find items that were added to one of them
+        return copy.deepcopy(self)  # two rerankers that shared an index would find each other's items
 
     @classmethod
     def build(
@@ -124,7 +122,7 @@ class FaissReranker:
         score: str | Score = "mls",
         ids: Array | None = None,
     ) -> Self:
-        """An index of the gallery, and a reranker over it.
+        """Build an index of the gallery, and a reranker over it.
 
         Parameters
         ----------
@@ -257,7 +255,7 @@ class FaissReranker:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, folder: PathLike) -> None:
-        """All of it in a folder: FAISS's own file of the index, a .safetensors file with the items, and a description.
+        """Save all of it in a folder: FAISS's file of the index, a .safetensors file with the items, and a description.
 
         Parameters
         ----------
@@ -275,11 +273,11 @@ class FaissReranker:
         FileNotFoundError, ImportError
             There is no folder to make it in; safetensors is not installed.
         """
-        saved.write(folder, self._indexed, self._vectors, self._prepared._pack)
+        saved.write(folder, self._indexed, self._vectors, self._prepared.packed)
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
-        """What `save` has saved: the same items under the same ids, found in the same way.
+        """Load what `save` has saved: the same items under the same ids, found in the same way.
 
         Parameters
         ----------
@@ -296,7 +294,7 @@ class FaissReranker:
         return cls._of(*saved.read(folder))
 
     def add(self, items: Distribution, ids: Array | None = None) -> Ints:
-        """New items, in the index and in the gallery.
+        """Add items to the index and to the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
         longest then lie off the sphere that ``build`` made (`first_stage`), and are proposed later than they should be.
@@ -330,7 +328,7 @@ class FaissReranker:
         return new
 
     def remove(self, ids: Array) -> None:
-        """Items that are not to be found any more.
+        """Remove items, so that they are not found any more.
 
         Parameters
         ----------
@@ -351,7 +349,7 @@ class FaissReranker:
         self._indexed.drop(own, old, rows)
 
     def upsert(self, items: Distribution, ids: Array) -> None:
-        """Items in place of those that have their ids, or as new ones where none has.
+        """Put items in the place of those that have their ids, or add them where none has.
 
         Parameters
         ----------

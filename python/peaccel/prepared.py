@@ -47,6 +47,8 @@ class Prepared:
     score
         The score that it is for: a copy, whose parameters nobody else changes. A verb that is given this very object
         need not compare it.
+    packed
+        Whether rows or panels are laid out for search, which takes memory.
     distribution
         The gallery itself, in the dtype in which it is stored; and its `kind`, `dim` and `mu` [G, D].
 
@@ -61,7 +63,7 @@ class Prepared:
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
-        self._pack = pack
+        self.packed = pack
         # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
         self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
@@ -73,7 +75,7 @@ class Prepared:
             self.panels(pair)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _laid_out, (self.distribution, self.score, self._pack, tuple(self._inputs))
+        return _laid_out, (self.distribution, self.score, self.packed, tuple(self._inputs))
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -91,7 +93,7 @@ class Prepared:
         """`gallery_inputs` of the gallery, computed at the first call for a pair."""
         if pair not in self._inputs:
             mu, extra = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
-            if self._pack and pair.op.layout == "rows" and extra.shape == mu.shape:
+            if self.packed and pair.op.layout == "rows" and extra.shape == mu.shape:
                 rows = pair.op.rows(mu, extra)
                 self._copies.append(rows)
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
@@ -121,7 +123,7 @@ class Prepared:
 
     def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
         """The gallery as panels, for ops that search these, made at the first call for a pair; None for other ops."""
-        wanted = self._pack and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
+        wanted = self.packed and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
         wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
         if wanted and pair not in self._panels:
             self._panels[pair] = pair.op.panels(*self.inputs(pair))
