@@ -61,7 +61,7 @@ class Distribution:
     mu: Array
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
-    _kinds: ClassVar[dict[int, str]] = {}  # from the rank of the last array to the kind
+    _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
     _unit: ClassVar[bool] = False  # whether the rows of mu are directions
     _min_dim: ClassVar[int] = 1
 

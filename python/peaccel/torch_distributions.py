@@ -54,7 +54,7 @@ class _OnSphere(Distribution):
     support = unit_sphere
 
     _items: ClassVar[Any]  # the class of peaccel.distributions that holds a batch of them for the measures
-    _event_dim: ClassVar[int]  # of the concentration: 0 for one number, 1 for one in each dimension
+    _event_dim: ClassVar[int]  # dimensions of the concentration: 0 for one number, 1 for one in each dimension
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         owner = type(self).__name__

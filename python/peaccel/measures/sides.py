@@ -94,7 +94,7 @@ def warn_if_sides_differ(
 
 
 def _warn(message: str) -> None:
-    # Of the line that calls what the user calls.
+    # Level 5 is the line on which the user calls the public function.
     warnings.warn(message, UserWarning, stacklevel=5)
 
 

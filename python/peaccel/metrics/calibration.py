@@ -91,7 +91,7 @@ def calibration_error(
     else:
         of = np.repeat(np.arange(bins), [len(part) for part in np.array_split(conf, bins)])
     size = np.bincount(of, minlength=bins)
-    with np.errstate(invalid="ignore"):  # of empty bins, which are NaN
+    with np.errstate(invalid="ignore"):  # empty bins are NaN
         bin_conf = np.bincount(of, weights=conf, minlength=bins) / size
         bin_value = np.bincount(of, weights=value, minlength=bins) / size
     ece = float(np.nansum(size * np.abs(bin_value - bin_conf)) / len(numbers))
