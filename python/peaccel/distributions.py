@@ -42,7 +42,7 @@ BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution:
-    """What the five distributions share: N items of dimension D, indexed along the first axis.
+    """The base class of the five distributions: N items of dimension D, indexed along the first axis.
 
     Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
     it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every

@@ -1,4 +1,4 @@
-"""What is fitted to labelled items, as data that can be kept: a prior of positions, a scale of uncertainties, the
+"""Records of what is fitted to labelled items, which can be saved: a prior of positions, a scale of uncertainties, the
 probability of a match, a threshold of confidence."""
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def built(vectors: np.ndarray[Any, Any], factory: str, *, inner_product: bool) -
 
 
 def _reason(error: RuntimeError) -> str:
-    """What FAISS says was wrong, without the place in its code, in one line."""
+    """FAISS's error message in one line, without the place in its code."""
     return " ".join(re.sub(r"(?s).*?\.(cpp|h):\d+: (Error: '.*?' failed(: )?)?", "", str(error), count=1).split())
 
 

@@ -21,7 +21,7 @@ LARGEST_ID = np.iinfo(np.int64).max
 
 
 class RowsAndIds(Protocol):
-    """What a search needs of the items of a gallery, on the CPU and on a GPU alike.
+    """The contract of a gallery's items, on the CPU and on a GPU alike, as a search needs it.
 
     A row is an item's place in the gallery's arrays, an id the number by which callers know it, and a label what the
     index returns for it: its row, or its id. Rows and labels are arrays of any shape, of the kind that the index

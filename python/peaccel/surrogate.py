@@ -26,7 +26,7 @@ QUANTILES = (0.05, 0.25, 0.75, 0.95)  # of the queries' uncertainties, at which 
 
 @dataclass(frozen=True, eq=False)
 class FirstStageReference:
-    """What queries and gallery must share for their features to fit; made by `first_stage_reference`.
+    """What the features of queries and gallery must share to fit each other; made by `first_stage_reference`.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ Beyond = Literal["linear", "plain"]
 
 
 class ClassDirections(Loss[D]):
-    """What these losses share: a learned direction for each class.
+    """The base class of these losses: a learned direction for each class.
 
     Parameters
     ----------

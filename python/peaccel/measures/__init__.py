@@ -1,4 +1,4 @@
-"""What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
+"""Densities, entropies and divergences of distributions, and what is fitted to them, fused or drawn from them.
 
 `density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
 `calibrating`: calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve,

@@ -1,4 +1,4 @@
-"""What measures compute in float64, of arrays of either kind, so that no digits cancel.
+"""Float64 terms that measures share, for arrays of either kind, in forms in which no digits cancel.
 
 Sums run over dimensions in the compute dtype or by the kernels of scores. All that is one number per item is float64:
 the terms of a von Mises-Fisher density are of the size of kappa and of D log D, and their sum need not be.

@@ -1,4 +1,4 @@
-"""What labelled pairs say: of the scale of uncertainties, and of the middle cosine."""
+"""Fits to labelled pairs: the scale of uncertainties, and the cosine between alike and different."""
 
 from __future__ import annotations
 

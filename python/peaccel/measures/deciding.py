@@ -1,4 +1,4 @@
-"""What scores and confidences are worth on held-out items: the probability of a match, and whose answers to accept."""
+"""Fits to held-out items: the probability of a match by its score, and the confidence from which to accept answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sets of items say of the prior of positions and of von Mises-Fisher distributions."""
+"""Fits to sets of items: the prior of positions, and von Mises-Fisher distributions."""
 
 from __future__ import annotations
 

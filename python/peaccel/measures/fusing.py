@@ -1,4 +1,4 @@
-"""Several items of one identity made one."""
+"""Fusion of several items of one identity into one."""
 
 from __future__ import annotations
 

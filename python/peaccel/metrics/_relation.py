@@ -85,7 +85,7 @@ class Relevance:
     clusters: Ints
     """[Q]: queries whose answers are no independent evidence; intervals draw them together."""
     grouping: str
-    """What a cluster is, in a word."""
+    """The word for a cluster, in texts."""
 
     @staticmethod
     def from_pairs(pairs: ArrayLike, queries: int, gallery: int | None = None) -> Relevance:

@@ -86,7 +86,7 @@ class HeadFiles:
     labels: Path | None = None
     """[N], integers or words, in an .npy file."""
     method: Head = "pfe"
-    """By what the uncertainty is learned: pfe, calibrated afterwards, did best on validation classes
+    """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes
     (docs/choosing-a-score.md)."""
 
 
@@ -138,7 +138,7 @@ class Embed:
     labels: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
     crops: Literal["paper", "published"] | None = None
-    """Of images in files: cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
+    """With images in files, cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
     (published) to 1 of the image's shorter one."""
     quality: Path | None = None
     """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes

@@ -43,18 +43,18 @@ class Silent:
     """A teller that reports nothing."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def step(self, terms: Terms, items: int) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
     ) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Report nothing."""
 
 
 class Screen:
