@@ -43,6 +43,9 @@ QUANTITY(VmfLogNorm, vmf_log_norm, 0.5 * first - 1)  // the first argument is th
 QUANTITY(VmfLogNormDx, -iv_ratio, 0.5 * first)       // the dimension
 QUANTITY(NormalLength, normal_length, first)         // the dimension
 QUANTITY(NormalLengthDx, normal_length_dx, first)
+QUANTITY(LogNdtr, log_ndtr, 0 * first)  // it has no order
+QUANTITY(LogNdtrDx, log_ndtr_dx, 0 * first)
+QUANTITY(LogNdtrDxx, log_ndtr_dxx, 0 * first)
 
 // -- by the formula ---------------------------------------------------------------------------------------------------
 
@@ -75,6 +78,9 @@ FORMULA(vmf_log_norm, VmfLogNorm)
 FORMULA(vmf_log_norm_dx, VmfLogNormDx)
 FORMULA(normal_length, NormalLength)
 FORMULA(normal_length_dx, NormalLengthDx)
+FORMULA(log_ndtr, LogNdtr)
+FORMULA(log_ndtr_dx, LogNdtrDx)
+FORMULA(log_ndtr_dxx, LogNdtrDxx)
 
 // -- by a table -------------------------------------------------------------------------------------------------------
 

@@ -393,3 +393,42 @@ HD double normal_length_dx(const O& dim, double x) {
     const double inner = dim.v > 1 ? (dim.v - 1) * direction_integral(greater(dim.v, 2), x, 1) : exp(-x);
     return inner / (ROOT_PI * sqrt(x));
 }
+
+// -- the normal distribution ------------------------------------------------------------------------------------------
+
+// log Phi(z) and its derivatives, which have no order: rust/special/ndtr.rs.
+struct NormalTail {
+    double a, p, excess, density, near;  // |z|; p, and by how much the hazard rate is above a; phi(z); |z| up to 60
+
+    HD explicit NormalTail(double z) : a(fabs(z)) {
+        constexpr double series[] = {HAZARD_F64};
+        p = horner(series, 1 - 7 / (a + 3.5));
+        excess = p / (a + 2);
+        near = lesser(a, 60);
+        // A square, since the result may lie below where the exponential ends; with what the rounding of z^2 lost.
+        const double square = near * near, lost = fma(near, near, -square), root = exp(-0.25 * square);
+        density = 0.3989422804014327 * root * (root * (1 - 0.5 * lost));
+    }
+    HD double hazard() const { return a + excess; }
+    HD double slope() const { return density / (1 - density / hazard()); }
+};
+
+template <class O>
+HD double log_ndtr(const O&, double z) {
+    const NormalTail tail(z);
+    if (z < 0) return -0.5 * tail.a * tail.a - log(tail.hazard() * 2.5066282746310002);
+    return log1p(-tail.density / tail.hazard());
+}
+
+template <class O>
+HD double log_ndtr_dx(const O&, double z) {
+    const NormalTail tail(z);
+    return z < 0 ? tail.hazard() : tail.slope();
+}
+
+template <class O>
+HD double log_ndtr_dxx(const O&, double z) {
+    const NormalTail tail(z);
+    // a h = p - 2 h: a itself may be infinite.
+    return z < 0 ? -fma(tail.excess, tail.excess - 2, tail.p) : -tail.slope() * (tail.near + tail.slope());
+}

@@ -1,4 +1,6 @@
-"""Log-Bessel functions and the von Mises-Fisher normaliser, for numpy arrays, torch tensors and numbers.
+"""Log-Bessel functions, the von Mises-Fisher normaliser and the logarithm of the normal distribution function.
+
+For numpy arrays, torch tensors and numbers.
 
 Accuracy is stated as ``python -m benches.accuracy`` measures it, against arb at golden rows and random points.
 Outside their domain the functions give NaN.
@@ -15,7 +17,7 @@ from peaccel.ops import bessel
 from peaccel.ops._array import FLOATS, Array, as_numpy, device_of, dtype_name, is_torch, namespace
 from peaccel.ops._op import Op
 
-__all__ = ["iv_ratio", "log_iv", "log_ive", "vmf_log_norm"]
+__all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
 
 
 def log_ive(v: Array, x: Array) -> Array:
@@ -141,6 +143,36 @@ def vmf_log_norm(dim: Array, kappa: Array) -> Array:
     [867.968, 682.027]
     """
     return _call(bessel.vmf_log_norm, "vmf_log_norm", ("dim", "kappa"), dim, kappa)
+
+
+def log_ndtr(x: Array) -> Array:
+    """Logarithm of the normal distribution function, log Phi(x).
+
+    Parameters
+    ----------
+    x
+        float32 or float64 (numbers count as float64).
+
+    Returns
+    -------
+    Values of x's kind and dtype, accurate in both tails: about -x^2 / 2 far below 0, and -Phi(-x) far above.
+
+    Raises
+    ------
+    ValueError
+        dtype not float32 or float64.
+
+    Notes
+    -----
+    By a polynomial for the hazard rate phi(a) / Phi(-a), a = abs(x). Measured relative error, where the value is a
+    normal number: 1e-15 in float64, 1.2e-7 in float32. Two derivatives exist, with the same errors.
+
+    Examples
+    --------
+    >>> pe.special.log_ndtr(np.array([-40.0, 0.0, 10.0])).tolist()
+    [-804.6084420137538, -0.6931471805599453, -7.61985302416053e-24]
+    """
+    return _call(bessel.log_ndtr, "log_ndtr", ("order", "x"), 0.0, x)
 
 
 def _call(op: Op, owner: str, names: tuple[str, str], order: Any, x: Any) -> Array:

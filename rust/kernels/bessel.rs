@@ -1,5 +1,6 @@
 //! The Bessel family, elementwise: an order (or dimension) and x for each element; with it a confluent hypergeometric function
-//! that is for normals what a ratio of Bessel functions is for von Mises-Fisher, the length of the mean direction.
+//! that is for normals what a ratio of Bessel functions is for von Mises-Fisher, the length of the mean direction, and the
+//! logarithm of the normal distribution function, which has no order.
 //!
 //! float64 and orders that differ by element: float64 lanes, rounded once to the type of x; what depends on the order alone
 //! is made once per run of equal orders, or, where these are short, in lanes too. Formulas and error bounds: `special::bessel`.
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
 use crate::special::bessel::{self, AnyOrder, LaneOrders, Order};
-use crate::special::direction;
+use crate::special::{direction, ndtr};
 use std::marker::PhantomData;
 
 mod table;
@@ -118,6 +119,27 @@ macro_rules! mean_direction {
 }
 mean_direction!(/** the length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var) */ NormalLength, length);
 mean_direction!(/** its derivative in x */ NormalLengthDx, slope);
+
+macro_rules! without_order {
+    ($(#[$doc:meta])* $name:ident, $function:ident) => {
+        $(#[$doc])*
+        pub struct $name;
+        impl Quantity for $name {
+            const TABLE: Tabulated = Tabulated::No;
+            const SERIES: usize = 1;
+            fn order(_: f64) -> f64 {
+                0.0
+            }
+            #[inline(always)]
+            fn value<S: Simd>(_: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
+                ndtr::$function::<S>(x)
+            }
+        }
+    };
+}
+without_order!(/** log Phi(x), Phi the normal distribution function */ LogNdtr, log_ndtr);
+without_order!(/** its derivative */ LogNdtrDx, log_ndtr_dx);
+without_order!(/** its second derivative */ LogNdtrDxx, log_ndtr_dxx);
 
 /// `out[i] = Q(order[i], x[i])`; `order` has one element for all, or as many as `x`.
 pub fn elementwise<Q: Quantity, T: Float>(

@@ -4,6 +4,7 @@ pub mod bessel;
 pub mod direction;
 pub mod exp;
 pub mod log;
+pub mod ndtr;
 #[allow(clippy::approx_constant)] // a fitted coefficient may come near one
 pub(crate) mod tables;
 pub mod trig;

@@ -87,6 +87,19 @@ def cosine(degree: int) -> list[mpmath.mpf]:
     return mpmath.chebyfit(lambda z: mpmath.cos(mpmath.pi / 2 * mpmath.sqrt(z)), [0, 0.25], degree + 1)[::-1]
 
 
+def hazard(degree: int) -> list[mpmath.mpf]:
+    """Near-minimax p of phi(a) / Phi(-a) - a = p(t) / (a + 2), a = 7/2 (1 + t) / (1 - t) >= 0."""
+
+    def p(t: mpmath.mpf) -> mpmath.mpf:
+        if t == 1:
+            return mpmath.mpf(1)
+        a = mpmath.mpf(7) / 2 * (1 + t) / (1 - t)
+        rate = mpmath.sqrt(2 / mpmath.pi) / (mpmath.exp(a * a / 2) * mpmath.erfc(a / mpmath.sqrt(2)))
+        return (rate - a) * (a + 2)
+
+    return mpmath.chebyfit(p, [-1, 1], degree + 1)[::-1]
+
+
 def taylor(coefficient: Callable[[int], mpmath.mpf], x: mpmath.mpf) -> mpmath.mpf:
     """The sum of a series that converges fast."""
     return mpmath.fsum(coefficient(k) * x**k for k in range(40))
@@ -132,6 +145,7 @@ def short_tables() -> list[tuple[str, str, list[mpmath.mpf]]]:
         ("R of `log`, ascending, for float64.", "LOG_F64", log_series(6)),
         ("R of `log`, ascending, for float32.", "LOG_F32", log_series(2)),
         ("p of `exp`, ascending.", "EXP_F64", exponential(11)),
+        ("p of `ndtr`, ascending.", "HAZARD_F64", hazard(28)),
         ("S of `trig`, ascending, for float64.", "SIN_F64", sine(7)),
         ("C of `trig`, ascending, for float64.", "COS_F64", cosine(8)),
         ("S of `trig`, ascending, for float32.", "SIN_F32", sine(3)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +10,10 @@ from peaccel.checks import NORMALS, cast, compute_dtype, order, require_pair
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double, ratio_dx, total
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, is_torch, namespace
+from peaccel.ops._array import Array, namespace
+from peaccel.special import log_ndtr
 
 __all__ = ["triplet_probability"]
-
-# Below this log Phi(z) is the asymptotic series, whose 16th term is here 1e-17 of the first.
-FAR = -12.0
 
 
 def triplet_probability(
@@ -96,7 +93,7 @@ def triplet_probability(
     mean, var = (_moments_on_sphere if match_moments else _moments)(a, p, n)
     bound = float(margin) if variant == "published" else -float(margin)
     xp = namespace(mean)
-    value = _log_ndtr((bound - mean) / xp.sqrt(var))
+    value = log_ndtr((bound - mean) / xp.sqrt(var))
     return cast(value if log else xp.exp(value), compute_dtype(a.mu))
 
 
@@ -154,16 +151,3 @@ def moments_on_sphere(
         var = var + a.along * (x.along * cosine + x.across * sine)
         var = var + a.across * (x.along * sine + x.across * (dim - 2 + cosine))
     return -2 * a.length * radial, 4 * var
-
-
-def _log_ndtr(z: Array) -> Array:
-    """log Phi(z), float64: the normal distribution's tail keeps its digits."""
-    if is_torch(z):
-        return namespace(z).special.log_ndtr(z)
-    tail = 0.5 * np.vectorize(math.erfc, otypes=[float])(abs(z) / math.sqrt(2))
-    middle = np.where(z > 0, np.log1p(-tail), np.log(np.where((z < FAR) | (z > 0), 1.0, tail)))
-    far = np.minimum(z, FAR)
-    series = np.ones_like(far)
-    for odd in range(31, 0, -2):
-        series = 1 - odd * series / far**2
-    return np.where(z < FAR, np.log(series) - far**2 / 2 - np.log(-far) - 0.5 * math.log(2 * math.pi), middle)

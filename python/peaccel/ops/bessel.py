@@ -1,5 +1,7 @@
 """The Bessel family: modified Bessel functions of the first kind in log space, their ratio, and the vMF normaliser.
 
+With it two functions of normal distributions.
+
 Gradients are in x; those of `log_ive` and `iv_ratio` are kernels, as are theirs, so that no order of differentiation
 subtracts nearly equal numbers.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 
 from peaccel.ops._op import Op
 
-__all__ = ["OPS", "iv_ratio", "iv_ratio_complement", "log_ive", "normal_length", "vmf_log_norm"]
+__all__ = ["iv_ratio", "iv_ratio_complement", "log_ive", "log_ndtr", "normal_length", "vmf_log_norm"]
 
 _log_ive_dxx = Op("log_ive_dxx")
 _log_ive_dx = Op("log_ive_dx", derivative=lambda call, v, x: call("log_ive_dxx", v, x))
@@ -37,16 +39,7 @@ _normal_length_dx = Op(
 )
 normal_length = Op("normal_length", derivative=lambda call, dim, x: call("normal_length_dx", dim, x))
 
-OPS = (
-    log_ive,
-    _log_ive_dx,
-    _log_ive_dxx,
-    iv_ratio,
-    _iv_ratio_dx,
-    _iv_ratio_dxx,
-    iv_ratio_complement,
-    vmf_log_norm,
-    _vmf_log_norm_dx,
-    normal_length,
-    _normal_length_dx,
-)
+# log Phi(x) of the normal distribution; none of the three looks at the order.
+_log_ndtr_dxx = Op("log_ndtr_dxx")
+_log_ndtr_dx = Op("log_ndtr_dx", derivative=lambda call, none, x: call("log_ndtr_dxx", none, x))
+log_ndtr = Op("log_ndtr", derivative=lambda call, none, x: call("log_ndtr_dx", none, x))
