@@ -74,8 +74,8 @@ def test_gradients_reach_the_whole_gallery(score, kind, half):
 @pytest.mark.parametrize(("score", "kind"), DERIVED, ids=str)
 def test_only_candidates_are_converted(score, kind):
     q, g, ids = make(kind, 3, 6, 1), make(kind, 90, 6, 2), candidates()
-    found = plan(q, g, score, detach=True, candidates=ids)
-    assert len(found.inputs[2]) == len(np.unique(ids)) - 1 == len(found.rows)
+    planned = plan(q, g, score, detach=True, candidates=ids)
+    assert len(planned.inputs[2]) == len(np.unique(ids)) - 1 == len(planned.rows)
 
 
 @pytest.mark.parametrize("wrong", [90, -2, 2**40])
@@ -95,8 +95,13 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     reranker = pe.FaissReranker(index, g[:40], score)
     reranker.search(q, 3)
     converted = []
-    real = pe.prepared.handed
-    monkeypatch.setattr(pe.prepared, "handed", lambda pair, d, score: converted.append(len(d)) or real(pair, d, score))
+    real = pe.prepared.gallery_inputs
+
+    def counted(pair, d, score):
+        converted.append(len(d))
+        return real(pair, d, score)
+
+    monkeypatch.setattr(pe.prepared, "gallery_inputs", counted)
     for first, last in ((40, 41), (41, 60), (60, 90)):
         reranker.add(g[first:last])
         other = copy.deepcopy(reranker)

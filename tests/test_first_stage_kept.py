@@ -64,7 +64,7 @@ makers = pytest.mark.parametrize("make_it", MAKERS.values(), ids=MAKERS)
 def changed(reranker):
     """Items have come, gone and been replaced, the first row's among them."""
     names = reranker.ids
-    numbered = reranker._items.following is not None
+    numbered = reranker._items.next_id is not None
     added = reranker.add(MORE[:30], None if numbered else IDS[300:330])
     reranker.remove(np.r_[names[5:180], added[:3]])
     reranker.upsert(MORE[30:33], np.r_[names[[0, 200]], added[5]])
@@ -107,7 +107,7 @@ def test_what_was_kept_goes_on_as_it_would_have(make_it, way, tmp_path):
     assert_alike(reranker, twin)
     # What happens to one does not happen to the other.
     before = reranker.search(QUERIES, 20)
-    numbered = reranker._items.following is not None
+    numbered = reranker._items.next_id is not None
     for name, r in (("twin", twin), ("original", reranker)):
         if name == "original":
             found = r.search(QUERIES, 20)
@@ -221,7 +221,7 @@ def test_compacting_frees_rows_and_keeps_ids(make_it, tmp_path):
         reranker.index.nprobe = 4
     if hasattr(reranker.index, "hnsw"):
         reranker.index.hnsw.efSearch = 400
-    ids, gallery, numbered = reranker.ids, reranker.gallery, reranker._items.following is not None
+    ids, gallery, numbered = reranker.ids, reranker.gallery, reranker._items.next_id is not None
     before = [reranker.search(QUERIES, k, shortlist=s) for k, s in ((5, 20), (152, 200))]
     for _ in range(2):  # a second time there is nothing to do
         reranker.compact()

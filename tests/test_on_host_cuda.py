@@ -15,7 +15,7 @@ import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
 from peaccel.ops._op import Op, PairOp
-from peaccel.prepared import plan as checked
+from peaccel.prepared import plan
 from peaccel.scores._features import filled
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -174,8 +174,8 @@ CASES = [
 
 def verbs(q, g, score, gallery=None):
     """The scores [Q, G] of all pairs by each verb's kernel."""
-    plan = checked(q, gallery or g, score, detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, gallery or g, score, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
     i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
     each = [x[rows] for x, rows in zip(inputs, (i, i, j, j), strict=False)] + inputs[4:]
@@ -258,8 +258,8 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
     for dim in (5, 140):
         q = make(q_kind, 7, dim, 1, dtype=dtype, library="torch")
         g = make(g_kind, 7, dim, 2, dtype=dtype, library="torch")
-        plan = checked(q, g, scored(name, q_kind), detach=True)
-        op, inputs = plan.pair.op, plan.inputs
+        planned = plan(q, g, scored(name, q_kind), detach=True)
+        op, inputs = planned.pair.op, planned.inputs
         candidates = torch.from_numpy(rng.integers(-1, 7, (7, 150)))
         for given, pairwise, shape in ((None, False, (7,)), (None, True, (7, 7)), (candidates, False, (7, 150))):
             weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs[0].dtype)
@@ -275,8 +275,8 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
 
 def test_gradients_that_nobody_wants_are_not_computed(device):
     q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
-    plan = checked(q, g, "ppk", detach=True)
-    op, inputs, weights = plan.pair.op, plan.inputs, torch.ones(3, 4, dtype=torch.float64)
+    planned = plan(q, g, "ppk", detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.ones(3, 4, dtype=torch.float64)
     every = _cuda.score_backward(op, weights, inputs, None, True)
     of = [_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED]
     for wanted in (_core.QUERY, _core.GALLERY, _core.SHARED):
@@ -294,8 +294,8 @@ def test_gradients_that_nobody_wants_are_not_computed(device):
 def test_gradients_of_more_items_than_blocks(device, name, kind):
     """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
     q, g = (make(kind, n, 6, n, dtype="float64", library="torch") for n in (60, 170))
-    plan = checked(q, g, name, detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, g, name, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     weights = torch.from_numpy(np.random.default_rng(0).standard_normal((60, 170)))
     found = _cuda.score_backward(op, weights, inputs, None, True)
     for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
@@ -336,8 +336,8 @@ def test_rankings_of_long_lists_and_large_galleries(device, k):
     g.mu[700:] = g.mu[:800].clone()  # ties
     g.var[700:] = g.var[:800].clone()
     g.var[5] = torch.nan
-    plan = checked(q, g, "mls", detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, g, "mls", detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     candidates = torch.from_numpy(np.random.default_rng(k).integers(-1, 1500, (3, 1300)))
     listed = _cuda.score(op, inputs, candidates, False)
     want, found = _cuda.select(listed, candidates, k), _cuda.rerank(op, inputs, candidates, k)
@@ -352,8 +352,8 @@ def test_rankings_of_long_lists_and_large_galleries(device, k):
 
 def test_rankings_of_more_queries_than_blocks(device):
     q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (100, 30))
-    plan = checked(q, g, "mls", detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, g, "mls", detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 30, (100, 40)))
     want = _cuda.select(_cuda.score(op, inputs, candidates, False), candidates, 3)
     assert all(map(torch.equal, _cuda.rerank(op, inputs, candidates, 3), want))
@@ -361,9 +361,9 @@ def test_rankings_of_more_queries_than_blocks(device):
 
 def test_candidates_that_are_no_rows(device):
     q = make("normal_diagonal", 2, 8, dtype="float32", library="torch")
-    plan = checked(q, q, "mls", detach=True)
+    planned = plan(q, q, "mls", detach=True)
     ids = torch.tensor([[0, 2, 2**40], [-1, -2, 1]])
-    scores = _cuda.score(plan.pair.op, plan.inputs, ids, False)
+    scores = _cuda.score(planned.pair.op, planned.inputs, ids, False)
     assert scores.isnan().tolist() == [[False, True, True], [False, True, False]]
     assert scores[1, 0] == -torch.inf
 
@@ -382,8 +382,8 @@ def test_parameters_of_scores_are_filled_in(value):
 def test_nothing_in_nothing_out(device):
     q, none = make("vmf", 3, 8, library="torch"), make("vmf", 0, 8, library="torch")
     for a, b in ((q, none), (none, q), (none, none)):
-        plan = checked(a, b, "cosine", detach=True)
-        op, inputs = plan.pair.op, plan.inputs
+        planned = plan(a, b, "cosine", detach=True)
+        op, inputs = planned.pair.op, planned.inputs
         assert _cuda.score(op, inputs, None, True).shape == (len(a), len(b))
         for scores, ids in (
             _cuda.search(op, inputs, 4),

@@ -10,7 +10,7 @@ from test_every_score import same_bits
 
 import peaccel as pe
 from peaccel.ops import _cuda
-from peaccel.prepared import plan as checked
+from peaccel.prepared import plan
 
 CASES = [
     (name, q, g, variant)
@@ -26,8 +26,8 @@ def planned(name, variant, q, g, **params):
     """Op and inputs of a score."""
     score = pe.scores.get(name)
     params = {key: value for key, value in {"seed": 11, **params}.items() if key in score.params}
-    plan = checked(q, g, score(**params, **({"variant": variant} if variant else {})), detach=True)
-    return plan.pair.op, plan.inputs
+    call = plan(q, g, score(**params, **({"variant": variant} if variant else {})), detach=True)
+    return call.pair.op, call.inputs
 
 
 def verbs(op, inputs):

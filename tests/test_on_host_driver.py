@@ -19,7 +19,7 @@ import peaccel as pe
 from peaccel import _core
 from peaccel.ops import OPS, _cuda, bessel
 from peaccel.ops._op import Op, SampleOp
-from peaccel.prepared import plan as checked
+from peaccel.prepared import plan
 
 
 def info(**environment):
@@ -63,8 +63,8 @@ def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
 def test_launches_of_exactly_48_kb_beside_what_kernels_declare(device, kind, dtype, dim, k):
     """More than a launch may have without asking, though its own part alone is not."""
     q, g = (make(kind, n, dim, n, dtype=dtype, library="torch") for n in (4, 70))
-    plan = checked(q, g, "mls", detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, g, "mls", detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g))
     listed = _cuda.score(op, inputs, every, False)
     if k == 0:
@@ -108,9 +108,9 @@ def test_elements_and_draws_take_no_address_of_another_device(device):
 def test_scores_take_no_address_of_another_device(device, name):
     score = pe.scores.mls if name == "mls" else pe.scores.sampled_cosine(seed=torch.tensor(7))
     d = make("normal_diagonal", 3, 8, library="torch")
-    plan = checked(d, d, score, detach=True)
-    op, number = plan.pair.op, plan.inputs[6:]
-    given = dict(zip(("mu1", "var1", "mu2", "var2", "none", "seed"), plan.inputs, strict=False))
+    planned = plan(d, d, score, detach=True)
+    op, number = planned.pair.op, planned.inputs[6:]
+    given = dict(zip(("mu1", "var1", "mu2", "var2", "none", "seed"), planned.inputs, strict=False))
     ids, weights = torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 2, dtype=torch.float64)
     refused(lambda *x: _cuda.score(op, [*x, *number], None, True), **given)
     refused(lambda *x: _cuda.search(op, [*x, *number], 1), **given)

@@ -14,7 +14,7 @@ import torch
 from conftest import flat_index, make
 
 import peaccel as pe
-from peaccel import first_stage, indexes
+from peaccel import indexed, indexes
 from peaccel.ops import _op
 from peaccel.ops._array import device_of, is_torch
 
@@ -61,7 +61,7 @@ class GpuIndex:
 def gpu(device, monkeypatch):
     """Torch CPU tensors pass for CUDA ones."""
     monkeypatch.setattr(_op, "_on_gpu", is_torch)
-    monkeypatch.setattr(first_stage, "device_of", lambda x: "cuda:0" if is_torch(x) else device_of(x))
+    monkeypatch.setattr(indexed, "device_of", lambda x: "cuda:0" if is_torch(x) else device_of(x))
     monkeypatch.setattr(indexes, "place", lambda x: (0, 0))
     monkeypatch.setattr(faiss, "cast_integer_to_cudastream_t", lambda stream: ("stream", stream), raising=False)
 

@@ -13,7 +13,7 @@ from conftest import make, scored
 import peaccel as pe
 from peaccel import _core
 from peaccel.ops import _cuda
-from peaccel.prepared import plan as checked
+from peaccel.prepared import plan
 
 CASES = [
     ("cosine", "point"),
@@ -32,8 +32,8 @@ CASES = [
 
 def both_ways(q, g, score, k):
     """Found by the sieve, and by a sort of all scores."""
-    plan = checked(q, g, score, detach=True)
-    op, inputs = plan.pair.op, plan.inputs
+    planned = plan(q, g, score, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g))
     return _cuda.search(op, inputs, k, "always"), _cuda.select(_cuda.score(op, inputs, None, True), every, k)
 

@@ -41,6 +41,7 @@ def test_a_score_that_was_sent_is_the_same(score, way):
 def test_a_score_is_spelled_and_read_back_without_loss(score):
     twin = pe.scores.get(str(score))
     assert twin == score
+    assert pe.scores.spelled(score) == str(score)
     assert pe.scores.get(str(twin)) == twin
 
 
@@ -78,6 +79,17 @@ def test_scores_differ_by_name_parameters_and_pairs():
 def test_what_cannot_be_spelled_says_so():
     with pytest.raises(ValueError, match="has no text: expected a word, a number or a row of numbers"):
         str(pe.scores.llr(prior_var=np.ones((2, 2))))
+    own = pe.scores.Score("mls", "Another one.", {("point", "point"): pe.scores.cosine.pair("point", "point")})
+    for score in (
+        own,
+        pe.scores.llr(prior_var=np.ones((2, 2))),
+        pe.scores.llr(prior_var=1.0, prior_mean=None),
+        pe.scores.llr(prior_var=2**53 + 1),
+        pe.scores.llr(prior_var=np.array([1.0, np.nan])),
+        pe.scores.el_nivmf(seed=np.random.default_rng(0)),
+    ):
+        with pytest.raises(ValueError, match=r"^score \S.* has no text that pe\.scores\.get reads back$"):
+            pe.scores.spelled(score)
     with pytest.raises(ValueError, match="prior_var must be a number, or numbers in brackets, got '\\[1 x\\]'"):
         pe.scores.get("llr:prior_var=[1 x]")
 

@@ -122,22 +122,22 @@ __all__ = [
 ]
 
 
-# Not needed by the verbs, and imported when first asked for: half of the time of `import peaccel`.
+# The verbs do not need these, which take half of the time of `import peaccel`: they are imported at their first use.
 _MODULES = ("io", "metrics", "torch_distributions")
-_ROOMS = {
+_MODULE_OF = {
     "FaissReranker": "first_stage",
     **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "fits"),
     **dict.fromkeys(("Evaluation", "ScoreChoice", "choose_score", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
-}  # everything else is a measure
+}  # the modules of names; all other names are those of measures
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"peaccel.{name}")
     if name in __all__:
-        room = importlib.import_module(f"peaccel.{_ROOMS.get(name, 'measures')}")
-        globals()[name] = getattr(room, name)
+        module = importlib.import_module(f"peaccel.{_MODULE_OF.get(name, 'measures')}")
+        globals()[name] = getattr(module, name)
         return globals()[name]
     raise AttributeError(f"module 'peaccel' has no attribute {name!r}")
 

@@ -84,10 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def demo() -> None:
     """Train on images of digits, search with FAISS, rerank by uncertainty, and print what that gains or loses."""
-    # Only its sentence is used, by 'peaccel --help': its options stand in peaccel.demo, which imports torch.
+    # 'peaccel --help' uses only its sentence; its options are in peaccel.demo, which imports torch.
 
 
-# Only their sentences are used here, by 'peaccel --help': the commands stand in peaccel.train, which imports torch.
+# 'peaccel --help' uses only their sentences; the commands are in peaccel.train, which imports torch.
 TRAINING = {
     "methods": "Print the methods that there are, from their files.",
     "train": "Train a method by its recipe; 'peaccel train METHOD --help' lists its settings.",
@@ -164,7 +164,7 @@ class Search:
     calibration: Path | None = None
     """What pe.calibrate found, as pe.io.write_fit writes it; applied to gallery and queries."""
     gallery_calibration: Path | None = None
-    """That of the gallery, where pe.calibrate(queries, gallery, ...) found two; then --calibration is of queries."""
+    """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
     ids: Path | None = None
     """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, none twice:
     an .npy file, or .npz or .safetensors with the key ids."""
@@ -225,7 +225,7 @@ def rerank(task: Rerank) -> None:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What the files of a task hold."""
+    """The contents of a task's files."""
 
     gallery: Distribution
     queries: Distribution
@@ -233,7 +233,7 @@ class _Inputs:
     ids: Ints | None
 
     def named(self, rows: Ints) -> Ints:
-        """The ids of rows; -1 for -1."""
+        """The ids of rows of the gallery; -1 for -1."""
         return rows if self.ids is None else np.append(self.ids, -1)[rows]
 
     def rows(self, candidates: Ints, path: Path) -> Ints:
@@ -272,7 +272,7 @@ def _read(task: Search) -> _Inputs:
 
 
 def _read_calibrations(task: Search) -> tuple[Calibration | None, Calibration | None]:
-    """Of queries and of gallery."""
+    """The calibrations of queries and of gallery."""
     if task.calibration is None:
         if task.gallery_calibration is not None:
             raise ValueError("--gallery-calibration is given without --calibration, which is of the queries then")
@@ -344,18 +344,18 @@ def _paragraphs(score: Score) -> list[str]:
 
 
 def _parameters(score: Score) -> list[str]:
-    """A line for each, with its value, and the words that it may be."""
+    """A line for each parameter of a score, with its value and the words that it may be."""
     lines = []
     for name, value in score.params.items():
         words = [word for word in score.choices.get(name, ()) if word != value]
-        # Of a seed None means another one at every call, of a word that there is none.
+        # As a seed, None means a new one at every call; as a word, that there is none.
         start = value if value is not None else "(any)" if name == "seed" else "(none)" if words else "(needed)"
         lines.append(f"{name}={' | '.join(map(str, (start, *words)))}")
     return lines
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for each set of galleries, behind the kinds of queries that go with exactly these."""
+    """A line for each set of gallery kinds, after the query kinds that the score takes with exactly these."""
     galleries: dict[str, list[str]] = {}
     for query, gallery in pairs:
         galleries.setdefault(query, []).append(gallery)

@@ -43,7 +43,7 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], where: str = "setti
     Parameters
     ----------
     values
-        As TOML gives them.
+        The values as TOML has them.
     schema
         A dataclass; its fields are numbers, bools, words, tuples of these, mappings, or dataclasses, with ranges as
         `msgspec.Meta` says them.
@@ -87,14 +87,14 @@ def _refuse_unknown(values: Mapping[str, Any], schema: Any, where: str) -> None:
 
 
 def _path(kind: type[Any], value: Any) -> Any:
-    """What is no number or word of TOML: paths."""
+    """Convert a value that TOML has no type for, which is a path."""
     if kind is Path and isinstance(value, (str, Path)):
         return Path(value)
     raise ValueError(f"expected {kind.__name__}, got {value!r}")
 
 
 def _got(values: Any, place: str) -> str:
-    """What stands at a dotted place, where it is simple to say."""
+    """The value at a dotted place as text for an error; "" where there is none."""
     for key in place.split("."):
         values = values.get(key) if isinstance(values, Mapping) else None
     return "" if values is None else f", got {values!r}"

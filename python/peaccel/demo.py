@@ -38,15 +38,15 @@ from peaccel.train.sources import digits_settings
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
 HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "us/query")
 SHOWN = ("mls", "llr calibrated")
-"""Scores of which the report shows what they find and cosine does not, and the other way round."""
+"""Scores for which the report shows what they find where cosine does not, and the other way round."""
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What a user of the demo may change."""
+    """Settings of the demo."""
 
     seed: int = 0
-    """First seed; it decides everything but the clock."""
+    """The first seed; all results but times depend on it alone."""
     seeds: int = 3
     """How many seeds to run, from the first one on; the table gives mean and standard deviation."""
     data: digits.Source = "mnist"
@@ -59,14 +59,14 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What recipes/demo.toml holds."""
+    """The settings in recipes/demo.toml."""
 
     method: str
     """One of `peaccel.train.RECIPES`; its first stage learns the means."""
     beside: str
-    """Another one: its uncertainties are learned for the same means, and make a row of its name."""
+    """Another recipe, whose uncertainties are learned for the same means; its row has its name."""
     shortlist: int
-    """Candidates that FAISS hands to each rerank."""
+    """How many candidates FAISS finds for each query, to be reranked."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Row:
     score: str
     recall_at_1: tuple[float, ...]
     gain: Interval
-    """Of Recall@1 over the first score, query by query; the interval is over the classes of all seeds."""
+    """Gain of Recall@1 over the first score, query by query; the interval is over the classes of all seeds."""
     map_at_r: tuple[float, ...]
     microseconds: tuple[float, ...]
     """Time to rerank one query's candidates."""
@@ -86,15 +86,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """What a run of the demo found."""
+    """The results of a run of the demo."""
 
     rows: tuple[Row, ...]
     train_seconds: tuple[float, ...]
-    """For each seed."""
+    """Seconds of training, for each seed."""
     variance_factors: tuple[float, ...]
-    """For each seed, see `variance_factor`."""
+    """The `variance_factor` of each seed."""
     evaluation: Evaluation
-    """Of the first seed, both sides mixed, the whole gallery ranked."""
+    """The evaluation of the first seed, with both sides mixed and the whole gallery ranked."""
     report: Path
 
     def table(self) -> list[tuple[str, ...]]:
@@ -122,14 +122,14 @@ class Ranked:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """What one seed leaves behind."""
+    """The results of one seed."""
 
     train_seconds: float
     variance_factor: float
     ranked: dict[tuple[str, str, str], Ranked]
-    """By queries, gallery, score."""
+    """Rankings by (queries, gallery, score)."""
     scores: dict[str, tuple[Score, pe.Normal, pe.Normal]]
-    """With queries and gallery, both mixed, by name."""
+    """Scores of queries and gallery, both mixed, by name."""
     queries: Strips
     gallery: Strips
 
@@ -267,7 +267,7 @@ def shortlist(queries: pe.Normal, gallery: pe.Normal, k: int) -> pe.Ranking:
 
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
-    # the order in which torch sums depends on its threads; with one, a seed means the same on any number of cores
+    # Torch's order of sums depends on its threads: with one, a seed gives the same numbers on any machine's cores.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -306,7 +306,7 @@ def _evaluated(run: SeedRun) -> Evaluation:
 
 def _gather(runs: Sequence[SeedRun], evaluation: Evaluation, path: Path) -> Results:
     rows = []
-    # A number of one seed is another class than the same number of another: its images and its network differ.
+    # Equal numbers of two seeds are two classes, since images and networks differ.
     classes = np.concatenate([10**6 * i + run.queries.labels for i, run in enumerate(runs)])
     baseline = next(iter(runs[0].ranked))[2]
     for key in runs[0].ranked:
@@ -334,7 +334,7 @@ def _print(results: Results) -> None:
         if line[0]:
             table.add_section()
         table.add_row(*line)
-    # In a file lines may be longer than a terminal's.
+    # Lines of a file may be longer than those of a terminal.
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
     console.print(f"Training took {sum(results.train_seconds):.0f} s. The report with pictures: {results.report}")

@@ -30,7 +30,7 @@ from peaccel.ops._array import (
 )
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
-__all__ += ["bfloat16"]  # for io, which looks no deeper
+__all__ += ["bfloat16"]  # for io, which imports nothing below this module
 
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
 UNIT_TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-3, "bfloat16": 1e-2}
@@ -42,7 +42,7 @@ BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution:
-    """What the five distributions share: N items of dimension D, indexed along the first axis.
+    """The base class of the five distributions: N items of dimension D, indexed along the first axis.
 
     Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
     it. A parameter that is one number, [1], [1, 1] or [N, 1] is that of every item or dimension, [1, D] that of every
@@ -60,8 +60,8 @@ class Distribution:
 
     mu: Array
 
-    _names: ClassVar[tuple[str, ...]] = ("mu",)  # of the arrays, in the order of the constructor
-    _kinds: ClassVar[dict[int, str]] = {}  # rank of the last array -> kind
+    _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
+    _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
     _unit: ClassVar[bool] = False  # whether the rows of mu are directions
     _min_dim: ClassVar[int] = 1
 
@@ -94,7 +94,7 @@ class Distribution:
         if len(shape) in self._kinds and shape == like[: len(shape)]:
             return x
         per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
-        if shape in ((), (1,), (1, 1), (like[0], 1)):  # alike in all dimensions
+        if shape in ((), (1,), (1, 1), (like[0], 1)):  # one number for all dimensions
             return namespace(x).broadcast_to(x.reshape(-1) if per_item else x, like[:1] if per_item else like)
         if per_dimension and shape == (1, like[1]):
             return namespace(x).broadcast_to(x, like)
@@ -135,7 +135,7 @@ class Distribution:
         return self._map(lambda x: x[rows])
 
     def _rows(self, index: Any) -> slice | Array:
-        """What to index the arrays with: a slice for an int, else an array of the distribution's own kind."""
+        """The index of the arrays: a slice for an int, else an array of the distribution's own kind."""
         owner = type(self).__name__
         if isinstance(index, int | np.integer) and not isinstance(index, bool):
             if not -len(self) <= index < len(self):
@@ -228,8 +228,8 @@ class Distribution:
                 raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
 
     def check_signs(self) -> None:
-        """`validate` for what retrieval can afford at every call: 64 rows are looked at, all over, for negative
-        parameters, by which logarithms of variances are most often told. On a GPU, or compiled, none is.
+        """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval can afford
+        that at every call. On a GPU, and in compiled functions, no row is checked.
         """
         name = self._names[-1]
         x = getattr(self, name)

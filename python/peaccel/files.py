@@ -22,7 +22,7 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
     Parameters
     ----------
     path : path
-        What is to be written; an existing file will be replaced.
+        The file that is to be written; an existing one will be replaced.
     suffixes : strings
         Those that the file may have; None for any.
     inputs : paths
@@ -57,7 +57,7 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
             raise PermissionError(f"{path}: is read-only")
     folder = Path(os.path.realpath(path)).parent
     try:
-        tempfile.TemporaryFile(dir=folder).close()  # by trying: permissions do not tell of a mount that is read-only
+        tempfile.TemporaryFile(dir=folder).close()  # permissions do not show that a mount is read-only, writing does
     except OSError as error:
         raise PermissionError(f"{path}: cannot write in the folder {folder} ({error.strerror})") from None
     return path
@@ -87,12 +87,12 @@ def aside(path: PathLike) -> Iterator[Path]:
         yield fresh
         plain.touch()
         for written in (fresh, *fresh.rglob("*")) if fresh.is_dir() else (fresh,):
-            if written.is_file():  # safetensors leaves files that their owner alone can read
+            if written.is_file():  # safetensors makes files that only their owner can read
                 shutil.copymode(plain, written)
             _synchronise(written)
         if target.exists():
             shutil.copymode(target, fresh)
-        if target.is_dir() and fresh.is_dir():  # which no rename replaces while it holds anything
+        if target.is_dir() and fresh.is_dir():  # no rename replaces a folder that is not empty
             target.rename(old)
             try:
                 fresh.rename(target)
@@ -109,7 +109,7 @@ def aside(path: PathLike) -> Iterator[Path]:
 
 def _synchronise(path: Path) -> None:
     """Ask the system to bring a file, or the entries of a folder, to the disk."""
-    if path.is_dir() and os.name == "nt":  # where folders cannot be opened
+    if path.is_dir() and os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import copy
-import os
 from typing import Any, Literal, Self
 
 import numpy as np
 
 from peaccel import indexes, saved
+from peaccel.checks import checked_k, require_distribution
 from peaccel.distributions import Distribution
 from peaccel.files import PathLike
 from peaccel.indexed import Indexed
-from peaccel.items import Items, ItemsOnGpu, checked_ids
-from peaccel.ops._array import Array, device_of, require_on_host
-from peaccel.prepared import Prepared, require_distribution
-from peaccel.prepared import plan as checked
-from peaccel.retrieval import Ranking, best, check_k
+from peaccel.items import Ints, Items, RowsAndIds, checked_ids
+from peaccel.ops._array import Array, require_on_host
+from peaccel.prepared import Prepared, plan
+from peaccel.retrieval import Ranking, best
 from peaccel.scores import Score, get
 from peaccel.surrogate import FirstStageReference
 from peaccel.vectors import Features, Vectors, checked_features, first_vectors
@@ -30,8 +29,8 @@ class FaissReranker:
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
     lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
 
-    ``len(r)`` counts the items that are there, ``id in r`` asks for one. All of it is kept in a folder by `save`, or
-    pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
+    ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
+    also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
 
     Parameters
     ----------
@@ -46,7 +45,7 @@ class FaissReranker:
         Integers [G]: the ids that the index returns for the gallery's rows, all different; None where they are the
         rows.
     features
-        What of the queries (and of added items) is sent to the index: "mu", "unit" (mu scaled to norm 1), "surrogate"
+        How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
         for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
         features made with that, or ``items -> [N, d]``.
 
@@ -84,48 +83,35 @@ class FaissReranker:
         features: Features = "mu",
     ) -> None:
         record = get(score)
-        if isinstance(index, (str, os.PathLike)):
-            index = indexes.read(os.fspath(index))
-        if not (hasattr(index, "search") and hasattr(index, "ntotal")):
-            raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
         if isinstance(gallery, Prepared):
             if record != gallery.score:
                 own = gallery.score.label
                 raise ValueError(f"FaissReranker: gallery is prepared for score {own}, got {record.label}")
             prepared = gallery
         else:
-            require_distribution(record, gallery, "gallery")
+            require_distribution(record.name, "gallery", gallery)
             gallery.check_signs()
             prepared = Prepared(gallery.detach(), record, pack=False)
-        device = device_of(gallery.mu)
-        on_gpu = device not in ("numpy", "cpu")
-        if on_gpu and not hasattr(index, "getDevice"):
-            own = type(index).__name__
-            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
-        if index.ntotal != len(gallery):
-            raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
-        external = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
-        held = prepared.distribution
-        features = checked_features(features, record, held, on_gpu=on_gpu)
-        items = ItemsOnGpu(held, external) if on_gpu else Items(held, external, by_row=external is None)
-        self._hold(Indexed(index, items), Vectors(features, prepared.score, index.d, on_gpu=on_gpu), prepared)
+        indexed = Indexed.given(index, prepared.distribution, ids)
+        features = checked_features(features, record, prepared.distribution, on_gpu=indexed.on_gpu)
+        self._set(indexed, Vectors(features, prepared.score, indexed.index.d, on_gpu=indexed.on_gpu), prepared)
 
-    def _hold(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
+    def _set(self, indexed: Indexed, vectors: Vectors, prepared: Prepared) -> None:
         self._indexed, self._vectors, self._prepared = indexed, vectors, prepared
         self.score, self.features = prepared.score, vectors.features
 
     @classmethod
     def _of(cls, indexed: Indexed, vectors: Vectors, pack: bool = False) -> Self:
-        """A reranker of parts that fit; `pack` as in `Prepared`."""
+        """A reranker of parts that fit each other; `pack` as in `Prepared`."""
         reranker = cls.__new__(cls)
-        reranker._hold(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack))
+        reranker._set(indexed, vectors, Prepared(indexed.items.gallery, vectors.score, pack=pack))
         return reranker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._of, (self._indexed, self._vectors, self._prepared._pack)
+        return self._of, (self._indexed, self._vectors, self._prepared.packed)
 
     def __copy__(self) -> Self:
-        return copy.deepcopy(self)  # a copy that shared the index would find items that it has not
+        return copy.deepcopy(self)  # two rerankers that shared an index would find each other's items
 
     @classmethod
     def build(
@@ -136,7 +122,7 @@ class FaissReranker:
         score: str | Score = "mls",
         ids: Array | None = None,
     ) -> Self:
-        """An index of the gallery, and a reranker over it.
+        """Build an index of the gallery, and a reranker over it.
 
         Parameters
         ----------
@@ -167,14 +153,14 @@ class FaissReranker:
         if not (first_stage in ("cosine", "surrogate") or isinstance(first_stage, FirstStageReference)):
             raise ValueError(f"FaissReranker.build: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         record = get(score).snapshot()
-        require_distribution(record, gallery, "gallery")
+        require_distribution(record.name, "gallery", gallery)
         require_on_host("FaissReranker.build", "gallery", gallery.mu)
-        external = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
+        checked = None if ids is None else checked_ids("FaissReranker.build", ids, len(gallery))
         gallery = gallery.detach()
         gallery.check_signs()
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = indexes.built(vectors, factory, inner_product=radius is None)
-        items = Items(gallery, external, by_row=True)
+        items = Items(gallery, checked, by_row=True)
         return cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
 
     def search(
@@ -219,23 +205,23 @@ class FaissReranker:
         An index without selectors is asked for as many more as the share of the removed, then for twice as many, as
         long as a query has fewer than the shortlist.
         """
-        plan = checked(queries, self._prepared, self.score, detach=True)
-        k, shortlist = check_k(self.score, k), check_k(self.score, shortlist, "shortlist")
+        planned = plan(queries, self._prepared, self.score, detach=True)
+        k, shortlist = checked_k(self.score.name, k), checked_k(self.score.name, shortlist, "shortlist")
         choice = self._indexed.choice(params, allowed)
         proposed = self._indexed.proposed(self._vectors.query(queries), shortlist, params, choice)
         try:
-            scores, rows = best(plan, proposed, k)
+            scores, rows = best(planned, proposed, k)
         except ValueError:
             size = len(self._items)
             if (proposed >= size).any():
                 what = f"index returned id {proposed.max()}, gallery has {size} rows; pass its ids"
                 raise ValueError(f"FaissReranker: {what}") from None
             raise
-        if shortlist < k:  # nor are more found where all that are allowed were scored
+        if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
-        return Ranking(scores, self._items.named(rows))
+        return Ranking(scores, self._items.ids_of_rows(rows))
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- items ---------------------------------------------------------------------------------------------------------
 
     @property
     def index(self) -> Any:
@@ -245,33 +231,31 @@ class FaissReranker:
     @property
     def gallery(self) -> Distribution:
         """The items that are there, in the order of `ids`; a copy where some were removed."""
-        gallery: Distribution = self._items.present
-        return gallery
+        return self._items.present
 
     @property
-    def ids(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def ids(self) -> Ints:
         """int64 [N]: the ids of the items that are there."""
-        ids: np.ndarray[Any, np.dtype[np.int64]] = self._items.ids
-        return ids
+        return self._items.ids
 
     def __len__(self) -> int:
         """Count the items that are there."""
-        return len(self._items) - int(self._items.dead)
+        return len(self._items) - self._items.removed
 
-    def __contains__(self, name: Any) -> bool:
+    def __contains__(self, id: Any) -> bool:
         """Whether an item that is there has this id."""
-        return isinstance(name, (int, np.integer)) and bool(self._items.has(int(name)))
+        return isinstance(id, (int, np.integer)) and self._items.has(int(id))
 
     def __repr__(self) -> str:
         features = self.features if isinstance(self.features, str) else type(self.features).__name__
-        removed = f", {self._items.dead} removed" if self._items.dead else ""
+        removed = f", {self._items.removed} removed" if self._items.removed else ""
         what = f"{type(self.index).__name__}, {self._items.gallery!r}{removed}, score={self.score.label!r}"
         return f"FaissReranker({what}, features={features})"
 
-    # -- keeping it ----------------------------------------------------------------------------------------------------
+    # -- files ---------------------------------------------------------------------------------------------------------
 
     def save(self, folder: PathLike) -> None:
-        """All of it in a folder: FAISS's own file of the index, a .safetensors file with the items, and a description.
+        """Save all of it in a folder: FAISS's file of the index, a .safetensors file with the items, and a description.
 
         Parameters
         ----------
@@ -289,11 +273,11 @@ class FaissReranker:
         FileNotFoundError, ImportError
             There is no folder to make it in; safetensors is not installed.
         """
-        saved.write(folder, self._indexed, self._vectors, self._prepared._pack)
+        saved.write(folder, self._indexed, self._vectors, self._prepared.packed)
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
-        """What `save` has saved: the same items under the same ids, found in the same way.
+        """Load what `save` has saved: the same items under the same ids, found in the same way.
 
         Parameters
         ----------
@@ -309,8 +293,8 @@ class FaissReranker:
         """
         return cls._of(*saved.read(folder))
 
-    def add(self, items: Distribution, ids: Array | None = None) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """New items, in the index and in the gallery.
+    def add(self, items: Distribution, ids: Array | None = None) -> Ints:
+        """Add items to the index and to the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
         longest then lie off the sphere that ``build`` made (`first_stage`), and are proposed later than they should be.
@@ -334,28 +318,17 @@ class FaissReranker:
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
-        self._indexed.require_on_cpu("add")
-        items = self._items.alike("FaissReranker.add", self.score, items)
-        following = self._items.following
-        if following is not None:
-            if ids is not None:
-                raise ValueError("FaissReranker.add: ids must be None, since items go by the numbers of their rows")
-            names = np.arange(following, following + len(items))
-        else:
-            if ids is None:
-                raise ValueError(f"FaissReranker.add: ids must be given for {len(items)} items, as for the first ones")
-            names = checked_ids("FaissReranker.add", ids, len(items))
-            taken = names[self._items.rows(names) >= 0]
-            if len(taken):
-                raise ValueError(f"FaissReranker.add: ids hold {taken[0]}, which an item has already; see upsert")
+        own = self._indexed.changeable_items("add")
+        items = own.checked("FaissReranker.add", self.score, items)
+        new = own.new_ids("FaissReranker.add", ids, len(items))
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("add")
-        self._indexed.append(items, names, vectors)
+        self._indexed.append(own, items, new, vectors)
         self._changed()
-        return names
+        return new
 
     def remove(self, ids: Array) -> None:
-        """Items that are not to be found any more.
+        """Remove items, so that they are not found any more.
 
         Parameters
         ----------
@@ -369,14 +342,14 @@ class FaissReranker:
         ValueError
             ids that are unknown or repeated, or not integers.
         """
-        self._indexed.require_on_cpu("remove")
-        names = checked_ids("FaissReranker.remove", ids)
-        rows = self._indexed.known("remove", names)
+        own = self._indexed.changeable_items("remove")
+        old = checked_ids("FaissReranker.remove", ids)
+        rows = own.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.drop(names, rows)
+        self._indexed.drop(own, old, rows)
 
     def upsert(self, items: Distribution, ids: Array) -> None:
-        """Items in place of those that have their ids, or as new ones where none has.
+        """Put items in the place of those that have their ids, or add them where none has.
 
         Parameters
         ----------
@@ -390,15 +363,14 @@ class FaissReranker:
         TypeError, ValueError
             As `add` and `remove`.
         """
-        self._indexed.require_on_cpu("upsert")
-        items = self._items.alike("FaissReranker.upsert", self.score, items)
-        names = checked_ids("FaissReranker.upsert", ids, len(items))
-        numbered = self._items.following is not None
-        rows = self._indexed.known("upsert", names) if numbered else self._items.rows(names)
+        own = self._indexed.changeable_items("upsert")
+        items = own.checked("FaissReranker.upsert", self.score, items)
+        given = checked_ids("FaissReranker.upsert", ids, len(items))
+        rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.drop(names[rows >= 0], rows[rows >= 0])
-        self._indexed.append(items, names, vectors)
+        self._indexed.drop(own, given[rows >= 0], rows[rows >= 0])
+        self._indexed.append(own, items, given, vectors)
         self._changed()
 
     def compact(self) -> None:
@@ -412,19 +384,19 @@ class FaissReranker:
         ValueError
             features of another width than the index.
         """
-        self._indexed.require_on_cpu("compact")
-        if not self._items.dead:
+        own = self._indexed.changeable_items("compact")
+        if not own.removed:
             return
-        items = self._items.compacted()
+        items = own.compacted()
         self._indexed.replace(items, self._vectors.gallery(items.gallery) if items.by_row else None)
         self._changed()
 
     @property
-    def _items(self) -> Any:
+    def _items(self) -> RowsAndIds:
         return self._indexed.items
 
     def _changed(self) -> None:
-        """More rows than before, or others."""
+        """Prepare the gallery after rows were added; all of it where rows have gone."""
         gallery = self._items.gallery
-        more = len(gallery) >= len(self._prepared)
-        self._prepared = self._prepared.extended(gallery) if more else Prepared(gallery, self.score, pack=False)
+        longer = len(gallery) >= len(self._prepared)
+        self._prepared = self._prepared.extended(gallery) if longer else Prepared(gallery, self.score, pack=False)

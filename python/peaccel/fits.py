@@ -1,4 +1,4 @@
-"""What is fitted to labelled items, as data that can be kept: a prior of positions, a scale of uncertainties, the
+"""Records of what is fitted to labelled items, which can be saved: a prior of positions, a scale of uncertainties, the
 probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LogisticProbability:
     bias
         A number.
     weights
-        Of the score and, after it, of each confidence.
+        The weights of the score and, after it, of each confidence.
 
     Examples
     --------
@@ -119,7 +119,7 @@ class LogisticProbability:
             raise ValueError(f"fit_match_probability: fitted with {expected}, got {len(confidences)}")
         inputs = (np.asarray(x, np.float64) for x in (scores, *confidences))
         logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
-        return np.exp(-np.logaddexp(0, -logit))  # which overflows nowhere
+        return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,9 @@ class IsotonicProbability:
     Attributes
     ----------
     scores
-        Of the points, rising.
+        The scores of the points, rising.
     probabilities
-        Of the points, never falling.
+        The probabilities of the points, never falling.
 
     Examples
     --------

@@ -29,7 +29,7 @@ __all__ = [
     "positive",
 ]
 
-FLOOR = 4.5399930e-05  # e^-10: the least variance, and 1 / the greatest concentration
+FLOOR = 4.5399930e-05  # e^-10, the least variance and the inverse of the greatest concentration
 
 
 class MeanHead(nn.Module):
@@ -96,7 +96,7 @@ class VarianceHead(nn.Module):
 
     @torch.no_grad()
     def begin(self, var: float) -> None:
-        """Let the common variance be this one."""
+        """Set the variance that all items start from."""
         self.beta.fill_(math.log(max(var, self.floor)))
 
 
@@ -155,7 +155,7 @@ class UncertaintyHead(nn.Module):
 
     @torch.no_grad()
     def begin(self, start: float) -> None:
-        """Let `start` be this value."""
+        """Set `start` to this value."""
         self.start.fill_(start)
 
 
@@ -219,7 +219,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor, float], Tensor]] = {
     "relu": lambda x, c: c * torch.relu(x),
     "identity": lambda x, c: x,
 }
-"""Of ScaleFace's scale, by name: of the head's output and the constant c."""
+"""Activations of ScaleFace's scale, by name: functions of the head's output and the constant c."""
 
 
 class ScaleHead(nn.Module):
@@ -259,7 +259,7 @@ class ScaleHead(nn.Module):
 
 
 class _Beside(nn.Module):
-    """A location head and an uncertainty head on the same features."""
+    """The base of heads that put a location head and an uncertainty head on the same features."""
 
     def __init__(self, mean: nn.Module, uncertainty: nn.Module) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ def from_embedding(e: Tensor) -> VonMisesFisher:
         e = e.float()
     kappa = torch.linalg.vector_norm(e, dim=1)
     some = kappa[:, None] > 0
-    # Of what has no direction, any one; divided by 1, as a gradient would otherwise be 0 * inf.
+    # A row of zeros gets an arbitrary direction; it is divided by 1, or its gradient would be 0 * inf.
     axis = torch.zeros_like(e)
     axis[:, 0] = 1
     mu = torch.where(some, e, axis) / torch.where(some, kappa[:, None], 1)

@@ -1,83 +1,105 @@
-"""Items that an index and a gallery hold alike: they come and go in both, and the index proposes the gallery's rows."""
+"""A FAISS index and the items that it holds: they come and go in both, and the index proposes rows of the gallery."""
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from peaccel import indexes
 from peaccel.distributions import Distribution
-from peaccel.items import Items, ItemsOnGpu
-from peaccel.ops._array import Array
+from peaccel.items import Ints, Items, ItemsOnGpu, RowsAndIds, checked_ids
+from peaccel.ops._array import Array, device_of
 
 __all__ = ["Choice", "Indexed"]
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
 
 class Choice(NamedTuple):
-    """Items that may be found, where others in the index may not."""
+    """The items that a search may find, where others in the index may not be found."""
 
     rows: Ints  # ascending
-    selector: Any  # lets FAISS find these only
+    selector: Any  # FAISS's selector of these items
 
 
 class Indexed:
     """An index, and the items that it holds."""
 
-    def __init__(self, index: Any, items: Any) -> None:
+    def __init__(self, index: Any, items: RowsAndIds) -> None:
         self.index = index
-        self.items: Any = items  # Items or ItemsOnGpu
-        self._live: Choice | None = None  # made for the first search after a change
+        self.items = items
+        self._present: Choice | None = None  # all items that are there, made for the first search after a change
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (indexes.serialized(self.index), self.items)
+
+    @classmethod
+    def given(cls, index: Any, gallery: Distribution, ids: Array | None) -> Indexed:
+        """An index that a caller has filled, or the path of its file, beside the gallery whose items it holds."""
+        if isinstance(index, (str, os.PathLike)):
+            index = indexes.read(os.fspath(index))
+        if not (hasattr(index, "search") and hasattr(index, "ntotal")):
+            raise TypeError(f"FaissReranker: index must be a FAISS index, got {type(index).__name__}")
+        device = device_of(gallery.mu)
+        on_gpu = device not in ("numpy", "cpu")
+        if on_gpu and not hasattr(index, "getDevice"):
+            own = type(index).__name__
+            raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
+        if index.ntotal != len(gallery):
+            raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
+        checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
+        items = ItemsOnGpu(gallery, checked) if on_gpu else Items(gallery, checked, by_row=checked is None)
+        return cls(index, items)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the items, and with them queries and results, are tensors on a GPU."""
+        return isinstance(self.items, ItemsOnGpu)
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 
     def choice(self, params: Any, allowed: Array | None) -> Choice | None:
         """The items that may be found, after checks of what the caller gave; None where all in the index may be."""
-        items = self.items
+        items = self.items if isinstance(self.items, Items) else None
         if params is not None and indexes.selects(params):
             if allowed is not None:
                 raise ValueError("FaissReranker.search: params have a selector, expected none beside allowed")
-            if items.by_row and items.table is not None:
+            if items is not None and items.by_row and items.table is not None:
                 raise ValueError("FaissReranker.search: params select rows of the index, not ids; use allowed")
         if allowed is not None:
-            if isinstance(items, ItemsOnGpu) or self._parameters(params, 1, None) is None:
+            if items is None or self._parameters(params, 1, None) is None:
                 own = f"{type(self.index).__name__}{' with such params' if params is not None else ''}"
                 raise TypeError(f"FaissReranker.search: allowed must be None, FAISS cannot select in this {own}")
-            return self._chosen(items.chosen("FaissReranker.search", allowed))
-        if not (items.by_row and items.dead):
+            return self._chosen(items.rows_allowed("FaissReranker.search", allowed))
+        if items is None or not (items.by_row and items.removed):
             return None
-        if self._live is None:
-            self._live = self._chosen(np.flatnonzero(items.live))
-        return self._live
+        if self._present is None:
+            self._present = self._chosen(np.flatnonzero(items.live))
+        return self._present
 
     def _chosen(self, rows: Ints) -> Choice:
         if self.items.by_row:
             return Choice(rows, indexes.row_selector(rows, len(self.items)))
-        return Choice(rows, indexes.id_selector(self.items.named(rows)))
+        return Choice(rows, indexes.id_selector(self.items.ids_of_rows(rows)))
 
     def proposed(self, vectors: Array, shortlist: int, params: Any, choice: Choice | None) -> Array:
-        """[Q, S]: rows of items that may be found, those that the index thinks best; -1 for none.
+        """The rows [Q, S] of items that may be found and that the index thinks best; -1 for none.
 
-        Every query has as many as are there, up to the shortlist, as far as it is in the index's power.
+        Each query has as many of them as there are, up to the shortlist, as far as the index can find them.
         """
         index, items = self.index, self.items
         if choice is None:
-            return items.found(indexes.search(index, vectors, shortlist, params))
+            return items.rows_of_labels(indexes.search(index, vectors, shortlist, params))
         count, total = len(choice.rows), index.ntotal
         graph = indexes.graph(index) if params is None else None
         links = graph.nb_neighbors(0) if graph else 0
-        # Among so many items are, on average, as many that may be found as would be looked at were there no others.
+        # Among this many items there are, on average, as many that may be found as a search without others looks at.
         depth = min(total, -(-(graph.efSearch if graph else shortlist) * total // max(count, 1)))
-        # Where a graph would compare more than there are, or all are to be scored anyway, the index need not be asked.
+        # The index is not asked where the shortlist takes all items, or a graph would compare more than there are.
         while count > (0 if params is not None else max(shortlist, links * depth)):
             own = self._parameters(params, depth, choice.selector)
             labels = indexes.search(index, vectors, shortlist if own else depth, own or params)
-            rows = items.found(labels)
+            rows = items.rows_of_labels(labels)
             enough = (rows >= 0).sum(1) >= min(shortlist, count)
             if own and (not graph or enough.all()):
                 return rows
@@ -87,26 +109,20 @@ class Indexed:
         return np.broadcast_to(choice.rows, (len(vectors), count))
 
     def _parameters(self, params: Any, depth: int, selector: Any) -> Any:
-        """Search parameters with the selector, the caller's where there are any; None where there is no way."""
+        """Search parameters with the selector, the caller's where there are any; None where FAISS has none."""
         own = indexes.parameters(self.index, depth, selector)
         return own if own is None or params is None else indexes.selecting(params, selector)
 
-    # -- changes: what can be wrong is found out before anything is changed --------------------------------------------
+    # -- changes: all that can be wrong is found before anything is changed --------------------------------------------
 
-    def require_on_cpu(self, verb: str) -> None:
-        """Items on a GPU stay as they are."""
-        if isinstance(self.items, ItemsOnGpu):
+    def changeable_items(self, verb: str) -> Items:
+        """The items, which must be on the CPU: on a GPU they stay as they are."""
+        if not isinstance(self.items, Items):
             raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
-
-    def known(self, verb: str, names: Ints) -> Ints:
-        """The rows of ids that items have."""
-        rows: Ints = self.items.rows(names)
-        if (rows < 0).any():
-            raise ValueError(f"FaissReranker.{verb}: ids hold {names[rows < 0][0]}, which no item has")
-        return rows
+        return self.items
 
     def require_changeable(self, verb: str) -> None:
-        """An index that was given with ids must add and remove by them; asking for nothing tells."""
+        """Refuse an index that was given with ids but cannot add, or remove, by them; changing nothing shows it."""
         if self.items.by_row:
             return
         try:
@@ -119,28 +135,29 @@ class Indexed:
                 f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
             ) from None
 
-    def drop(self, names: Ints, rows: Ints) -> None:
-        """Items that are there are so no more."""
-        if not self.items.by_row:
-            self.index.remove_ids(names)
-        self.items.remove(rows)
-        self._live = None
+    def drop(self, items: Items, ids: Ints, rows: Ints) -> None:
+        """Remove items that are there, given by their ids and their rows."""
+        if not items.by_row:
+            self.index.remove_ids(ids)
+        items.remove(rows)
+        self._present = None
 
-    def append(self, items: Distribution, names: Ints, vectors: np.ndarray[Any, Any]) -> None:
-        """Items are there from now on, under ids that none has."""
-        if self.items.by_row:
+    def append(self, items: Items, new: Distribution, ids: Ints, vectors: np.ndarray[Any, Any]) -> None:
+        """Add items under ids that none has."""
+        if items.by_row:
             self.index.add(vectors)
         else:
-            self.index.add_with_ids(vectors, names)
-        self.items.add(items, names)
-        self._live = None
+            self.index.add_with_ids(vectors, ids)
+        items.add(new, ids)
+        self._present = None
 
     def replace(self, items: Items, vectors: np.ndarray[Any, Any] | None) -> None:
-        """Other rows of the same items; vectors where the index returns rows."""
+        """Take other rows of the same items, with the vectors of these where the index returns rows."""
         if vectors is not None:
             indexes.refill(self.index, vectors)
         self.items = items
+        self._present = None
 
 
-def _restored(index: bytes, items: Items) -> Indexed:
+def _restored(index: bytes, items: RowsAndIds) -> Indexed:
     return Indexed(indexes.unserialized(index), items)

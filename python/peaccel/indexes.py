@@ -1,4 +1,4 @@
-"""FAISS indexes: built, kept, searched, and searched among some of their items only. The only user of FAISS."""
+"""FAISS indexes: built, written, and searched, among all or some of their items. The only module that imports FAISS."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write(index: Any, path: PathLike) -> None:
 
 
 def serialized(index: Any) -> bytes:
-    """What `write` writes."""
+    """The bytes of the file that `write` writes."""
     try:
         content: bytes = _faiss().serialize_index(index).tobytes()
     except (RuntimeError, TypeError) as error:
@@ -70,7 +70,7 @@ def serialized(index: Any) -> bytes:
 
 
 def unserialized(content: bytes) -> Any:
-    """The index of such bytes."""
+    """The index that `serialized` has turned into bytes."""
     return _faiss().deserialize_index(np.frombuffer(content, np.uint8))
 
 
@@ -82,20 +82,20 @@ def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
 
 
 def refill(index: Any, vectors: np.ndarray[Any, Any]) -> None:
-    """Let the index hold these vectors and no others, by what it was trained to."""
+    """Let the index hold these vectors and no others; its training stays."""
     index.reset()
     index.add(vectors)
 
 
 def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
-    """The ids of the k nearest, -1 for none; of vectors that are torch tensors on a GPU, as the index is, there."""
+    """The ids of the k nearest, -1 for none; where index and vectors are on a GPU, as a tensor there."""
     try:
         if is_torch(vectors):
             return _search_on_gpu(index, vectors, k, params)
-        # faiss.contrib.torch_utils, where somebody has imported it, puts in its place one that takes no parameters.
+        # faiss.contrib.torch_utils, once imported, replaces `search` by a function that takes no parameters.
         by_numpy = getattr(index, "search_numpy", index.search)
         return (by_numpy(vectors, k) if params is None else by_numpy(vectors, k, params=params))[1]
-    except (TypeError, AttributeError, RuntimeError) as error:  # not every index takes params, nor all of them
+    except (TypeError, AttributeError, RuntimeError) as error:  # the index takes no params, or not these
         if params is None:
             raise
         own, got = type(index).__name__, type(params).__name__
@@ -103,7 +103,7 @@ def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
 
 
 def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
-    """By addresses, on torch's stream, as faiss.contrib.torch_utils does, which changes all indexes when imported."""
+    """Search by addresses on torch's stream, as faiss.contrib.torch_utils does, which changes all indexes at import."""
     faiss, torch = _faiss(), sys.modules["torch"]
     shape = len(vectors), k
     distances, ids = vectors.new_empty(shape), vectors.new_empty(shape, dtype=torch.int64)
@@ -127,30 +127,30 @@ def _search_on_gpu(index: Any, vectors: Array, k: int, params: Any) -> Array:
 
 
 def row_selector(rows: np.ndarray[Any, Any], count: int) -> Any:
-    """What lets an index that returns `count` rows find these only: a bit for each."""
+    """The selector of some of `count` rows, in an index that returns rows: a bit for each."""
     chosen = np.zeros(count, bool)
     chosen[rows] = True
     return _faiss().IDSelectorBitmap(np.packbits(chosen, bitorder="little"))
 
 
 def id_selector(ids: np.ndarray[Any, Any]) -> Any:
-    """What lets an index that returns ids find these only: a hash table."""
+    """The selector of ids, in an index that returns ids: a hash table."""
     return _faiss().IDSelectorBatch(ids)
 
 
 def parameters(index: Any, depth: int, selector: Any) -> Any:
     """Search parameters by which an index as it is set finds only what the selector takes; None where it cannot.
 
-    A graph, which stops early, looks at `depth` items or more. Classes stand here by name, because others take a
-    selector and find nothing, find everything, or end the process.
+    A graph, which stops early, compares `depth` items or more. The classes are listed by name, because others accept a
+    selector and then find nothing, find everything, or end the process.
     """
     faiss = _faiss()
     if not isinstance(index, faiss.Index):
         return None
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):  # hands its parameters on
+    if isinstance(index, faiss.IndexPreTransform):  # passes its parameters to the index inside
         return parameters(index.index, depth, selector)
-    if isinstance(index, faiss.IndexIDMap):  # too, and translates the selector's ids, but not one further inside
+    if isinstance(index, faiss.IndexIDMap):  # does so too, and translates ids of its own selector only
         return parameters(index.index, depth, selector and faiss.IDSelectorTranslated(index.id_map, selector))
     if isinstance(index, faiss.IndexRefine):
         base = parameters(index.base_index, depth, selector)
@@ -186,7 +186,7 @@ def selecting(params: Any, selector: Any) -> Any:
     names = (name for name, member in inspect.getmembers(kind) if isinstance(member, property))
     copied = {name: getattr(params, name) for name in names if name not in ("sel", "thisown")}
     if "bounded_queue" in copied:
-        copied["bounded_queue"] = True  # HNSW's other queue takes no notice of selectors
+        copied["bounded_queue"] = True  # HNSW's unbounded queue ignores selectors
     return kind(**copied, sel=selector)
 
 
@@ -196,7 +196,7 @@ def selects(params: Any) -> bool:
     return getattr(params, "sel", None) is not None or any(selects(inner) for inner in inside if inner is not None)
 
 
-INSIDE = ("index_params", "base_index_params")  # attributes of search parameters that are search parameters
+INSIDE = ("index_params", "base_index_params")  # attributes that are search parameters of an index inside
 
 
 def graph(index: Any) -> Any:
@@ -238,7 +238,7 @@ def built(vectors: np.ndarray[Any, Any], factory: str, *, inner_product: bool) -
 
 
 def _reason(error: RuntimeError) -> str:
-    """What FAISS says was wrong, without the place in its code, in one line."""
+    """FAISS's error message in one line, without the place in its code."""
     return " ".join(re.sub(r"(?s).*?\.(cpp|h):\d+: (Error: '.*?' failed(: )?)?", "", str(error), count=1).split())
 
 

@@ -1,4 +1,4 @@
-"""What is said of a name that nothing has."""
+"""What errors say of an unknown name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 __all__ = ["unknown"]
 
 LISTED = 50
-"""Names at most that are listed where none is near."""
+"""How many names a message may list where none is near; of more the nearest is named in any case."""
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Such as "unknown score 'mlx'; did you mean 'mls'?", or the names that there are where none of them is near."""
+    """A message such as "unknown score 'mlx'; did you mean 'mls'?", or one that lists the names where none is near."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.4 if len(names) <= LISTED else 0)
     hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names) or 'none'}"

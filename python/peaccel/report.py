@@ -112,7 +112,7 @@ def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], 
     right
         [N, 2, K] bool.
     names
-        Of the two scores.
+        The names of the two scores.
     """
     n, _, k = right.shape
     figure = Figure(figsize=(11, 0.55 * n + 0.3), layout="constrained")

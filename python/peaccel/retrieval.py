@@ -7,22 +7,20 @@ pair has the same score, to the last bit, from every verb.
 
 from __future__ import annotations
 
-import operator
 import sys
 from typing import Literal, NamedTuple
 
 import numpy as np
 
+from peaccel.checks import checked_k
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, dtype_name, is_torch
-from peaccel.prepared import Plan, Prepared
-from peaccel.prepared import plan as checked
+from peaccel.prepared import Plan, Prepared, plan
 from peaccel.scores import Score, get
 
 __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
 
-K_MAX = 2**31 - 1
 PRUNE = ("auto", "never", "always")
 
 
@@ -41,7 +39,7 @@ class Ranking(_Ranked):
     ids
         int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
     scored
-        Of a `search`: the share of all pairs that had to be scored; bounds proved that the others are not among the
+        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
         best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
 
     Examples
@@ -53,16 +51,6 @@ class Ranking(_Ranked):
     """
 
     scored: float | None = None
-
-
-def check_k(score: Score, k: int, name: str = "k") -> int:
-    try:
-        k = k if isinstance(k, int) else operator.index(k)  # which torch.compile would take for a constant
-    except TypeError:
-        raise TypeError(f"{score.name}: {name} must be an integer, got {type(k).__name__}") from None
-    if not 1 <= k <= K_MAX:
-        raise ValueError(f"{score.name}: {name} is {k}, expected 1 .. {K_MAX}")
-    return k
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
@@ -100,12 +88,12 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
     >>> pe.paired(a, b, "cosine").round(3).tolist()
     [0.8, 0.8]
     """
-    plan = checked(a, b, score, detach=False, names=("a", "b"))
+    planned = plan(a, b, score, detach=False, names=("a", "b"))
     if len(a) != len(b):
-        raise ValueError(f"{plan.score.name}: b has {len(b)} items, expected {len(a)} like a")
+        raise ValueError(f"{planned.score.name}: b has {len(b)} items, expected {len(a)} like a")
     if dtype_name(a.mu) != dtype_name(b.mu):
-        raise ValueError(f"{plan.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
-    return plan.pair.op.scores(plan.inputs)
+        raise ValueError(f"{planned.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
+    return planned.pair.op.scores(planned.inputs)
 
 
 def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str | Score = "mls") -> Array:
@@ -134,8 +122,8 @@ def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str
     >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
     [[-0.228, -5.228, -1.545]]
     """
-    plan = checked(queries, gallery, score, detach=False)
-    return plan.pair.op.scores(plan.inputs, pairwise=True)
+    planned = plan(queries, gallery, score, detach=False)
+    return planned.pair.op.scores(planned.inputs, pairwise=True)
 
 
 def rescore(
@@ -168,11 +156,11 @@ def rescore(
     >>> pe.rescore(queries, gallery, [[2, 0, -1]]).round(3).tolist()
     [[-1.545, -0.228, -inf]]
     """
-    plan = checked(queries, gallery, score, detach=False, candidates=_given(candidates, score))
+    planned = plan(queries, gallery, score, detach=False, candidates=_given(candidates, score))
     try:
-        return plan.pair.op.scores(plan.inputs, plan.candidates)
+        return planned.pair.op.scores(planned.inputs, planned.candidates)
     except ValueError as error:
-        raise _named(plan, error) from None
+        raise _named(planned, error) from None
 
 
 def rerank(
@@ -206,34 +194,35 @@ def rerank(
     >>> pe.rerank(queries, gallery, [[0, 2, 1]], k=2, score="llr:prior_var=0.5").ids.tolist()
     [[2, 0]]
     """
-    plan = checked(queries, gallery, score, detach=True, candidates=_given(candidates, score))
-    scores, ids = best(plan, plan.candidates, check_k(plan.score, k))
-    return Ranking(scores, ids if plan.rows is None else _looked_up(plan.rows, ids))
+    planned = plan(queries, gallery, score, detach=True, candidates=_given(candidates, score))
+    scores, ids = best(planned, planned.candidates, checked_k(planned.score.name, k))
+    return Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
 
 
 def _given(candidates: Array, score: str | Score) -> Array:
-    """The candidates; None, which elsewhere stands for the whole gallery, is refused."""
+    """The candidates, unless they are None, which `plan` takes for the whole gallery."""
     if candidates is None:
         raise TypeError(f"{get(score).name}: candidates is None, expected integers [Q, K]")
     return candidates
 
 
-def _looked_up(rows: Array, numbers: Array) -> Array:
-    """The rows of these numbers, -1 of -1."""
-    ids = np.append(as_numpy(rows), -1)[as_numpy(numbers)]
+def _looked_up(rows: Array, positions: Array) -> Array:
+    """The rows at these positions; -1 for -1."""
+    ids = np.append(as_numpy(rows), -1)[as_numpy(positions)]
     return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
 
 
-def _named(plan: Plan, error: ValueError) -> ValueError:
-    """What a kernel says of its input, in the name of the score that the caller knows."""
-    return ValueError(str(error).replace(f"{plan.pair.op.name}:", f"{plan.score.name}:", 1))
+def _named(planned: Plan, error: ValueError) -> ValueError:
+    """A kernel's error in the name of the score, which the caller knows."""
+    return ValueError(str(error).replace(f"{planned.pair.op.name}:", f"{planned.score.name}:", 1))
 
 
-def best(plan: Plan, rows: Array, k: int) -> tuple[Array, Array]:
+def best(planned: Plan, rows: Array, k: int) -> tuple[Array, Array]:
+    """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
     try:
-        return plan.pair.op.rerank(plan.inputs, rows, k)
+        return planned.pair.op.rerank(planned.inputs, rows, k)
     except ValueError as error:
-        raise _named(plan, error) from None
+        raise _named(planned, error) from None
 
 
 def search(
@@ -278,12 +267,12 @@ def search(
     >>> ranking.scores.round(3).tolist()
     [[-0.228, -1.545], [-0.228, -1.945]]
     """
-    plan = checked(queries, gallery, score, detach=True)
-    k = check_k(plan.score, k)
+    planned = plan(queries, gallery, score, detach=True)
+    k = checked_k(planned.score.name, k)
     if prune not in PRUNE:
-        raise ValueError(f"{plan.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
-    best, scored = plan.pair.op.search(plan.inputs, plan.panels(), k, prune)
+        raise ValueError(f"{planned.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
+    best, scored = planned.pair.op.search(planned.inputs, planned.panels(), k, prune)
     ranking = Ranking(*best)
-    if scored is not None:  # torch.compile lets no tuple have an attribute
+    if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking

@@ -12,39 +12,46 @@ import numpy as np
 
 from peaccel import indexes
 from peaccel.distributions import Distribution, bfloat16
+from peaccel.expansions import Typical
 from peaccel.files import PathLike, aside
 from peaccel.indexed import Indexed
 from peaccel.items import Items
 from peaccel.ops._array import Array, as_stored, dtype_name, is_torch
-from peaccel.scores import Score, get
-from peaccel.surrogate import FirstStageReference, Typical
+from peaccel.scores import Score, get, spelled
+from peaccel.surrogate import FirstStageReference
 from peaccel.vectors import Features, Vectors
 
 __all__ = ["read", "write"]
 
-VERSION = 1  # of the format
+VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
 KINDS = {kind.__name__: kind for kind in Distribution.__subclasses__()}
 
 
 def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> None:
-    """Keep the parts of a reranker in a folder; where anything is wrong, what stood there stays."""
+    """Save the parts of a reranker in a folder; where anything is wrong, what stood there stays."""
     folder = Path(folder)
     _require_replaceable(folder)
     if callable(vectors.features):
         raise TypeError("FaissReranker.save: features are a callable, which no file holds; pickle may keep it")
-    score, safetensors = _spelled(vectors.score), _safetensors()
+    try:
+        score = spelled(vectors.score)
+    except ValueError as error:
+        raise ValueError(f"FaissReranker.save: {error}") from None
+    safetensors = _safetensors()
     with aside(folder) as fresh:
         fresh.mkdir()
         indexes.write(indexed.index, fresh / INDEX)
-        arrays = {**_arrays_of_items(indexed.items), **_arrays_of_features(vectors.features)}
+        items = indexed.items
+        assert isinstance(items, Items)  # FAISS writes no index on a GPU
+        arrays = {**_arrays_of_items(items), **_arrays_of_features(vectors.features)}
         plain = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
         try:
             safetensors.numpy.save_file(plain, fresh / ITEMS)
         except safetensors.SafetensorError as error:
             raise OSError(f"{folder / ITEMS}: cannot be written ({error})") from None
-        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors leaves it for its owner alone
-        gallery = indexed.items.gallery
+        shutil.copymode(fresh / INDEX, fresh / ITEMS)  # safetensors makes files that only their owner can read
+        gallery = items.gallery
         about = {
             "saved": "peaccel.FaissReranker",
             "version": VERSION,
@@ -52,8 +59,8 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "gallery": type(gallery).__name__,
             "library": "torch" if is_torch(gallery.mu) else "numpy",
             "dtype": dtype_name(gallery.mu),
-            "by_row": indexed.items.by_row,
-            "following": indexed.items.following,
+            "by_row": items.by_row,
+            "following": items.next_id,
             **_about_features(vectors.features),
             "radius": vectors.radius,
             "pack": pack,
@@ -63,7 +70,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
 
 
 def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
-    """The parts that `write` was given."""
+    """Read the parts that `write` has saved."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
@@ -75,7 +82,7 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
     try:
         items, score = _items(about, arrays), get(about["score"])
         features = _features(about, arrays, score)
-        held = len(items) - (0 if items.by_row else items.dead)
+        held = len(items) - (0 if items.by_row else items.removed)
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
         return Indexed(index, items), Vectors(features, score, index.d, about["radius"]), about["pack"]
@@ -84,7 +91,7 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
 
 
 def _require_replaceable(folder: Path) -> None:
-    """Nobody's other files are to be lost."""
+    """Refuse a folder with anything but a saved reranker, so that no other files are lost."""
     if not folder.parent.is_dir():
         raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
     if folder.exists() and not folder.is_dir():
@@ -95,16 +102,6 @@ def _require_replaceable(folder: Path) -> None:
         raise ValueError(f"{folder}: holds {other} and is no saved reranker, expected one, or an empty or a new folder")
 
 
-def _spelled(score: Score) -> str:
-    """The score as a text that is read back as the same."""
-    try:
-        if get(str(score)) == score:
-            return str(score)
-    except ValueError:  # somebody's own, or a parameter of two dimensions
-        pass
-    raise ValueError(f"FaissReranker.save: score {score.label} has no text that pe.scores.get reads back")
-
-
 def _arrays_of_items(items: Items) -> dict[str, Array]:
     gallery = items.gallery
     arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, gallery.arrays, strict=True)}
@@ -113,7 +110,7 @@ def _arrays_of_items(items: Items) -> dict[str, Array]:
 
 def _items(about: dict[str, Any], arrays: dict[str, Array]) -> Items:
     kind = KINDS[about["gallery"]]
-    gallery = kind(*(_as_kept(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names))
+    gallery = kind(*(_as_saved(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names))
     live, ids = arrays["live"], arrays.get("ids")
     for name, x in (("live", live), ("ids", ids)):
         if x is not None and x.shape != (len(gallery),):
@@ -121,8 +118,8 @@ def _items(about: dict[str, Any], arrays: dict[str, Array]) -> Items:
     return Items(gallery, ids, about["by_row"], live, about["following"])
 
 
-def _as_kept(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
-    """An array as the gallery had it; bfloat16 is saved as its words, for which no package is needed."""
+def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
+    """An array as it was in the gallery; bfloat16 is saved as uint16 words, so that no package is needed to read it."""
     if library == "torch":
         import torch
 
@@ -161,7 +158,7 @@ def _features(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> 
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """The description, of a format that is known."""
+    """The description, whose format version must be the one that this code reads."""
     path = _file(folder, ABOUT)
     try:
         about: dict[str, Any] = json.loads(path.read_text())
@@ -180,7 +177,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _checksum(path: Path) -> int:
-    """Of a file's content; FAISS does not notice by itself what has changed in one."""
+    """The checksum of a file; FAISS does not notice that one was changed."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

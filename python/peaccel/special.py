@@ -70,7 +70,7 @@ def log_iv(v: Array, x: Array) -> Array:
     """
     value = _call(bessel.log_ive, "log_iv", ("v", "x"), v, x)
     x = x if is_torch(x) else np.asarray(x, dtype=value.dtype)
-    # At infinity log_ive is -inf, slower than x grows.
+    # At infinity log_ive is -inf, but it falls more slowly than x grows.
     value = namespace(x).where(x == math.inf, x, value) + namespace(x).where(x == math.inf, 0, x)
     return value if is_torch(x) or value.ndim else value[()]
 

@@ -14,7 +14,7 @@ from torch.distributions import Distribution, Transform, constraints, register_k
 from torch.linalg import vector_norm
 
 from peaccel import distributions, measures, special
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import ratio_dx
 from peaccel.ops._array import dtype_name
 from peaccel.ops._seed import as_integer
 
@@ -29,7 +29,7 @@ class _UnitSphere(constraints.Constraint):
 
 
 class _ToUnitSphere(Transform):
-    """x / |x|, of which x itself is an inverse where it is on the sphere."""
+    """The transform x / |x|, whose inverse is the identity on the sphere."""
 
     domain = constraints.real_vector
     codomain = _UnitSphere()
@@ -54,7 +54,7 @@ class _OnSphere(Distribution):
     support = unit_sphere
 
     _items: ClassVar[Any]  # the class of peaccel.distributions that holds a batch of them for the measures
-    _event_dim: ClassVar[int]  # of the concentration: 0 for one number, 1 for one in each dimension
+    _event_dim: ClassVar[int]  # dimensions of the concentration: 0 for one number, 1 for one in each dimension
 
     def __init__(self, loc: Tensor, concentration: Tensor | float, validate_args: bool | None = None) -> None:
         owner = type(self).__name__
@@ -102,7 +102,7 @@ class _OnSphere(Distribution):
         return measures.log_prob(items, points).reshape(shape[:-1])
 
     def _rows(self) -> distributions.Distribution:
-        """The batch in one dimension."""
+        """The batch flattened to one dimension."""
         dim = self.event_shape[-1]
         concentration = self.concentration.reshape((-1, dim)[: 1 + self._event_dim])
         return self._items(self.loc.reshape(-1, dim), concentration)
@@ -179,7 +179,7 @@ class HypersphericalUniform(VonMisesFisher):
     dim
         D >= 2, the number of coordinates (s-vae-pytorch's is one less).
     dtype, device
-        Of its draws; torch's defaults.
+        The dtype and device of its draws, by default torch's.
     validate_args
         As in `VonMisesFisher`.
     """

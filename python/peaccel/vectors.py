@@ -1,4 +1,4 @@
-"""What of items an index holds, and is asked with: vectors, made in the same way whenever items come."""
+"""The vectors that an index holds for items, and those that it is searched with for queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from peaccel.surrogate import FirstStageReference, first_stage_features, first_s
 
 __all__ = ["Features", "Vectors", "checked_features", "first_vectors"]
 
-HEADROOM = 1.1  # how much longer than the longest at build an added item's features may be, and still be in place
+HEADROOM = 1.1  # how much longer than the longest at first the features of an added item may be, and still be exact
 
 Features: TypeAlias = Literal["mu", "unit", "surrogate"] | FirstStageReference | Callable[[Distribution], Array]
 
 
 def checked_features(features: Features, score: Score, gallery: Distribution, *, on_gpu: bool) -> Features:
-    """features, if they are any; "surrogate" as the reference of the gallery."""
+    """The features after checks; "surrogate" as the reference of the gallery."""
     is_reference = isinstance(features, FirstStageReference)
     known = isinstance(features, str) and features in ("mu", "unit", "surrogate")
     if not (known or callable(features) or is_reference):
@@ -42,15 +42,15 @@ class Vectors:
     Attributes
     ----------
     features
-        "mu", "unit", a `FirstStageReference` for surrogates, or what makes them of items.
+        "mu", "unit", a `FirstStageReference` for surrogates, or a function that computes them from items.
     score
-        That surrogates stand for.
+        The score that surrogates stand for.
     width
-        Of the vectors that the index takes.
+        The width of the vectors that the index takes.
     radius
-        Of the sphere that surrogates lie on, in an index by L2; None in one by inner product.
+        The radius of the sphere on which surrogates lie in an index by L2; None in one by inner product.
     on_gpu
-        Whether items are tensors on a GPU, and vectors are to be.
+        Whether items are tensors on a GPU, as their vectors must be then.
     """
 
     features: Features
@@ -60,15 +60,15 @@ class Vectors:
     on_gpu: bool = False
 
     def query(self, queries: Distribution) -> Array:
-        """What an index is asked with: float32 [Q, width]."""
-        return self._made(queries, "query")
+        """The vectors of queries, with which an index is searched: float32 [Q, width]."""
+        return self._vectors(queries, "query")
 
     def gallery(self, items: Distribution) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """What an index on the CPU holds: float32 [N, width]."""
-        vectors: np.ndarray[Any, np.dtype[np.float32]] = self._made(items, "gallery")
+        """The vectors of items, which an index on the CPU holds: float32 [N, width]."""
+        vectors: np.ndarray[Any, np.dtype[np.float32]] = self._vectors(items, "gallery")
         return vectors
 
-    def _made(self, items: Distribution, side: Literal["query", "gallery"]) -> Array:
+    def _vectors(self, items: Distribution, side: Literal["query", "gallery"]) -> Array:
         of = "queries" if side == "query" else "items"
         vectors: Array = self._on_gpu(items) if self.on_gpu else self._on_cpu(items, side, of)
         expected = len(items), self.width
@@ -98,7 +98,7 @@ class Vectors:
 def first_vectors(
     gallery: Distribution, score: Score, first_stage: str | FirstStageReference, factory: str
 ) -> tuple[Features, float | None, np.ndarray[Any, Any]]:
-    """The features by which an index of this factory is to rank, the radius of their sphere, and those of a gallery."""
+    """The features by which an index of this factory ranks, their sphere's radius, and the vectors of a gallery."""
     if first_stage == "cosine":
         return "unit", None, _directions(gallery)
     reference = first_stage if isinstance(first_stage, FirstStageReference) else first_stage_reference(gallery, score)
@@ -117,7 +117,7 @@ def _directions(d: Distribution) -> np.ndarray[Any, Any]:
 
 
 def _on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
-    """Items with one coordinate more, which makes all as long as the radius; outside it, as long as they are."""
+    """Items with one more coordinate, which makes all as long as the radius, except those that are longer already."""
     on = np.zeros((len(x), width), np.float32)
     on[:, : x.shape[1]] = x
     on[:, x.shape[1]] = np.sqrt(np.maximum(radius**2 - (x.astype(np.float64) ** 2).sum(1), 0))
@@ -125,6 +125,6 @@ def _on_sphere(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray
 
 
 def _scaled(x: np.ndarray[Any, Any], radius: float, width: int) -> np.ndarray[Any, Any]:
-    """Queries as long as the radius: a factor of a query changes no ranking, but these are where the items are."""
+    """Queries scaled to the radius, where the items lie; no factor of a query changes its ranking."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     return np.pad(x * (radius / np.where(norms > 0, norms, 1)), ((0, 0), (0, width - x.shape[1])))

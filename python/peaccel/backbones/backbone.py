@@ -1,4 +1,4 @@
-"""The one face of all backbones: images -> features."""
+"""The interface of all backbones: images -> features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Backbone(nn.Module):
     features : int
         F; C for pooling "none".
     input : ImageInput or TextInput
-        What the network expects.
+        The images or texts that the network expects.
 
     Raises
     ------
@@ -111,6 +111,6 @@ def activate_dropout(module: nn.Module) -> None:
     """
     module.eval()
     for part in module.modules():
-        # timm's dense layers have no module for dropout, but the rate
+        # timm's dense layers have no module for dropout but a rate.
         if isinstance(part, nn.Dropout) or getattr(part, "drop_rate", False):
             part.training = True

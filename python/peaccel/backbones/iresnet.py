@@ -74,7 +74,7 @@ class IResNet(Network):
         if embedding:
             self.fc = nn.Linear(512 * 7 * 7, 512)
             self.features = nn.BatchNorm1d(512)
-            # fixed at 1 in the published networks: as a buffer, no optimizer finds it
+            # It is fixed at 1 in the published networks, hence a buffer, which no optimizer changes.
             del self.features.weight
             self.features.register_buffer("weight", torch.ones(512))
 

@@ -1,4 +1,4 @@
-"""What every backbone is made of: layers up to the last feature map, what follows them, and the input they expect."""
+"""The parts of every backbone: layers up to the last feature map, those after it, and the input they expect."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ImageInput:
     size: tuple[int, int]
     """Height and width in pixels."""
     mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    """Subtracted, one value a channel."""
+    """What is subtracted, one value per channel."""
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    """Divided by, one value a channel."""
+    """What the difference is divided by, one value per channel."""
 
     def zeros(self) -> Tensor:
         """One image [1, C, H, W] of zeros."""
@@ -35,7 +35,7 @@ class TextInput:
     """Tokens that a text tower expects."""
 
     model: str
-    """Name of the open_clip model, whose tokenizer is meant."""
+    """Name of the open_clip model whose tokenizer is used."""
     length: int
     """Tokens of a text, after padding or cutting."""
 
@@ -57,7 +57,7 @@ class Network(nn.Module):
     Attributes
     ----------
     input
-        What it expects.
+        The images or texts that it expects.
     channels
         C of its feature maps.
     width

@@ -43,7 +43,7 @@ class GeM(nn.Module):
         """Map feature maps [N, C, H, W] to features [N, C]."""
         with torch.autocast(maps.device.type, enabled=False):
             x = maps.to(torch.promote_types(maps.dtype, torch.float32)).clamp(min=self.eps)
-            # powers of x / max neither overflow nor vanish, and the result does not depend on what was divided by
+            # Powers of x / max neither overflow nor vanish, and the result does not depend on the divisor.
             largest = x.detach().amax((2, 3), keepdim=True)
             return largest[:, :, 0, 0] * (x / largest).pow(self.p).mean((2, 3)).pow(1 / self.p)
 

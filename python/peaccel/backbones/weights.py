@@ -67,7 +67,7 @@ def fit(module: nn.Module, state: State, where: str, ignored: tuple[str, ...] = 
     Parameters
     ----------
     module
-        What is filled.
+        The module that takes the weights.
     state
         Tensors by name. Counts of batches may be missing: files from before PyTorch 0.4.1 have none.
     where

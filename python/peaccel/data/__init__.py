@@ -35,7 +35,7 @@ READERS: dict[str, Callable[..., Mapping[str, Part]]] = {
     "msls": msls,
     "sop": sop,
 }
-"""What reads each data set: (root, its own options) -> its parts by name."""
+"""The reader of each data set: (root, its own options) -> its parts by name."""
 
 
 def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Mapping[str, Part]:

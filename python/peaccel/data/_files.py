@@ -43,7 +43,7 @@ def lines(path: Path, holds: str) -> Iterator[tuple[str, str]]:
 
 
 def fields(line: tuple[str, str], /, separator: str | None = None, **kinds: Kind) -> list[Any]:
-    """The fields of a line, made what `kinds` says; any other number of fields is refused."""
+    """The fields of a line, converted to `kinds`; a line with more or fewer fields is refused."""
     place, text = line
     words = text.split(separator)
     if len(words) == len(kinds):

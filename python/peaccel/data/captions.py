@@ -14,11 +14,11 @@ from peaccel.data.records import CaptionFeatures, Captions
 
 __all__ = ["caption_features", "coco_captions", "conceptual_captions"]
 
-VALIDATION_CAPTIONS = 5000  # of COCO, as PCME and PCME++ choose their models
+VALIDATION_CAPTIONS = 5000  # how many captions of COCO PCME and PCME++ choose their models by
 
 
 def coco_captions(root: str | Path) -> dict[str, Captions]:
-    """Read COCO captions in Karpathy's split, in either layout that is handed on.
+    """Read COCO captions in Karpathy's split, in either layout that is in circulation.
 
     PCME's: annotations/captions_train2014.json and captions_val2014.json as published, with the annotations' ids in
     annotations/coco_{train,restval,dev,test}_ids.npy, and the images in train2014/ and val2014/. PCME++'s: precomp/
@@ -122,7 +122,7 @@ def caption_features(root: str | Path) -> dict[str, CaptionFeatures]:
 
 
 def _captions(pairs: Sequence[tuple[str, str]]) -> Captions:
-    """Of pairs of path and caption; images in the order in which they come first."""
+    """The record of pairs of a path and a caption, with images in the order in which each comes first."""
     row = {path: i for i, path in enumerate(dict.fromkeys(path for path, _ in pairs))}
     paths = tuple(row)
     names = tuple(Path(path).name for path in paths)
@@ -138,9 +138,11 @@ def _coco_by_annotations(root: Path, part: str) -> Captions:
         year = "train2014" if name == "train" else "val2014"
         path = notes / f"captions_{year}.json"
         try:
-            told = _json(path, '"images" and "annotations"')
-            files = {each["id"]: each["file_name"] for each in told["images"]}
-            captions = {each["id"]: (files[each["image_id"]], each["caption"].strip()) for each in told["annotations"]}
+            content = _json(path, '"images" and "annotations"')
+            files = {each["id"]: each["file_name"] for each in content["images"]}
+            captions = {
+                each["id"]: (files[each["image_id"]], each["caption"].strip()) for each in content["annotations"]
+            }
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: is not of the form of COCO captions ({error!r})") from None
         ids = arrays(notes / f"coco_{name}_ids.npy", "ids of annotations")[0].astype(np.int64).tolist()

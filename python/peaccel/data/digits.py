@@ -165,8 +165,8 @@ def describes(texts: Sequence[str], numbers: NDArray[np.int64]) -> NDArray[np.bo
     [T, N].
     """
     words = np.array([text.split(" ") for text in texts])
-    told = np.array(WORDS)[_written(numbers, words.shape[1])]
-    return np.asarray(((words[:, None] == told) | (words[:, None] == HIDDEN)).all(2))
+    digit_words = np.array(WORDS)[_written(numbers, words.shape[1])]
+    return np.asarray(((words[:, None] == digit_words) | (words[:, None] == HIDDEN)).all(2))
 
 
 def _partition_scans(

@@ -15,7 +15,7 @@ from peaccel.data.records import Images, Pairs, Templates, Verification, develop
 
 __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
-PUBLISHED_MATCHES = (5_000, 100_000)  # of one and of two subjects, of the ScaleFace evaluation
+PUBLISHED_MATCHES = (5_000, 100_000)  # pairs of one subject and of two in ScaleFace's evaluation
 
 
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
@@ -87,7 +87,7 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
         How many of the shuffled identities are for testing; the others are for validation, on which ScaleFace's mu is
         chosen. Pairs across the two are dropped.
     seed
-        Of the shuffling, by numpy's `RandomState` as in the ScaleFace evaluation.
+        Seed of the shuffling, by numpy's `RandomState` as in the ScaleFace evaluation.
 
     Returns
     -------
@@ -173,8 +173,8 @@ def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
         one, two = (np.flatnonzero(same == kind)[:n] for kind, n in zip((True, False), PUBLISHED_MATCHES, strict=True))
         few = np.union1d(one, two)
         left, right, same = left[few], right[few], same[few]
-    told = (images.paths, images.labels, images.classes)
-    return {"test": Templates(*told, rows, integers(groups), integers(ids), subject, Pairs(left, right, same))}
+    about = (images.paths, images.labels, images.classes)
+    return {"test": Templates(*about, rows, integers(groups), integers(ids), subject, Pairs(left, right, same))}
 
 
 def _headed(path: Path, holds: str) -> tuple[str, str, list[tuple[str, str]]]:

@@ -1,4 +1,4 @@
-"""Features that somebody computed, with labels: the data of those who have no images at hand."""
+"""Features that were computed elsewhere, with labels, as data where there are no images."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
 
 def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
     if path.suffix == ".npz":
-        values, told = arrays(path, "features", "labels")
+        values, found = arrays(path, "features", "labels")
     elif path.suffix == ".npy":
         if labels is None:
             raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
-        values, told = *arrays(path, "features"), *arrays(Path(labels), "labels")
+        values, found = *arrays(path, "features"), *arrays(Path(labels), "labels")
     else:
         raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected .npz or .npy")
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
-    if told.shape != values.shape[:1] or told.dtype.kind not in "iuU":
-        raise ValueError(f"{path}: labels is {told.dtype} {told.shape}, expected numbers or words ({len(values)},)")
+    if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or words ({len(values)},)")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
     if len(bad):
         raise ValueError(f"{path}: features has NaN or infinity in row {bad[0]}")
-    return values.astype(np.float32), told
+    return values.astype(np.float32), found
 
 
-def _numbered(values: NDArray[np.float32], told: NDArray[Any]) -> Features:
-    """Features whose labels become 0..C-1, whatever gaps they have."""
-    classes, labels = np.unique(told, return_inverse=True)
+def _numbered(values: NDArray[np.float32], found: NDArray[Any]) -> Features:
+    """The record of features; labels become 0..C-1, whatever gaps they have."""
+    classes, labels = np.unique(found, return_inverse=True)
     return Features(values, integers(labels), tuple(map(str, classes.tolist())))

@@ -24,9 +24,9 @@ class ImageRows:
     """
 
     paths: Sequence[str]
-    """Of N images, such as `Images.paths`."""
+    """The paths of N images, such as `Images.paths`."""
     transform: Callable[[Image], Any] | None = None
-    """What is made of an RGB image, see `peaccel.data.transforms`; None for its pixels, uint8 [H, W, 3]."""
+    """The transform of an RGB image, see `peaccel.data.transforms`; None for its pixels, uint8 [H, W, 3]."""
     sizes: NDArray[np.float64] | None = None
     """[N] in (0, 1], of the square that is cut out of each image first, see `centre_crop`; None for whole images."""
 
@@ -81,7 +81,7 @@ def centre_crop(image: Image, size: float) -> Image:
     Parameters
     ----------
     image
-        Of any mode.
+        An image of any mode.
     size
         Side of the square as a share of the image's shorter side, in (0, 1]; rounded to pixels, to 1 at least.
     """
@@ -101,5 +101,5 @@ def _read(path: str) -> Image:
             return image.convert("RGB")
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such image, though it is listed") from None
-    except (OSError, ValueError, SyntaxError) as error:  # what Pillow raises over damage
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow raises these for damaged files
         raise ValueError(f"{path}: cannot be read as an image ({error})") from None

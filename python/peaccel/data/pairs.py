@@ -35,10 +35,10 @@ def sample_pairs(labels: ArrayLike, seed: int) -> Pairs:
 
     Source: the sizes are those of "Probabilistic Embeddings Revisited", section 5.1.
     """
-    told = np.asarray(labels)
-    if told.ndim != 1 or told.dtype.kind not in "iu":
-        raise ValueError(f"sample_pairs: labels is {told.dtype} {told.shape}, expected integers [N]")
-    _, label, sizes = np.unique(told, return_inverse=True, return_counts=True)
+    given = np.asarray(labels)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ValueError(f"sample_pairs: labels is {given.dtype} {given.shape}, expected integers [N]")
+    _, label, sizes = np.unique(given, return_inverse=True, return_counts=True)
     if len(sizes) < 2:
         raise ValueError(f"sample_pairs: labels has {len(sizes)} classes, expected at least 2")
     if sizes.max() < 2:

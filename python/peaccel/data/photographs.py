@@ -38,15 +38,15 @@ class PlacesSettings:
     """Sizes of the task; lengths are pixels of a photograph."""
 
     photographs: tuple[int, int, int]
-    """For train, validation, and test (gallery and query)."""
+    """How many photographs are for train, for validation, and for test (gallery and query)."""
     places: int
-    """Of each photograph at most; which ones is drawn."""
+    """How many places a photograph has at most; which ones is drawn."""
     step: int
-    """Between neighbouring places."""
+    """Distance between neighbouring places."""
     patch: int
-    """Side of what an image shows, at scale 1."""
+    """Side of the patch that an image shows, at scale 1."""
     side: int
-    """Of an image, in its own pixels."""
+    """Side of an image, in its own pixels."""
     contrast: float
     """Least standard deviation of a patch whose centre is a place."""
     shift: float
@@ -54,9 +54,9 @@ class PlacesSettings:
     turn: float
     """Greatest angle of a view, in degrees."""
     zoom: float
-    """Greatest factor of its scale, and the inverse of the least."""
+    """Greatest factor of a view's scale; the least one is its inverse."""
     light: float
-    """Greatest relative change of its brightness."""
+    """Greatest relative change of a view's brightness."""
     images_per_class: tuple[int, int, int, int]
     """Views of each place in train, validation, gallery, query."""
     corruption: Corruption
@@ -138,7 +138,7 @@ def _grey(name: str) -> NDArray[np.float32]:
 
 
 def _places(grey: NDArray[np.float32], settings: PlacesSettings) -> NDArray[np.float64]:
-    """Points of a grid, [P, 2], about which there is something to see, and room for every view."""
+    """Points of a grid, [P, 2], with enough contrast around them, and far enough from the edges for every view."""
     half = settings.patch // 2
     margin = int(np.ceil(settings.patch * settings.zoom * np.sqrt(0.5) + settings.shift)) + 1
     rows, columns = (np.arange(margin, length - margin, settings.step) for length in grey.shape)

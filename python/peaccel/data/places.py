@@ -28,7 +28,7 @@ def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> di
     root
         Folder that holds train_val/, test/ or both.
     parts
-        Of "train", "validation" and "test"; the places of the latter were not published with the photographs.
+        Which of "train", "validation" and "test"; the places of the latter were not published with the photographs.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What readers hand over: one part of a data set each, as numpy arrays and paths; no pixel is read."""
+"""What readers return: a record for each part of a data set, of numpy arrays and paths; no pixel is read."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Pairs:
     """Pairs to be verified: is it the same class on both sides?"""
 
     left: Rows
-    """[P], rows of the items (of the templates, for `Templates`)."""
+    """[P], rows of the first item of each pair (the first template, for `Templates`)."""
     right: Rows
-    """[P]."""
+    """[P], rows of the second item of each pair."""
     same: NDArray[np.bool_]
-    """[P]."""
+    """[P], whether both are of one class."""
     fold: Rows | None = None
     """[P], the fold in 0..F-1 of a protocol that is cross-validated."""
 
@@ -52,11 +52,11 @@ class Images:
     """Image files with the class of each."""
 
     paths: tuple[str, ...]
-    """Of N images."""
+    """The paths of N images."""
     labels: Rows
-    """[N] in 0..C-1."""
+    """[N], the classes as numbers in 0..C-1."""
     classes: tuple[str, ...]
-    """The C names of the classes, by label; query and gallery share theirs."""
+    """The names of the C classes, by label; query and gallery share one list."""
 
     def __len__(self) -> int:
         """Count the images."""
@@ -96,7 +96,7 @@ class Templates(Images):
     subjects: Rows
     """[T], label of the class that the template is of."""
     matches: Pairs
-    """Rows of templates."""
+    """The pairs of templates, as rows."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Captions(Images):
     """Images with captions; each image is a class of its own, and its label its row."""
 
     captions: tuple[str, ...]
-    """Of T captions."""
+    """The texts of T captions."""
     image: Rows
     """[T], row of the image that the caption describes."""
 
@@ -114,7 +114,7 @@ class Places:
     """Photographs with the place where they were taken."""
 
     paths: tuple[str, ...]
-    """Of N photographs."""
+    """The paths of N photographs."""
     position: NDArray[np.float64]
     """[N, 2], easting and northing in metres, in a system of the city's own."""
     city: Rows
@@ -133,11 +133,11 @@ class Features:
     """Features of a frozen backbone, with the class of each."""
 
     features: NDArray[np.float32]
-    """[N, D]."""
+    """[N, D], a row for each item."""
     labels: Rows
-    """[N] in 0..C-1."""
+    """[N], the classes as numbers in 0..C-1."""
     classes: tuple[str, ...]
-    """The C names of the classes, by label; query and gallery share theirs."""
+    """The names of the C classes, by label; query and gallery share one list."""
 
     def __len__(self) -> int:
         """Count the items."""
@@ -158,9 +158,9 @@ class CaptionFeatures:
     """Features of images and of their captions, each by its own frozen backbone."""
 
     images: NDArray[np.float32]
-    """[N, D]."""
+    """[N, D], a row for each item."""
     captions: NDArray[np.float32]
-    """[T, E]."""
+    """[T, E], a row for each caption."""
     image: Rows
     """[T], row of the image that the caption describes."""
 
@@ -179,15 +179,15 @@ def labelled(paths: Sequence[str | Path], classes: ArrayLike, names: Sequence[st
     Parameters
     ----------
     paths
-        Of N images.
+        The paths of N images.
     classes
         [N] numbers or words.
     names
         [N], the name of each image's class; None for the class as it is written.
     """
     found, first, labels = np.unique(np.asarray(classes), return_index=True, return_inverse=True)
-    told = found.tolist() if names is None else [names[row] for row in first.tolist()]
-    return Images(tuple(map(str, paths)), labels.astype(np.int64), tuple(map(str, told)))
+    class_names = found.tolist() if names is None else [names[row] for row in first.tolist()]
+    return Images(tuple(map(str, paths)), labels.astype(np.int64), tuple(map(str, class_names)))
 
 
 def development(items: Labelled, folds: int) -> dict[str, Labelled]:

@@ -50,7 +50,7 @@ def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
 
 
 def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
-    """Read Cars196, in either layout that is handed on.
+    """Read Cars196, in either layout that is in circulation.
 
     Stanford's own: devkit/cars_train_annos.mat, devkit/cars_test_annos_withlabels.mat (published apart from the
     devkit), cars_train/ and cars_test/. Kaggle's "by classes folder": names.csv, anno_train.csv, anno_test.csv and
@@ -210,7 +210,7 @@ def _cars_of_stanford(root: Path) -> tuple[list[Path], list[int], None]:
 
 def _cars_of_kaggle(root: Path) -> tuple[list[Path], list[int], list[str]]:
     names = [name.strip().strip('"') for _, name in lines(root / "names.csv", "a class on each line")]
-    paths, told, classes = [], [], []
+    paths, class_names, classes = [], [], []
     for part in ("train", "test"):
         path = root / f"anno_{part}.csv"
         files, *_, numbers = table(path, ",", fname=str, x1=int, y1=int, x2=int, y2=int, class_id=int)
@@ -219,6 +219,6 @@ def _cars_of_kaggle(root: Path) -> tuple[list[Path], list[int], list[str]]:
                 raise ValueError(f"{path}:{row}: class {number} is none of the {len(names)} of names.csv")
             name = names[number - 1]
             paths.append(root / "car_data" / "car_data" / part / name.replace("/", "-") / file)
-            told.append(name)
+            class_names.append(name)
         classes += numbers
-    return paths, classes, told
+    return paths, classes, class_names

@@ -1,4 +1,4 @@
-"""What the papers do to images before a network sees them, by torchvision."""
+"""The papers' transforms of images before a network, by torchvision."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["BN_INCEPTION", "FACES", "IMAGENET", "Normalisation", "eval_transform
 
 @dataclass(frozen=True)
 class Normalisation:
-    """What is subtracted from red, green and blue in [0, 1], and what the difference is then divided by."""
+    """What is subtracted from red, green and blue in [0, 1], and the divisor of the difference."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""Of torchvision's and timm's networks."""
+"""The normalisation of torchvision's and timm's networks."""
 BN_INCEPTION = Normalisation((128 / 255, 117 / 255, 104 / 255), (1 / 255, 1 / 255, 1 / 255))
-"""Of BN-Inception: differences from its mean colour in 0..255 (its published weights take blue first)."""
+"""The normalisation of BN-Inception: differences from its mean colour in 0..255 (published weights take blue first)."""
 FACES = Normalisation((127.5 / 255,) * 3, (128 / 255,) * 3)
-"""Of face networks: (x - 127.5) / 128 for x in 0..255."""
+"""The normalisation of face networks: (x - 127.5) / 128 for x in 0..255."""
 
 
 def train_transform(
@@ -42,7 +42,7 @@ def train_transform(
     Parameters
     ----------
     normalisation
-        Of the backbone.
+        The normalisation that the backbone expects.
     side
         Height and width of the result, in pixels.
     scale
@@ -68,7 +68,7 @@ def eval_transform(normalisation: Normalisation, shorter: int = 256, side: int =
     Parameters
     ----------
     normalisation
-        Of the backbone.
+        The normalisation that the backbone expects.
     shorter
         Length that the shorter side gets, in pixels.
     side

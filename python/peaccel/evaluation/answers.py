@@ -1,4 +1,4 @@
-"""What is right, how a score answers queries, and how it tells pairs apart."""
+"""Which answers are right, how a score answers queries, and how it separates pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAR = 1e-3
 
 
 def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:
-    """What is right, by labels of the lengths of both sides or by a relevance of these."""
+    """Which items are right for which queries, by labels of both sides or by a `Relevance`."""
     if isinstance(labels, Relevance):
         given, expected = (
             f"{q} queries {'among themselves' if own else f'and {g} gallery items'}"
@@ -47,9 +47,9 @@ class Answers:
     """How one score ranks the gallery for each query."""
 
     ids: NDArray[np.int64]
-    """[Q, K]; where the queries are the gallery with their own rows."""
+    """[Q, K]; their own rows included, where the queries are the gallery."""
     scores: NDArray[np.float64]
-    """[Q, 2], of the best two, own rows left out; -inf where there is none."""
+    """[Q, 2], the scores of the best two, own rows left out; -inf where there is none."""
     right: NDArray[np.float64]
     """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
 

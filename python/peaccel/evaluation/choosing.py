@@ -24,14 +24,14 @@ from peaccel.scores import SCORES, Score
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
 
 OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
-"""Scores that look at means alone."""
+"""Scores of the means alone."""
 FEWEST = 20
-"""Classes of two items or more: from fewer than half as many classes an interval is not to be believed."""
+"""The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 
 
 @dataclass(frozen=True)
 class RankedScore:
-    """How items are told apart by a score. Both gains are of Recall@1, and hold for all scores at once."""
+    """How well a score separates items. Both gains are of Recall@1; their intervals hold for all scores at once."""
 
     score: str
     form: str
@@ -39,11 +39,11 @@ class RankedScore:
     recall_at_1: Interval
     map_at_r: Interval
     roc_auc: float
-    """Of verification pairs."""
+    """ROC AUC of verification pairs."""
     gain: Interval
-    """Over cosine, query by query; 0 for that one itself."""
+    """Gain over cosine, query by query; 0 for cosine itself."""
     worth: Interval | None
-    """Over the same score where all items have the mean uncertainty; None where it uses none."""
+    """Gain over the same score with the mean uncertainty for all items; None where it uses none."""
 
     @property
     def name(self) -> str:
@@ -66,13 +66,13 @@ class ScoreChoice:
     kind: str
     dim: int
     fitted: int
-    """Items that the calibrated forms were fitted to."""
+    """How many items the calibrated forms were fitted to."""
     judged: int
-    """The others, of other classes, by which all scores are judged."""
+    """How many items, of other classes, all scores are judged by."""
     classes: int
-    """Of those."""
+    """How many classes those items have."""
     scores: tuple[RankedScore, ...]
-    """By Recall@1, then MAP@R, best first."""
+    """The scores by Recall@1, then by MAP@R, best first."""
     seed: int
 
     @property
@@ -130,7 +130,7 @@ class ScoreChoice:
 
 @dataclass(frozen=True)
 class Fits:
-    """What labelled items say about scores: None where their kind has no such thing."""
+    """The parameters that were fitted to labelled items; None where their kind has no such parameter."""
 
     calibration: Calibration | None
     prior: Prior | None
@@ -161,7 +161,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     seed
-        Of the halves, of verification pairs, of intervals, of draws.
+        Seed of the halves, of verification pairs, of intervals, and of draws.
 
     Returns
     -------
@@ -224,7 +224,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
 
 
 def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
-    """What these items say about the scores of their kind; pairs are drawn by the seed."""
+    """Fit the parameters of scores to these items; pairs are drawn by the seed."""
     pairs, same = verification_pairs(labels, None, seed)
     return Fits(
         pe.calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
@@ -234,7 +234,7 @@ def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
 
 
 def _second_half(sizes: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """[classes], half of those of two items or more, and half of the others."""
+    """A mask [classes] of half of the classes of two items or more, and half of the others."""
     order = np.random.default_rng(seed).permutation(len(sizes))
     order = order[np.argsort(sizes[order] == 1, kind="stable")]
     second = np.zeros(len(sizes), np.bool_)
@@ -251,7 +251,7 @@ def _forms(d: Distribution, fits: Fits, draws: bool, seed: int) -> Iterator[tupl
         if drawn and not draws:
             continue
         score = known(seed=seed) if drawn else known
-        if not (isinstance(d, Normal) and "prior_var" in score.params):  # which has no form without a prior
+        if not (isinstance(d, Normal) and "prior_var" in score.params):  # llr has no form without a prior
             yield score, "raw", d
         calibrated = fits.calibration is not None and score.name not in OF_MEANS
         if calibrated or "mu" in score.params:
@@ -269,7 +269,7 @@ class _Judged:
     """Average precision at R."""
     roc_auc: float
     right_if_equal: NDArray[np.float64] | None
-    """Where all items have the mean uncertainty; None where the score uses none."""
+    """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
 
 
 def _judged(

@@ -37,21 +37,21 @@ class Evaluate:
     labels: Path | None = None
     """Their labels, [N] numbers or words: .npy, or .npz with the key labels."""
     coords: Path | None = None
-    """Or where they were taken, [N, 2] in metres, and --radius."""
+    """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
     queries: Path | None = None
     """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None
-    """[Q] numbers or words, and --gallery-labels."""
+    """The queries' labels, [Q] numbers or words, with --gallery-labels."""
     gallery_labels: Path | None = None
-    """[G] numbers or words."""
+    """The gallery's labels, [G] numbers or words."""
     query_coords: Path | None = None
-    """Or where they were taken, [Q, 2] in metres, and --gallery-coords and --radius."""
+    """Instead of labels, where they were taken, [Q, 2] in metres, with --gallery-coords and --radius."""
     gallery_coords: Path | None = None
-    """[G, 2]."""
+    """Where the gallery was taken, [G, 2] in metres."""
     radius: float | None = None
-    """How far away an item may have been taken that is right, such as 25."""
+    """Within how many metres an item counts as right, such as 25."""
     relevance: Path | None = None
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
@@ -72,11 +72,11 @@ class Evaluate:
     novel: Path | None = None
     """Queries of another world (out of distribution), a file as --queries: how well confidences tell them."""
     images: Path | None = None
-    """Of each query, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1]: the page shows some."""
+    """Images of the queries, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1], of which the page shows some."""
     gallery_images: Path | None = None
-    """Of each gallery item, if there is a --gallery: the page shows what queries find, too."""
+    """Images of the gallery, if there is a --gallery, so that the page shows what queries find."""
     seed: int = 0
-    """Of drawn pairs, of intervals, of the random confidence."""
+    """Seed of drawn pairs, of intervals, and of the random confidence."""
 
 
 def run_evaluate(arguments: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     if templates is not None:
         print(f"\n{templates}")
         templates.save(fused)
-    from peaccel import report  # matplotlib: a second of import, after all that can be refused
+    from peaccel import report  # matplotlib takes a second to import: first comes all that can be refused
     from peaccel.evaluation.pages import retrievals, sections
 
     confidence, of_novel = (
@@ -129,7 +129,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ChooseScore:
-    """On what to choose, and where what was found goes."""
+    """What to choose a score on, and where the result goes."""
 
     embeddings: Path
     """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
@@ -141,7 +141,7 @@ class ChooseScore:
     draws: bool = False
     """Rank scores that draw, too."""
     seed: int = 0
-    """Of the halves, of drawn pairs, of intervals, of draws."""
+    """Seed of the halves, of drawn pairs, of intervals, and of draws."""
 
 
 def run_choose_score(arguments: Sequence[str]) -> None:

@@ -12,12 +12,12 @@ from peaccel.evaluation.records import percent
 __all__ = ["Interval", "mean_interval", "simultaneous_intervals"]
 
 RESAMPLES = 2000
-BLOCK = 1 << 24  # numbers of a block of resamples
+BLOCK = 1 << 24  # numbers that a block of resamples has at most
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and what it may be on other classes of the same kind."""
+    """A mean, and the interval in which it may be on other classes of the same kind."""
 
     value: float
     low: float
@@ -44,7 +44,7 @@ def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95,
     level
         Share of the draws between the ends, in (0, 1).
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------

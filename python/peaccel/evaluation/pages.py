@@ -36,7 +36,7 @@ def sections(
     Parameters
     ----------
     found
-        By `pe.evaluate`.
+        The result of `pe.evaluate`.
     confidence
         [Q], the learned one; None where there is none: then its pictures are left out.
     quality
@@ -84,13 +84,13 @@ def retrievals(
     queries, gallery
         As for `pe.evaluate`; at least one query can be answered.
     truth
-        What is right for the queries.
+        Which items are right for the queries.
     scores
         Queries are shown that only one of them answers rightly, if there are any; else those that both do not, or all.
     images
-        Of the queries [Q, H, W] and of the gallery [G, H, W], ink in [0, 1].
+        Images of the queries [Q, H, W] and of the gallery [G, H, W], ink in [0, 1].
     seed
-        Of the queries that are drawn where there are many.
+        Seed of the queries that are drawn where there are many.
     """
     items = queries if gallery is None else gallery
     found, right = [], []

@@ -10,7 +10,7 @@ from peaccel.metrics._relation import Relation, as_relation
 __all__ = ["verification_pairs"]
 
 PAIRS = 20_000
-"""Verification pairs at most, of one class and of two classes each."""
+"""How many verification pairs are drawn at most, of one class and of two classes each."""
 
 
 def verification_pairs(
@@ -24,7 +24,7 @@ def verification_pairs(
         [Q] and [G]; None where the queries are the gallery: then no item is paired with itself. Or a
         `peaccel.metrics.Relevance` and None: its pairs are those "of one class".
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------

@@ -29,20 +29,20 @@ SHARES = tuple(round(0.02 * n, 2) for n in range(46))
 
 @dataclass(frozen=True)
 class ScoreResult:
-    """How queries are answered by a score, the whole gallery ranked by it."""
+    """How well queries are answered where a score ranks the whole gallery."""
 
     score: str
     recall_at_1: Interval
     recall_at_k: Mapping[str, float]
-    """By k, as text: so it is in JSON too."""
+    """Recall by k, which is text, as it must be in JSON."""
     map_at_r: Interval
     gain_at_1: Interval
-    """Of Recall@1 over the first score, query by query; 0 for that one itself."""
+    """Gain of Recall@1 over the first score, query by query; 0 for the first score itself."""
     roc_auc: float
-    """Of verification pairs, as the next two; NaN where there are no pairs of one class or of two."""
+    """ROC AUC of verification pairs, of which the next two are too; NaN without pairs of one class or of two."""
     equal_error_rate: float
     tar_at_far: float
-    """At a FAR of 0.001."""
+    """TAR at a FAR of 0.001."""
     precision_recall_at_1: float
     """Area under precision and recall where queries whose best item scores low are not answered."""
 
@@ -55,15 +55,15 @@ class ConfidenceResult:
     r_auroc: float
     """Probability that a query answered rightly has more of it than one that was not."""
     ausc: float
-    """Area under the curve."""
+    """Area under `curve`."""
     ece: float
-    """Of whether the first item is right, by ranks and bins of equal count."""
+    """Expected calibration error of whether the first item is right, by ranks in bins of equal count."""
     spearman: float | None
-    """With the quality of the queries, where that is given."""
+    """Rank correlation with the quality of the queries, where it is given."""
     novel_auroc: float | None
     """Probability that a query has more of it than a novel one, where such are given."""
     calibration: tuple[tuple[float, float, int], ...]
-    """Of each bin of the ECE that is not empty: mean rank of confidence in [0, 1], Recall@1, queries."""
+    """For each bin of the ECE that is not empty: mean rank of confidence in [0, 1], Recall@1, number of queries."""
     curve: tuple[float, ...]
     """Recall@1 of the queries that are kept, at each share of `Evaluation.shares` rejected."""
 
@@ -84,13 +84,13 @@ class Evaluation:
     gallery: int
     dim: int
     classes: int
-    """Of the queries; or their clusters, which a `peaccel.metrics.Relevance` names."""
+    """How many classes the queries have, or clusters, which a `peaccel.metrics.Relevance` names."""
     grouping: str
-    """What those are."""
+    """What `classes` counts: classes, or the kind of clusters."""
     unanswerable: int
-    """Queries for which nothing in the gallery is right, which are left out of all means."""
+    """How many queries have no right item in the gallery; they are left out of all means."""
     kinds: tuple[str, str]
-    """Of queries and gallery."""
+    """The kinds of queries and of gallery."""
     scores: tuple[ScoreResult, ...]
     confidences: tuple[ConfidenceResult, ...]
     shares: tuple[float, ...]
@@ -195,7 +195,7 @@ def evaluate(
         Queries of another world (out of distribution), of the queries' kind and dim: how well each confidence tells
         them from the queries.
     seed
-        Of verification pairs, of the draws of intervals, and of the random confidence.
+        Seed of verification pairs, of the draws of intervals, and of the random confidence.
 
     Returns
     -------
@@ -272,7 +272,7 @@ def evaluate(
 
 
 def _given(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pairs of rows that somebody listed, and which of them are right."""
+    """Pairs of rows that the caller listed, and which of them are right."""
     rows, sides = np.asarray(on_host(pairs)), (truth.queries, truth.gallery)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
@@ -293,11 +293,11 @@ def _unit(mu: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
 
 
-def _said(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
-    """Each confidence of queries whose best two items have these scores."""
+def _confidences_by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+    """The confidences of queries whose best two items have these scores, by name."""
     kinds: dict[str, Any] = {}
     if not isinstance(d, Point):
-        with np.errstate(divide="ignore"):  # a variance of 0 is told below
+        with np.errstate(divide="ignore"):  # a variance of 0 raises below
             kinds["learned"] = on_host(pe.confidence(d))
     if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
         kinds["norm of the mean"] = metrics.norm_confidence(mu)
@@ -325,7 +325,7 @@ def _novel(
     found = numbers("evaluate", pe.search(novel, items, min(2, len(items)), score).scores, score)
     best = np.full((len(novel), 2), -np.inf)
     best[:, : found.shape[1]] = found
-    return _said(novel, best, seed + 1)
+    return _confidences_by_name(novel, best, seed + 1)
 
 
 def _confidences(
@@ -337,7 +337,7 @@ def _confidences(
 ) -> Iterator[ConfidenceResult]:
     known = ~np.isnan(answers.right)
     right = answers.right[known]
-    for name, confidence in _said(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+    for name, confidence in _confidences_by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
         bins = metrics.calibration_error(right, confidence, scale="rank", binning="equal-count")
         points = zip(bins.confidence.tolist(), bins.value.tolist(), bins.count.tolist(), strict=True)
         yield ConfidenceResult(

@@ -24,15 +24,15 @@ ALONE = "first item alone"
 
 @dataclass(frozen=True)
 class TemplateResult:
-    """How templates fused by a rule are told apart by a score."""
+    """How well a score separates templates that were fused by a rule."""
 
     rule: str
-    """Of `peaccel.fuse`; or the baseline that takes the first item of each."""
+    """The rule of `peaccel.fuse`, or the baseline that takes the first item of each template."""
     score: str
     roc_auc: float
     equal_error_rate: float
     tar_at_far: float
-    """At a FAR of 0.001."""
+    """TAR at a FAR of 0.001."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class TemplateEvaluation:
     identities: int
     pairs: int
     same: int
-    """Of the pairs, those of one identity."""
+    """How many of the pairs are of one identity."""
     results: tuple[TemplateResult, ...]
     seed: int
 
@@ -97,7 +97,7 @@ def evaluate_templates(
     pairs
         [P, 2] templates to compare, by number; None draws as many of one identity as of two, at most 20 000 each.
     seed
-        Of drawn pairs.
+        Seed of drawn pairs.
 
     Returns
     -------

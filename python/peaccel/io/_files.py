@@ -14,8 +14,8 @@ from peaccel.files import PathLike, aside, check_output, check_suffix
 
 __all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_text"]
 
-MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY", ".safetensors": b""}  # how a file of each suffix begins
-SEVERAL = (".npz", ".safetensors")  # of files that hold more than one array
+MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY", ".safetensors": b""}  # first bytes of a file of each suffix
+SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
 
 def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
@@ -48,7 +48,7 @@ def existing(path: PathLike, suffixes: Sequence[str]) -> Path:
 
 
 def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
-    """Whatever arrays the file holds; that of an .npy file counts as the one required."""
+    """All arrays of the file; that of an .npy file counts as the required one."""
     safetensors = _safetensors() if path.suffix == ".safetensors" else None
     arrays, key = {}, ""
     with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
@@ -60,7 +60,7 @@ def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
                 with safetensors.safe_open(path, framework="numpy") as tensors:
                     for key in tensors.keys():  # noqa: SIM118  (it is no dict)
                         if tensors.get_slice(key).get_dtype() == "BF16":
-                            bfloat16()  # which numpy knows from then on
+                            bfloat16()  # registers the dtype with numpy
                         arrays[key] = tensors.get_tensor(key)
                 return arrays
             if path.suffix == ".npy":
@@ -71,7 +71,7 @@ def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
             return arrays
         except ImportError as error:
             raise ImportError(f"{path}: {error}") from None
-        except Exception as error:  # readers raise nearly anything over damage: zlib.error, EOFError, ...
+        except Exception as error:  # readers raise nearly anything for damaged files: zlib.error, EOFError, ...
             at = f"key {key} " if key else ""
             reason = str(error).partition("\n")[0]
             raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None

@@ -82,7 +82,7 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
     """
     if not isinstance(d, Distribution):
         raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")
-    # By way of float32, because a tensor's own bfloat16 cannot become an array.
+    # Tensors of bfloat16 are converted to float32 first, since numpy cannot take them.
     brain = str(d.mu.dtype).endswith("bfloat16")
     arrays = {key: on_host(x) for key, x in to_state(d.to("float32") if brain else d).items()}
     if brain and Path(path).suffix == ".safetensors":

@@ -14,7 +14,7 @@ __all__ = ["from_ensemble"]
 
 Floats: TypeAlias = NDArray[Any]
 
-FEW = 1000  # items that tell in how many dimensions embeddings of an item vary
+FEW = 1000  # items from which it is estimated in how many dimensions embeddings of an item vary
 
 
 def from_ensemble(
@@ -107,7 +107,7 @@ def from_ensemble(
 
 
 def _stacked(owner: str, embeddings: Any) -> Floats:
-    """[M, N, D] of finite numbers, float64 or float32."""
+    """The embeddings stacked as [M, N, D] of finite numbers, float64 or float32."""
     given = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
     arrays = [np.asarray(on_host(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)) for x in given]
     for x in arrays:
@@ -134,7 +134,7 @@ def _lengths(owner: str, x: Floats) -> Floats:
 
 
 def _shrunk(s: Floats, freedom: float) -> Floats:
-    """Variances [N] or [N, D] drawn to their mean over items, by what chance adds to their variance."""
+    """Variances [N] or [N, D] shrunk to their mean over items, by as much of their variance as chance explains."""
     mean: Floats = s.mean(0)
     found = s.var(0)
     # E s^2 = (1 + 2 / freedom) E sigma^4, hence the variance of sigma^2 itself.

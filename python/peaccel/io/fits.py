@@ -109,12 +109,12 @@ def read_fit(path: PathLike) -> Fit | float:
 
 
 def _plain(value: Any) -> Any:
-    """A number or a list of numbers, every digit of it."""
+    """A number or a list of numbers as JSON has them, without loss."""
     return np.asarray(on_host(value.double() if hasattr(value, "double") else value), np.float64).tolist()
 
 
 def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
-    """The fit of these plain values; ValueError where they are none."""
+    """The fit that these values describe; ValueError where they describe none."""
     sided = kind == "calibration" and "mean" in values
     if set(values) - ({"mean"} if sided else set()) != KEYS[kind]:
         found, expected = (", ".join(sorted(keys)) or "none" for keys in (values, KEYS[kind]))

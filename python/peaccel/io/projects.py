@@ -1,4 +1,4 @@
-"""Embeddings as other projects hand them out, as distributions."""
+"""Distributions from the embeddings of other projects, in the form in which these write them."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def _has_names(source: Any) -> bool:
 
 
 def _two(owner: str, names: tuple[str, str], first: Any, second: Any) -> tuple[Floats, Floats]:
-    """Means [N, D] and what stands beside them, [N, D] or [N], by two arguments or by names in one."""
+    """Means [N, D] and their uncertainties, [N, D] or [N], from two arguments, or from names in one."""
     if second is None:
         if not _has_names(first):
             found = type(first).__name__
@@ -283,7 +283,7 @@ def _of_log_var(owner: str, mean: Any, std: Any) -> Normal:
 
 
 def _lengths(x: Floats) -> Floats:
-    # In float64, where squares neither vanish nor overflow.
+    # In float64 squares neither underflow nor overflow.
     squares: Floats = np.einsum("nd,nd->n", x, x, dtype=np.float64)
     return np.sqrt(squares).astype(x.dtype)
 
@@ -303,5 +303,5 @@ def _checked(owner: str, d: D) -> D:
 
 
 def _first(wrong: Floats) -> int | None:
-    """The first row where something is wrong."""
+    """The first row in which a condition is true."""
     return int(np.argmax(wrong)) if wrong.any() else None

@@ -1,4 +1,4 @@
-"""What goes into a ranking besides distributions, candidates and ids, and what comes out, in files."""
+"""Files of candidates and ids, which go into a ranking, and of rankings."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
         state = x._asdict()
     elif isinstance(x, Distribution | Fit):
         state = {field.name: getattr(x, field.name) for field in fields(x)}
-        if state.get("mean") == ():  # of a Calibration of one side
+        if state.get("mean") == ():  # a Calibration of one side has no mean
             del state["mean"]
     else:
         raise TypeError(f"to_state: x must be a distribution or a fit, such as a Prior, got {type(x).__name__}")
@@ -97,6 +97,6 @@ def _distribution(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None
     if kappa is None:
         return Point(mu)
     shape = np.shape(kappa)
-    # [N, 1] is [N], not one concentration for each of D >= 2 dimensions.
+    # [N, 1] is taken as [N], since D >= 2 dimensions have more than one concentration.
     diagonal = len(shape) == 2 and shape[1] > 1
     return NonIsotropicVonMisesFisher(mu, kappa) if diagonal else VonMisesFisher(mu, kappa)

@@ -1,4 +1,4 @@
-"""What losses over a batch share: scores of some of its pairs, and distances between its means."""
+"""Scores of some pairs of a batch, and distances between its means, which several losses need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def scores_of(d: Distribution, pairs: Tensor, score: str | pe.Score) -> Tensor:
-    """Scores of the pairs that a mask [N, N] has, row after row: the others are not computed."""
+    """Scores of the pairs in a mask [N, N], row after row; the others are not computed."""
     found, rows = pairs.byte().topk(int(pairs.sum(1).max()), 1)
     scores: Tensor = pe.rescore(d, d, rows.masked_fill(found == 0, -1), score)
     return scores[found > 0]

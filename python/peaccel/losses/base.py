@@ -1,4 +1,4 @@
-"""What all losses share: their precision, and the batch that several processes make together."""
+"""The base class of losses: full precision, and one batch over all processes that train together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Loss(nn.Module, Generic[D]):
         labels
             [N] int64.
         seed
-            Of the draws, for losses that draw; None takes one from torch's generator.
+            Seed of the draws, for losses that draw; None takes one from torch's generator.
 
         Returns
         -------
@@ -95,7 +95,7 @@ def first_row(rows: int) -> int:
 
 
 def gather(x: Tensor) -> Tensor:
-    """The parts that all processes hold, one after the other, with gradients to each."""
+    """The parts of all processes, one after the other, with gradients to each."""
     joined: Tensor = _Gather.apply(x)
     return joined
 

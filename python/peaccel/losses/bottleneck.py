@@ -1,4 +1,4 @@
-"""The price of telling more than a prior does: the term of an information bottleneck."""
+"""The divergence from a prior: the term of an information bottleneck."""
 
 from __future__ import annotations
 

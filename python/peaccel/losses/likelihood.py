@@ -53,6 +53,6 @@ class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
         same = same_class_pairs(labels)
         if not same.any():
             raise ValueError("NegativeMLS: labels are all different, expected at least one pair of one class")
-        # The score is symmetric: half of the ordered pairs have the mean of all, but for those with themselves.
+        # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
         pairs = same.triu() if self.variant is None else same.fill_diagonal_(True)
         return -scores_of(d, pairs, "mls").mean()

@@ -20,7 +20,7 @@ Beyond = Literal["linear", "plain"]
 
 
 class ClassDirections(Loss[D]):
-    """What these losses share: a learned direction for each class.
+    """The base class of these losses: a learned direction for each class.
 
     Parameters
     ----------
@@ -304,9 +304,9 @@ class VMFFL(ClassDirections[pe.VonMisesFisher | pe.Normal]):
 
 
 def turned(cosine: Tensor, margin: float | Tensor, beyond: Beyond) -> Tensor:
-    """cos(theta + margin), from cos(theta), and what takes its place beyond pi."""
+    """cos(theta + margin) from cos(theta), with its continuation where theta + margin exceeds pi."""
     margin = torch.as_tensor(margin, dtype=cosine.dtype, device=cosine.device)
-    # The root's slope is infinite at 0: below the floor, which is a rounding of the cosine, it has none.
+    # The root's slope is infinite at 0. Below the floor, the rounding of a cosine, the root is constant.
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=torch.finfo(cosine.dtype).eps).sqrt()
     away = cosine - margin * margin.sin() if beyond == "linear" else cosine
     return torch.where(cosine > -margin.cos(), cosine * margin.cos() - sine * margin.sin(), away)

@@ -16,7 +16,7 @@ from peaccel.losses.base import Loss, processes, require_kind
 
 __all__ = ["ProxyNCAPP"]
 
-# What a distance is the negative of.
+# For each distance the score that it is the negative of.
 SIMILARITIES = {
     "el_nivmf": pe.scores.el_nivmf,
     "el_vmf": pe.scores.mls,
@@ -26,9 +26,9 @@ SIMILARITIES = {
     "l2": pe.scores.neg_sq_l2,
     "cos": pe.scores.cosine,
 }
-FLOOR = 0.1  # below every concentration
+FLOOR = 0.1  # the least concentration
 SEEDS = 2**63
-STRIDE = 0x5851F42D4C957F2D  # between the seeds of processes: odd, so that no two of them meet
+STRIDE = 0x5851F42D4C957F2D  # difference of the seeds of two processes: odd, so that no two seeds are equal
 
 
 class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
@@ -176,12 +176,12 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
 
 
 def _natural(d: pe.VonMisesFisher) -> pe.Point:
-    """The natural parameters, kappa mu."""
+    """The natural parameters of the distributions, kappa mu."""
     return pe.Point(d.kappa[:, None] * d.mu)
 
 
 def _published_kl(d: pe.VonMisesFisher, proxies: pe.VonMisesFisher) -> Tensor:
-    """What the published code takes for the divergence."""
+    """The divergence as the published code computes it."""
     images, norms = (pe.special.vmf_log_norm(x.dim, x.kappa) for x in (d, proxies))
     divergences: Tensor = (images + d.kappa)[:, None] - norms - proxies.kappa * pe.pairwise(d, proxies, "cosine")
     return divergences

@@ -32,10 +32,10 @@ class ScoreNCE(Loss[Distribution]):
         A name or `Score` that takes d with itself: "llr", "mls" (von Mises-Fisher: llr is mls and a constant, which the
         softmax drops), "cosine", ...
     prior_var
-        Of llr, the start: variance of the positions of identities, > 0, a number or [D], one per dimension. Learned, as
-        its log. `pe.fit_prior(d, labels)` estimates it.
+        For llr, the start of the variance of the positions of identities, > 0, a number or [D], one per dimension. Its
+        log is learned. `pe.fit_prior(d, labels)` estimates it.
     prior_mean
-        Of llr: None is 0; else the start, a number or [D], learned.
+        For llr, None, which is 0, or the start, a number or [D], of a mean that is learned.
     temperature
         > 0; 1 is that of a likelihood.
 
@@ -99,5 +99,5 @@ class ScoreNCE(Loss[Distribution]):
         of_class, of_others = (
             scores.masked_fill(~pairs, -math.inf)[anchors].logsumexp(1) for pairs in (same, different)
         )
-        # log(1 + others / class): near 0 it keeps its digits.
+        # log(1 + others / class), which keeps its digits near 0.
         return softplus(of_others - of_class).mean()

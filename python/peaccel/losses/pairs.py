@@ -75,7 +75,7 @@ class MultiSimilarity(Loss[Distribution]):
     threshold
         In [-1, 1].
     margin
-        Of mining, >= 0.
+        Margin of the mining, >= 0.
     alpha, beta
         Sharpness for pairs of one class and of two, > 0.
 
@@ -119,7 +119,7 @@ class MultiSimilarity(Loss[Distribution]):
 
 
 def _soft_hinge(x: Tensor, kept: Tensor, sharpness: float) -> Tensor:
-    """log(1 + sum over the kept of a row of exp(sharpness x)) / sharpness."""
+    """log(1 + sum of exp(sharpness x) over the entries of a row that are kept) / sharpness."""
     return softplus((sharpness * x).masked_fill(~kept, -math.inf).logsumexp(1)) / sharpness
 
 
@@ -193,7 +193,7 @@ class MarginLoss(Loss[Distribution]):
     def _negatives(
         self, apart: Tensor, different: Tensor, anchors: Tensor, dim: int, seed: int | None
     ) -> tuple[Tensor, Tensor]:
-        """For each of the anchors an item of another class, and whether there is any to draw."""
+        """For each anchor a drawn item of another class, and whether there is any to draw."""
         near = different & (apart < self.far)
         at = apart.clamp(self.cutoff, self.far)
         log_weights = (2 - dim) * at.log() + (3 - dim) / 2 * torch.log1p(-at.square() / 4)

@@ -66,13 +66,13 @@ class ProxyAnchor(Loss[Distribution]):
         own, same = cosines.gather(1, labels[:, None]), labels[:, None] == labels
         near = (self.scale * (self.margin - own)).expand_as(same).masked_fill(~same, -torch.inf)
         far = (self.scale * (cosines + self.margin)).scatter(1, labels[:, None], -torch.inf)
-        # A class has a column of `near` for each of its rows; they are equal, and count once.
+        # `near` has equal columns for all rows of a class, of which one counts.
         shares = 1 / same.sum(0, dtype=cosines.dtype)
         return (shares * _log1p_sum_exp(near)).sum() / shares.sum() + _log1p_sum_exp(far).mean()
 
 
 def _cosines(loss: nn.Module, d: Distribution, weight: Tensor) -> Tensor:
-    """[N, C]; 0 of a row of zeros."""
+    """Cosines [N, C]; 0 for a row of zeros."""
     if d.dim != weight.shape[1]:
         raise ValueError(f"{type(loss).__name__}: d has dimension {d.dim}, expected {weight.shape[1]}, that of weight")
     return linear(normalize(d.mu), normalize(weight))

@@ -80,7 +80,7 @@ class ClassLikelihood(Loss[pe.Normal | pe.VonMisesFisher]):
 def published_log_density(d: pe.VonMisesFisher, z: Tensor) -> Tensor:
     """SCF's log density of each item at unit rows z [N, D]."""
     kappa, v = d.kappa.double(), d.dim / 2 - 1
-    # Where I_v vanishes its logarithm has an infinite slope, times a share of 0.
+    # Where I_v underflows, the slope of its logarithm is infinite, and is multiplied by a share of 0.
     bessel = pe.special.log_ive(v, kappa.clamp(min=PUBLISHED_FLOOR))
     floored = torch.logaddexp(bessel, kappa.new_tensor(math.log(PUBLISHED_FLOOR)))
     log_norm = v * (PUBLISHED_FLOOR + kappa).log() - floored - kappa - d.dim / 2 * math.log(2 * math.pi)

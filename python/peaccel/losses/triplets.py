@@ -24,22 +24,22 @@ class Triplets(NamedTuple):
     """All triplets of a batch."""
 
     anchors: Tensor
-    """[M], of pairs of one class."""
+    """[M], rows of the anchors of all pairs of one class."""
     positives: Tensor
-    """[M]."""
+    """[M], rows of the positives."""
     negative: Tensor
     """[M, N] bool: which items are of another class."""
 
     def near(self, x: Tensor) -> Tensor:
-        """[M, 1] of [N, N], anchor and positive."""
+        """The entries [M, 1] of a matrix [N, N] for anchor and positive."""
         return x[self.anchors, self.positives, None]
 
     def far(self, x: Tensor) -> Tensor:
-        """[M, N] of [N, N], anchor and negative."""
+        """The entries [M, N] of a matrix [N, N] for anchor and negative."""
         return x[self.anchors]
 
     def apart(self, x: Tensor) -> Tensor:
-        """[M, N] of [N, N], positive and negative."""
+        """The entries [M, N] of a matrix [N, N] for positive and negative."""
         return x[self.positives]
 
 
@@ -57,7 +57,7 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
 
 
 def mean_of(values: Tensor, counted: Tensor) -> Tensor:
-    """The mean of those counted, 0 of none; the others' gradients are 0."""
+    """The mean of the values that count, 0 where none does; gradients of the others are 0."""
     return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
 
 
@@ -162,12 +162,12 @@ class BayesianTriplet(Loss[pe.Normal | pe.VonMisesFisher]):
     Parameters
     ----------
     margin
-        Of squared distances of draws.
+        Margin of squared distances of draws.
     only_violating
         True: the mean is over triplets of which the means do not hold, |a - p|^2 - |a - n|^2 > -margin, as in the
         paper's training; 0, with gradient 0, where there are none.
     match_moments
-        Of von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
+        For von Mises-Fisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper. True: the
         moments are those of its draws.
     variant
         None, or "published": the sign of margin as in the paper's listing, P(tau < +margin). What is wrong in it: a
@@ -246,7 +246,7 @@ def _variances(d: Any) -> Tensor:
 
 
 def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau; variances [N]."""
+    """Mean and variance of tau, from variances [N]."""
     near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)
     v_a, v_p, v_n = var[triplets.anchors, None], var[triplets.positives, None], var
     own = 2 * dim * (v_p**2 + v_n**2 + 2 * v_a * (v_p + v_n))
@@ -254,8 +254,8 @@ def _of_isotropic(dim: int, var: Tensor, squares: Tensor, triplets: Triplets) ->
 
 
 def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau; variances [N, D]."""
-    mu, var = d.mu - d.mu.detach().mean(0), d.var  # nearer to 0 less cancels
+    """Mean and variance of tau, from variances [N, D]."""
+    mu, var = d.mu - d.mu.detach().mean(0), d.var  # centred, since less cancels near 0
     trace, products = var.sum(1), var @ var.T
     # weighted[i, j] = sum of v_i (mu_i - mu_j)^2
     weighted = (var * mu**2).sum(1, keepdim=True) - 2 * (var * mu) @ mu.T + var @ (mu**2).T
@@ -270,7 +270,7 @@ def _of_diagonal(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, T
 
 
 def _of_vmf(d: Any, squares: Tensor, triplets: Triplets) -> tuple[Tensor, Tensor]:
-    """Mean and variance of tau of the draws."""
+    """Mean and variance of tau, for draws of von Mises-Fisher distributions."""
     spread = spread_on_sphere(d.dim, d.kappa)
     a, p = (Spread(*(x[rows, None] for x in spread)) for rows in (triplets.anchors, triplets.positives))
     near, far, apart = triplets.near(squares), triplets.far(squares), triplets.apart(squares)

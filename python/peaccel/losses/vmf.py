@@ -135,7 +135,7 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
         d
             N items, as the loss takes them.
         seed
-            Of the draws.
+            Seed of the draws.
 
         Returns
         -------
@@ -158,7 +158,7 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
 
 
 def mean_length(d: pe.VonMisesFisher) -> Tensor:
-    """A_D(kappa), the length of the mean of each."""
+    """A_D(kappa), the length of each distribution's mean."""
     length: Tensor = pe.special.iv_ratio(d.dim / 2, d.kappa)
     return length
 
@@ -167,8 +167,8 @@ class _LogPartition(torch.autograd.Function):
     """mean_i log sum_c exp(n_c - log C(|a_i + w_c|)), of rows a [R, D], w [C, D] and numbers n [C].
 
     With r = |a + w|, p the softmax and g = p A(r) / r the slopes are ``sum_c g (a + w)`` in a, ``sum_i g (a + w)`` in w
-    and ``sum_i p`` in n. All are found while a block of r is in the cache, for memory is what most of the time would
-    go to.
+    and ``sum_i p`` in n. All are computed while a block of r is in the cache, since memory traffic would
+    take most of the time.
     """
 
     @staticmethod
@@ -182,7 +182,7 @@ class _LogPartition(torch.autograd.Function):
         for rows in (slice(start, start + step) for start in range(0, len(a), step)):
             some = a[rows]
             r = torch.addmm(square_w, some, w.T, alpha=2).add_((some * some).sum(1, keepdim=True))
-            # Rounding moves a tiny square by far less than log C, flat there, can show; it may make it negative.
+            # Rounding may make a tiny square negative, by far less than log C, which is flat there, can show.
             r = r.clamp_(min=torch.finfo(r.dtype).tiny).sqrt_()
             logits = n - pe.special.vmf_log_norm(dim, r)
             log_p = logits.log_softmax(1)

@@ -1,15 +1,16 @@
-"""What distributions say of points, of themselves and of each other, and what is fitted to them or fused from them.
+"""Densities, entropies and divergences of distributions, and what is fitted to them, fused or drawn from them.
 
-`density`: log_prob, entropy, kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf; `calibrating`:
-calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve, learn_then_test;
-`fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
+`density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
+`calibrating`: calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve,
+learn_then_test; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
 """
 
 from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 from peaccel.measures.calibrating import calibrate, fit_shift
 from peaccel.measures.certainty import confidence
 from peaccel.measures.deciding import ReliabilityCurve, fit_match_probability, learn_then_test, reliability_curve
-from peaccel.measures.density import entropy, kl, log_prob, match_variance
+from peaccel.measures.density import entropy, log_prob
+from peaccel.measures.divergence import kl, match_variance
 from peaccel.measures.fitting import fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse
 from peaccel.measures.sampling import sample

@@ -1,4 +1,4 @@
-"""What labelled pairs say: of the scale of uncertainties, and of the middle cosine."""
+"""Fits to labelled pairs: the scale of uncertainties, and the cosine between alike and different."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
+from peaccel.checks import NORMALS, require_distribution, require_kind
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
-from peaccel.measures._checks import NORMALS, double, require_kind
-from peaccel.measures.density import one_minus_ratio, scaled_log_norm, square_distance
+from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import dot_scores
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["calibrate", "fit_shift"]
 
-BLOCK = 1 << 15  # numbers that are gathered at a time, and stay in a core's cache
-FEW = 1 << 18  # numbers, evenly spaced, that say where a maximum is to be looked for
+BLOCK = 1 << 15  # numbers that are gathered at a time, so that they stay in a core's cache
+FEW = 1 << 18  # evenly spaced numbers from which the start of a search for the maximum is estimated
 
 
 @overload
@@ -118,7 +118,7 @@ def _calibrate_one(d: Distribution, pairs: Array, labels: Array, offset: bool = 
 
 
 def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: Array, offset: bool) -> Calibration:
-    """Of one variance or concentration for each item."""
+    """The calibration of items with one variance or concentration each."""
     dim = mu.shape[1]
     square = _by_blocks(square_distance, mu, first, second)
     columns = double(spread[first]), double(spread[second]), square
@@ -182,8 +182,7 @@ def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
     >>> pe.pairwise(d[:1], d, pe.scores.scale_cosine(mu=mu)).round(2).tolist()
     [[18.0, 6.93, -9.8]]
     """
-    if not isinstance(d, Distribution):
-        raise TypeError(f"fit_shift: d must be a distribution, got {type(d).__name__}")
+    require_distribution("fit_shift", "d", d)
     rows, same = _labelled_pairs("fit_shift", {"d": d}, pairs, labels)
     means = []
     for label, what in ((True, "one identity"), (False, "different identities")):
@@ -211,7 +210,7 @@ def _labelled_pairs(owner: str, sides: dict[str, Distribution], pairs: Array, la
 
 
 def _different_rows(owner: str, rows: Array, what: str) -> tuple[Array, Array]:
-    """The two sides of pairs of which there must be one, and none of a row with itself."""
+    """The two sides of the pairs, of which there must be at least one and none of a row with itself."""
     first, second = rows.T
     if not len(first):
         raise ValueError(f"{owner}: labels name no pair of {what}, expected at least one")
@@ -254,27 +253,27 @@ class _Differences:
             yield square, v
 
     def some(self, step: int) -> _Differences:
-        """One in so many pairs, evenly spaced."""
+        """Every step-th pair."""
         return self if step == 1 else replace(self, first=self.first[::step], second=self.second[::step])
 
 
 # -- the likeliest scale -----------------------------------------------------------------------------------------------
 
-Blocks = Iterable[tuple[Array, Array]]  # squared differences and variances; gone over again and again
+Blocks = Iterable[tuple[Array, Array]]  # squared differences and variances, which are read many times
 
 
 class _Problem(NamedTuple):
-    """A function of one number to be made least, and its derivative."""
+    """A function of one number that is to be minimised, and its derivative."""
 
     loss: Callable[[float], float]
     slope: Callable[[float], float]
 
 
 def _fit_var(pairs: Blocks, some: Blocks, offset: bool) -> tuple[float, float]:
-    """a and b of squared differences with expectation a var + 2 b (var of a pair).
+    """The likeliest a and b where squared differences have the expectation a var + 2 b, var the variance of a pair.
 
-    With the variances as t ((1 - w) var / mean(var) + w) the best t is known for each w, which leaves a search over w
-    in [0, 1], from a alone to b alone.
+    Written as t ((1 - w) var / mean(var) + w), the best t is known for each w. What is left is a search over w in
+    [0, 1]: w = 0 is a alone, w = 1 is b alone.
     """
     table = np.array([(square.sum(), var.sum(), var.size, var.min()) for square, var in pairs]).T
     square, typical = table[:2].sum(1) / table[2].sum()
@@ -324,7 +323,7 @@ def _variance_problem(pairs: Blocks, typical: float) -> _Problem:
 
 
 def _means(sums: Callable[[Array, Array], tuple[float, ...]], pairs: Blocks) -> Array:
-    """Sums over blocks, over the number of elements."""
+    """Sums over all blocks, divided by the number of elements."""
     table = np.array([(*sums(square, var), var.size) for square, var in pairs]).sum(0)
     return table[:-1] / table[-1]
 
@@ -357,10 +356,10 @@ def _kappa_problem(dim: int, kappa1: Array, kappa2: Array, square: Array) -> _Pr
 
 
 def _minimum(problem: _Problem, some: _Problem, places: Array) -> float:
-    """Where a function is least, by a search with some of the pairs and the root of the slope of all beside it."""
+    """The minimum: a search with some of the pairs finds about where, the root of all pairs' slope finds it exactly."""
     if problem is some:
         return _searched(problem, places)
-    with np.errstate(all="ignore"):  # what some pairs cannot tell, all are asked
+    with np.errstate(all="ignore"):  # where some pairs do not determine it, all are searched
         x = _searched(some, places)
         at = problem.slope(x)
         if at == 0 or (x == places[0] and at > 0) or (x == places[-1] and at < 0):
@@ -375,9 +374,9 @@ def _minimum(problem: _Problem, some: _Problem, places: Array) -> float:
 
 
 def _searched(problem: _Problem, places: Array) -> float:
-    """The best of the places, then the root of the slope between its neighbours.
+    """The best of the places, and from there the root of the slope between its neighbours.
 
-    A function that is flat up to rounding is least at the first place.
+    Of a function that is flat up to rounding the first place is the minimum.
     """
     losses = np.array([problem.loss(x) for x in places])
     best = int(np.argmax(losses <= losses.min() + 1e-13 * max(1, abs(losses.min()))))
@@ -387,7 +386,7 @@ def _searched(problem: _Problem, places: Array) -> float:
 
 
 def _root(slope: Callable[[float], float], low: float, high: float, at_low: float, at_high: float) -> float:
-    """By the Illinois form of false position, which brackets the root and is about as fast as Newton's method."""
+    """The root by the Illinois form of false position, which brackets it and is about as fast as Newton's method."""
     side, last, tolerance = 0, math.inf, 1e-12 * max(abs(low), abs(high))
     for _ in range(100):
         x = (low * at_high - high * at_low) / (at_high - at_low)

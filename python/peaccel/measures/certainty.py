@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from peaccel.checks import cast, compute_dtype
 from peaccel.distributions import Distribution
-from peaccel.measures._checks import cast, compute_dtype
 from peaccel.measures.density import entropy
 from peaccel.names import unknown
 from peaccel.ops._array import Array, dtype_name, namespace

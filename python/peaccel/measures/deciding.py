@@ -1,4 +1,4 @@
-"""What scores and confidences are worth on held-out items: the probability of a match, and whose answers to accept."""
+"""Fits to held-out items: the probability of a match by its score, and the confidence from which to accept answers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from peaccel.ops._array import Array, on_host
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "learn_then_test", "reliability_curve"]
 
-THRESHOLDS = 100  # that are tested at most
-LEARNING = 0.25  # share of the classes by which thresholds are put in order
+THRESHOLDS = 100  # how many thresholds are tested at most
+LEARNING = 0.25  # share of the classes that determine the order in which thresholds are tested
 
 
 def fit_match_probability(
@@ -233,7 +233,7 @@ def learn_then_test(
     mine = learning[of]
     thresholds = np.unique(np.quantile(sure[mine], np.linspace(0, 1, THRESHOLDS), method="lower"))[::-1]
     accepted, failed = _counts(sure[mine], wrong[mine], thresholds)
-    # As if the learning part were as many answers as will be tested.
+    # Counts of the learning part are scaled to the number of answers that will be tested.
     share = len(tested) / mine.sum()
     expected = [
         _binomial_tail(round(share * n), math.ceil(share * k), alpha) for n, k in zip(accepted, failed, strict=True)
@@ -267,7 +267,7 @@ def _logistic(inputs: Array, same: Array) -> Array:
     for _ in range(100):
         p = np.exp(-np.logaddexp(0, -(x @ w)))
         slope = x.T @ (p - targets)
-        # The least step where inputs say the same.
+        # Where inputs are collinear, least squares gives the shortest step.
         step = np.linalg.lstsq((x.T * (p * (1 - p))) @ x, slope, rcond=1e-12)[0]
         while (new := loss(w - step)) > value and abs(step).max() > 1e-12:
             step /= 2
@@ -279,7 +279,7 @@ def _logistic(inputs: Array, same: Array) -> Array:
 
 
 def _isotonic(scores: Array, same: Array) -> IsotonicProbability:
-    """By pooling adjacent violators: neighbours out of order become one block with their mean."""
+    """The isotonic fit by pooling adjacent violators: neighbours out of order become one block with their mean."""
     values, of = np.unique(scores, return_inverse=True)
     sums, counts = np.bincount(of, same), np.bincount(of)
     blocks: list[tuple[float, int, int, int]] = []  # sum, count, first and last value
@@ -294,7 +294,7 @@ def _isotonic(scores: Array, same: Array) -> IsotonicProbability:
 
 
 def _counts(sure: Array, wrong: Array, thresholds: Array) -> tuple[Array, Array]:
-    """How many are at least as sure as each threshold, and how many of these are wrong."""
+    """How many answers are at least as confident as each threshold, and how many of these are wrong."""
     order = np.argsort(-sure, kind="stable")
     accepted = np.searchsorted(-sure[order], -thresholds, side="right")
     return accepted, np.r_[0, np.cumsum(wrong[order])][accepted]

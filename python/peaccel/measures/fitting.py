@@ -1,4 +1,4 @@
-"""What sets of items say of the prior of positions and of von Mises-Fisher distributions."""
+"""Fits to sets of items: the prior of positions, and von Mises-Fisher distributions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN, cast, compute_dtype, order
 from peaccel.distributions import Distribution, VonMisesFisher, concat
 from peaccel.fits import Prior
-from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import double, ratio_dx
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ
 from peaccel.ops import bessel
@@ -122,7 +122,7 @@ def _fit_prior_two(queries: Distribution, gallery: Distribution, query_labels: A
 
 
 def _require_positions(name: str, d: object) -> None:
-    if getattr(d, "kind", "") not in (*NORMALS, "point"):
+    if getattr(d, "kind", "") not in EUCLIDEAN:
         found = getattr(d, "kind", type(d).__name__)
         raise TypeError(f"fit_prior: {name} must be a Normal or a Point, got {found}")
 
@@ -206,7 +206,7 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
     weight, mean, spread = _weighted_moments(z, w, of)
     known = weight > 0
     mu, r = unit(mean)
-    # r^2 + spread is the mean square of the rows, 1 but for rounding: divided out, r and spread tell the same kappa.
+    # r^2 + spread, the mean square of the rows, is 1 up to rounding. Divided by it, r and spread give the same kappa.
     square = xp.where(known, r * r + spread, 1.0)
     kappa = _concentration(shape[1], r / xp.sqrt(square), xp.where(known, spread / square, 1.0))
     return VonMisesFisher(cast(mu, compute_dtype(z)), cast(kappa, compute_dtype(z)))
@@ -215,7 +215,7 @@ def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None)
 def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array, Array]:
     """Of each group the sum of the weights, the weighted mean, and the weighted mean of |z - mean|^2; 0 without weight.
 
-    That is the mean of |z|^2 less the mean's square but where the two are near, where it is another sum.
+    The last is the mean of |z|^2 less the square of the mean. Where these are close, it is summed over differences.
     """
 
     def terms(x: Array) -> tuple[Array, ...]:
@@ -243,22 +243,23 @@ def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[
 
 
 def _concentration(dim: int, r: Array, spread: Array) -> Array:
-    """kappa of A(kappa) = r, spread = 1 - r^2; inf where the spread is what rounding leaves of none."""
+    """The kappa at which A(kappa) = r, where spread = 1 - r^2; inf where the spread is 0 up to rounding."""
     xp = namespace(r)
     alike = spread <= (8 * 2.0**-52) ** 2
     r, spread = xp.where(alike, 0.5, r), xp.where(alike, 0.75, spread)
     fixed_r, fixed_spread = (r.detach(), spread.detach()) if is_torch(r) else (r, spread)
     kappa = fixed_r * (dim - fixed_r**2) / fixed_spread
-    for _ in range(6):  # from a few percent off, four steps reach rounding
+    for _ in range(6):  # the start is off by a few percent, from where four steps reach rounding
         kappa = xp.maximum(kappa / 2, kappa - _excess(dim, kappa, fixed_r, fixed_spread) / ratio_dx(dim, kappa))
-    # One more step with kappa fixed: its derivative in r is 1 / A'(kappa), that of the solution.
+    # One more step, with kappa fixed, gives the derivative: 1 / A'(kappa) in r, as the solution has.
     kappa = kappa - _excess(dim, kappa, r, spread) / ratio_dx(dim, kappa)
     return xp.where(alike, math.inf, kappa)
 
 
 def _excess(dim: int, kappa: Array, r: Array, spread: Array) -> Array:
-    """A(kappa) - r; for r near 1, where both are, from the differences to 1 of their squares."""
+    """A(kappa) - r; near r = 1 from 1 - A(kappa)^2 and 1 - r^2, which do not cancel."""
     v = order(dim / 2, kappa)
     ratio = bessel.iv_ratio(v, kappa)
-    far = (spread - bessel.iv_ratio_complement(v, kappa)) / (ratio + r + 1e-300)  # at r = 0, not selected, 0 / 0
+    # 1e-300 avoids 0 / 0 at r = 0, where this is not selected.
+    far = (spread - bessel.iv_ratio_complement(v, kappa)) / (ratio + r + 1e-300)
     return namespace(r).where(r > 0.7, far, ratio - r)

@@ -12,14 +12,14 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
-from peaccel.measures._checks import double
+from peaccel.measures._numerics import double
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["calibrate_sides", "warn_if_sides_differ"]
 
-BLOCK = 1 << 15  # numbers that are gathered at a time, and stay in a core's cache
-FEW = 1 << 18  # numbers, evenly spaced, that say where a maximum is to be looked for
-FEWER = 1 << 15  # that say whether sides differ
+BLOCK = 1 << 15  # numbers that are gathered at a time, so that they stay in a core's cache
+FEW = 1 << 18  # evenly spaced numbers from which the start of a search for the maximum is estimated
+FEWER = 1 << 15  # numbers from which it is estimated whether the sides differ
 
 
 def calibrate_sides(queries: Distribution, gallery: Distribution, rows: Array) -> tuple[Calibration, Calibration]:
@@ -40,7 +40,7 @@ def calibrate_sides(queries: Distribution, gallery: Distribution, rows: Array) -
     if not 0 < square < np.inf:
         raise ValueError("calibrate: mu of the same pairs must be finite and not all equal: no scale is the likeliest")
     prior = np.maximum(xy, 0)
-    # Of E x (x - y) = s and E y (y - x) = t, half as a factor on the variances and half as an offset.
+    # The start follows E x (x - y) = s and E y (y - x) = t, half of each as a factor and half as an offset.
     start = np.repeat(np.maximum([(xx - xy).mean(), (yy - xy).mean()], square / 1000), 2) / 2
     step = -(-len(rows) * len(xx) // FEW)
     if step > 1:
@@ -94,7 +94,7 @@ def warn_if_sides_differ(
 
 
 def _warn(message: str) -> None:
-    # Of the line that calls what the user calls.
+    # Level 5 is the line on which the user calls the public function.
     warnings.warn(message, UserWarning, stacklevel=5)
 
 
@@ -102,7 +102,7 @@ def _warn(message: str) -> None:
 
 
 def _centred(owner: str, sides: Mapping[str, Distribution], rows: Iterable[Array]) -> _Pairs:
-    """Pairs of rows, less the mean of either side; a point's variance is 0."""
+    """Pairs of rows, from each side of which its mean is subtracted; a point's variance is 0."""
     found = []
     for (name, d), side in zip(sides.items(), rows, strict=True):
         mu, *var = (on_host(owner, name, x) for x in d.arrays)
@@ -113,7 +113,7 @@ def _centred(owner: str, sides: Mapping[str, Distribution], rows: Iterable[Array
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of pairs: rows of items, their means less one mean."""
+    """One side of pairs: rows of items, from whose means one mean is subtracted."""
 
     mu: Array
     var: Array
@@ -130,8 +130,10 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """x^2, x y, y^2 and the two variances by blocks of [., D]; where all variances are isotropic, one of [P, 1], means
-    over dimensions."""
+    """Blocks [., D] of x^2, x y, y^2 and the two variances.
+
+    Where all variances are isotropic, it is one block [P, 1] with the means over dimensions.
+    """
 
     sides: tuple[_Side, ...]
 
@@ -148,11 +150,11 @@ class _Pairs:
         return [tuple(map(np.concatenate, columns))]
 
     def some(self, step: int) -> _Pairs:
-        """One in so many pairs, evenly spaced."""
+        """Every step-th pair."""
         return _Pairs(tuple(replace(side, rows=side.rows[::step]) for side in self.sides))
 
     def means(self) -> list[Array]:
-        """Of each of the five, [D] or [1]."""
+        """The means over pairs of each of the five, [D] or [1]."""
         sums = [sum(column) for column in zip(*([z.sum(0) for z in block] for block in self), strict=True)]
         return [z / len(self.sides[0].rows) for z in sums]
 
@@ -190,12 +192,12 @@ def _scores(pairs: _Pairs, prior: Array, typical: tuple[float, float], theta: Ar
     """Minus twice the mean log likelihood, without constants, its derivatives, and Fisher's information."""
     loss, slope, information, size = 0.0, np.zeros(4), np.zeros((4, 4)), 0
     a, b, c, e = theta
-    with np.errstate(divide="ignore", invalid="ignore"):  # a loss that is no number is no improvement
+    with np.errstate(divide="ignore", invalid="ignore"):  # a loss that is NaN counts as no improvement
         for xx, xy, yy, var, war in pairs:
             v, w = var / typical[0], war / typical[1]
             s, t = a * v + b, c * w + e
             det = prior * (s + t) + s * t
-            # The inverse covariance is [[k, -m], [-m, n]].
+            # [[k, -m], [-m, n]] is the inverse covariance.
             k, m, n = (prior + t) / det, prior / det, (prior + s) / det
             kk, mm, nn = k * k, m * m, n * n
             loss += float((np.log(det) + k * xx - 2 * m * xy + n * yy).sum())
@@ -227,6 +229,6 @@ def _least_square(matrix: Array, vector: Array) -> Array:
         if (phi >= 0).all() and (least == np.inf or value < least - 1e-12 * abs(least)):
             least, best = value, np.zeros(size)
             best[support] = phi
-            if len(support) == size:  # where all are at least 0, none better has a 0 more
+            if len(support) == size:  # where all are at least 0, no solution with one more 0 is better
                 break
     return best

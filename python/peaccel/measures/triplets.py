@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel.checks import NORMALS, cast, compute_dtype, order, require_pair
 from peaccel.distributions import Distribution
-from peaccel.measures._checks import NORMALS, cast, compute_dtype, double, order, require_pair, total
-from peaccel.measures.density import ratio_dx
+from peaccel.measures._numerics import double, ratio_dx, total
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, namespace
 from peaccel.special import log_ndtr
@@ -41,7 +41,7 @@ def triplet_probability(
     margin
         By how much the squared distance must be larger.
     match_moments
-        Of VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
+        For VonMisesFisher. False: mu and 1 / kappa stand for a normal's mean and variance, as in the paper, which holds
         for kappa far above D. True: E and sd are those of the draws, by their means ``A(kappa) mu`` and covariances,
         ``A'(kappa)`` along mu and ``A(kappa) / kappa`` across.
     variant
@@ -98,7 +98,7 @@ def triplet_probability(
 
 
 def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
-    """Mean and variance of tau, of normals or what stands for such."""
+    """Mean and variance of tau, of normals or of von Mises-Fisher distributions taken as normals."""
     (mu_a, v_a), (mu_p, v_p), (mu_n, v_n) = (_mean_and_variance(d) for d in (a, p, n))
     near, far, apart = mu_p - mu_a, mu_n - mu_a, mu_p - mu_n
     mean = total(apart * (near + far) + v_p - v_n)
@@ -107,7 +107,7 @@ def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
 
 
 def _mean_and_variance(d: Any) -> tuple[Array, Array]:
-    """[N, D], and [N, D] or [N, 1]."""
+    """Means [N, D], and variances [N, D] or [N, 1]."""
     mu, spread = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
     if d.kind == "vmf":
         return mu, 1 / spread[:, None]
@@ -142,7 +142,7 @@ def moments_on_sphere(
     ``near`` is of anchor and positive, ``far`` of anchor and negative, ``apart`` of positive and negative; float64.
     """
     radial = p.length * (1 - near / 2) - n.length * (1 - far / 2)
-    # Of a.x with x = p - n: E[a] in the covariance of x, E[x] in that of a, and the trace of both.
+    # The variance of a.x, x = p - n: E[a] in the covariance of x, E[x] in that of a, and the trace of their product.
     square = (p.length - n.length) ** 2 + p.length * n.length * apart
     var = a.along * radial**2 + a.across * (square - radial**2)
     for x, gap in ((p, near), (n, far)):

@@ -22,7 +22,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
-from peaccel.methods.triplet import dealt
+from peaccel.methods.triplet import batches_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +32,17 @@ class Settings(Embedding):
     distribution: Kind = "normal"
     """normal: means on a sphere whose radius is learned; vmf: on the unit sphere."""
     margin: NonNegative = 0.0
-    """Of squared distances."""
+    """Margin of squared distances."""
     kl: NonNegative = 1e-6
-    """Weight of the divergence from the prior: N(0, I / D), or the uniform distribution."""
+    """Weight of the divergence from the prior, which is N(0, I / D), or the uniform distribution."""
     start: Positive = 1e-2
     """The variance, or 1 / kappa, that training starts from."""
     match_moments: bool = False
-    """Of vmf: the moments of the draws in place of a normal's with variance 1 / kappa."""
+    """With vmf, use the moments of the draws rather than those of a normal with variance 1 / kappa."""
     only_violating: bool = False
     """Leave out triplets whose means keep the margin."""
     negatives: AtLeast1 | None = None
-    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
     variant: Literal["published"] | None = None
     """The sign of margin as in the paper's listing."""
     schedule: Schedule = Schedule()
@@ -67,7 +67,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"triplet": triplet(d, batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
     stage = Stage(
-        "Bayesian triplet", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+        "Bayesian triplet", settings.schedule, (Group((backbone, head)),), step, batches=batches_of(settings.negatives)
     )
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 

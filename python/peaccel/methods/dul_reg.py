@@ -21,11 +21,11 @@ class Settings(Uncertain):
 
     classifier: Classifier = Classifier()
     learns: Literal["all", "uncertainty"] = "all"
-    """Of stage 2. all: the means move on, as in "Revisited"; uncertainty: they are kept, as in the paper."""
+    """What stage 2 learns. all: the means too, as in "Revisited"; uncertainty: the means stay, as in the paper."""
     classify: Schedule = Schedule()
-    """Stage 1."""
+    """Settings of stage 1."""
     regress: Schedule = Schedule()
-    """Stage 2."""
+    """Settings of stage 2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

@@ -20,9 +20,9 @@ class Settings(dul_cls.Settings):
     """Settings of DUL-reg-cls."""
 
     classify: Schedule = Schedule(epochs=0)
-    """Stage 1, of means alone; `draw` is stage 2."""
+    """Settings of stage 1, which learns means alone; `draw` is stage 2."""
     regress: Schedule = Schedule()
-    """Stage 3."""
+    """Settings of stage 3."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

@@ -35,23 +35,23 @@ class Settings(Embedding):
     """Settings of EL-nivMF and its siblings."""
 
     distance: Distance = "el_nivmf"
-    """Of an item and a proxy, in the softmax over proxies."""
+    """Distance of an item and a proxy, in the softmax over proxies."""
     temperature: Positive = 1.0
-    """That training starts from."""
+    """The temperature that training starts from."""
     concentration: Positive = 10.0
-    """Of every proxy, from which training starts."""
+    """The concentration of every proxy that training starts from."""
     n: AtLeast1 = 5
-    """Draws of an image."""
+    """How many draws of each image the loss averages."""
     norm: Positive = 10.0
     """Mean length of the embeddings, the images' concentration, from which training starts."""
     proxy_rate: Positive = 5000.0
     """The proxies' learning rate over the backbone's; 5000 to 7500 in the paper, beside 1e-5 for a pretrained one."""
     concentration_rate: Positive = 50000.0
-    """Theirs of the concentrations; 7500 to 50 000 in the paper."""
+    """The concentrations' learning rate over the backbone's; 7500 to 50 000 in the paper."""
     temperature_rate: Positive = 200.0
-    """The temperature's; 200 to 500 in the paper."""
+    """The temperature's learning rate over the backbone's; 200 to 500 in the paper."""
     variant: Literal["published"] | None = None
-    """Of el_nivmf, nivmf and kl_vmf."""
+    """Variant of the distances el_nivmf, nivmf and kl_vmf."""
     schedule: Schedule = Schedule(images_per_class=2)
 
 

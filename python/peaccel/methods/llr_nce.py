@@ -23,16 +23,16 @@ class Settings(Uncertain):
 
     head: Literal["mlp", "pfe"] = "pfe"
     score: Literal["llr", "mls"] = "llr"
-    """What the softmax over the batch is of."""
+    """The score whose softmax over the batch is trained."""
     learns: Literal["uncertainty", "all"] = "uncertainty"
-    """Of stage 2. uncertainty: the means are kept; all: they move on with it."""
+    """What stage 2 learns. uncertainty: the means stay; all: the means too."""
     temperature: Positive = 1.0
-    """By which the scores are divided in the softmax; larger is softer."""
+    """The divisor of the scores in the softmax; larger is softer."""
     classifier: Classifier = Classifier()
     classify: Schedule = Schedule()
-    """Stage 1."""
+    """Settings of stage 1."""
     tell: Schedule = Schedule()
-    """Stage 2."""
+    """Settings of stage 2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

@@ -18,11 +18,11 @@ class Settings(Embedding):
     scale: Positive = 64.0
     """Inverse temperature."""
     norms: tuple[Positive, Positive] = (10.0, 110.0)
-    """Least and greatest length."""
+    """The least and the greatest length."""
     margins: tuple[NonNegative, NonNegative] = (0.45, 0.8)
     """Margins at these lengths, in radians."""
     weight: NonNegative = 35.0
-    """Of the term that draws lengths up."""
+    """Weight of the term that rewards length."""
     class_rate: Positive = 1.0
     """The class directions' learning rate over the backbone's."""
     schedule: Schedule = Schedule()

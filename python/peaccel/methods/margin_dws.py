@@ -14,7 +14,7 @@ class Settings(proxy_anchor.Plain):
     """Settings of MarginLoss."""
 
     margin: NonNegative = 0.2
-    """How far below and above beta pairs of one class and of two are to be."""
+    """How far below beta the distances of pairs of one class should be, and above it those of two."""
     beta: Positive = 1.2
     """The distance between near and far, from which training starts."""
 

@@ -16,9 +16,9 @@ class Settings(triplet.Settings):
     """Settings of Monte Carlo dropout."""
 
     rate: Share = 0.2
-    """Of the features, beside what the backbone drops itself."""
+    """Rate of dropout of the features, beside the backbone's own."""
     passes: AtLeast1 = 50
-    """Of the model at test time."""
+    """How many passes the model makes at test time."""
 
 
 class Passes(nn.Module):
@@ -27,7 +27,7 @@ class Passes(nn.Module):
     Parameters
     ----------
     model
-        From inputs to `peaccel.Point` with rows of length 1.
+        The module from inputs to `peaccel.Point` with rows of length 1.
     passes
         How many.
 

@@ -16,11 +16,11 @@ class Settings(proxy_anchor.Plain):
     threshold: float = 0.5
     """Cosine around which pairs are weighted."""
     margin: NonNegative = 0.1
-    """Of the mining."""
+    """Margin of the mining."""
     alpha: Positive = 2.0
     """Inverse temperature of pairs of one class."""
     beta: Positive = 40.0
-    """Of pairs of two classes."""
+    """Inverse temperature of pairs of two classes."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

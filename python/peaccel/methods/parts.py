@@ -1,4 +1,4 @@
-"""What several methods are put together from."""
+"""Parts that several methods share: settings, heads, and starts of stages."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ class Uncertain(Embedding):
     distribution: Kind = "normal"
     """normal: a mean on the unit sphere and a variance; vmf: a direction and a concentration."""
     diagonal: bool = False
-    """Of normal: a variance for each dimension."""
+    """With normal, a variance for each dimension."""
     head: Literal["mlp", "pfe"] = "mlp"
     """mlp: three layers with ReLUs; pfe: two with batch norms, a gain and an offset, always of normal and diagonal."""
     hidden: AtLeast1 = 512
-    """Of head pfe: its width."""
+    """With head pfe, the width of its hidden layer."""
     start: Positive = 1.0
-    """Of head mlp: the variance, or 1 / kappa, that it starts from."""
+    """With head mlp, the variance, or 1 / kappa, that it starts from."""
     variant: Literal["published"] | None = None
-    """Of head mlp: "published" has no ReLUs between the layers."""
+    """With head mlp, "published" has no ReLUs between the layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,11 +71,11 @@ class Classifier:
     """A softmax over class directions with a margin."""
 
     loss: Literal["arcface", "cosface"] = "arcface"
-    """Where the margin is: an angle, or the cosine."""
+    """What has the margin: the angle, or the cosine."""
     scale: Positive = 64.0
     """Inverse temperature."""
     margin: Annotated[float, msgspec.Meta(ge=0, lt=2)] = 0.5
-    """arcface: an angle in radians; cosface: of the cosine."""
+    """The margin: with arcface an angle in radians, with cosface a difference of cosines."""
     rate: Positive = 1.0
     """The class directions' learning rate over the backbone's."""
 
@@ -141,9 +141,9 @@ def begin_within(
     dim
         D.
     features
-        Of a batch, what the head takes.
+        The features of a batch, which the head takes.
     batches
-        Of all training items.
+        The batches of all training items.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def class_means(embed: Callable[[Tensor], Tensor], batches: Iterable[Batch], cla
 
 
 def class_directions(embed: nn.Module, weight: nn.Parameter) -> Callable[[Iterable[Batch]], None]:
-    """A stage's start that points class directions along their classes' means; classes without items keep theirs."""
+    """A stage's start that turns class directions to their classes' means; those of classes without items stay."""
 
     def start(batches: Iterable[Batch]) -> None:
         means = class_means(embed, batches, len(weight))

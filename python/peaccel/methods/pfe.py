@@ -21,9 +21,9 @@ class Settings(Uncertain):
     head: Literal["mlp", "pfe"] = "pfe"
     classifier: Classifier = Classifier()
     classify: Schedule = Schedule()
-    """Stage 1."""
+    """Settings of stage 1."""
     match: Schedule = Schedule()
-    """Stage 2."""
+    """Settings of stage 2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

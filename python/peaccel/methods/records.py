@@ -1,4 +1,4 @@
-"""What a method is made of: records without behaviour that `peaccel.train` carries out."""
+"""The records that make a method; they have no behaviour, and `peaccel.train` carries them out."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ class Schedule:
     lr: Positive = 1e-3
     """Learning rate; the highest one where `decay` is one_cycle."""
     classes_per_batch: AtLeast1 = 32
-    """Groups of one class in a batch."""
+    """How many groups of one class a batch has."""
     images_per_class: AtLeast1 = 4
-    """Items in a group."""
+    """How many items a group has."""
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """By torch."""
+    """Name of the optimizer, which is torch's."""
     momentum: Share = 0.9
-    """Of SGD, with Nesterov's form."""
+    """Momentum of SGD, in Nesterov's form."""
     weight_decay: NonNegative = 0.0
-    """Of every group that names none of its own."""
+    """Weight decay of every group that has none of its own."""
     decay: Literal["one_cycle", "cosine", "step", "multistep", "exponential", "constant"] = "one_cycle"
     """How the learning rate falls. one_cycle rises over the first tenth of all steps and falls along a cosine; cosine
     falls from the first step on; the others change between epochs."""
     every: AtLeast1 = 5
-    """Of step: epochs between two falls."""
+    """With step, the epochs between two falls."""
     milestones: tuple[int, ...] = ()
-    """Of multistep: the epochs after which the rate falls."""
+    """With multistep, the epochs after which the rate falls."""
     gamma: Positive = 0.1
-    """Of step, multistep, exponential: the factor at each fall."""
+    """With step, multistep and exponential, the factor at each fall."""
     clip: Positive | None = None
     """Greatest norm of the gradient of everything that learns."""
 
@@ -73,11 +73,11 @@ class Batch:
     """Some training items."""
 
     inputs: Any
-    """What the model, or the stage's frozen module, makes of them: a tensor, or a tuple of tensors."""
+    """The inputs of the model, or the outputs of the stage's frozen module: a tensor, or a tuple of tensors."""
     labels: Tensor
     """[N] int64 in 0..C-1."""
     rows: Tensor
-    """[N] int64: where they stand in the training data."""
+    """[N] int64, their rows in the training data."""
 
 
 @dataclass(frozen=True)
@@ -85,34 +85,34 @@ class Step:
     """Where training stands."""
 
     number: int
-    """Optimisation steps that this stage has behind it."""
+    """How many optimisation steps this stage has made."""
     of: int
-    """All that it will make, unless it is stopped early."""
+    """How many it will make, unless it is stopped early."""
     seed: int
-    """Of the draws of this step: another one at each step of each stage, the same for a resumed run."""
+    """Seed of the draws of this step: another one at each step of each stage, the same in a resumed run."""
 
     @property
     def done(self) -> float:
-        """The share that is behind, in [0, 1)."""
+        """The share of the steps that are made, in [0, 1)."""
         return self.number / self.of
 
 
 @dataclass(frozen=True)
 class Group:
-    """What learns at a rate of its own."""
+    """Modules that learn at a rate of their own."""
 
     trains: tuple[nn.Module | nn.Parameter, ...]
     rate: float = 1.0
-    """Times the stage's learning rate. Proxies take 50 to 5000 times a pretrained backbone's."""
+    """Factor of the stage's learning rate. Proxies take 50 to 5000 times a pretrained backbone's rate."""
     weight_decay: float | None = None
-    """None takes the stage's."""
+    """Weight decay of the group; None takes the stage's."""
 
 
 Terms: TypeAlias = Mapping[str, Tensor]
 """The terms of a loss by name, each a scalar with its weight; their sum is minimised."""
 
 Embed: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-"""From rows of the training data to the means of the model as it is now, [N, D]."""
+"""A function from rows of the training data to the current means of the model, [N, D]."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +138,13 @@ class Training:
     """A method put on a backbone: what embeds, what only training needs, and the stages."""
 
     model: nn.Module
-    """From inputs to a distribution."""
+    """The module that maps inputs to a distribution."""
     criterion: nn.Module
-    """All else that is learned or kept: class directions, temperatures, priors."""
+    """The module of all else that is learned or saved: class directions, temperatures, priors."""
     stages: tuple[Stage, ...]
     score: Callable[[Distribution, NDArray[np.int64]], Score] | None = None
-    """Of a score with parameters that are learned, or fitted on held-out items and their labels; None takes the
-    method's."""
+    """A function from held-out items and their labels to the score, where parameters of it are learned or fitted; None
+    where it is the method's."""
 
 
 @dataclass(frozen=True)
@@ -153,16 +153,16 @@ class Method:
 
     name: str
     paper: str
-    """Authors, title, venue."""
+    """Authors, title and venue of the paper."""
     distribution: str
     sampling: bool
     """Whether its loss draws."""
     loss: str
     score: str
-    """By which it retrieves, as `pe.scores.get` reads it."""
+    """The score by which it retrieves, as `pe.scores.get` reads it."""
     confidence: str
     """A kind of `pe.confidence`; "default" is that of the distribution."""
     settings: type[Any]
-    """A frozen dataclass."""
+    """The frozen dataclass of its settings."""
     build: Callable[[nn.Module, int, int, Any], Training] = field(repr=False)
-    """From a backbone, the width of its features, the number of classes and settings."""
+    """Makes a `Training` from a backbone, the width of its features, the number of classes and settings."""

@@ -32,20 +32,20 @@ class Settings(Embedding):
     """Settings of ScaleFace."""
 
     learns: Literal["scale", "all"] = "scale"
-    """Of stage 2. scale: backbone and class directions are kept; all: end to end, where stage 1 may have no epochs."""
+    """What stage 2 learns. scale: the scale alone; all: everything, and stage 1 may have no epochs."""
     hidden: tuple[AtLeast1, ...] = (512,)
     """Widths of the scale head's hidden layers; () is a linear head."""
     activation: Activation = "sigmoid"
-    """What makes a scale of the head's output; sigmoid is c sigmoid(x)."""
+    """The function from the head's output to a scale; sigmoid is c sigmoid(x)."""
     constant: Positive = 64.0
     """The activation's c."""
     margin: NonNegative = 0.5
-    """In radians."""
+    """Margin of the angle, in radians."""
     classifier: Classifier = Classifier()
     classify: Schedule = Schedule()
-    """Stage 1."""
+    """Settings of stage 1."""
     scale: Schedule = Schedule()
-    """Stage 2."""
+    """Settings of stage 2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

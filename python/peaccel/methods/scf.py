@@ -16,9 +16,9 @@ class Settings(Uncertain):
     distribution: Kind = "vmf"
     classifier: Classifier = Classifier()
     classify: Schedule = Schedule()
-    """Stage 1."""
+    """Settings of stage 1."""
     regress: Schedule = Schedule()
-    """Stage 2."""
+    """Settings of stage 2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

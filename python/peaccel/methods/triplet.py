@@ -14,7 +14,7 @@ from peaccel.losses.triplets import Triplet
 from peaccel.methods import proxy_anchor
 from peaccel.methods.records import AtLeast1, Embed, NonNegative, Schedule, Training
 
-POOL = 5000  # items among which the negatives of an epoch are sought
+POOL = 5000  # how many items the negatives of an epoch are chosen from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +22,11 @@ class Settings(proxy_anchor.Plain):
     """Settings of the triplet loss."""
 
     margin: NonNegative = 0.2
-    """Of squared distances of unit means."""
+    """Margin of squared distances of unit means."""
     only_violating: bool = False
     """Leave out triplets that keep the margin."""
     negatives: AtLeast1 | None = None
-    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
 
 
 def hard_negatives(
@@ -47,9 +47,9 @@ def hard_negatives(
     rng
         Draws the pool, the positives and the order.
     embed
-        The model as it is.
+        The current means of the model, of given rows.
     negatives
-        Of each anchor, at least 1.
+        How many negatives an anchor has, at least 1.
 
     Yields
     ------
@@ -66,7 +66,7 @@ def hard_negatives(
     """
     pool = rng.permutation(len(labels))[:POOL]
     own, points = labels[pool], pe.Point(embed(pool))
-    # The nearest of other classes stand among so many nearest of all.
+    # As many nearest neighbours as these surely contain the nearest of other classes.
     k = min(len(pool), int(np.bincount(own).max()) + negatives)
     near = pe.search(points, points, k, score="neg_sq_l2").ids
     others = own[near] != own[:, None]
@@ -79,12 +79,12 @@ def hard_negatives(
     if not groups:
         raise ValueError(f"hard negatives: no anchor has a positive and {negatives} negatives among {len(pool)} items")
     count = max(1, min(len(groups), schedule.classes_per_batch * schedule.images_per_class // (2 + negatives)))
-    dealt = np.resize(np.stack(groups), (-(-len(groups) // count), count * (2 + negatives)))
-    yield from dealt
+    batches = np.resize(np.stack(groups), (-(-len(groups) // count), count * (2 + negatives)))
+    yield from batches
 
 
-def dealt(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
-    """What a stage of triplets is dealt: hard negatives, or groups of classes."""
+def batches_of(negatives: int | None) -> Callable[..., Iterator[NDArray[np.int64]]] | None:
+    """How a stage of triplets makes its batches: with hard negatives, or of groups of one class."""
     return None if negatives is None else partial(hard_negatives, negatives=negatives)
 
 
@@ -95,7 +95,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return Triplet(margin=settings.margin, only_violating=settings.only_violating)
 
     training = proxy_anchor.plain("triplet", backbone, features, settings, make)
-    stages: Any = tuple(replace(stage, batches=dealt(settings.negatives)) for stage in training.stages)
+    stages: Any = tuple(replace(stage, batches=batches_of(settings.negatives)) for stage in training.stages)
     return replace(training, stages=stages)
 
 

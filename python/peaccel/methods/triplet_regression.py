@@ -23,7 +23,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
-from peaccel.methods.triplet import dealt
+from peaccel.methods.triplet import batches_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class Settings(Embedding):
     """Settings of triplet regression."""
 
     margin: NonNegative = 0.2
-    """Of squared distances of unit means."""
+    """Margin of squared distances of unit means."""
     start: Positive = 1.0
     """The variance that training starts from."""
     negatives: AtLeast1 | None = None
-    """Hard negatives dealt with each anchor and its positive; None deals groups of classes."""
+    """Hard negatives in a batch for each anchor and its positive; None makes batches of groups of one class."""
     schedule: Schedule = Schedule()
 
 
@@ -49,7 +49,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"triplet": triplet(head(backbone(batch.inputs)), batch.labels)}
 
     stage = Stage(
-        "triplet regression", settings.schedule, (Group((backbone, head)),), step, batches=dealt(settings.negatives)
+        "triplet regression",
+        settings.schedule,
+        (Group((backbone, head)),),
+        step,
+        batches=batches_of(settings.negatives),
     )
     return Training(nn.Sequential(backbone, head), triplet, (stage,))
 

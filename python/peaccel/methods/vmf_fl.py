@@ -22,7 +22,7 @@ class Settings(Uncertain):
     class_rate: Positive = 1.0
     """The class directions' learning rate over the backbone's."""
     uncertainty_rate: Positive = 1.0
-    """The uncertainty head's; where it is not well below 1, scales fall to 0 before the directions mean anything."""
+    """The uncertainty head's rate over the backbone's; near 1, scales fall to 0 before directions are learned."""
     schedule: Schedule = Schedule()
 
 

@@ -1,6 +1,6 @@
 """Metrics, in numpy alone: ids, labels, scores and confidences in, numbers and frozen records out.
 
-What scikit-learn and scipy compute as the papers define it is theirs: areas under ROC curves (`roc_auc`, `r_auroc`,
+scikit-learn and scipy compute what they define as the papers do: areas under ROC curves (`roc_auc`, `r_auroc`,
 `novelty_detection`), `nmi`, `spearman` and `Relevance` need them (the extra `train`).
 """
 

@@ -1,4 +1,4 @@
-"""What metrics are given, as arrays."""
+"""The arguments of metrics as checked arrays."""
 
 from typing import Any
 
@@ -13,7 +13,11 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     tensor: Any = x
     try:
         array = np.asarray(tensor.detach() if hasattr(tensor, "detach") else x, dtype)
-    except (TypeError, ValueError, RuntimeError) as error:  # rows of different lengths, words for numbers, a GPU
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # rows of different lengths, words for numbers, tensors on a GPU
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{owner}: {name} cannot be an array of shape {shape} ({reason})") from None
     if array.ndim != len(shape.strip("(),").split(",")):
@@ -45,7 +49,7 @@ def as_flags(owner: str, name: str, x: ArrayLike) -> NDArray[np.bool_]:
 
 
 def as_shares(owner: str, name: str, x: ArrayLike) -> NDArray[np.float64]:
-    """Shares to reject, in [0, 1)."""
+    """Shares of items to reject, which must be in [0, 1)."""
     array = as_numbers(owner, name, x, "(S,)")
     if not np.all((array >= 0) & (array < 1)):
         raise ValueError(f"{owner}: {name} span {array.min()}..{array.max()}, expected [0, 1)")

@@ -1,4 +1,4 @@
-"""Rankings: ids of a gallery's rows beside the labels of both sides."""
+"""Rankings: ids of a gallery's rows, with the labels of both sides."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from peaccel.metrics._relation import Relation, as_relation
 __all__ = ["Ranking", "relevance", "without_self"]
 
 Array = NDArray[Any]
-BLOCK = 1 << 16  # ids that are looked up at a time, and stay in a core's cache
+BLOCK = 1 << 16  # ids that are looked up at a time, so that they stay in a core's cache
 
 
 def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
@@ -82,18 +82,18 @@ def relevance(
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Ids, and what is right among them."""
+    """The ids of a ranking, and which of them are right."""
 
     owner: str
     ids: Array
-    """[Q, columns], one column more where own rows are among them."""
+    """[Q, columns], or one more column where queries' own rows are among them."""
     relation: Relation
 
     @staticmethod
     def of(
         owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
     ) -> "Ranking":
-        """Check what the owner was given."""
+        """Check the arguments of the metric `owner`."""
         found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
         if len(found) != relation.queries:
             expected = f"({relation.queries}, K) like query_labels"
@@ -102,7 +102,7 @@ class Ranking:
 
     @property
     def own(self) -> bool:
-        """The queries are the gallery."""
+        """Whether the queries are the gallery."""
         return self.relation.own
 
     @property
@@ -138,7 +138,7 @@ def as_ids(owner: str, ids: ArrayLike) -> Array:
 
 
 def blocks(ids: Array) -> Iterator[slice]:
-    """Slices of rows."""
+    """Slices of rows, block by block."""
     step = -(-BLOCK // max(ids.shape[1], 1))
     for start in range(0, len(ids), step):
         yield slice(start, start + step)

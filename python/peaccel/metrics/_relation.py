@@ -24,30 +24,30 @@ class Labels:
     query_labels: Array
     gallery_labels: Array
     own: bool
-    """The queries are the gallery."""
+    """Whether the queries are the gallery."""
 
     grouping = "classes"
 
     @property
     def queries(self) -> int:
-        """How many."""
+        """How many queries there are."""
         return len(self.query_labels)
 
     @property
     def gallery(self) -> int:
-        """How many items."""
+        """How many items the gallery has."""
         return len(self.gallery_labels)
 
     @property
     def clusters(self) -> Array:
-        """[Q]: queries that are alike in what is right."""
+        """[Q]: clusters of queries for which the same items are right."""
         return self.query_labels
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
-        """Whether items are of the class of the queries, row by row; items that are no rows are anything."""
+        """Whether items are of the class of the queries, row by row; arbitrary for items that are no rows."""
         if not self.gallery:
             return np.zeros(items.shape, np.bool_)
-        # "clip" is faster than a check of each id.
+        # With "clip" numpy does not check each id, which is faster.
         return np.asarray(self.gallery_labels.take(items, mode="clip") == self.query_labels[queries])
 
     def sizes(self) -> Ints:
@@ -62,7 +62,7 @@ class Labels:
         order = np.argsort(self.gallery_labels, kind="stable")
         first = np.searchsorted(self.gallery_labels[order], self.query_labels)
         place = first[query] + places - (ends - sizes)[query]
-        if self.own:  # an item's own place among its class is stepped over
+        if self.own:  # skip an item's own place among its class
             at = np.empty_like(order)
             at[order] = np.arange(len(order))
             place += place >= at[query]
@@ -81,11 +81,11 @@ class Relevance:
     queries: int
     gallery: int
     own: bool
-    """The queries are the gallery."""
+    """Whether the queries are the gallery."""
     clusters: Ints
     """[Q]: queries whose answers are no independent evidence; intervals draw them together."""
     grouping: str
-    """What a cluster is."""
+    """The word for a cluster, in texts."""
 
     @staticmethod
     def from_pairs(pairs: ArrayLike, queries: int, gallery: int | None = None) -> Relevance:
@@ -155,7 +155,7 @@ class Relevance:
         return Relevance(codes, len(a), len(b), own, clusters.reshape(-1), "squares")
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
-        """Whether items are right for the queries, row by row; items that are no rows are anything."""
+        """Whether items are right for the queries, row by row; arbitrary for items that are no rows."""
         wanted = queries * self.gallery + items.astype(np.int64, copy=False)
         if not len(self.codes):
             return np.zeros(wanted.shape, np.bool_)
@@ -174,7 +174,7 @@ Relation: TypeAlias = Labels | Relevance
 
 
 def as_relation(owner: str, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None) -> Relation:
-    """Labels of both sides, or of one where the queries are the gallery; or what says it instead, as it is."""
+    """The relation of labels of both sides, or of one where the queries are the gallery; a `Relevance` as it is."""
     if isinstance(query_labels, Relation):
         if gallery_labels is not None:
             raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
@@ -207,7 +207,7 @@ def _counted(query_labels: Array, gallery_labels: Array) -> Ints:
     """[Q]: how many of the gallery are of each query's class."""
     if len(gallery_labels) and all(np.can_cast(x.dtype, np.int64) for x in (query_labels, gallery_labels)):
         low, high = int(gallery_labels.min()), int(gallery_labels.max())
-        if high - low <= 4 * len(gallery_labels):  # numbers that can be places of a table
+        if high - low <= 4 * len(gallery_labels):  # labels can index a table
             sizes = np.bincount(gallery_labels.astype(np.int64) - low)
             here = (query_labels >= low) & (query_labels <= high)
             return np.where(here, sizes[np.where(here, query_labels, low).astype(np.int64) - low], 0)

@@ -111,7 +111,7 @@ def random_confidence(count: int, seed: int = 0) -> Array:
     count
         N.
     seed
-        Of the numbers.
+        Seed of the numbers.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def random_confidence(count: int, seed: int = 0) -> Array:
 
 
 def _best(owner: str, scores: ArrayLike, columns: int) -> Array:
-    """The first columns, which must fall."""
+    """The first columns of scores, which must be sorted, highest first."""
     x = as_numbers(owner, "scores", as_array(owner, "scores", scores, "(Q, K)")[:, :columns], "(Q, K)", finite=True)
     if x.shape[1] < columns:
         raise ValueError(f"{owner}: scores has {x.shape[1]} columns, expected at least {columns}")

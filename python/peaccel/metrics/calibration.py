@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Points of a calibration plot, a bin each, from the least confident one; NaN where a bin is empty."""
+    """The points of a calibration plot, one for each bin, least confident first; NaN where a bin is empty."""
 
     ece: float
     """Expected calibration error: mean over queries of their bin's |value - confidence|."""
@@ -84,14 +84,14 @@ def calibration_error(
         raise ValueError(f"{owner}: binning is {binning!r} and bins {bins}, {expected}")
     levels, place, count = np.unique(order, return_inverse=True, return_counts=True)
     scaled = _scaled(levels, count, scale)
-    means = np.bincount(place, weights=numbers) / count  # of equal confidences
+    means = np.bincount(place, weights=numbers) / count  # one mean for all of equal confidence
     conf, value = np.repeat(scaled, count), np.repeat(means, count)
     if binning == "equal-width":
         of = np.searchsorted(np.arange(bins) / bins, conf, side="right") - 1
     else:
         of = np.repeat(np.arange(bins), [len(part) for part in np.array_split(conf, bins)])
     size = np.bincount(of, minlength=bins)
-    with np.errstate(invalid="ignore"):  # empty bins
+    with np.errstate(invalid="ignore"):  # empty bins are NaN
         bin_conf = np.bincount(of, weights=conf, minlength=bins) / size
         bin_value = np.bincount(of, weights=value, minlength=bins) / size
     ece = float(np.nansum(size * np.abs(bin_value - bin_conf)) / len(numbers))

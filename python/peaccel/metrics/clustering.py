@@ -20,7 +20,7 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
     labels
         [N]: numbers or words.
     seed
-        Of the first centres (k-means++, one start).
+        Seed of the first centres (k-means++, one start).
 
     Returns
     -------

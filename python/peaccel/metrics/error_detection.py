@@ -84,7 +84,7 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     items
         Most rows to keep.
     seed
-        Of the order in which classes are drawn.
+        Seed of the order in which classes are drawn.
 
     Returns
     -------

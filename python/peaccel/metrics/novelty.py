@@ -37,7 +37,7 @@ def novelty_detection(known: ArrayLike, novel: ArrayLike, bins: int = 50) -> Nov
         [N] and [M] uncertainties of queries in and out of the distribution, higher = less certain, finite: of the
         query, or of its distance to the nearest item (`match_variance`), as in the paper's histogram.
     bins
-        Of equal width, at least 1.
+        How many bins of equal width, at least 1.
 
     Returns
     -------

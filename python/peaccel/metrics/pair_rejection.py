@@ -33,18 +33,18 @@ class RejectVerification:
     """
 
     shares: NDArray[np.float64]
-    """[S] rejected."""
+    """[S], the shares of pairs that are rejected."""
     tar: NDArray[np.float64]
-    """[S] at a threshold that is found anew for the pairs that are left."""
+    """[S], TAR at a threshold that is found anew for the pairs that are left."""
     attained_far: NDArray[np.float64]
-    """[S] of the pairs that are left."""
+    """[S], FAR of the pairs that are left, at that threshold."""
     oracle_tar: NDArray[np.float64]
-    """[S] the highest TAR that rejecting as many pairs can have, for each share by itself."""
+    """[S], the highest TAR that rejecting as many pairs can have, for each share by itself."""
     area: float
     area_by_width: float
-    """Divided by that of a TAR of 1 everywhere, r_max, as published."""
+    """The area divided by that of a TAR of 1 everywhere, r_max, as published."""
     area_by_oracle: float
-    """Divided by that under `oracle_tar`: at most 1; NaN where that is 0."""
+    """The area divided by that under `oracle_tar`: at most 1; NaN where that is 0."""
 
 
 def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric") -> NDArray[np.float64]:
@@ -109,7 +109,7 @@ def reject_verification(
         [S] shares of pairs to reject, in [0, 1), ascending: floor(N (1 - share)) are left. Published are 250 from 0 to
         0.5 (IJB-C) and steps of 0.025 up to 0.475 (Cross-pose LFW); these steps up to 0.5 by default.
     seed
-        Of the order among equal uncertainties. Pairs often stand sorted by class, and to reject the last of them would
+        Seed of the order of equal uncertainties. Pairs are often sorted by class, and to reject the last of them would
         reject one class.
 
     Returns
@@ -133,7 +133,7 @@ def reject_verification(
     far, shares = as_far(owner, far), as_shares(owner, "shares", shares)
     if (np.diff(shares) <= 0).any():
         raise ValueError(f"{owner}: shares do not ascend")
-    certain = np.empty(len(doubts), np.int64)  # place of each pair, most certain first
+    certain = np.empty(len(doubts), np.int64)  # pairs in order, most certain first
     certain[np.lexsort((np.random.default_rng(seed).random(len(doubts)), doubts))] = np.arange(len(doubts))
     order = np.argsort(numbers, kind="stable")
     accepted, rejected = order[flags[order]], order[~flags[order]][::-1]
@@ -155,7 +155,7 @@ def reject_verification(
 
 
 def _area(y: Array, x: Array) -> float:
-    """By the trapezoidal rule; NaN under a single point."""
+    """The area by the trapezoidal rule; NaN under a single point."""
     return float(np.diff(x) @ (y[1:] + y[:-1]) / 2) if len(x) > 1 else np.nan
 
 
@@ -169,7 +169,7 @@ def _rates(accepted: Array, rejected: Array, far: float) -> tuple[float, float]:
 
 
 def _oracle(accepted: Array, rejected: Array, out: int, far: float) -> float:
-    """Highest TAR without so many pairs: the highest of two classes and the lowest of one, in the best proportion."""
+    """The highest TAR after rejecting so many pairs: the highest of two classes and the lowest of one, best mixed."""
     negatives = np.arange(max(0, out - len(accepted) + 1), min(out, len(rejected) - 1) + 1)
     if not len(negatives):
         return np.nan

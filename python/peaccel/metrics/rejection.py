@@ -1,4 +1,4 @@
-"""What confidence is worth: how a metric grows when the least confident items are rejected.
+"""Rejection curves: how a metric grows when the least confident items are rejected.
 
 `values` is [Q], a metric of each query, such as `hit_at_k` or `average_precision_at_r` of queries that can be answered,
 higher = better; `confidence` is [Q], higher = more confident, and only its order counts. Among equal confidences the
@@ -27,13 +27,13 @@ class ErrorDiscard:
     """Share of errors among comparisons of which those of least quality are discarded."""
 
     shares: NDArray[np.float64]
-    """[S] discarded: 0, 1/N, 2/N and so on up to the limit."""
+    """[S], the shares that are discarded: 0, 1/N, 2/N and so on up to the limit."""
     errors: NDArray[np.float64]
-    """[S] share of errors among the others."""
+    """[S], the share of errors among the comparisons that are left."""
     partial_area: float
-    """Under these steps from 0 to the limit."""
+    """Area under these steps, from 0 to the limit."""
     best_partial_area: float
-    """Where errors are discarded first."""
+    """The same area where errors are discarded first."""
 
 
 def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike) -> NDArray[np.float64]:
@@ -42,7 +42,7 @@ def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike)
     Parameters
     ----------
     values, confidence
-        As the module says.
+        As the module's docstring says.
     shares
         [S] shares of queries to reject, least confident first, in [0, 1).
 
@@ -62,7 +62,7 @@ def rejection_curve(values: ArrayLike, confidence: ArrayLike, shares: ArrayLike)
     owner = "rejection_curve"
     ordered = _by_confidence(owner, values, confidence)
     shares = as_shares(owner, "shares", shares)
-    # rounding first: 10 * (1 - 0.9) is a hair above 1 and must keep one query, not two
+    # rounded, since 10 * (1 - 0.9) is slightly above 1 and must keep one query, not two
     kept = np.ceil(np.round(len(ordered) * (1 - shares), 9)).astype(np.int64)
     return np.asarray(ordered.cumsum()[kept - 1] / kept)
 
@@ -128,9 +128,9 @@ def erc(values: ArrayLike, confidence: ArrayLike) -> float:
     Parameters
     ----------
     values
-        As the module says, in [0, 1].
+        As the module's docstring says, in [0, 1].
     confidence
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -157,7 +157,7 @@ def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"]
     Parameters
     ----------
     values, confidence
-        As the module says.
+        As the module's docstring says.
     variant
         "published" takes 1/99 for the width of each of the 98 steps: what is perfect then has 98/99.
 
@@ -190,9 +190,9 @@ def augrc(values: ArrayLike, confidence: ArrayLike) -> float:
     Parameters
     ----------
     values
-        As the module says, in [0, 1].
+        As the module's docstring says, in [0, 1].
     confidence
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -252,7 +252,7 @@ def error_discard(errors: ArrayLike, quality: ArrayLike, limit: float = 0.3) -> 
 
 
 def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike, *, unit: bool = False) -> NDArray[np.float64]:
-    """Values, most confident first."""
+    """The values in the order of confidence, highest first."""
     numbers = as_numbers(owner, "values", values, "(Q,)")
     order = as_numbers(owner, "confidence", confidence, "(Q,)")
     require_length(owner, "confidence", order, "values", numbers)
@@ -262,7 +262,7 @@ def _by_confidence(owner: str, values: ArrayLike, confidence: ArrayLike, *, unit
 
 
 def _tie_means(values: Array, confidence: Array) -> NDArray[np.float64]:
-    """Values, most confident first, each the mean of those of equal confidence."""
+    """The values in the order of confidence, highest first, each replaced by the mean of those of equal confidence."""
     _, place, count = np.unique(-confidence, return_inverse=True, return_counts=True)
     return np.repeat(np.bincount(place, weights=values) / count, count)
 

@@ -250,6 +250,6 @@ def _as_k(k: int, ranking: Ranking) -> int:
 
 
 def _mean(values: Values) -> float:
-    """Over the queries that can be answered."""
+    """The mean over the queries that can be answered."""
     values = values[~np.isnan(values)]
     return float(values.mean()) if len(values) else float("nan")

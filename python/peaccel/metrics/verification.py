@@ -27,20 +27,20 @@ class TarAtFar:
     """
 
     far: float
-    """Wished."""
+    """The FAR that was asked for."""
     attained_far: float
-    """Of these pairs at the threshold: `far` rounded to a number of pairs, less among equal scores."""
+    """FAR of these pairs at the threshold: `far` rounded to a number of pairs, and less among equal scores."""
     attained_far_interval: tuple[float, float]
     """FAR of these pairs at the thresholds of the draws: in which that of this threshold on new pairs is expected."""
     tar: float
     tar_interval: tuple[float, float]
     threshold: float
-    """Accepted is score >= threshold, in the dtype of the scores."""
+    """Pairs are accepted where score >= threshold, in the dtype of the scores."""
     threshold_interval: tuple[float, float]
 
 
 def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
-    """Threshold at which the most pairs are told right: score >= threshold exactly where `same`.
+    """Threshold that decides the most pairs rightly: score >= threshold exactly where `same`.
 
     The answer may be used on other pairs, and for confidences and right answers in place of scores and `same`.
 
@@ -68,12 +68,12 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
 
 
 def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float | None = None) -> float:
-    """Share of pairs that are told right.
+    """Share of pairs that are decided rightly.
 
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
     threshold
         None = the best for these very pairs, as published; `best_threshold` of other pairs makes a fair one.
 
@@ -101,7 +101,7 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
     false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
     false_rejects = 1 - np.concatenate([[0], right]) / right[-1]
-    # The difference rises from -1 to 1 with every threshold.
+    # The difference rises with the threshold, from -1 to 1.
     gap = false_accepts - false_rejects
     after = int(np.argmax(gap >= 0))
     share = gap[after] / (gap[after] - gap[after - 1])
@@ -156,7 +156,7 @@ def tar_at_far(
     Parameters
     ----------
     scores, same
-        As the module says.
+        As the module's docstring says.
     far
         Wished false acceptance rate, in [0, 1].
     resamples
@@ -164,7 +164,7 @@ def tar_at_far(
     level
         Share of the draws within the intervals, in (0, 1).
     seed
-        Of the draws.
+        Seed of the draws.
 
     Returns
     -------
@@ -216,7 +216,7 @@ def tar_at_far(
 
 
 def as_far(owner: str, far: float) -> float:
-    """A false acceptance rate that there can be."""
+    """The false acceptance rate after checks."""
     if not 0 <= far <= 1:
         raise ValueError(f"{owner}: far is {far}, expected [0, 1]")
     return float(far)
@@ -244,7 +244,7 @@ def auroc(scores: Array, positive: Array) -> float:
 
 
 def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None) -> float:
-    """Share told right at a threshold, at the best one if there is none."""
+    """Share of pairs that a threshold decides rightly, by default the best one."""
     if threshold is None:
         return most_right(scores, positive)[1]
     if np.isnan(threshold):
@@ -253,12 +253,12 @@ def accuracy(owner: str, scores: Array, positive: Array, threshold: float | None
 
 
 def most_right(scores: Array, positive: Array) -> tuple[float, float]:
-    """Best threshold and the share that it tells right."""
+    """The best threshold, and the share that it decides rightly."""
     accepted, right = _accepted(scores, positive)
-    told = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
-    best = int(np.argmax(told))
+    decided = np.concatenate([[0], 2 * right - accepted]) + (~positive).sum()
+    best = int(np.argmax(decided))
     levels = np.concatenate([[np.inf], np.unique(scores)[:0:-1], [-np.inf]])
-    return float(levels[best]), float(told[best] / len(scores))
+    return float(levels[best]), float(decided[best] / len(scores))
 
 
 def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
@@ -269,7 +269,7 @@ def _accepted(scores: Array, same: Array) -> tuple[Array, Array]:
 
 
 def as_pairs(owner: str, scores: ArrayLike, same: ArrayLike) -> tuple[Array, Array]:
-    """Pairs of both classes."""
+    """The pairs after checks, some of one class and some of two."""
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
     require_length(owner, "same", flags, "scores", numbers)
     if flags.all() or not flags.any():

@@ -17,7 +17,7 @@ from peaccel.scores.densities import *  # noqa: F403  (a score is named in its f
 from peaccel.scores.distances import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.sampled import *  # noqa: F403  (a score is named in its file alone)
 
-__all__ = ["SCORES", "Pair", "Score", "get"]
+__all__ = ["SCORES", "Pair", "Score", "get", "spelled"]
 __all__ += densities.__all__
 __all__ += distances.__all__
 __all__ += sampled.__all__
@@ -66,8 +66,32 @@ def get(score: str | Score) -> Score:
     return SCORES[name](**params) if params else SCORES[name]
 
 
+def spelled(score: Score) -> str:
+    """The text of a score, ``str(score)``, after a check that `get` reads it back as an equal one.
+
+    Arrays stand in it in full, each number in at most 24 characters.
+
+    Raises
+    ------
+    ValueError
+        A score that is none of `SCORES`; a parameter without a text: a generator, NaN, or an array of two dimensions.
+
+    Examples
+    --------
+    >>> pe.scores.spelled(pe.scores.llr(prior_var=np.array([0.1, 1 / 3])))
+    'llr:prior_var=[0.1 0.3333333333333333],prior_mean=0.0'
+    """
+    try:
+        text = str(score)
+        if get(text) == score:
+            return text
+    except ValueError:
+        pass
+    raise ValueError(f"score {score.label} has no text that pe.scores.get reads back")
+
+
 def _items(text: str) -> list[str]:
-    """What stands between commas outside brackets."""
+    """The parts of a text between commas outside brackets."""
     items: list[str] = []
     for part in text.split(","):
         if items and items[-1].count("[") > items[-1].count("]"):

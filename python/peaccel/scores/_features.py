@@ -1,4 +1,4 @@
-"""What each side of a pair hands to a kernel: its means and an extra number or row per item."""
+"""The inputs of a kernel from each side of a pair: means, and an extra number or row per item."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel.checks import order
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
@@ -14,7 +15,7 @@ from peaccel.scores._record import Params
 
 
 def constant(d: Distribution, value: float) -> Array:
-    """[N] of one value that takes no memory."""
+    """An array [N] of one value, which takes no memory."""
     if is_torch(d.mu):
         return d.mu.new_full((1,), value).expand(len(d))
     return np.broadcast_to(np.asarray(value, d.mu.dtype), (len(d),))
@@ -33,7 +34,7 @@ def normal(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def normal_rows(d: Any, params: Params) -> tuple[Array, Array]:
-    """Variances as rows: a point's and an isotropic one have one element."""
+    """Means, and variances as rows, which have one element for points and isotropic normals."""
     return d.mu, variance(d)[:, None] if d.kind != "normal_diagonal" else d.var
 
 
@@ -46,12 +47,12 @@ def isotropic(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def centred_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
-    """`isotropic` less the prior's mean."""
+    """`isotropic`, with means from which that of the prior is subtracted."""
     return _centred(d.mu, params), variance(d)
 
 
 def centred_rows(d: Any, params: Params) -> tuple[Array, Array]:
-    """`normal_rows` less the prior's mean."""
+    """`normal_rows`, with means from which that of the prior is subtracted."""
     mu, var = normal_rows(d, params)
     return _centred(mu, params), var
 
@@ -78,10 +79,6 @@ def resultant(d: Any, params: Params) -> tuple[Array, Array]:
     return d.mu, projected_length(d.mu, d.var)
 
 
-def order(v: float, like: Array) -> Any:
-    return v if is_torch(like) else np.asarray(v)
-
-
 def projected_length(mu: Array, var: Array) -> Array:
     """Length of the mean of z/|z|, z ~ N(mu, var I); in float64 up to the last step, as squares may overflow."""
     xp = namespace(mu)
@@ -89,7 +86,7 @@ def projected_length(mu: Array, var: Array) -> Array:
         square, wide = (mu.double().contiguous() ** 2).sum(-1), var.double()
     else:
         square, wide = _squares(mu), np.float64(var)
-    # Far out the first term of the series in var is exact, down to a variance of 0; below 0 there is no length.
+    # Far from 0 the first term of the series in var is exact, down to a variance of 0; below 0 the length is NaN.
     far = (2e-30 * square >= wide) & (wide >= 0)
     x = square / (2 * xp.where(far, 1, xp.where(wide > 0, wide, math.nan)))
     near = bessel.normal_length(order(mu.shape[-1], x), x)
@@ -112,7 +109,7 @@ def moments(d: Any, params: Params) -> tuple[Array, Array]:
         v = order(d.dim / 2, d.kappa)
         return bessel.iv_ratio(v, d.kappa)[:, None] * d.mu, bessel.iv_ratio_complement(v, d.kappa)
     if d.kind == "normal_diagonal":
-        # A negative variance must not hide in a sum.
+        # NaN, because a sum could hide a negative variance.
         return d.mu, namespace(d.var).where(d.var >= 0, d.var, math.nan).sum(-1)
     return d.mu, d.dim * variance(d)
 
@@ -127,7 +124,7 @@ def like(value: Any, mu: Array) -> Array:
 
 
 def filled(value: Any, mu: Array) -> Array:
-    """The same, a number or a few of them by fills: a copy from the host would wait, and no CUDA graph can hold it."""
+    """`like` on a GPU, by fills if it is few numbers: a copy from the host would wait, and CUDA graphs refuse it."""
     if isinstance(value, (int, float)):
         return mu.new_full((), value)
     if isinstance(value, np.ndarray) and value.shape in ((1,), (2,)):

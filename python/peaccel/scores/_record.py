@@ -1,4 +1,4 @@
-"""What a score is: data, that is a name, parameters and functions of modules; as such it compares and pickles."""
+"""The record of a score. It is data, so that it can be compared and pickled: its functions are those of modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ __all__ = [
     "INTEGERS",
     "ISOTROPIC",
     "KINDS",
-    "NORMALS",
     "SCALAR",
     "ByWord",
     "Choice",
@@ -31,17 +30,16 @@ __all__ = [
     "every",
 ]
 
-Kinds: TypeAlias = tuple[str, str]  # of the query, of the gallery
+Kinds: TypeAlias = tuple[str, str]  # kind of the query, kind of the gallery
 Params: TypeAlias = Mapping[str, Any]
 Features: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
 
 Shared: TypeAlias = Callable[[Array, Params], Array]
 
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
-NORMALS = ("normal_isotropic", "normal_diagonal", "point")
 ISOTROPIC = ("normal_isotropic", "point")
 SCALAR = ((), (1,))  # shapes of a parameter that is one number
-INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are, and their bounds
+INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are integers, with their bounds
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
@@ -50,7 +48,7 @@ def _nothing_shared(mu: Array, params: Params) -> Array:
 
 @dataclass(frozen=True)
 class Pair:
-    """How a pair of kinds is scored: the op, what each side hands to it, and the row that all pairs share."""
+    """How a pair of kinds is scored: the op, its inputs from each side, and the row that all pairs share."""
 
     op: PairOp
     query: Features
@@ -60,7 +58,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ByWord:
-    """The pair for each word that a parameter can be."""
+    """A choice of the pair by a parameter that is a word."""
 
     param: str
     pairs: Mapping[str | None, Pair]
@@ -69,7 +67,7 @@ class ByWord:
         return self.pairs[params[self.param]]
 
 
-Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or what chooses one by the parameters
+Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or a function of the parameters that chooses one
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +80,7 @@ class Score:
     Attributes
     ----------
     name
-        As verbs take it.
+        The name by which verbs take it.
     doc
         A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
     pairs
@@ -151,7 +149,7 @@ class Score:
         return f"{self.name}:{','.join(given)}" if given else self.name
 
     def snapshot(self) -> Score:
-        """The score with parameters that nobody else can change: copies of arrays, detached ones of tensors."""
+        """The score with copies of arrays, and detached ones of tensors, as parameters that nobody else changes."""
         copies = {
             name: value.detach().clone() if is_torch(value) else np.array(value)
             for name, value in self.params.items()
@@ -173,7 +171,7 @@ class Score:
 
 
 def _equal(x: Any, y: Any) -> bool:
-    if isinstance(x, (int, float)) and isinstance(y, (int, float)):  # torch.compile cannot ask numpy
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):  # torch.compile cannot trace numpy's comparison
         return x == y
     return x is y or np.array_equal(_host(x), _host(y))
 
@@ -183,7 +181,7 @@ def _host(value: Any) -> Any:
 
 
 def _spelled(value: Any) -> str:
-    """A parameter as `pe.scores.get` reads it; floats by the shortest text that is exact in float64."""
+    """A parameter as the text that `pe.scores.get` reads; floats as the shortest text that is exact in float64."""
     value = _host(value)
     if isinstance(value, str):
         return value
@@ -198,7 +196,7 @@ def _abbreviated(value: Any) -> str:
 
 
 def _numeric(value: Any) -> bool:
-    if isinstance(value, (int, float)):  # torch.compile cannot ask numpy
+    if isinstance(value, (int, float)):  # torch.compile cannot trace numpy's test
         return not isinstance(value, bool)
     try:
         return np.asarray(value).dtype.kind in "iuf"
@@ -207,5 +205,5 @@ def _numeric(value: Any) -> bool:
 
 
 def every(kinds: tuple[str, ...], pair: Choice) -> dict[Kinds, Choice]:
-    """The same for all pairs of these kinds."""
+    """One pair, or choice, for all pairs of these kinds."""
     return {(q, g): pair for q in kinds for g in kinds}

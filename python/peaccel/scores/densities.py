@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN, order
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.ops._op import PairOp
-from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, order, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
+from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
+from peaccel.scores._record import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "neg_mahalanobis", "ppk"]
 
 
 def _prior_var(mu: Array, params: Params) -> Array:
-    """[1], or [D] where the prior has a variance per dimension."""
+    """The prior's variance [1], or [D] where it has one per dimension."""
     value = params["prior_var"]
     if value is None:
         raise ValueError("llr: prior_var must be given; pe.fit_prior(d, labels) estimates it with prior_mean")
@@ -41,12 +42,12 @@ def _no_offset(mu: Array, params: Params) -> Array:
 
 
 def _without_two_points(pairs: dict[Kinds, Choice]) -> dict[Kinds, Choice]:
-    """Two points have no density in common."""
+    """The pairs without (point, point): the product of two points' densities has no integral."""
     return {kinds: pair for kinds, pair in pairs.items() if kinds != ("point", "point")}
 
 
 def _normals(isotropic: Choice, diagonal: Choice) -> dict[Kinds, Choice]:
-    return _without_two_points({**every(NORMALS, diagonal), **every(ISOTROPIC, isotropic)})
+    return _without_two_points({**every(EUCLIDEAN, diagonal), **every(ISOTROPIC, isotropic)})
 
 
 mls = Score(
@@ -111,7 +112,7 @@ _llr_diagonal = Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prio
 
 
 def _llr_by_prior(params: Params) -> Pair:
-    """A prior variance per dimension makes isotropic normals a matter of dimensions."""
+    """The pair of isotropic normals, which needs a pass over dimensions where the prior has a variance for each."""
     return _llr_isotropic if tuple(np.shape(params["prior_var"])) in SCALAR else _llr_diagonal
 
 
@@ -158,7 +159,7 @@ llr = Score(
 
 
 def _rho(mu: Array, params: Params) -> Array:
-    """[rho, rho]."""
+    """The row [rho, rho], the powers of both densities."""
     value = params["rho"]
     if tuple(np.shape(value)) not in SCALAR or not value > 0:
         raise ValueError(f"ppk: rho is {value}, expected a number above 0")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN
 from peaccel.ops import dot_scores
 from peaccel.ops._array import Array
 from peaccel.scores._features import (
@@ -24,7 +25,6 @@ from peaccel.scores._features import (
 from peaccel.scores._record import (
     ISOTROPIC,
     KINDS,
-    NORMALS,
     SCALAR,
     ByWord,
     Choice,
@@ -128,7 +128,7 @@ neg_expected_sq_l2 = Score(
     [-0.6, -1.4]
     """,
     {
-        **every(NORMALS, Pair(dot_scores.neg_sq_l2, moments, moments)),
+        **every(EUCLIDEAN, Pair(dot_scores.neg_sq_l2, moments, moments)),
         **every(("vmf",), Pair(dot_scores.neg_sq_l2, moments, moments)),
     },
 )
@@ -169,7 +169,7 @@ neg_w2 = Score(
     [-0.4, -0.9]
     """,
     {
-        **every(NORMALS, Pair(dot_scores.neg_sq_l2, spread_diagonal, spread_diagonal)),
+        **every(EUCLIDEAN, Pair(dot_scores.neg_sq_l2, spread_diagonal, spread_diagonal)),
         **every(ISOTROPIC, Pair(dot_scores.neg_sq_l2, spread_isotropic, spread_isotropic)),
     },
 )
@@ -190,7 +190,7 @@ def _norm_shift(mu: Array, params: Params) -> Array:
 
 
 def _weighted(both: Features, query: Features, shift: Shared) -> Choice:
-    """Roots of both sides' scales as weights, or the query's scale alone."""
+    """The pair weighted by the roots of both sides' scales, or by the query's scale alone."""
     return ByWord(
         "sides",
         {
@@ -252,7 +252,7 @@ norm_cosine = Score(
     >>> pe.paired(pe.Point([[0.0, 9.0]]), pe.Point([[2.4, 3.2]]), pe.scores.norm_cosine(mu=0.3)).round(3).tolist()
     [3.0]
     """,
-    every(NORMALS, _weighted(root_norm, norm, _norm_shift)),
+    every(EUCLIDEAN, _weighted(root_norm, norm, _norm_shift)),
     _SIDES,
     {"sides": ("both", "query")},
 )

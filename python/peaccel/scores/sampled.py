@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from peaccel.checks import EUCLIDEAN
 from peaccel.ops import dot_scores, sampled_scores
 from peaccel.ops._array import Array, namespace
 from peaccel.ops._op import PairOp
 from peaccel.scores._features import isotropic, like, location, normal_rows, vmf
-from peaccel.scores._record import ISOTROPIC, NORMALS, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
+from peaccel.scores._record import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 
@@ -26,7 +27,7 @@ VARIANT = {"variant": (None, "published")}
 
 
 def _line(mu: Array, params: Params) -> Array:
-    """[a, b]"""
+    """The row [a, b] of the match probability sigmoid(-a distance + b)."""
     for name in ("a", "b"):
         if params[name] is None or tuple(np.shape(params[name])) not in SCALAR:
             got = "None" if params[name] is None else f"shape {tuple(np.shape(params[name]))}"
@@ -36,7 +37,7 @@ def _line(mu: Array, params: Params) -> Array:
 
 
 def _unit(d: Any, params: Params) -> tuple[Array, Array]:
-    """The direction alone."""
+    """The mean's direction alone, scaled to unit length where it is a point."""
     mu, zero = location(d, params)
     if d.kind == "point":
         length = (mu * mu).sum(-1)[:, None] ** 0.5
@@ -45,9 +46,9 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
-    """Of normals and points, or on the sphere; a point is its own only draw."""
+    """The pairs of normals and points, and of those on the sphere, where a point is the only draw of itself."""
     return {
-        **every(NORMALS, Pair(ops["normal"], normal_rows, normal_rows)),
+        **every(EUCLIDEAN, Pair(ops["normal"], normal_rows, normal_rows)),
         ("vmf", "vmf"): Pair(ops["vmf"], vmf, vmf),
         ("vmf", "point"): Pair(ops["vmf_point"], vmf, location),
         ("point", "vmf"): Pair(ops["point_vmf"], location, vmf),
@@ -89,7 +90,7 @@ hib = Score(
     [0.267, 0.168]
     """,
     {
-        **every(NORMALS, _DRAWN_MATCH),
+        **every(EUCLIDEAN, _DRAWN_MATCH),
         **every(ISOTROPIC, ByWord("variant", {None: _EXACT_MATCH, "published": _DRAWN_MATCH})),
     },
     {"a": 1.0, "b": 0.0, "n": 8, "seed": None, "variant": None},

@@ -28,7 +28,7 @@ def captioned_numbers(
     Parameters
     ----------
     model
-        From images to a distribution, whose mu is taken.
+        The module from images to a distribution, whose mu is taken.
     source, settings, seed
         As for `peaccel.data.digits.make`: those by which the model was trained keep its test numbers unseen.
     hidden
@@ -43,7 +43,7 @@ def captioned_numbers(
     mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
     means = {part: embed(model, torch.from_numpy(x.images)[:, None]).mu for part, x in mixed.items()}
     of = {"train": ("train",), "validation": ("validation",), "test": ("gallery", "query")}
-    known = _told(captions(mixed["train"].labels, settings.digits))
+    known = _shares(captions(mixed["train"].labels, settings.digits))
     vectors = np.linalg.lstsq(known, means["train"], rcond=None)[0]
     found: dict[str, Mapping[str, NDArray[Any]]] = {}
     for part, names in of.items():
@@ -51,15 +51,15 @@ def captioned_numbers(
         texts = captions(numbers, settings.digits, hidden, seed)
         found[part] = {
             "images": np.concatenate([means[name] for name in names]).astype(np.float32),
-            "captions": (_told(texts) @ vectors).astype(np.float32),
+            "captions": (_shares(texts) @ vectors).astype(np.float32),
             "image": np.arange(len(numbers)),
             "relevance": np.argwhere(describes(texts, numbers)),
         }
     return found
 
 
-def _told(texts: Sequence[str]) -> NDArray[np.float64]:
-    """[T, 10 digits]: 1 at the digit that is told of each place, a tenth at all ten of one that is left open."""
+def _shares(texts: Sequence[str]) -> NDArray[np.float64]:
+    """[T, 10 digits]: for each place 1 at the digit that the caption tells, or 0.1 at all ten if it tells none."""
     words = np.array([text.split(" ") for text in texts])
-    told = np.where((words == HIDDEN)[..., None], 1 / len(WORDS), words[..., None] == np.array(WORDS))
-    return np.asarray(told.reshape(len(texts), -1), np.float64)
+    shares = np.where((words == HIDDEN)[..., None], 1 / len(WORDS), words[..., None] == np.array(WORDS))
+    return np.asarray(shares.reshape(len(texts), -1), np.float64)

@@ -33,10 +33,10 @@ __all__ = ["COMMANDS", "HEADS"]
 Head = Literal["pfe", "llr_nce", "scaleface", "dul_reg", "scf", "mls_nce", "vmf_nce", "mu_scaleface"]
 
 HEADS: tuple[str, ...] = get_args(Head)
-"""Rows that can learn an uncertainty alone, on given means: those whose recipes have settings for features."""
+"""Rows of the table that can learn an uncertainty alone, on given means: their recipes have settings for features."""
 
 SHORT = (tyro.conf.FlagCreatePairsOff,)
-"""Of a flag the one form that changes something: --quick, without --no-quick beside it."""
+"""The form of a flag that changes something: --quick, without --no-quick beside it."""
 
 
 def print_methods(arguments: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ def print_methods(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No options."""
+    """A command without options."""
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -79,14 +79,14 @@ def train(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadFiles:
-    """What a head is fitted to."""
+    """The files that a head is fitted to."""
 
     features: Annotated[Path, tyro.conf.Positional]
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """[N], integers or words, in an .npy file."""
     method: Head = "pfe"
-    """By what the uncertainty is learned: pfe, calibrated afterwards, did best on validation classes
+    """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes
     (docs/choosing-a-score.md)."""
 
 
@@ -108,7 +108,7 @@ def fit_head(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Embed:
-    """What embeds what, and where that goes."""
+    """What to embed, by which model, and where the result goes."""
 
     out: Path
     """The file to write, with --hidden the folder. With --run a distribution, .npz or .safetensors, as 'peaccel search'
@@ -120,25 +120,25 @@ class Embed:
     backbone: str | None = None
     """A name of peaccel.backbones or timm; for images with captions clip_image:MODEL, whose text tower reads them."""
     weights: Path | None = None
-    """Of the backbone: a .safetensors file, or a state dict of torch.save."""
+    """Weights of the backbone: a .safetensors file, or a state dict of torch.save."""
     features: Path | None = None
     """With --run of a head: the means, [N, D] float in an .npy file, instead of a data set."""
     data: str | None = None
     """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
     root: Path | None = None
-    """Where the data set lies."""
+    """The folder of the data set, or its file."""
     part: str = "test"
     """train, validation, test, query or gallery, as far as the data set has them."""
     seed: int | None = None
-    """Of mnist and digits8: which numbers are in which part."""
+    """With mnist and digits8, the seed that deals numbers to parts."""
     quick: bool = False
-    """Of mnist and digits8: few items."""
+    """With mnist and digits8, take few items."""
     side: Literal["images", "captions"] = "images"
-    """Which of the two, of a model that embeds both."""
+    """Which side to embed, with a model that embeds images and captions."""
     labels: Path | None = None
     """Also write the labels, [N] integers, to this .npy file."""
     crops: Literal["paper", "published"] | None = None
-    """Of images in files: cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
+    """With images in files, cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
     (published) to 1 of the image's shorter one."""
     quality: Path | None = None
     """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
@@ -256,7 +256,7 @@ def _parse(
     about = f"{inspect.getdoc(COMMANDS[command])}\n\n{name}: {method.paper}"
     prog = f"peaccel {command}" + (f" {name}" if own is not HeadFiles else "")
     parsed: Any = tyro.cli(kinds, prog=prog, description=about, args=arguments, config=() if again else SHORT)
-    # Once more, for the ranges, which tyro does not know.
+    # Settings are read again as a mapping, which checks ranges that tyro does not know.
     return (
         config.from_mapping(vars(parsed.own), own, name),
         method,
@@ -270,7 +270,7 @@ def _of(options: type[Job], run: Run) -> dict[str, Any]:
 
 
 def _items(task: Embed, trained: Trained) -> Items:
-    """What a trained model is to embed."""
+    """The items that a trained model embeds."""
     run = trained.run
     if task.features is not None:
         if run.data != "features":

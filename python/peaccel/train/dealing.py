@@ -1,4 +1,4 @@
-"""What a step of training gets: the rows of its batch, and the items in these rows."""
+"""The batches of training: which rows each has, and the items in these rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def balanced(labels: Rows, schedule: Schedule, rng: np.random.Generator, embed: 
 
 
 def length(data: Data) -> int:
-    """How many items there are."""
+    """The number of items."""
     return len(data[0] if isinstance(data, tuple) else data)
 
 
@@ -90,8 +90,8 @@ def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int =
     batches
         [batches, rows].
     seed
-        Of what a dataset draws for an item (augmentation): by it, the batch and the place in it, so that neither the
-        number of workers nor an interruption changes anything.
+        Seed of what a dataset draws for an item (augmentation). Draws depend on it, the batch and the place in it, so
+        that neither the number of workers nor an interruption changes anything.
     first
         The batch to begin with.
     workers
@@ -105,13 +105,13 @@ def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int =
     for i, rows in enumerate(batches[first:], first):
         seeds = np.random.SeedSequence((seed, i)).generate_state(len(rows), np.uint64) >> np.uint64(1)
         drawn.append(list(zip(rows.tolist(), seeds.tolist(), strict=True)))
-    # A list of batches is a batch sampler; torch's types know samplers alone.
+    # A list of batches serves as a batch sampler, which torch's types do not say.
     loader = DataLoader(_Drawn(data), batch_sampler=drawn, num_workers=workers)
     yield from zip(batches[first:], loader, strict=True)
 
 
 class _Drawn(Dataset[Any]):
-    """Items as they come out under a seed of their own."""
+    """A data set whose items are drawn with a seed of their own, so that each draw is reproducible."""
 
     def __init__(self, data: Rowwise) -> None:
         self.data = data

@@ -21,7 +21,7 @@ def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
     Parameters
     ----------
     model
-        From inputs to a distribution, or a tuple of distributions (of two modalities).
+        The module from inputs to a distribution, or a tuple of distributions (of two modalities).
     data
         N items: a tensor, a tuple of tensors, or a map-style dataset.
     batch
@@ -39,7 +39,7 @@ def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
 
 
 def apply(module: nn.Module, data: Data, batch: int = 256) -> list[Any]:
-    """What a module makes of the items, a batch at a time, in evaluation mode, on the CPU."""
+    """The outputs of a module for all items, computed by batches in evaluation mode, on the CPU."""
     modes = {part: part.training for part in module.modules()}
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     module.eval()
@@ -54,7 +54,7 @@ def apply(module: nn.Module, data: Data, batch: int = 256) -> list[Any]:
 
 
 def tensors(parts: list[Any]) -> Data:
-    """One tensor, or one tuple of tensors, out of those of each batch."""
+    """The outputs of all batches joined in one tensor, or in one tuple of tensors."""
     if isinstance(parts[0], tuple):
         return tuple(torch.cat(column) for column in zip(*parts, strict=True))
     return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""What a trained model is worth: retrieval of held-out items, and whether confidence follows corruption."""
+"""The evaluation of a trained model: retrieval of held-out items, and whether confidence follows corruption."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from peaccel.train.sources import Items
 __all__ = ["Judgement", "check_parts", "judge", "map_at_r", "scored"]
 
 JUDGED = ("test", "validation", "train")
-"""The first of these that there is, where there are no queries and gallery."""
+"""Parts, of which the first that exists is evaluated where there are no queries and gallery."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Judgement:
     """How a model retrieves."""
 
     part: str
-    """Of the data set."""
+    """The part of the data set that was evaluated."""
     recall_at_1: float
     map_at_r: float
     confidence_and_severity: float | None
@@ -44,7 +44,7 @@ def check_parts(data: str, parts: Mapping[str, Items]) -> None:
         A part to train or to judge on has one class, or one to judge on has no class with two items.
     """
     for part, items in parts.items():
-        if part not in JUDGED or isinstance(items.data, tuple):  # a caption searches for its image
+        if part not in JUDGED or isinstance(items.data, tuple):  # pairs of images and captions have no classes to check
             continue
         sizes = np.bincount(items.labels)
         if (classes := int((sizes > 0).sum())) < 2:

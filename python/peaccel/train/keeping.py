@@ -33,9 +33,9 @@ class Progress:
     step: int = 0
     """Optimisation steps of the stage that are done."""
     best: float | None = None
-    """The best validation of the stage so far."""
+    """The best validation of the stage until now."""
     since: int = 0
-    """Epochs since then."""
+    """Epochs since the best one."""
 
     @property
     def fresh(self) -> bool:
@@ -146,7 +146,7 @@ class Keeper:
             save_weights(self._folder / "best.safetensors", self.everything, {"method": at.method, "validation": value})
 
     def back_to_best(self) -> None:
-        """Put the best weights of the stage in place, where there was a validation."""
+        """Load the best weights of the stage, where there was a validation."""
         if self._best is not None:
             self.everything.load_state_dict(self._best)
         self._best = None
@@ -178,7 +178,7 @@ def _save(path: Path, held: dict[str, Tensor], about: dict[str, Any]) -> None:
     with aside(path) as fresh:
         try:
             save_file(whole, fresh, metadata={"peaccel": json.dumps(about)})
-        except SafetensorError as error:  # as which a full disk comes
+        except SafetensorError as error:  # which is also raised where the disk is full
             raise OSError(f"{path}: cannot be written: {error}") from None
 
 

@@ -30,7 +30,7 @@ class Options:
     """How a run is carried out; none of it belongs to the method."""
 
     seed: int = 0
-    """Decides the batches, the draws of losses and of augmentation."""
+    """Seed of the batches, and of the draws of losses and of augmentation."""
     patience: AtLeast0 | None = None
     """Epochs without a better validation after which a stage ends; None for never."""
     accumulate: AtLeast1 = 1
@@ -58,7 +58,7 @@ def fit(
     Parameters
     ----------
     training
-        From a method's `build`.
+        The result of a method's `build`.
     data
         N items: a tensor, a tuple of tensors, or a map-style dataset.
     labels
@@ -70,7 +70,8 @@ def fit(
     folder
         Receives state.safetensors after each epoch and at Ctrl-C, and best.safetensors where there is a validation.
     validate
-        From the model to a number, the higher the better: asked after each epoch. A stage ends with its best epoch.
+        A function from the model to a number, higher = better, called after each epoch. A stage ends with the weights
+        of its best epoch.
     teller
         Is told of each step and epoch.
     accelerator
@@ -106,7 +107,7 @@ def fit(
 
 @dataclass(frozen=True)
 class _Run:
-    """What every stage of a run has at hand."""
+    """The state that all stages of a run share."""
 
     training: Training
     options: Options
@@ -117,7 +118,7 @@ class _Run:
     stopper: Stopper
 
     def carry_out(self, data: Data, labels: NDArray[np.int64], at: Progress) -> None:
-        """Train one stage, from where `at` says to its end."""
+        """Train one stage, from the point that `at` records to its end."""
         stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
         schedule, device = stage.schedule, accelerator.device
         inputs = data if stage.frozen is None else tensors(apply(stage.frozen, data))
@@ -195,7 +196,7 @@ class _Run:
         return bool(self.accelerator.gather(asked).any())
 
     def _judge(self, at: Progress) -> Progress:
-        """Validate; the best weights are kept."""
+        """Validate, and save the weights where they are the best."""
         if self.validate is None:
             return at
         value = self.validate(self.training.model)
@@ -205,7 +206,7 @@ class _Run:
         return replace(at, best=value, since=0)
 
     def _probe(self, data: Data) -> Any:
-        """What the model says of some training items, by which a branch that learns nothing is seen."""
+        """The model's distributions of some training items, which show whether a branch learns nothing."""
         return embed(self.training.model, take(data, torch.arange(0, length(data), length(data) // 256 + 1)))
 
 

@@ -16,7 +16,7 @@ __all__ = ["RECIPES", "ranges", "recipe"]
 FOLDER = Path(__file__).parent.parent / "recipes"
 
 RECIPES = tuple(sorted({path.stem for path in FOLDER.glob("*.toml")} - {"demo", "digits"}))
-"""One for each row of the papers' table."""
+"""The names of the recipes, one for each row of the papers' table."""
 
 
 def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tuple[Method, Any]:

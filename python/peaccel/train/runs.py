@@ -48,12 +48,12 @@ class Job(Options):
     tensorboard: bool = False
     """Write TensorBoard's event files as well."""
     threads: AtLeast0 = 0
-    """Of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
+    """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """What is trained on, and by what."""
+    """What to train on, and with which backbone."""
 
     data: str = "mnist"
     """mnist or digits8, numbers composed of real scans that come inside packages; or, with --root,
@@ -62,13 +62,13 @@ class Run(Job):
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     quick: bool = False
-    """Of mnist and digits8: few items, to see in seconds that everything runs."""
+    """With mnist and digits8, take few items, to see in seconds that everything runs."""
     backbone: str = "auto"
     """A name of peaccel.backbones or timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
-    """Of the backbone: a .safetensors file, or a state dict of torch.save."""
+    """Weights of the backbone: a .safetensors file, or a state dict of torch.save."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"
-    """Of the backbone's last map."""
+    """Pooling of the backbone's last feature map."""
     frozen_bn: bool = False
     """Keep the backbone's batch normalisation as it is."""
     dropout: float = 0.0
@@ -82,21 +82,21 @@ class Trained:
     method: Method
     training: Training
     score: Score
-    """By which it retrieves, fitted parameters included."""
+    """The score by which it retrieves, fitted parameters included."""
     run: Run
-    """By which it was trained."""
+    """The settings of its training."""
     features: int
     """Width of the features that its heads take."""
 
     @property
     def model(self) -> nn.Module:
-        """From inputs to a distribution."""
+        """The module that maps inputs to a distribution."""
         return self.training.model
 
 
 @dataclass(frozen=True)
 class Result(Judgement):
-    """What a run came to on held-out items."""
+    """The results of a run on held-out items."""
 
     method: str
     data: str
@@ -114,7 +114,7 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     name
         The row, as in `RECIPES`.
     method, settings
-        From `recipe`.
+        The results of `recipe`.
     run
         Data, backbone, devices and folder.
     parts
@@ -275,12 +275,12 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
 
 
 def input_of(model: nn.Module) -> Any:
-    """What images a model's backbone takes; None where it is told by none."""
+    """The input that a model's backbone expects; None where it expects none in particular."""
     return next((part.input for part in model.modules() if isinstance(part, backbones.Backbone)), None)
 
 
 def _given(items: Items) -> tuple[nn.Module, int]:
-    """What stands for a backbone where the data are features, and their width."""
+    """A module in place of the backbone where the data are features, and their width."""
     first = items.data[0] if isinstance(items.data, tuple) else items.data
     assert isinstance(first, torch.Tensor)
     return nn.Identity(), int(first.shape[1])
@@ -325,7 +325,7 @@ def _agree(module: nn.Module, accelerator: Accelerator) -> None:
 
 
 def versions() -> dict[str, str | None]:
-    """What a run depends on: versions of libraries, and the commit of peaccel where it lies in a git repository."""
+    """Versions of the libraries that a run depends on, and the commit of peaccel where it lies in a git repository."""
     found: dict[str, str | None] = {"peaccel": pe.__version__}
     for library in ("torch", "numpy", "accelerate", "torchvision", "timm"):
         try:

@@ -1,4 +1,4 @@
-"""What a data set gives to a run: items and labels by part."""
+"""The items and labels that a run takes from a data set, by part."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Items:
     """The items of one part."""
 
     data: Data
-    """What a model takes: a tensor, a tuple of tensors, or a map-style dataset of images."""
+    """The model's inputs: a tensor, a tuple of tensors, or a map-style dataset of images."""
     labels: NDArray[np.int64]
-    """[N] in 0..C-1."""
+    """[N], the classes as numbers in 0..C-1."""
     quality: NDArray[Any] | None = None
     """[N], higher = better, where it is known: of corrupted digits 1 less the severity."""
 
@@ -71,11 +71,11 @@ def open_items(
     root
         Where it lies; None for what comes inside packages.
     seed
-        Of numbers composed of digits.
+        Seed of numbers composed of digits.
     expected
         The images that the backbone takes.
     quick
-        Of digits: few of them.
+        Whether to take few digits.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[s
 
 
 def _items(part: str, found: Any, expected: ImageInput | None) -> Items | None:
-    """A part as a run takes it; None for what only evaluation uses."""
+    """The items of a part; None for a part that only evaluation uses."""
     if isinstance(found, Features):
         return Items(torch.from_numpy(found.features), found.labels)
     if isinstance(found, CaptionFeatures):
@@ -152,7 +152,7 @@ def _items(part: str, found: Any, expected: ImageInput | None) -> Items | None:
 def _transform(part: str, expected: ImageInput | None) -> Any:
     if expected is None:
         raise ValueError("images need a backbone that says what it takes")
-    from peaccel.data import transforms  # torchvision: seconds of import, which digits and features do not wait for
+    from peaccel.data import transforms  # torchvision takes seconds to import, and digits and features do not need it
 
     normalisation = transforms.Normalisation(expected.mean, expected.std)  # type: ignore[arg-type]
     side = expected.size[0]

@@ -1,4 +1,4 @@
-"""What a run says while it trains: a line on the screen, one JSON line an epoch, and a word about dead branches."""
+"""What a run reports while it trains: a line on the screen, a JSON line per epoch, and a warning of dead branches."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from peaccel.methods.records import Stage, Terms
 
 __all__ = ["Screen", "Silent", "Teller", "spread"]
 
-DEAD = 1e-3  # a spread below this share of the mean: all items are as uncertain as each other
+DEAD = 1e-3  # a spread of uncertainties below this share of their mean shows that a branch learns nothing
 
 
 class Teller(Protocol):
-    """Who is told how training goes."""
+    """The interface by which training reports its progress."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Say that an epoch of so many batches begins, of which some are done."""
 
     def step(self, terms: Terms, items: int) -> None:
-        """Say what a batch of so many items gave."""
+        """Report the loss of a batch of so many items."""
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
@@ -36,25 +36,25 @@ class Teller(Protocol):
         """Say that so many epochs are done; `probe` is what the model says of some training items."""
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Report that training is over."""
 
 
 class Silent:
-    """Nobody."""
+    """A teller that reports nothing."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def step(self, terms: Terms, items: int) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
     ) -> None:
-        """Nothing."""
+        """Report nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Report nothing."""
 
 
 class Screen:
@@ -86,11 +86,11 @@ class Screen:
         if self._stage is not stage:
             self.close_bar()
             self._stage = stage
-            said = TextColumn("{task.fields[said]}")
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), said)
+            losses = TextColumn("{task.fields[losses]}")
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), losses)
             self._bar = Progress(*columns, console=self._console)
             self._bar.start()
-            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, said="")
+            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, losses="")
         total = batches * stage.schedule.epochs
         assert self._bar is not None
         self._bar.update(self._task, total=total, completed=epoch * batches + done)
@@ -103,8 +103,8 @@ class Screen:
         self._items += items
         speed = self._items / max(perf_counter() - self._since, 1e-9)
         if self._bar is not None:
-            said = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
-            self._bar.update(self._task, advance=1, said=f"{said}  {speed:.0f} items/s")
+            losses = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
+            self._bar.update(self._task, advance=1, losses=f"{losses}  {speed:.0f} items/s")
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None

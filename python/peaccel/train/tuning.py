@@ -19,12 +19,12 @@ __all__ = ["Best", "Search", "tune"]
 
 @dataclass(frozen=True)
 class Search:
-    """How far a search goes."""
+    """The limits of a search."""
 
     trials: AtLeast1 = 50
-    """In all, those of earlier searches in the same folder included."""
+    """How many trials to make, those of earlier searches in the same folder included."""
     seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """After which no trial begins."""
+    """Seconds after which no new trial begins."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Best:
     value: float
     """MAP@R on validation classes."""
     settings: Mapping[str, float]
-    """By dotted name."""
+    """The best settings, by dotted name."""
     trials: int
-    """How many were finished."""
+    """How many trials were finished."""
 
 
 def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
@@ -94,14 +94,14 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
         folder = run.out / f"{name}-{run.data}-{trial.number}"
         try:
             result = train(name, method, chosen, replace(run, out=folder, resume=False))
-        except FloatingPointError as error:  # a bad trial, not the end of the search
+        except FloatingPointError as error:  # a trial that diverged does not end the search
             raise optuna.TrialPruned(str(error)) from None
         if result.validation is None:
             raise ValueError(f"data {run.data} has no validation part to search by")
         return result.validation
 
     state = optuna.trial.TrialState
-    # Not those that Ctrl-C or an error ended.
+    # Trials that Ctrl-C or an error ended do not count.
     done = len(study.get_trials(states=(state.COMPLETE, state.PRUNED)))
     if done < search.trials:
         study.optimize(objective, search.trials - done, search.seconds)

@@ -41,7 +41,7 @@ def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True)
 class Rates:
-    """A schedule that is told when a step or an epoch is done, and moves at the one that it goes by."""
+    """A schedule of learning rates, which changes after steps or after epochs, as it is made."""
 
     scheduler: LRScheduler | None
     by_step: bool
@@ -69,7 +69,7 @@ def schedule_of(optimizer: torch.optim.Optimizer, s: Schedule, steps: int, step:
     Parameters
     ----------
     optimizer
-        From `optimizer_of`.
+        The result of `optimizer_of`.
     s
         The stage's settings.
     steps

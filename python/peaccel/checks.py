@@ -1,0 +1,143 @@
+"""Checks of arguments that scores, verbs and measures share, and the dtypes and orders that their kernels take."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops._array import (
+    HALVES,
+    Array,
+    describe,
+    device_of,
+    dtype_name,
+    is_torch,
+    namespace,
+    require_same_kind,
+)
+
+__all__ = [
+    "EUCLIDEAN",
+    "NORMALS",
+    "cast",
+    "checked_candidates",
+    "checked_k",
+    "compute_dtype",
+    "converted",
+    "order",
+    "plural",
+    "require_distribution",
+    "require_kind",
+    "require_pair",
+]
+
+NORMALS = ("normal_isotropic", "normal_diagonal")
+EUCLIDEAN = (*NORMALS, "point")  # kinds of items whose means may lie anywhere in space
+
+K_MAX = 2**31 - 1
+
+
+# -- dtypes and orders -------------------------------------------------------------------------------------------------
+
+
+def compute_dtype(x: Array) -> str:
+    """The name of the dtype in which kernels compute: that of x, but float32 for halves."""
+    name = dtype_name(x)
+    return "float32" if name in HALVES else name
+
+
+def cast(x: Array, dtype: str) -> Array:
+    """The array in the dtype of this name; x itself where it has it already."""
+    return x.to(getattr(namespace(x), dtype)) if is_torch(x) else x.astype(dtype, copy=False)
+
+
+def converted(d: Distribution, dtype: str) -> Distribution:
+    """The items in the dtype of this name; d itself where it has it already."""
+    return d if dtype_name(d.mu) == dtype else d.to(dtype)
+
+
+def order(v: float, like: Array) -> Any:
+    """The order of a Bessel function, as an op takes it beside an array of this kind."""
+    return v if is_torch(like) else np.asarray(v, np.float64)
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def require_distribution(owner: str, name: str, d: object) -> None:
+    """Refuse anything but a distribution: TypeError."""
+    if not isinstance(d, Distribution):
+        hint = "; plain vectors go in pe.Point(x)" if is_torch(d) or isinstance(d, np.ndarray) else ""
+        raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}{hint}")
+
+
+def require_kind(owner: str, name: str, d: object, kinds: tuple[str, ...], what: str) -> str:
+    """The kind of d, which must be one of these; `what` says in the error what they have in common."""
+    kind = d.kind if isinstance(d, Distribution) else type(d).__name__
+    if kind not in kinds:
+        raise TypeError(f"{owner}: {name} must be a distribution {what} ({', '.join(kinds)}), got {kind}")
+    return kind
+
+
+def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str]]) -> None:
+    """Refuse two distributions, given by the names of the arguments, that cannot be taken row by row."""
+    for name, d in pair.items():
+        if not isinstance(d, Distribution):
+            raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}")
+    (first, a), (second, b) = pair.items()
+    if (a.kind, b.kind) not in accepted:
+        known = ", ".join(f"{x} x {y}" for x, y in accepted)
+        raise TypeError(f"{owner}: no closed form for {a.kind} x {b.kind} ({first} x {second}), only {known}")
+    require_same_kind(owner, second, b.mu, first, a.mu)
+    if a.dim != b.dim:
+        raise ValueError(f"{owner}: dim of {second} is {b.dim}, expected {a.dim} like {first}")
+    if len(a) != len(b):
+        raise ValueError(f"{owner}: {second} has {len(b)} items, expected {len(a)} like {first}")
+    if a.mu.dtype != b.mu.dtype:
+        raise ValueError(f"{owner}: {second} has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like {first}")
+
+
+def plural(device: str) -> str:
+    """The words for arrays on a device in error messages, such as "torch tensors on cpu"."""
+    return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
+
+
+# -- retrieval ---------------------------------------------------------------------------------------------------------
+
+
+def checked_k(owner: str, k: int, name: str = "k") -> int:
+    """How many items are to be found, an integer from 1 on."""
+    try:
+        k = k if isinstance(k, int) else operator.index(k)  # torch.compile makes constants of it
+    except TypeError:
+        raise TypeError(f"{owner}: {name} must be an integer, got {type(k).__name__}") from None
+    if not 1 <= k <= K_MAX:
+        raise ValueError(f"{owner}: {name} is {k}, expected 1 .. {K_MAX}")
+    return k
+
+
+def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> Array:
+    """The candidates as int64 [Q, K], of the queries' kind of array."""
+    if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
+        try:
+            candidates = np.asarray(candidates)
+            candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
+        except ValueError:
+            raise ValueError(f"{owner}: candidates have rows of different lengths, expected [Q, K]") from None
+    if candidates.ndim != 2 or candidates.shape[0] != len(queries):
+        shape = tuple(candidates.shape)
+        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
+    name = dtype_name(candidates)
+    if not name.startswith(("int", "uint")):
+        raise ValueError(f"{owner}: candidates have dtype {name}, expected an integer dtype")
+    device, expected = device_of(candidates), device_of(queries.mu)
+    if device != expected:
+        raise TypeError(f"{owner}: candidates are {plural(device)}, expected {plural(expected)} like queries")
+    if is_torch(candidates):
+        return candidates.long()
+    if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"{owner}: candidates hold id {candidates.max()}, beyond int64")
+    return candidates.astype(np.int64, copy=False)
