@@ -180,8 +180,9 @@ def _sections(plan: Plan, records: Records) -> Iterator[str]:
 def _defects(plan: Plan, records: Records) -> Iterator[str]:
     yield "## Defects"
     yield (
-        'Rows with `variant="published"`, or trained on the classes of one batch alone (arcface), less the right ones: '
-        "same settings, seeds and classes; intervals are of 95 %, not corrected."
+        'Rows with `variant="published"`, trained on the classes of one batch alone (arcface), or by the published '
+        "samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same settings, "
+        "seeds and classes; intervals are of 95 %, not corrected."
     )
     lines = []
     for row in plan.published:
