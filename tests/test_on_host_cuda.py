@@ -78,7 +78,9 @@ def test_elements_are_those_of_the_cpu(device, op, dtype, n):
         found, want = _cuda.elementwise(op, order, x), torch.from_numpy(op.numpy(order.numpy(), x.numpy()))
         eps = 4e-7 if dtype == torch.float32 else 2e-14
         same = (found == want) | (found.isnan() & want.isnan())
-        assert (same | ((found - want).abs() <= eps * scale_of(op.name, order, x, want))).all()
+        # Subnormal numbers have fewer digits, and log_ndtr_dxx multiplies one by x, there 38: so many of their steps.
+        step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+        assert (same | ((found - want).abs() <= eps * scale_of(op.name, order, x, want) + 40 * step)).all()
 
 
 def test_elements_broadcast(device):

@@ -143,7 +143,7 @@ def kernels_of(op):
     if isinstance(op, SampleOp):
         return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
     drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
-    drivers += ("own",) * (op.name in _cuda.OWN)
+    drivers += ("own",) * any(op.own)
     forward = itertools.product(drivers, full if op.sampled else full + halves)
     return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
 
