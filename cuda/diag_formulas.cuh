@@ -108,14 +108,19 @@ struct Mls {
     __device__ Mls transposed() const { return *this; }
     __device__ double beyond() const { return 2; }
 
-    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
-                        const Four<T>&) const {
+    // Adds the quotients of four dimensions, and returns the product of their s.
+    static __device__ T add_four(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b,
+                                 const Four<T>& w) {
         T square[4], s[4];
         for (int i = 0; i < 4; ++i) {
             square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
             s[i] = v.x[i] + w.x[i];
         }
-        sums.product.times(add_quotients(sums, square, s));
+        return add_quotients(sums, square, s);
+    }
+    __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
+                        const Four<T>&) const {
+        sums.product.times(add_four(sums, a, v, b, w));
     }
     __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
         const T least = v.least + w.least, greatest = v.greatest + w.greatest;
@@ -142,12 +147,7 @@ struct NegMahalanobis : Mls<T> {
 
     __device__ void add(Sums<T>& sums, const Four<T>& a, const Four<T>& v, const Four<T>& b, const Four<T>& w,
                         const Four<T>&) const {
-        T square[4], s[4];
-        for (int i = 0; i < 4; ++i) {
-            square[i] = (a.x[i] - b.x[i]) * (a.x[i] - b.x[i]);
-            s[i] = v.x[i] + w.x[i];
-        }
-        add_quotients(sums, square, s);
+        Mls<T>::add_four(sums, a, v, b, w);
     }
     __device__ double by_dimension(const Dimension& x) const { return -((x.a - x.b) / (x.v + x.w) * (x.a - x.b)); }
     __device__ DimensionSlopes slopes(const Dimension& x, bool) const {

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers  # noqa: F401  (which make records)
+from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
 from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch, records
 
-__all__ = ["OPS", "Op", "PairOp", "SampleOp", "enable_torch"]
+__all__ = [
+    "OPS",
+    "Op",
+    "PairOp",
+    "SampleOp",
+    "bessel",
+    "diag_scores",
+    "dot_scores",
+    "enable_torch",
+    "sampled_scores",
+    "samplers",
+]
 
 OPS = records()
 

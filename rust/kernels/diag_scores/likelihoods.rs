@@ -51,11 +51,7 @@ impl Formula for Mls {
 
     #[inline(always)]
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
-        let (difference, s) = (x.a - x.b, x.v + x.w);
-        sums.least.0 = x.v.min(sums.least.0);
-        sums.least.1 = x.w.min(sums.least.1);
-        sums.greatest = s.max(sums.greatest);
-        sums.rational = sums.rational + difference * difference / s;
+        let s = add_quotient::<S, T>(sums, x);
         sums.products[0].times(s);
     }
 
@@ -66,7 +62,18 @@ impl Formula for Mls {
     }
 }
 
-/// Adds four vectors of (a - b)^2 / (v + w) over one denominator, the product of the sums, which it returns.
+/// Adds a vector of (a - b)^2 / (v + w), and returns v + w.
+#[inline(always)]
+fn add_quotient<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) -> V<S, T> {
+    let (difference, s) = (x.a - x.b, x.v + x.w);
+    sums.least.0 = x.v.min(sums.least.0);
+    sums.least.1 = x.w.min(sums.least.1);
+    sums.greatest = s.max(sums.greatest);
+    sums.rational = sums.rational + difference * difference / s;
+    s
+}
+
+/// Adds four vectors of (a - b)^2 / (v + w) over one denominator, and returns it: the product of the sums.
 #[inline(always)]
 fn add_quotients<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) -> V<S, T> {
     let mut square = [x[0].a; 4];
@@ -132,11 +139,7 @@ impl Formula for NegMahalanobis {
 
     #[inline(always)]
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
-        let (difference, s) = (x.a - x.b, x.v + x.w);
-        sums.least.0 = x.v.min(sums.least.0);
-        sums.least.1 = x.w.min(sums.least.1);
-        sums.greatest = s.max(sums.greatest);
-        sums.rational = sums.rational + difference * difference / s;
+        add_quotient::<S, T>(sums, x);
     }
 
     #[inline(always)]
