@@ -4,7 +4,7 @@
 //! `d` runs once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
 //! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order, and a start's share of that many roundings.
 
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 //! and sums of rows with weights. Rows are loaded once for several pairs; lanes run along a row, so that a pair's sum has the lanes
 //! and the order of [`reduce`], whoever asks for it.
 
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// Rows that a tile has at most on either side.

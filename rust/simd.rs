@@ -12,11 +12,14 @@ use crate::error::Error;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::OnceLock;
 
-mod pack;
+mod lanes;
+mod registers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use pack::{Pack, Plain};
+pub use lanes::Lanes;
+use registers::Plain;
+pub use registers::Register;
 
 /// A real number type that kernels compute in.
 pub trait Float:
@@ -33,7 +36,7 @@ pub trait Float:
     + Neg<Output = Self>
     + std::fmt::Debug
 {
-    /// Logical lanes of [`Lanes`] over this type.
+    /// How many lanes there are of this type.
     const LANES: usize;
     /// The unit roundoff, half the distance from 1 to the next number.
     const ROUNDOFF: f64;
@@ -43,8 +46,8 @@ pub trait Float:
     const PIECE_SHIFT: u32;
     /// The product of four numbers in [1 / this, this] is far from overflow and from subnormals.
     const QUARTER_RANGE: f64;
-    /// The lanes of this type on a level.
-    type Lanes<S: Simd>: Lanes<Self>;
+    /// What holds the lanes of this type on a level.
+    type Register<S: Simd>: Register<Elem = Self>;
     /// Nearest representable value.
     fn from_f64(x: f64) -> Self;
     /// Exact.
@@ -62,59 +65,8 @@ pub const PIECES_FROM: f64 = 0.25;
 /// 2^24
 pub const PIECES_TO: f64 = 16_777_216.0;
 
-/// Lanes of `T` on level `S`.
-pub type V<S, T> = <T as Float>::Lanes<S>;
-
-/// A fixed number of lanes of `T`; every operation is lane by lane unless it says otherwise.
-pub trait Lanes<T: Float>:
-    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
-{
-    /// All lanes equal to `x`.
-    fn splat(x: T) -> Self;
-    /// The lanes of a slice of exactly `T::LANES` elements.
-    fn load(x: &[T]) -> Self;
-    /// The lanes of a slice of at most `T::LANES` elements, the rest set to `fill`.
-    fn load_partial(x: &[T], fill: T) -> Self;
-    /// Writes to a slice of exactly `T::LANES` elements.
-    fn store(self, out: &mut [T]);
-    /// `self * b + c`, rounded once.
-    fn mul_add(self, b: Self, c: Self) -> Self;
-    /// Square root.
-    fn sqrt(self) -> Self;
-    /// Absolute value.
-    fn abs(self) -> Self;
-    /// `self < b ? self : b` (so a NaN in either gives `b`).
-    fn min(self, b: Self) -> Self;
-    /// `self > b ? self : b` (so a NaN in either gives `b`).
-    fn max(self, b: Self) -> Self;
-    /// `self < b ? yes : no` (so a NaN in either gives `no`).
-    fn if_less(self, b: Self, yes: Self, no: Self) -> Self;
-    /// Bit `i` is clear where lane `i` of `self < b` (so a NaN in either sets it).
-    fn not_less_bits(self, b: Self) -> u32;
-    /// The exponent field, unbiased, as a number: floor(log2 |x|) for normal x.
-    fn exponent(self) -> Self;
-    /// The significand in [1, 2) of a normal x; its sign is dropped.
-    fn significand(self) -> Self;
-    /// 2 to the power of `self`, an integer that is the exponent of a normal number.
-    fn pow2(self) -> Self;
-    /// The entry of the table for the piece, one of [`PIECES`], that each lane falls in; lanes outside get any entry.
-    fn lookup(self, table: &[T; PIECES]) -> Self;
-    /// The place in that piece: in [1, 1 + 1/64), the significand without its leading six bits.
-    fn place(self) -> Self;
-    /// Sum of all lanes by the fixed tree.
-    fn sum(self) -> T;
-    /// Product of all lanes by the same tree.
-    fn product(self) -> T;
-    /// [`Lanes::sum`] of each, with fewer shuffles.
-    fn sum_four(x: [Self; 4]) -> [T; 4];
-    /// The lanes as numbers of an array of which only the first `T::LANES` are used.
-    #[inline(always)]
-    fn to_array(self) -> [T; 16] {
-        let mut out = [T::default(); 16];
-        self.store(&mut out[..T::LANES]);
-        out
-    }
-}
+/// A fixed number of lanes of `T` on level `S`.
+pub type V<S, T> = Lanes<<T as Float>::Register<S>>;
 
 /// Sixteen 32-bit words, each in the low half of 64 bits whose high half may hold anything: a product of two words then is
 /// one instruction.
@@ -132,13 +84,13 @@ pub trait Words: Copy {
 /// A level of instructions: only a name for the lane types.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// 16 lanes of float32.
-    type F32: Lanes<f32>;
+    type F32: Register<Elem = f32>;
     /// 8 lanes of float64.
-    type F64: Lanes<f64>;
+    type F64: Register<Elem = f64>;
     /// 16 words.
     type Words: Words;
     /// Numbers of IEEE binary16.
-    fn widen_f16(halves: &[u16; 16]) -> Self::F32;
+    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32>;
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
     /// Pairs of rows whose sums over products of their elements fit into registers side by side, four vectors for each pair.
@@ -151,7 +103,7 @@ impl Float for f32 {
     const SMALLEST: f64 = f64::from_bits((1023 - 149) << 52); // 2^-149
     const PIECE_SHIFT: u32 = 23 - 6;
     const QUARTER_RANGE: f64 = 2_147_483_648.0; // 2^31
-    type Lanes<S: Simd> = S::F32;
+    type Register<S: Simd> = S::F32;
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
         x as f32
@@ -176,7 +128,7 @@ impl Float for f64 {
     const SMALLEST: f64 = f64::from_bits(1); // 2^-1074
     const PIECE_SHIFT: u32 = 52 - 6;
     const QUARTER_RANGE: f64 = f64::from_bits((1023 + 255) << 52); // 2^255
-    type Lanes<S: Simd> = S::F64;
+    type Register<S: Simd> = S::F64;
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
         x
@@ -210,13 +162,13 @@ pub fn widen_f16(half: u16) -> f32 {
 pub struct Baseline;
 
 impl Simd for Baseline {
-    type F32 = Pack<Plain<f32, 16>>;
-    type F64 = Pack<Plain<f64, 8>>;
+    type F32 = Plain<f32, 16>;
+    type F64 = Plain<f64, 8>;
     type Words = [u64; 16];
     const TILE: (usize, usize) = (1, 2);
     const PAIRS: usize = 1;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
         Lanes::load(&halves.map(widen_f16))
     }
 }

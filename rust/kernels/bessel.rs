@@ -13,7 +13,7 @@
 
 use crate::error::Error;
 use crate::parallel;
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel::{self, AnyOrder, LaneOrders, Order};
 use crate::special::{direction, ndtr};
 use std::marker::PhantomData;

@@ -16,7 +16,7 @@ use crate::shapes::{
     self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
     AHEAD, BLOCK,
 };
-use crate::simd::{dispatch, prefetch, Float, Lanes, Simd, V};
+use crate::simd::{dispatch, prefetch, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
 use std::f64::consts::LN_2;

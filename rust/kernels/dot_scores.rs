@@ -11,7 +11,7 @@ use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score
 use crate::panels::Packed;
 use crate::rows::{self, reduce};
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
-use crate::simd::{dispatch, prefetch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 

@@ -14,7 +14,7 @@
 use crate::error::Error;
 use crate::parallel;
 use crate::rng::{Address, Stream};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel::{self, Order};
 use crate::view::View;
 

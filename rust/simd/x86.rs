@@ -1,24 +1,24 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::pack::{Pack, Register, Two};
-use super::{Simd, Words};
+use super::registers::{Register, Two};
+use super::{Lanes, Simd, Words};
 use std::arch::x86_64::*;
 
 /// 256-bit registers.
 #[derive(Clone, Copy)]
 pub struct Avx2;
 impl Simd for Avx2 {
-    type F32 = Pack<Two<__m256>>;
-    type F64 = Pack<Two<__m256d>>;
+    type F32 = Two<__m256>;
+    type F64 = Two<__m256d>;
     type Words = Wide<__m256i, 4>;
     const TILE: (usize, usize) = (1, 6);
     const PAIRS: usize = 1;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
         // SAFETY: sixteen halves, on a level that has the instructions.
         unsafe {
             let [low, high] = halves.as_ptr().cast::<[__m128i; 2]>().read_unaligned();
-            Pack(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)))
+            Lanes(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)))
         }
     }
 }
@@ -27,15 +27,15 @@ impl Simd for Avx2 {
 #[derive(Clone, Copy)]
 pub struct Avx512;
 impl Simd for Avx512 {
-    type F32 = Pack<__m512>;
-    type F64 = Pack<__m512d>;
+    type F32 = __m512;
+    type F64 = __m512d;
     type Words = Wide<__m512i, 2>;
     const TILE: (usize, usize) = (2, 12);
     const PAIRS: usize = 4;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Self::F32 {
+    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
         // SAFETY: sixteen halves, on a level that has the instructions.
-        unsafe { Pack(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())) }
+        unsafe { Lanes(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())) }
     }
 }
 

@@ -25,7 +25,7 @@
 //! | v < 3 | 1e-15 | 1e-15 | 4e-16 | 2e-15 | 6e-15 | 4e-15 | 5e-14 |
 
 use super::log::ln_normal;
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 use std::f64::consts::LN_2;
 
 mod order;

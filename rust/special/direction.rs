@@ -14,7 +14,7 @@
 
 use super::exp::exp;
 use super::log::ln_normal;
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 use std::f64::consts::FRAC_2_SQRT_PI;
 
 #[inline(always)]

@@ -4,7 +4,7 @@
 //! Largest error measured: 0.6 ulp (2e5 arguments over the range).
 
 use super::tables::EXP_F64;
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 use std::f64::consts::LOG2_E;
 
 /// log 2 in two parts: the product of the first with any exponent is exact.

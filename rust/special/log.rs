@@ -8,7 +8,7 @@
 //! magnitudes, most of them near 1).
 
 use super::tables::{LOG_F32, LOG_F64};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use std::f64::consts::SQRT_2;
 
 /// log 2 in two parts: the product of the first with any exponent is exact.

@@ -17,7 +17,7 @@
 use super::exp::exp;
 use super::log::ln;
 use super::tables::HAZARD_F64;
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 
 #[inline(always)]
 fn splat<S: Simd>(x: f64) -> V<S, f64> {

@@ -4,7 +4,7 @@
 //! float32, 7 and 8 in float64. Largest error measured, at 4e5 arguments: 1.6 ulp.
 
 use super::tables::{COS_F32, COS_F64, SIN_F32, SIN_F64};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 
 /// (sin, cos) of pi x / 2 for |x| <= 1/2.
 #[inline(always)]

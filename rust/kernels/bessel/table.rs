@@ -1,7 +1,7 @@
 //! Functions of one order in float32, by quadratics on pieces of x.
 
 use super::{by_formula, by_formula_at, Quantity, Tabulated};
-use crate::simd::{Float, Kernel, Lanes, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
+use crate::simd::{Float, Kernel, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
 use crate::special::bessel::Order;
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;

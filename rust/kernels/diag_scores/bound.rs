@@ -4,7 +4,7 @@ use super::mls::AsMls;
 use super::sieve::columns;
 use super::sums::Product;
 use crate::shapes::Inputs;
-use crate::simd::{Float, Kernel, Lanes, Simd, V};
+use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 

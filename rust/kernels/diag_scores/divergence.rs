@@ -20,7 +20,7 @@ use super::sums::OwnSums;
 use super::{at, DiagScore};
 use crate::error::Error;
 use crate::shapes::{self, Best, Inputs};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// The best `k` rows of every query by minus the divergence of which `share` is that from the query.
@@ -176,7 +176,7 @@ impl<T: Float> Kernel for Lay<'_, '_, T> {
         let (forth, back) = (self.share > 0.0, self.share < 1.0);
         let width = 2 * (usize::from(forth) + usize::from(back));
         let splat = |x: f64| V::<S, T>::splat(T::from_f64(x));
-        let mut sums = OwnSums::<V<S, T>>::new::<T>();
+        let mut sums = OwnSums::<V<S, T>>::new();
         let (mut norm, mut valid) = (splat(0.0), splat(0.0));
         let (pair, place, frame) = (self.pair, self.place, self.frame);
         columns::<S, T>(self.inputs, self.rows, |d, mean, var| {

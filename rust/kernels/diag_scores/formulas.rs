@@ -2,7 +2,7 @@
 
 use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
 use crate::shapes::Side;
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 
 /// One dimension of a pair in float64: means, variances and the shared number.
 #[derive(Clone, Copy)]

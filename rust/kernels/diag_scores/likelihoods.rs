@@ -7,7 +7,7 @@ use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 
 /// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@ use super::formulas::{Formula, Item, OWN};
 use super::slopes::{together, PAIR};
 use super::{rest, whole};
 use crate::shapes::{Inputs, Rows, Side, AHEAD};
-use crate::simd::{prefetch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{prefetch, Float, Kernel, Simd, V};
 
 /// Pairs (`q.at(k)`, `g.at(k)`) and how much each counts; the items of `side` are the own ones.
 pub struct Listed<'a, T> {

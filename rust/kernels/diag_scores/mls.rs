@@ -19,7 +19,7 @@ use super::{at, rest, whole};
 use crate::error::Error;
 use crate::parallel;
 use crate::shapes::{Inputs, Side};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// What an item adds to the MLS.
@@ -133,7 +133,7 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
                 Side::Gallery => (mu2.row(i, &mut means), extra2.row(i, &mut vars)),
             };
             let (var, shared) = (whole(var, dim, &mut repeated), if F::ROW { shared.row(0) } else { mean });
-            let mut sums = OwnSums::<V<S, T>>::new::<T>();
+            let mut sums = OwnSums::<V<S, T>>::new();
             for from in (0..dim).step_by(T::LANES) {
                 // Beyond the end stands what adds nothing: means of 0 and, summed or not, 1 under the logarithm.
                 let (mean, shared) = (rest::<S, T>(mean, from, 0.0), rest::<S, T>(shared, from, 0.0));

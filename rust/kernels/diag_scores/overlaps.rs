@@ -7,7 +7,7 @@ use super::sums::{Loaded, OwnSums, Sums, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use std::f64::consts::PI;
 
 /// Log of the integral of `p1^alpha p2^beta`: with s = v/alpha + w/beta,

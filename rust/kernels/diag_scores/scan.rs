@@ -26,7 +26,7 @@ use super::mls::{AsMls, Own};
 use super::sums::GROUP;
 use super::{at, DiagScore};
 use crate::shapes::{self, PairScore, Rows};
-use crate::simd::{Float, Kernel, Lanes, Simd, V};
+use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
 use std::ops::Range;

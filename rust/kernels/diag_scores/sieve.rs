@@ -4,7 +4,7 @@ use super::formulas::Formula;
 use super::DiagScore;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::shapes::{self, PairScore, Rows};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::topk::TopK;
 use crate::view::View;
 use std::ops::Range;

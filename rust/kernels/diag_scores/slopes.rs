@@ -8,7 +8,7 @@
 use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
 use super::{at, DiagScore};
 use crate::shapes::{Inputs, ItemGradients, Side};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 
 /// Which rows of the two sides, and how much their pairs count.
 pub struct AllPairs<'a, T> {

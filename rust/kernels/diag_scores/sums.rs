@@ -1,6 +1,6 @@
 //! What formulas add up in lanes: rational parts, and products under logarithms as significands and exponents.
 
-use crate::simd::{Float, Lanes, Simd};
+use crate::simd::{Float, Lanes, Register, Simd};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
@@ -28,12 +28,9 @@ pub struct Sums<X> {
     pub greatest: X,
 }
 
-impl<X> Product<X> {
+impl<R: Register> Product<Lanes<R>> {
     #[inline(always)]
-    pub fn times<T: Float>(&mut self, x: X)
-    where
-        X: Lanes<T>,
-    {
+    pub fn times(&mut self, x: Lanes<R>) {
         let product = self.significand * x;
         self.exponent = self.exponent + product.exponent();
         self.significand = product.significand();
@@ -60,32 +57,26 @@ pub struct OwnSums<X> {
     pub range: (X, X),
 }
 
-impl<X> OwnSums<X> {
+impl<R: Register> OwnSums<Lanes<R>> {
     /// Nothing yet.
     #[inline(always)]
-    pub fn new<T: Float>() -> Self
-    where
-        X: Lanes<T>,
-    {
-        let (zero, one) = (X::splat(T::default()), X::splat(T::from_f64(1.0)));
+    pub fn new() -> Self {
+        let (zero, one) = (Lanes::from(0.0), Lanes::from(1.0));
         OwnSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
     }
 
     /// A factor of what stands under the logarithm.
     #[inline(always)]
-    pub fn times<T: Float>(&mut self, x: X)
-    where
-        X: Lanes<T>,
-    {
+    pub fn times(&mut self, x: Lanes<R>) {
         self.product.times(x);
         self.range = (x.min(self.range.0), x.max(self.range.1));
     }
 
     /// The logarithm, lane by lane; NaN where a factor is out of range.
     #[inline(always)]
-    pub fn logs<S: Simd, T: Float<Lanes<S> = X>>(&self) -> [f64; 16]
+    pub fn logs<S: Simd, T: Float<Register<S> = R>>(&self) -> [f64; 16]
     where
-        X: Lanes<T>,
+        R: Register<Elem = T>,
     {
         // A product of a number in this range and one in [1, 2) is neither subnormal nor infinite.
         let (least, greatest) = (T::QUARTER_RANGE.powi(-3), T::QUARTER_RANGE.powi(3));

@@ -2,7 +2,7 @@
 
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 
 /// What a formula sees of eight pairs: the first item is the one that gradients are asked for.
 #[derive(Clone, Copy)]

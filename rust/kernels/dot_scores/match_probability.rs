@@ -26,7 +26,7 @@
 use super::formulas::{valid, Formula, Pair, Slopes};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
 use crate::special::exp::exp;

@@ -6,7 +6,7 @@
 use super::formulas::{concave_maximum, valid, Formula, Group, Pair, Query, Slopes, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::PI;
 

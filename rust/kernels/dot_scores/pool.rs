@@ -3,7 +3,7 @@
 use super::formulas::{Formula, Query};
 use super::Pair;
 use crate::shapes::{Found, PairScore, Rows, BLOCK};
-use crate::simd::{Float, Kernel, Lanes, Simd, V};
+use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
 /// Rows that may be among a query's best.

@@ -8,7 +8,7 @@ use super::formulas::Formula;
 use super::{add_pull, sq_norm, Block, BlockSlopes, DotScore, Own, Values, NO_NUMBERS};
 use crate::rows::{self, Square};
 use crate::shapes::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 

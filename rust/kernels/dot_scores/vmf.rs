@@ -9,7 +9,7 @@
 use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, OWN, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::special::bessel::{self, Orders};
 
 /// Log of the integral of `p1^alpha p2^beta`, plus an offset:

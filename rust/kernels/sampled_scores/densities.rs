@@ -14,7 +14,7 @@
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, reduce, ROWS};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
 use crate::special::exp::exp;

@@ -6,7 +6,7 @@
 use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, ROWS};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Standard normal numbers by Box-Muller, sixteen blocks of words at a time.
 
 use crate::rng::{self, Address, Block, BLOCKS};
-use crate::simd::{Float, Lanes, Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::special::log::ln_normal;
 use crate::special::trig::sin_cos;
 

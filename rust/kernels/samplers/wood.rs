@@ -18,7 +18,7 @@
 //! square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, out to one draw in 2000: 3e-9 (tests/test_samplers.py).
 
 use crate::rng::{proposals, Address};
-use crate::simd::{Lanes, Simd, V};
+use crate::simd::{Lanes, Register, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::{GAUSS_16, GAUSS_32, GAUSS_48, GAUSS_64};
@@ -36,17 +36,16 @@ pub struct Height<X> {
     above: X,
 }
 
-impl<X: Lanes<f64>> Height<X> {
+impl<R: Register<Elem = f64>> Height<Lanes<R>> {
     /// w
     #[inline(always)]
-    pub fn w(&self) -> X {
-        let one = X::splat(1.0);
-        self.below.if_less(one, one - self.below, self.above - one)
+    pub fn w(&self) -> Lanes<R> {
+        self.below.if_less(1.0, 1.0 - self.below, self.above - 1.0)
     }
 
     /// sqrt(1 - w^2)
     #[inline(always)]
-    pub fn tangent(&self) -> X {
+    pub fn tangent(&self) -> Lanes<R> {
         (self.above * self.below).sqrt()
     }
 }

@@ -1,7 +1,7 @@
 //! What the functions of this family take of orders: the remainder's coefficients at an order, for all lanes or for each.
 
 use super::splat;
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::tables::REMAINDER;
 use std::f64::consts::PI;
 

@@ -6,7 +6,7 @@
 //! outwards until they add nothing.
 
 use super::{lanes, splat, Integral, MatchProbability, Node, Numbers, Terms};
-use crate::simd::{dispatch, Float, Kernel, Lanes, Simd, V};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use std::f64::consts::PI;

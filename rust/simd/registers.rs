@@ -1,10 +1,8 @@
-//! The logical lanes as one register, made of two of half the width where need be, and the register that every machine has:
-//! an array.
+//! What a level's registers can do, two of half the width as one, and the register that every machine has: an array.
 
-use super::{Float, Lanes, Words, PIECES, PIECES_FROM, PIECES_TO};
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use super::{Float, Words, PIECES_FROM};
 
-/// A register: the operations behind [`Lanes`].
+/// A register: the operations behind [`super::Lanes`].
 ///
 /// # Safety
 /// Every method may only run where the level's instructions exist, which [`super::dispatch`] guarantees.
@@ -32,7 +30,7 @@ pub trait Register: Copy {
     unsafe fn exponent(self) -> Self;
     unsafe fn significand(self) -> Self;
     unsafe fn pow2(self) -> Self;
-    /// `self` lies in [`PIECES_FROM`, `PIECES_TO`).
+    /// The numbers lie in the pieces.
     unsafe fn lookup(self, table: *const Self::Elem) -> Self;
     unsafe fn place(self) -> Self;
     unsafe fn sum(self) -> Self::Elem;
@@ -100,89 +98,6 @@ impl<R: Register> Register for Two<R> {
     #[inline(always)]
     unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
         unsafe { R::sum_four([a.0.add(a.1), b.0.add(b.1), c.0.add(c.1), d.0.add(d.1)]) }
-    }
-}
-
-/// A register that holds all logical lanes.
-#[derive(Clone, Copy)]
-pub struct Pack<R>(pub R);
-
-macro_rules! lanes {
-    ($($op:ident($($arg:ident),*)),+) => {
-        $(
-            #[inline(always)]
-            fn $op(self, $($arg: Self),*) -> Self {
-                // SAFETY: values of this type exist only inside `dispatch` on a level that has the instructions.
-                Pack(unsafe { self.0.$op($($arg.0),*) })
-            }
-        )+
-    };
-}
-
-macro_rules! operator {
-    ($($trait:ident, $op:ident($($arg:ident)?));+) => {
-        $(
-            impl<R: Register> $trait for Pack<R> {
-                type Output = Self;
-                lanes!($op($($arg)?));
-            }
-        )+
-    };
-}
-operator!(Add, add(b); Sub, sub(b); Mul, mul(b); Div, div(b); Neg, neg());
-
-impl<R: Register> Lanes<R::Elem> for Pack<R> {
-    #[inline(always)]
-    fn splat(x: R::Elem) -> Self {
-        // SAFETY: as in `lanes!`.
-        Pack(unsafe { R::splat(x) })
-    }
-    #[inline(always)]
-    fn load(x: &[R::Elem]) -> Self {
-        assert!(x.len() == R::WIDTH);
-        // SAFETY: the slice holds as many elements as the register; level as in `lanes!`.
-        Pack(unsafe { R::load(x.as_ptr()) })
-    }
-    #[inline(always)]
-    fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
-        assert!(x.len() <= R::WIDTH);
-        // SAFETY: the slice holds as many elements as are read; level as in `lanes!`.
-        Pack(unsafe { R::load_first(x.as_ptr(), x.len(), R::splat(fill)) })
-    }
-    #[inline(always)]
-    fn store(self, out: &mut [R::Elem]) {
-        assert!(out.len() == R::WIDTH);
-        // SAFETY: the slice holds as many elements as the register; level as in `lanes!`.
-        unsafe { self.0.store(out.as_mut_ptr()) }
-    }
-    lanes!(mul_add(b, c), sqrt(), abs(), min(b), max(b), if_less(b, yes, no));
-    lanes!(exponent(), significand(), pow2(), place());
-    #[inline(always)]
-    fn not_less_bits(self, b: Self) -> u32 {
-        // SAFETY: as in `lanes!`.
-        unsafe { self.0.not_less_bits(b.0) }
-    }
-    #[inline(always)]
-    fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
-        let smallest = Self::splat(R::Elem::from_f64(PIECES_FROM));
-        let largest = Self::splat(R::Elem::from_f64(PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF)));
-        // SAFETY: the bounds, which NaN meets as well, keep every lane within the pieces; level as in `lanes!`.
-        Pack(unsafe { self.max(smallest).min(largest).0.lookup(table.as_ptr()) })
-    }
-    #[inline(always)]
-    fn sum(self) -> R::Elem {
-        // SAFETY: as in `lanes!`.
-        unsafe { self.0.sum() }
-    }
-    #[inline(always)]
-    fn product(self) -> R::Elem {
-        // SAFETY: as in `lanes!`.
-        unsafe { self.0.product() }
-    }
-    #[inline(always)]
-    fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
-        // SAFETY: as in `lanes!`.
-        unsafe { R::sum_four([a.0, b.0, c.0, d.0]) }
     }
 }
 

@@ -1,0 +1,193 @@
+//! The lanes that kernels compute with: numbers of one type, side by side in a register.
+
+use super::{Float, Register, PIECES, PIECES_FROM, PIECES_TO};
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// A fixed number of lanes; every operation is lane by lane unless it says otherwise. A number in the place of lanes stands for
+/// lanes that are all equal to it, rounded to their type: `2.0 * x + 1.0`.
+#[derive(Clone, Copy)]
+pub struct Lanes<R>(pub R);
+
+impl<R: Register> From<f64> for Lanes<R> {
+    #[inline(always)]
+    fn from(x: f64) -> Self {
+        Lanes::splat(R::Elem::from_f64(x))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident::$op:ident),+) => {
+        $(
+            impl<R: Register> $trait for Lanes<R> {
+                type Output = Self;
+                #[inline(always)]
+                fn $op(self, b: Self) -> Self {
+                    // SAFETY: lanes exist only inside `dispatch`, on a level that has the instructions.
+                    Lanes(unsafe { self.0.$op(b.0) })
+                }
+            }
+            impl<R: Register> $trait<f64> for Lanes<R> {
+                type Output = Self;
+                #[inline(always)]
+                fn $op(self, b: f64) -> Self {
+                    $trait::$op(self, Lanes::from(b))
+                }
+            }
+            impl<R: Register> $trait<Lanes<R>> for f64 {
+                type Output = Lanes<R>;
+                #[inline(always)]
+                fn $op(self, b: Lanes<R>) -> Lanes<R> {
+                    $trait::$op(Lanes::from(self), b)
+                }
+            }
+        )+
+    };
+}
+operators!(Add::add, Sub::sub, Mul::mul, Div::div);
+
+impl<R: Register> Neg for Lanes<R> {
+    type Output = Self;
+    #[inline(always)]
+    fn neg(self) -> Self {
+        // SAFETY: as in `operators!`, and so below.
+        Lanes(unsafe { self.0.neg() })
+    }
+}
+
+impl<R: Register> Lanes<R> {
+    /// Lanes that are all equal to `x`.
+    #[inline(always)]
+    pub fn splat(x: R::Elem) -> Self {
+        Lanes(unsafe { R::splat(x) })
+    }
+
+    /// The lanes of a slice that has exactly as many elements.
+    #[inline(always)]
+    pub fn load(x: &[R::Elem]) -> Self {
+        assert!(x.len() == R::WIDTH);
+        // SAFETY: the slice holds as many elements as the register.
+        Lanes(unsafe { R::load(x.as_ptr()) })
+    }
+
+    /// The lanes of a slice that has at most as many elements, the others set to `fill`.
+    #[inline(always)]
+    pub fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
+        assert!(x.len() <= R::WIDTH);
+        // SAFETY: the slice holds as many elements as are read.
+        Lanes(unsafe { R::load_first(x.as_ptr(), x.len(), R::splat(fill)) })
+    }
+
+    /// Writes to a slice that has exactly as many elements.
+    #[inline(always)]
+    pub fn store(self, out: &mut [R::Elem]) {
+        assert!(out.len() == R::WIDTH);
+        // SAFETY: the slice holds as many elements as the register.
+        unsafe { self.0.store(out.as_mut_ptr()) }
+    }
+
+    /// The lanes as elements of an array, the first as many as there are.
+    #[inline(always)]
+    pub fn to_array(self) -> [R::Elem; 16] {
+        let mut out = [R::Elem::default(); 16];
+        self.store(&mut out[..R::WIDTH]);
+        out
+    }
+
+    /// `self * b + c`, rounded once.
+    #[inline(always)]
+    pub fn mul_add(self, b: impl Into<Self>, c: impl Into<Self>) -> Self {
+        Lanes(unsafe { self.0.mul_add(b.into().0, c.into().0) })
+    }
+
+    /// Square root.
+    #[inline(always)]
+    pub fn sqrt(self) -> Self {
+        Lanes(unsafe { self.0.sqrt() })
+    }
+
+    /// Absolute value.
+    #[inline(always)]
+    pub fn abs(self) -> Self {
+        Lanes(unsafe { self.0.abs() })
+    }
+
+    /// `self < b ? self : b` (so a NaN in either gives `b`).
+    #[inline(always)]
+    pub fn min(self, b: impl Into<Self>) -> Self {
+        Lanes(unsafe { self.0.min(b.into().0) })
+    }
+
+    /// `self > b ? self : b` (so a NaN in either gives `b`).
+    #[inline(always)]
+    pub fn max(self, b: impl Into<Self>) -> Self {
+        Lanes(unsafe { self.0.max(b.into().0) })
+    }
+
+    /// `self < b ? yes : no` (so a NaN in either gives `no`).
+    #[inline(always)]
+    pub fn if_less(self, b: impl Into<Self>, yes: impl Into<Self>, no: impl Into<Self>) -> Self {
+        Lanes(unsafe { self.0.if_less(b.into().0, yes.into().0, no.into().0) })
+    }
+
+    /// `self > b ? yes : no` (so a NaN in either gives `no`).
+    #[inline(always)]
+    pub fn if_greater(self, b: impl Into<Self>, yes: impl Into<Self>, no: impl Into<Self>) -> Self {
+        b.into().if_less(self, yes, no)
+    }
+
+    /// Bit `i` is clear where lane `i` of `self < b` (so a NaN in either sets it).
+    #[inline(always)]
+    pub fn not_less_bits(self, b: impl Into<Self>) -> u32 {
+        unsafe { self.0.not_less_bits(b.into().0) }
+    }
+
+    /// The exponent field, unbiased, as a number: floor(log2 |x|) for normal x.
+    #[inline(always)]
+    pub fn exponent(self) -> Self {
+        Lanes(unsafe { self.0.exponent() })
+    }
+
+    /// The significand in [1, 2) of a normal x; its sign is dropped.
+    #[inline(always)]
+    pub fn significand(self) -> Self {
+        Lanes(unsafe { self.0.significand() })
+    }
+
+    /// 2 to the power of `self`, an integer that is the exponent of a normal number.
+    #[inline(always)]
+    pub fn pow2(self) -> Self {
+        Lanes(unsafe { self.0.pow2() })
+    }
+
+    /// The entry of the table for the piece, one of [`PIECES`], that each lane falls in; lanes outside get any entry.
+    #[inline(always)]
+    pub fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
+        let largest = PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF);
+        // SAFETY: the bounds, which NaN meets as well, keep every lane within the pieces.
+        Lanes(unsafe { self.max(PIECES_FROM).min(largest).0.lookup(table.as_ptr()) })
+    }
+
+    /// The place in that piece: in [1, 1 + 1/64), the significand without its leading six bits.
+    #[inline(always)]
+    pub fn place(self) -> Self {
+        Lanes(unsafe { self.0.place() })
+    }
+
+    /// Sum of all lanes by the fixed tree.
+    #[inline(always)]
+    pub fn sum(self) -> R::Elem {
+        unsafe { self.0.sum() }
+    }
+
+    /// Product of all lanes by the same tree.
+    #[inline(always)]
+    pub fn product(self) -> R::Elem {
+        unsafe { self.0.product() }
+    }
+
+    /// [`Lanes::sum`] of each, with fewer shuffles.
+    #[inline(always)]
+    pub fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
+        unsafe { R::sum_four([a.0, b.0, c.0, d.0]) }
+    }
+}
