@@ -138,12 +138,12 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
             let own = (self.formula.own::<S>(extras.0, norms.0), self.formula.own::<S>(extras.1, norms.1));
             let pair = Pair { x: best, norms, extras, own };
             let tolerance = self.formula.tolerance::<S>(&pair);
-            let most = self.formula.value::<S>(pair) + tolerance;
+            let most = self.formula.score::<S>(pair) + tolerance;
             let bits = most.not_less_bits(splat(*threshold));
             if bits == 0 {
                 continue;
             }
-            let least = self.formula.value::<S>(Pair { x: worst, ..pair }) - tolerance;
+            let least = self.formula.score::<S>(Pair { x: worst, ..pair }) - tolerance;
             let (least, most) = (least.to_array(), most.to_array());
             for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
                 // Nothing is known where the panels or the pair function may overflow.

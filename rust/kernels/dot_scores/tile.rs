@@ -223,9 +223,8 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let AddSlopes { formula, block, k, n, gallery, by_pair, sums } = self;
-        let zero = V::<S, f64>::splat(0.0);
-        let (transposed, twice) = (formula.transposed(), V::<S, f64>::splat(if F::DIFFERENCE { 2.0 } else { 1.0 }));
-        let mut of_query = [zero; 4];
+        let (transposed, twice) = (formula.transposed(), if F::DIFFERENCE { 2.0 } else { 1.0 });
+        let mut of_query = [V::<S, f64>::from(0.0); 4];
         for first in (0..n).step_by(f64::LANES) {
             let at = first..first + f64::LANES;
             let (pair, weight) = (block.pair::<S>(first, F::OWN.1), V::<S, f64>::load(&by_pair[at.clone()]));
@@ -258,7 +257,7 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
 /// `weight * slope`, 0 where the weight is 0 whatever the slope.
 #[inline(always)]
 fn weighted<S: Simd>(weight: V<S, f64>, slope: V<S, f64>) -> V<S, f64> {
-    weight.abs().if_less(V::<S, f64>::splat(f64::SMALLEST), V::<S, f64>::splat(0.0), weight * slope)
+    weight.abs().if_less(f64::SMALLEST, 0.0, weight * slope)
 }
 
 /// Squared norms of rows.
