@@ -6,7 +6,7 @@ pub enum Error {
     /// A value, shape or range that is not allowed.
     #[error("{0}")]
     Value(String),
-    /// CUDA cannot be used; why.
+    /// CUDA cannot be used; the message says why.
     #[error("{0}")]
     Cuda(String),
     /// The caller's interrupt (Ctrl-C) arrived while the work ran.
@@ -15,7 +15,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// "`op`: `argument` `what`".
+    /// An [`Error::Value`] that reads "`op`: `argument` `what`".
     pub fn value(op: &str, argument: &str, what: impl std::fmt::Display) -> Self {
         Error::Value(format!("{op}: {argument} {what}"))
     }
