@@ -1,5 +1,4 @@
-//! Inner products in register tiles. The gallery lies in panels of `T::LANES` rows, one row per lane, so that no sum crosses
-//! lanes.
+//! Inner products in register tiles. The gallery lies in panels of `T::LANES` rows, one row per lane: no sum crosses lanes.
 //!
 //! Two panels lie together, element by element: `[d][panel][lane]`. The sums of a tile of queries times panels stay in
 //! registers while `d` runs once over both. A sum adds one fused multiply-add per dimension to what it starts with, so with
@@ -102,13 +101,11 @@ fn tile_queries() -> usize {
     dispatch(Width)
 }
 
-/// What is done with the inner products of one query and the rows of one panel. Queries and panels count from the first packed
-/// one.
+/// What is done with the inner products of one query and the rows of one panel, both counted from the first packed one.
 pub trait Epilogue<T: Float> {
     /// A limit for each query, padding included: a panel whose products are all below it is not visited.
     fn limits(&self) -> &[T];
-    /// Takes the products of a query and a panel, at least one of which is not below the limit, or NaN; the first `T::LANES`
-    /// count.
+    /// Takes the products of a query and a panel, of which one is not below the limit (or NaN); the first `T::LANES` count.
     fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]);
 }
 

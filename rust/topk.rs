@@ -1,5 +1,4 @@
-//! The best `k` of a stream of scored items, in the order that all verbs share: higher score first, then NaN; ties go to the
-//! lower id.
+//! The best `k` of a stream of scored items, in the order of all verbs: higher score first, then NaN; ties go to the lower id.
 
 use crate::simd::Float;
 use std::cmp::Ordering;

@@ -65,8 +65,7 @@ pub enum Half {
     BFloat16,
 }
 
-/// A matrix whose elements are stored in the type that kernels compute in, or in half precision, which that type represents
-/// exactly.
+/// A matrix whose elements are stored in the type that kernels compute in, or in half precision, which that type holds exactly.
 #[derive(Clone, Copy)]
 pub enum Matrix<'a, T> {
     /// Elements of the type that kernels compute in.
