@@ -62,8 +62,8 @@ impl Address {
     }
 }
 
-/// Sixteen blocks of normals, block `i` at row `rows[i]`, draw `draws[i]` and position `numbers[i]`; seed and stream are
-/// `like`'s.
+/// Sixteen blocks of normals, that at row `rows[i]`, draw `draws[i]` and position `numbers[i]` for each `i`; `like` has the seed
+/// and the stream.
 #[inline(always)]
 pub fn normals<S: Simd>(like: &Address, rows: &[u64; BLOCKS], draws: &[u32; BLOCKS], numbers: &[u32; BLOCKS]) -> Block {
     let [.., last] = like.counter(0);
