@@ -152,8 +152,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             self.formula.add_group::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
         }
         ahead.into_iter().flatten().for_each(prefetch);
-        // The rest of the row, a vector at a time. Padding adds 0 to the rational part; its share of the logarithms is subtracted
-        // below.
+        // The rest of the row, a vector at a time. Padding adds 0 to the rational part; what it adds to logarithms is `beyond`.
         for from in (dim / width * width..dim).step_by(T::LANES) {
             let (a, b, shared) =
                 (rest::<S, T>(a, from, 0.0), rest::<S, T>(b, from, 0.0), rest::<S, T>(shared, from, 0.0));

@@ -55,8 +55,7 @@ pub fn sift<T: Float, F: Formula>(pairs: Pairs<T, F>, features: &[T], width: usi
     sieve.scored
 }
 
-/// Calls `each(d, means, variances)` for each dimension of the rows of one panel, one row per lane; lanes without one repeat the
-/// last.
+/// Calls `each(d, means, variances)` for each dimension of a panel's rows, one row per lane; lanes without one repeat the last.
 #[inline(always)]
 pub fn columns<S: Simd, T: Float>(
     inputs: &shapes::Inputs<T>,
