@@ -181,8 +181,7 @@ fn slack<T: Float>(dim: usize) -> f64 {
 ///
 /// No row is lost by the first sieve: a row that can reach the threshold has x within the bound, so y too, and the limit is the
 /// inner product at which y is the bound, rounded down. Where products may overflow there is no lower bound. A NaN passes both
-/// sieves, but rows whose norm or extra is NaN do not count in a group: a score that is NaN is not among the best while there is
-/// a threshold.
+/// sieves, but rows whose norm or extra is NaN do not count in a group: a NaN is not among the best while there is a threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,

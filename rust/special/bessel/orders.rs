@@ -12,19 +12,19 @@ pub struct Orders<'a> {
     pub ratio: &'a Order,
 }
 
-/// Both orders of D: made when they are asked for, as they take a microsecond.
+/// Both orders for D dimensions: computed when they are first needed, as they take a microsecond.
 pub struct BothOrders {
     dim: f64,
     made: OnceCell<(Order, Order)>,
 }
 
 impl BothOrders {
-    /// Of D dimensions.
+    /// The orders for `dim` dimensions.
     pub fn of(dim: usize) -> Self {
         BothOrders { dim: dim as f64, made: OnceCell::new() }
     }
 
-    /// Both.
+    /// Both orders.
     pub fn get(&self) -> Orders<'_> {
         let (normaliser, ratio) =
             self.made.get_or_init(|| (Order::new(self.dim / 2.0 - 1.0), Order::new(self.dim / 2.0)));
