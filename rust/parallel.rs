@@ -69,7 +69,7 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
         .map_err(|e| Error::Value(format!("set_num_threads: cannot start {threads} threads: {e}")))?;
     let fresh = Box::into_raw(Box::new(Pool { process, threads, pool }));
     POOL.store(fresh, Ordering::Release);
-    // SAFETY: just made, never freed.
+    // SAFETY: the pool was just allocated, and is never freed.
     Ok(unsafe { &(*fresh).pool })
 }
 

@@ -37,7 +37,7 @@ pub enum Prune {
     Auto,
     /// Never; cheaper sieves may still rule pairs out.
     Never,
-    /// Always.
+    /// Always, where the score has such bounds.
     Always,
 }
 
@@ -105,11 +105,11 @@ pub enum Side {
 
 /// Where the gradient of one item is added up.
 pub struct Gradient<'a, T> {
-    /// With respect to its row of mu [D].
+    /// Gradient with respect to the item's row of mu [D].
     pub mu: &'a mut [T],
-    /// With respect to its row of the extra input [1] or [D].
+    /// Gradient with respect to the item's row of the extra input [1] or [D].
     pub extra: &'a mut [T],
-    /// With respect to the shared row; empty where it is not wanted.
+    /// Gradient with respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
 }
 

@@ -61,8 +61,8 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// The score that a later item must reach to be kept: that of the worst item once there are `k` (-infinity if that is NaN),
-    /// -infinity before. An item that ties with the worst is kept if its id is lower.
+    /// The score that a later item must reach to be among the best: that of the worst item once there are `k` (-infinity if that
+    /// is NaN), -infinity before. An item that ties with the worst takes its place if its id is lower.
     #[inline]
     pub fn threshold(&self) -> f64 {
         match self.heap.peek() {
@@ -81,7 +81,7 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// Writes the items best first; places beyond the number of items get score -infinity and id -1.
+    /// Writes the items best first; positions beyond the number of items get score -infinity and id -1.
     pub fn write(self, scores: &mut [T], ids: &mut [i64]) {
         scores.fill(T::from_f64(f64::NEG_INFINITY));
         ids.fill(-1);

@@ -189,7 +189,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
-        // As many sums as lanes: the rounding error of a sum grows with its own number of dimensions.
+        // Sixteen sums: the rounding error of each grows with its own number of dimensions only.
         let mut rationals = [0.0; 16];
         for d in 0..a.len() {
             let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };

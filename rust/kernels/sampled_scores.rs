@@ -42,7 +42,7 @@ pub trait Comparison<T: Float>: Sync {
     fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, extra: &[T]) -> Self::Gallery;
     /// The scores of all pairs of a few items, a row for each query.
     fn values<S: Simd>(&self, items: &Items<'_, Self::Query, Self::Gallery>, out: &mut [&mut [T]]);
-    /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], by intermediates and by the shared row.
+    /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], to those of intermediates and shared numbers.
     fn backward<S: Simd>(
         &self,
         items: &Items<'_, Self::Query, Self::Gallery>,
@@ -62,7 +62,7 @@ pub trait Comparison<T: Float>: Sync {
     }
     /// Makes of the gradient with respect to a query's intermediate that with respect to its draws, which `draws` makes again.
     fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
-    /// The same for a gallery item; adds to `extra` the part of the gradient that does not go through draws.
+    /// [`Comparison::to_draws`] for a gallery item; adds to `extra` the part of its gradient that does not go through draws.
     fn gallery_to_draws<S: Simd>(
         &self,
         dim: usize,
@@ -181,7 +181,7 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// From its parts: `gallery` is mu and extra of the gallery, `n` the number of draws, `pairs` that of pairs to be scored.
+    /// Makes the pair function: `gallery` is the gallery's mu and extra, `n` the draws per item, `pairs` how many are scored.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),

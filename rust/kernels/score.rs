@@ -23,11 +23,11 @@ pub enum Family {
 /// How a search on a GPU rules pairs out before they are scored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Sieve {
-    /// It rules none out.
+    /// No pair is ruled out.
     None,
-    /// By an inner product, in which the score is monotone.
+    /// Pairs are ruled out by an inner product, in which the score is monotone.
     Product,
-    /// By bounds of tiles of rows.
+    /// Pairs are ruled out by bounds of tiles of rows.
     Tiles,
 }
 

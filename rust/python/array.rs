@@ -166,7 +166,7 @@ impl Array {
         Ok(unsafe { View::from_raw(self.0.buf_ptr().cast::<T>(), rows, stored, by_row / size) })
     }
 
-    /// A contiguous writable array that only the caller of this function writes to: outputs are made fresh for each call.
+    /// A contiguous writable array that only the caller of this function writes to: outputs are allocated for each call.
     #[allow(clippy::mut_from_ref)]
     pub fn output<T: Element>(&self) -> Result<&mut [T], Error> {
         self.check::<T>()?;

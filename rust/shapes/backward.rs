@@ -9,24 +9,24 @@ use crate::view::View;
 /// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. Their former contents do not matter: a
 /// part of them is set to zero just before gradients are added to it, so that it is in the cache by then.
 pub struct Gradients<'a, T> {
-    /// With respect to `mu1` [Q, D] and `extra1` [Q, 1] or [Q, D].
+    /// Gradients with respect to `mu1` [Q, D] and `extra1` [Q, 1] or [Q, D].
     pub query: (&'a mut [T], &'a mut [T]),
-    /// With respect to `mu2` [G, D] and `extra2` [G, 1] or [G, D].
+    /// Gradients with respect to `mu2` [G, D] and `extra2` [G, 1] or [G, D].
     pub gallery: (&'a mut [T], &'a mut [T]),
-    /// With respect to `shared`.
+    /// Gradient with respect to `shared`.
     pub shared: &'a mut [T],
-    /// Which of the three are wanted; the others are 0, or right.
+    /// Which of these are wanted; each of the others is 0, or right.
     pub wanted: Wanted,
 }
 
 /// Which gradients are wanted.
 #[derive(Clone, Copy)]
 pub struct Wanted {
-    /// Those with respect to the queries.
+    /// Whether gradients with respect to the queries are.
     pub query: bool,
-    /// Those with respect to the gallery.
+    /// Whether gradients with respect to the gallery are.
     pub gallery: bool,
-    /// That with respect to the shared row.
+    /// Whether the gradient with respect to the shared row is.
     pub shared: bool,
 }
 

@@ -29,9 +29,9 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// With respect to mu [n, D], or to the intermediates of which [`PairKernel::made`](super::PairKernel::made) says the size.
+    /// Gradients with respect to mu [n, D] or, where [`PairKernel::made`](super::PairKernel::made) says so, to the intermediates.
     pub mu: &'a mut [T],
-    /// With respect to the extra input, [n, 1] or [n, D].
+    /// Gradients with respect to the extra input, [n, 1] or [n, D].
     pub extra: &'a mut [T],
 }
 

@@ -59,7 +59,7 @@ fn bounded<S: Simd>(x: V<S, f64>) -> V<S, f64> {
     splat::<S>(BOUNDS.1).min(splat::<S>(BOUNDS.0).max(x))
 }
 
-/// From here on r = d = x to the last bit, and other numbers are at their limits; products of two such numbers stay finite.
+/// From here on r = d = x to the last bit, and the other numbers are at their limits. The product of two such x stays finite.
 const FAR: f64 = f64::from_bits((1023 + 510) << 52); // 2^510
 
 /// The numbers that the functions need at one x; the compiler leaves out those that are not used.

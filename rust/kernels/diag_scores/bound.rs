@@ -17,7 +17,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// From a sample of the rows. Bounds hold for any frame; a near one keeps their rounding errors small.
+    /// A frame from a sample of the rows. Bounds hold for any frame; one that is near the data keeps their rounding errors small.
     pub fn new<T: Float>(inputs: &Inputs<T>) -> Self {
         let (rows, dim) = (inputs.mu2.rows(), inputs.mu1.stored());
         let some = || (0..rows).step_by((rows / 1024).max(1));
@@ -55,7 +55,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// From a sample of the rows, and from the queries of the block.
+    /// A reference from a sample of the rows and from the queries of the block.
     pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls) -> Self {
         let mut logs = vec![0.0; inputs.mu1.stored()];
         let mut count = 0.0_f64;

@@ -50,7 +50,7 @@ pub fn of_rows<T: Float, F: Formula>(
     Ok(all)
 }
 
-/// The MLS that a score is: its numbers of some queries, and all offsets.
+/// The MLS that a score is, but for offsets: what stands in it for a block of queries, and the offsets of queries and rows.
 pub struct AsMls<'a> {
     dim: usize,
     first: usize,

@@ -176,7 +176,7 @@ struct Query {
     own: Own,
 }
 
-/// What is known of a group of rows.
+/// What the bound takes of a group of rows.
 #[derive(Default)]
 struct Group {
     /// The least of the sums of logarithms.
@@ -194,8 +194,8 @@ struct Group {
 }
 
 impl Group {
-    /// From the rows' sums of logarithms, which become their constants as twice the offsets are subtracted, and from the norms of
-    /// their features. NaN is left out: nothing rules out a row that has one.
+    /// A group of rows with these sums of logarithms, norms of features and offsets. Twice the offsets are subtracted from the
+    /// logarithms, which makes them the rows' constants. NaN is left out: nothing rules out a row that has one.
     fn new(logs: &mut [f64], norms: &[f64], owns: &[Own]) -> Self {
         let range = |x: &[f64]| {
             let least = x.iter().copied().fold(f64::INFINITY, f64::min);

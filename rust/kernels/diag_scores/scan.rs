@@ -205,7 +205,7 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
     rational.mul_add(shrunk, logs) + zero * rational
 }
 
-/// Which rough scores rule a pair out, and what is done with the other pairs.
+/// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.
 struct Sieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
@@ -222,7 +222,7 @@ struct Sieve<'a, 'b, T, F> {
     moved: Vec<f64>,
     /// What -2 MLS is more than the rough score and its bound, for the group at hand: a constant of D and of the scaling.
     constant: f64,
-    /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
+    /// What the rough scores of the group at hand leave out of -2 MLS: D (log 2 pi + 2 k log 2).
     group: Own,
     /// Pairs scored so far.
     scored: usize,

@@ -53,16 +53,16 @@ pub struct Loaded<X> {
 
 /// Running sums over the dimensions of one item.
 pub struct OwnSums<X> {
-    /// The rational part, but for a factor.
+    /// The rational part, which callers weight.
     pub rational: X,
-    /// The product under the logarithm, [`Formula::own_log`](super::Formula::own_log) of which counts.
+    /// The product under the logarithm, which callers weight.
     pub product: Product<X>,
     /// The least and the greatest factor of the product.
     pub range: (X, X),
 }
 
 impl<X> OwnSums<X> {
-    /// Sums of nothing.
+    /// Sums over no dimensions.
     #[inline(always)]
     pub fn new<T: Float>() -> Self
     where

@@ -31,7 +31,7 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     let block = (POOLED / best.k.max(1)).clamp(12, 1024);
     let Best { k, scores, ids, interrupted } = best;
     let scan: &shapes::Scan<Pool<T>> = &|queries, places, floors, pools| {
-        // A shard beyond the last row is empty.
+        // A shard that begins beyond the last row is empty.
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
         scan(score, queries, order, (groups, group), floors, pools)
     };
@@ -77,7 +77,7 @@ fn scattered(n: usize) -> Vec<usize> {
     (0..1 << bits).map(reversed).filter(|&i| i < n).collect()
 }
 
-/// One task of a search: a block of queries over a shard of the gallery, given as numbers of groups and the rows of a group.
+/// One task of a search: a block of queries over a shard of the gallery, given by the numbers of its groups and a group's rows.
 fn scan<T: Float, F: Formula>(
     score: &DotScore<T, F>,
     queries: Range<usize>,
@@ -229,7 +229,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         (self.rows, self.group) = (rows, NO_ROWS);
         self.norms.clear();
         self.norms.extend_from_slice(norms);
-        // Of a number and a NaN, min and max give the number.
+        // A minimum or maximum with a NaN is the other number.
         for norm in norms.iter().map(|norm| norm.to_f64()) {
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
         }

@@ -319,7 +319,7 @@ impl OfDistances for MatchProbability {
             slopes.iter_mut().for_each(|slope| *slope *= -self.line.0 / total);
             return [-by_a.sum() / total, by_b.sum() / total];
         }
-        // From logs: probabilities relative to the greatest.
+        // The probabilities are tiny: they are taken relative to the greatest, from their logs.
         slopes.copy_from_slice(distances);
         self.logs::<S>(slopes);
         let (_, total) = relative::<S>(slopes);

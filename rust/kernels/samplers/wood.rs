@@ -41,7 +41,7 @@ pub struct Height<X> {
 }
 
 impl<X: Lanes<f64>> Height<X> {
-    /// w
+    /// The height w.
     #[inline(always)]
     pub fn w(&self) -> X {
         let one = X::splat(1.0);
@@ -105,7 +105,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
     Height { below, above }
 }
 
-/// dw/dkappa at a fixed quantile, to the digits of float64 or of float32 (`single`); `mean` is A(kappa), `below_mean` 1 - `mean`.
+/// dw/dkappa at a fixed quantile, to the digits of float64 or of float32 (`single`); `mean` is A, `below_mean` 1 - A.
 #[inline(always)]
 pub fn slope<S: Simd>(
     dim: usize,
@@ -156,7 +156,7 @@ pub fn slope<S: Simd>(
 
 /// How far E falls to the end of the integral; what is left out is of the size of exp(E), 1e-11.
 const DEPTH: f64 = 25.0;
-/// The same for float32: with 16 nodes the error is 1e-8, less than its roundoff.
+/// How far E falls to the end for float32: with 16 nodes the error is 1e-8, less than the roundoff.
 const SINGLE_DEPTH: f64 = 20.0;
 
 /// The side of w that is integrated over.

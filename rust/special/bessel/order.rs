@@ -162,7 +162,7 @@ impl LaneOrders {
         }
     }
 
-    /// Sets the orders, which lie on one piece and count as in [`Order::new`], with the first `series` of the four series.
+    /// Sets the orders to `v`, which lie on one piece, with the first `series` of the four series; NaN as in [`Order::new`].
     pub fn set(&mut self, v: &Each, piece: usize, series: usize) {
         dispatch(MakeOrders { v, piece, series, orders: self });
     }

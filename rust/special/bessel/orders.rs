@@ -6,9 +6,9 @@ use std::cell::OnceCell;
 /// The orders D/2 - 1, of the normaliser, and D/2, of the mean's length.
 #[derive(Clone, Copy)]
 pub struct Orders<'a> {
-    /// D/2 - 1.
+    /// The order D/2 - 1.
     pub normaliser: &'a Order,
-    /// D/2.
+    /// The order D/2.
     pub ratio: &'a Order,
 }
 
