@@ -11,7 +11,7 @@ pub const ROWS: usize = 64;
 /// A number for each pair of a tile; the first index is the row of the first side.
 pub type Square<T> = [[T; ROWS]; ROWS];
 
-/// Squared distances (DIFFERENCE) or inner products of all pairs of rows.
+/// Writes the squared distances (DIFFERENCE) or inner products of all pairs of rows.
 pub fn products<T: Float, const DIFFERENCE: bool>(first: &[&[T]], second: &[&[T]], out: &mut Square<T>) {
     assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
     if !first.is_empty() {

@@ -1,10 +1,10 @@
 //! Scores of draws: each item is drawn n times, and the draws of two items are compared.
 //!
-//! Draws are made inside, by the samplers and from the addresses of `rng`: key the seed, row the item's number in its
-//! distribution, stream its side. So a pair has the same draws in every verb. What a comparison makes of an item's draws, its
-//! intermediate (a mean direction, or the draws themselves), is made once per call while there is memory for it ([`KEPT`]).
-//! Gradients are those for given random numbers: with respect to intermediates, then to draws, then through the sampler, once per
-//! item. How draws are compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
+//! Draws are made inside, by the samplers, at the addresses of `rng`: the seed is the key, the row is the item's number in its
+//! distribution, the stream is the item's side. So a pair has the same draws in every verb. What a comparison makes of an item's
+//! draws, its intermediate (a mean direction, or the draws themselves), is made once per call while there is memory for it
+//! ([`KEPT`]). Gradients are those for given random numbers: with respect to intermediates, then to draws, then through the
+//! sampler, once per item. How draws are compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
 //!
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.

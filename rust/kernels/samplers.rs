@@ -7,9 +7,9 @@
 //!   rotation matrix. Its gradient with respect to kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), to mu that of
 //!   this form.
 //!
-//! Words to numbers, `normals`: u from a word w is (w >> 9 + 1/2) 2^-23 in float32, from 64 bits (b >> 12 + 1/2) 2^-52 in
-//! float64. Box-Muller takes a radius from u and an angle from a second word: its highest bit chooses the sign of the cosine,
-//! the next one swaps cosine and sine, the rest is the angle within an eighth of a turn.
+//! How `normals` turns words into numbers: u is (w >> 9 + 1/2) 2^-23 of a word w in float32, and (b >> 12 + 1/2) 2^-52 of 64 bits
+//! b in float64. Box-Muller takes a radius from u and an angle from a second word: its highest bit chooses the sign of the
+//! cosine, the next one swaps cosine and sine, the rest is the angle within an eighth of a turn.
 
 use crate::error::Error;
 use crate::parallel;

@@ -174,7 +174,7 @@ impl Array {
             return Err(Error::Value("expected a writable contiguous output".into()));
         }
         // SAFETY: the buffer is writable, contiguous, aligned and holds `item_count` elements; the Python layer allocates each
-        // output for one call and hands it to nobody else.
+        // output for one call, and nothing else writes to it meanwhile.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<T>(), self.0.item_count()) })
     }
 

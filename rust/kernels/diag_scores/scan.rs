@@ -4,8 +4,8 @@
 //! takes no logarithm at all; eight dimensions share one division. Pairs that are not ruled out are scored by the pair function.
 //!
 //! With s the sums of two variances, -2 MLS - D log 2 pi is the rational part R = sum (a - b)^2 / s plus sum log s. The rough
-//! score is R plus a lower bound of the logarithms' sum, log 2 (e + m - 1) for a product m 2^e of all s with 1 <= m < 2, as log2
-//! m >= m - 1 (at most 0.06 too low).
+//! score is R plus a lower bound of the logarithms: the product of all s is m 2^e with 1 <= m < 2, and log2 m is at least m - 1,
+//! so sum log s is at least log 2 (e + m - 1), at most 0.06 too low.
 //!
 //! Range. Means and variances of a group of rows, and of the queries, are scaled by exact powers, 2^-k and 4^-k, which moves MLS
 //! by a constant, so that all s lie around 1. While they are in [2^-15, 2^15], products of eight lie in [2^-120, 2^120] and such
@@ -220,9 +220,9 @@ struct Sieve<'a, 'b, T, F> {
     in_range: Vec<bool>,
     /// For each query, the sum of m^2 / s (see `mls`) where its means were rounded, else 0.
     moved: Vec<f64>,
-    /// What -2 MLS is more than the rough score and its bound, for the group at hand: a constant of D and of the scaling.
-    constant: f64,
     /// What the rough scores of the group at hand leave out of -2 MLS: D (log 2 pi + 2 k log 2).
+    constant: f64,
+    /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
     group: Own,
     /// Pairs scored so far.
     scored: usize,
