@@ -23,8 +23,8 @@ mod pool;
 mod tile;
 mod vmf;
 
-use formulas::OWN;
 pub use formulas::{Formula, Pair};
+use formulas::{Slopes, OWN};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -150,17 +150,21 @@ struct BlockSlopes<'a, F> {
     n: usize,
 }
 impl<F: Formula> Kernel for BlockSlopes<'_, F> {
-    type Output = [[f64; BLOCK]; 5];
+    type Output = Slopes<[f64; BLOCK]>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
-        let mut out = [[0.0; BLOCK]; 5];
+        let none = [0.0; BLOCK];
+        let mut out = Slopes { x: none, norm: none, extra: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
             let pair = self.block.pair::<S>(k, F::OWN.1);
             let slopes = formula.slopes::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
-            let [first, second] = slopes.shared;
-            for (out, slope) in out.iter_mut().zip([slopes.x, slopes.norm, slopes.extra, first, second]) {
-                slope.store(&mut out[k..k + f64::LANES]);
+            let at = k..k + f64::LANES;
+            slopes.x.store(&mut out.x[at.clone()]);
+            slopes.norm.store(&mut out.norm[at.clone()]);
+            slopes.extra.store(&mut out.extra[at.clone()]);
+            for (out, slope) in out.shared.iter_mut().zip(slopes.shared) {
+                slope.store(&mut out[at.clone()]);
             }
         }
         out
@@ -319,8 +323,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         out: &mut Gradient<T>,
     ) {
         let block = self.block::<S>(q, g, weights.len(), true, known);
-        let [by_x, by_norm, by_extra, by_first, by_second] =
-            dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
+        let slopes = dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
         let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
         let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
         for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
@@ -332,11 +335,11 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             own = one;
-            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * by_x[k])));
-            by_own += weight * by_norm[k];
-            out.extra[0] = out.extra[0] + T::from_f64(weight * by_extra[k]);
-            for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
-                *shared = *shared + T::from_f64(weight * slope);
+            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * slopes.x[k])));
+            by_own += weight * slopes.norm[k];
+            out.extra[0] = out.extra[0] + T::from_f64(weight * slopes.extra[k]);
+            for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
+                *shared = *shared + T::from_f64(weight * slope[k]);
             }
         }
         if F::DIFFERENCE {

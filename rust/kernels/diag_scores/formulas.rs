@@ -62,7 +62,8 @@ pub trait Formula: Copy + Sync {
         V::<S, T>::splat(T::from_f64(1.0))
     }
     /// The derivatives of the score by one dimension of both items, whose product with the weight of a pair is summed. `inverse` is
-    /// 1 by the divisor; `shared` the shared number and 1 by it.
+    /// 1 by the divisor; `shared` the shared number and 1 by it. Written out for each score: they are the whole inner loop of a
+    /// gradient, which takes 1.2 times as long where those of MLS are dual numbers of a dimension's value (AVX2).
     fn pair_slopes<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,

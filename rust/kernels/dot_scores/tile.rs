@@ -154,7 +154,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut wide = Vec::new();
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
             let Some(items) = items else { continue };
-            let [by_x, by_norm, by_extra, by_first, by_second] = of(side);
+            let slopes = of(side);
             for (k, (i, (mu, extra))) in rows.clone().zip(items.items(n)).enumerate() {
                 let weight = weights[k].to_f64();
                 // A pair of weight 0 must not spread the NaN or infinity of its slopes.
@@ -163,11 +163,11 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
                 let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
                 let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
-                add_pull::<T, F>(mu, own, other, weight * by_x[k], weight * by_norm[k]);
-                extra[0] = extra[0] + T::from_f64(weight * by_extra[k]);
+                add_pull::<T, F>(mu, own, other, weight * slopes.x[k], weight * slopes.norm[k]);
+                extra[0] = extra[0] + T::from_f64(weight * slopes.extra[k]);
                 if side == Side::Query {
-                    for (shared, slope) in out.shared.iter_mut().zip([by_first[k], by_second[k]]) {
-                        *shared = *shared + T::from_f64(weight * slope);
+                    for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
+                        *shared = *shared + T::from_f64(weight * slope[k]);
                     }
                 }
             }
