@@ -2,7 +2,7 @@
 
 import os
 
-# One thread each, and each BLAS with the kernels that it finds best: some machines name lesser ones for all. Libraries
+# One thread each, and each BLAS with the kernels that it finds best: some machines set slower ones for all. Libraries
 # read these when they are loaded, so they are set here: this module runs before any other of the package.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 for _name in ONE_THREAD:

@@ -2,7 +2,7 @@
 
 Golden rows (tests/golden/bessel.csv) and N random points: orders log-uniform to 1e5, a third of them half-integers, x
 log-uniform over 1e-6 .. 1e8 and, for a third, around the order. Exit 1 where a bound is exceeded. What errors are
-relative to: tests/oracle/golden.py; in float32 the truth is that of the float32 argument.
+relative to is said in tests/oracle/golden.py; in float32 the truth is that of the float32 argument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def golden() -> Columns:
 
 
 def random_points(count: int, seed: int = 0) -> Columns:
-    """Points that no fit has seen, with their truth by arb; x is representable in float32."""
+    """Random points, with the true values by arb; x is representable in float32."""
     from tests.oracle import golden as oracle
 
     rng = np.random.default_rng(seed)
@@ -61,7 +61,7 @@ def floor(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def ours(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Float32 by tables: an order at a time, which is when they are used."""
+    """float32 values, one order at a time, so that tables are used."""
     order = 2 * v + 2 if name == "vmf_log_norm" else v
     if x.dtype == np.float64:
         return OPS[name](order, x)
@@ -73,7 +73,7 @@ def ours(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 @np.errstate(all="ignore")
 def scipys(name: str, v: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """What one writes with scipy."""
+    """The quantity as one writes it with scipy."""
     log_ive = np.log(special.ive(v, x))
     return {
         "log_ive": log_ive,
@@ -89,7 +89,7 @@ def errors(
     """The errors at the points that have a value (infinite where there is none), and their orders."""
     limits = np.finfo(dtype)
     v, x, want = points["v"], points["x"], points[name]
-    # A subnormal result has fewer digits than the bound speaks of.
+    # A subnormal result has fewer digits than the bound asks for.
     usable = (x.astype(dtype) == x) & (np.abs(want) >= limits.tiny) & (np.abs(want) <= limits.max)
     v, x, want = v[usable], x[usable], want[usable]
     error = np.abs(by(name, v, x.astype(dtype)) - want) / np.maximum(np.abs(want), floor(name, v, x))

@@ -1,4 +1,4 @@
-"""Every kernel of scores: what a new one costs, what an old one comes to, and how far off it is."""
+"""Every kernel of scores: its speed, and its largest error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs: rerank a shortlist, search a gallery, prepare it, FAISS with a reranker on top; and starting to do them."""
+"""Retrieval: reranking, search, preparing a gallery, FAISS with a reranker on top; and the time of the import."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Search(Retrieval):
             index.add(g[0])
             self.call = lambda: index.search(q[0], K)
         elif case.dense is None:
-            raise NotImplementedError  # queries x gallery x dim at once: nobody would
+            raise NotImplementedError  # the array queries x gallery x dim would be too large
         else:
             self.call = peer(case, backend, best(pairwise(case), K), q, g)
 

@@ -10,7 +10,7 @@ from benches.common import CASES, faiss, pairwise, peer, rescored, torch
 from benches.data import distribution, fields, pe
 
 DIM = 128
-# What FAISS computes of these: inner products and squared distances of plain vectors.
+# The scores that FAISS computes, too: inner products and squared distances of plain vectors.
 FAISS = {
     "cosine point": ("fvec_inner_products_by_idx", "METRIC_INNER_PRODUCT"),
     "neg_sq_l2 point": ("fvec_L2sqr_by_idx", "METRIC_L2"),

@@ -58,7 +58,7 @@ class Special:
 
 
 class Accuracy:
-    """The largest error against the golden rows, so that a loss of digits shows as a loss of speed does."""
+    """The largest error against the golden rows, so that the history shows a loss of digits as well."""
 
     param_names = ("op", "dtype")
     params = (accuracy.QUANTITIES, ("float32", "float64"))

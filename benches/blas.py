@@ -1,9 +1,9 @@
-"""Which kernels each BLAS runs here, and FAISS as it starts by itself: `python -m benches.blas` is that process.
+"""Which kernels each BLAS runs here; `python -m benches.blas` is a process in which FAISS's BLAS chooses by itself.
 
-Every wheel brings an OpenBLAS of its own, which chooses its kernels for good when it is loaded. FAISS's is of 2021: on
-processors that it does not know, such as AMD's with AVX-512, it takes lesser ones than it has. OPENBLAS_CORETYPE names
-the kernels to every OpenBLAS that loads while it is set, and numpy's, which has better ones, must not obey it: so it is
-set while FAISS loads and at no other time.
+Every wheel brings an OpenBLAS of its own, which chooses its kernels once, when it is loaded. FAISS's is of 2021: on
+processors that it does not know, such as AMD's with AVX-512, it chooses slower ones than it has. OPENBLAS_CORETYPE sets
+the kernels to every OpenBLAS that loads while it is set. numpy's has better ones and must not obey it, so the variable
+is set while FAISS loads and at no other time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DefaultFlatIP:
         return pickle.load(stdout)
 
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As `IndexFlatIP.search`."""
+        """The result of `IndexFlatIP.search`."""
         return self._ask((queries, k))  # type: ignore[no-any-return]
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ def flat(dim: int) -> Any:
 
 @cache
 def lists() -> Any:
-    """The same in 256 lists, of which a query looks through one."""
+    """The same index in 256 lists, one of which a query searches."""
     index = faiss.index_factory(DIM, "IVF256,Flat", faiss.METRIC_INNER_PRODUCT)
     index.train(gallery("point").mu)
     index.add(gallery("point").mu)
@@ -133,7 +133,7 @@ def layouts() -> Rows:
 
 
 def derived() -> Rows:
-    """Scores whose features are no arrays of the gallery."""
+    """Scores whose kernels take other arrays than the gallery's own."""
     centred = pe.scores.llr(prior_var=PRIOR, prior_mean=np.full(DIM, 0.01, np.float32))
     for kind, score in (
         ("isotropic", "neg_w2"),
@@ -162,7 +162,7 @@ def derived() -> Rows:
 
 
 def expected_cosine() -> Rows:
-    """Of isotropic normals: the cosine times a factor of each item."""
+    """The expected cosine of isotropic normals: the cosine times a factor of each item."""
     q, raw, ids = queries("isotropic")[:1], gallery("isotropic"), candidates(1)
     want = top(by_scipy(q, raw[ids[0]])[None], K)
     for name in ("raw", "prepared"):
@@ -194,7 +194,7 @@ def nivmf() -> Rows:
     def plain() -> np.ndarray:
         mu, kappa = classes.arrays
         square = kappa * kappa
-        lengths = z.mu**2 @ square.T  # squared, of the images of the points
+        lengths = z.mu**2 @ square.T  # squared lengths of K z
         constant = pe.special.vmf_log_norm(DIM, np.sqrt((square * mu * mu).sum(1))) + np.log(kappa).sum(1)
         scores: np.ndarray = constant + z.mu @ (square * mu).T / np.sqrt(lengths) - DIM / 2 * np.log(lengths)
         return scores
@@ -207,7 +207,7 @@ def nivmf() -> Rows:
 
 
 def beside_faiss(work: str, q: Any, own: Any, score: str, k: int, limit: float, tops: tuple[Any, Any]) -> Beside:
-    """A search and FAISS's by inner products alone; `tops` holds what both should find for the first queries."""
+    """Exact search beside FAISS's by inner products; `tops` are the true best of both for the first queries."""
 
     def same(ranking: Any, found: Any) -> None:
         for got, want in zip((ranking.scores, found[0]), tops, strict=True):
@@ -279,7 +279,7 @@ def not_finite() -> Rows:
 
 
 def odd_dimensions() -> Rows:
-    """A vector of 16 may be begun: at most 1.05 (D + 15) / D of the time per dimension at the next multiple of 64."""
+    """The last vector of 16 may be partial: at most 1.05 (D + 15) / D of the time per dimension at a multiple of 64."""
     rows, count = 2000, 64
     ids = candidates(count, rows=rows)
     for kind in ("diagonal", "isotropic"):
@@ -330,14 +330,14 @@ def two_threads() -> Rows:
             results = tuple(pe.search(queries(x.kind.removeprefix("normal_"))[:1], x, K) for x in results)
         np.testing.assert_array_equal(*(x.scores if isinstance(x, pe.Ranking) else x for x in results))
 
-    for works, limit in ((little, 1.0), (much, 0.8)):  # much work should gain, by more than the noise
+    for works, limit in ((little, 1.0), (much, 0.8)):  # much work should gain more than the noise
         for name, run in works.items():
             peers = {"peaccel, one thread": partial(on, 1, run)}
             yield Beside(f"{name}, two threads", partial(on, 2, run), peers, same, limit)
 
 
 def few_queries() -> Rows:
-    """Search by isotropic mls of one query and of some."""
+    """Search by isotropic mls of one query and of a few queries."""
     q, layouts = queries("isotropic"), {"raw": gallery("isotropic"), "prepared": prepared("isotropic")}
     search: dict[str, Callable[..., Any]]
     search = {name: partial(pe.search, gallery=d, k=K) for name, d in layouts.items()}
@@ -385,7 +385,7 @@ def diagonal_scores() -> Rows:
             constant = (mu * mu / var + np.log(var)).sum(1, keepdims=True)
             index.add(np.hstack([1 / var, mu / var, constant]))
             features = np.hstack([-(q.mu**2 + q.var) / 2, q.mu, np.full((len(q), 1), -0.5, np.float32)])
-            rest = (1 + np.log(doubled(q.var))).sum(1, keepdims=True) / 2  # of the query alone
+            rest = (1 + np.log(doubled(q.var))).sum(1, keepdims=True) / 2  # the term of the query alone
             peers = {"faiss IndexFlatIP of 2 D + 1 features": partial(index.search, features, K)}
             yield Beside(work, own, peers, lambda ours, found, rest=rest: close(ours.scores, found[0] + rest))
 

@@ -38,7 +38,7 @@ def many_orders() -> Rows:
 
 
 def tables() -> Rows:
-    """float32 of one order, which goes by a table of that order."""
+    """float32 values of one order, which come from a table of that order."""
     rng = np.random.default_rng(0)
     inside = np.exp(rng.uniform(0, math.log(1e4), 1_000_000)).astype(np.float32)
     some, zeros = inside.copy(), rng.random(len(inside)) < 0.05
@@ -151,7 +151,7 @@ def distinct(rng: np.random.Generator, count: int, items: int) -> np.ndarray:
 
 
 def at_most(work: str, run: Callable[[], Any], items: int) -> Row:
-    """The bytes of arrays that a call holds at its peak."""
+    """The peak of bytes in arrays during a call."""
     tracemalloc.start()
     run()
     _, peak = tracemalloc.get_traced_memory()

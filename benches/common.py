@@ -1,4 +1,4 @@
-"""What benchmarks share: peers, one thread for everybody, and a timer that interleaves the sides."""
+"""What benchmarks share: peers, one thread for all libraries, and a timer that interleaves the sides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if torch is not None:
     torch.set_num_threads(1)
 
 
-# ---- peers: each formula is written once, for numpy (float64: the truth) and torch alike ---------------------------
+# ---- peers: each formula is written once, for numpy (in float64, as the truth) and for torch -----------------------
 
 
 def _squared(a: Any, b: Any) -> Any:
@@ -201,11 +201,11 @@ def interleave(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str,
 
 
 class Goal(NamedTuple):
-    """Against a peer: at least `limit` times as fast, or at most `limit` times its time."""
+    """A goal beside a peer: at least `limit` times as fast, or at most `limit` times its time."""
 
     kind: Literal["faster", "within"]
     peer: str
-    limit: float | None = None  # None: the ratio is printed, nothing is asked of it
+    limit: float | None = None  # None: the ratio is printed without a goal
 
     def texts(self, own: float, other: float) -> tuple[str, str, str]:
         """(ratio, goal, met) as printed."""
@@ -228,7 +228,7 @@ class Side(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The time of one side over that of another has to lie in a range, else one of the two is starved."""
+    """The range of the time of one side over that of another; outside it one of the two is starved."""
 
     side: str
     other: str
@@ -243,14 +243,14 @@ class Work(NamedTuple):
     name: str
     unit: str
     per_call: float  # units in one call
-    rate: str  # of what `Side.work` counts, and its limit: GB/s, GF/s or nothing
+    rate: str  # the unit of `Side.work` per time, and of its limit: GB/s, GF/s or nothing
     rounds: int
     sides: list[Side]
     relations: tuple[Relation, ...] = ()
 
 
 def around(side: str, other: str, measured: float, source: str) -> Relation:
-    """Within a factor of two of a measured ratio of times."""
+    """A relation within a factor of two of a measured ratio of times."""
     return Relation(side, other, measured / 2, measured * 2, source)
 
 
@@ -277,7 +277,7 @@ def starved(work: Work, times: dict[str, Timing]) -> Iterator[str]:
 
 
 def lines(work: Work, times: dict[str, Timing]) -> Iterator[str]:
-    """The table's rows: one a side; a rate stands beside what the core can do, measured just before."""
+    """The table's rows, one per side; a rate is shown beside what the core can do, measured just before."""
     limit = f"of {limits.work(work.rate) / times[work.rate].seconds / 1e9:.3g} {work.rate}" if work.rate else ""
     scale = {"ns": 1e9, "us": 1e6, "ms": 1e3}[work.unit[:2]]
     for side in work.sides:
@@ -308,13 +308,13 @@ def measure(work: Work, judge: bool) -> list[str]:
 
 # ---- a path beside its neighbour ------------------------------------------------------------------------------------
 
-SHARE = 1.0  # seconds that the rounds of a row fill, where three of them take less
-LONG = 5.0  # seconds of a round from which one is enough
-NOISE = 1.05  # by which medians of one path differ
+SHARE = 1.0  # seconds that the rounds of a row take together, if three of them take less
+LONG = 5.0  # seconds that a round takes of which one is enough
+NOISE = 1.05  # ratio by which medians of the same work differ
 
 
 class Row(NamedTuple):
-    """Two amounts of one unit, "s" or "B", and at most how much of the peer's the own one is to be."""
+    """Two amounts of one unit, "s" or "B"; `limit` is the largest ratio of peaccel's to the peer's."""
 
     work: str
     own: float

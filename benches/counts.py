@@ -54,7 +54,7 @@ def elements(dtype: str) -> Iterator[Case]:
 
 
 def items(kind: str, rows: int, seed: int, dtype: str = "float32") -> Any:
-    """Clustered, so that bounds rule something out."""
+    """Items in clusters, so that bounds rule some pairs out."""
     kind = kind.removeprefix("normal_")
     return distribution(kind, tuple(x.astype(dtype) for x in fields(kind, rows, DIM, seed, classes=4)))
 
@@ -81,7 +81,7 @@ def scores() -> Iterator[Case]:
 
 
 def ways() -> Iterator[Case]:
-    """What the verbs do otherwise where there is more to do."""
+    """Calls that are large enough for the verbs' other paths."""
     q, g = items("isotropic", 32, 1), items("isotropic", 1024, 2)
     name, prepared = "mls_isotropic", pe.prepare(g)
     yield f"{name} prepare", partial(pe.prepare, g)
@@ -134,7 +134,7 @@ def total(dump: Path) -> int:
     objects: dict[str, str] = {}
     count, own, call = 0, False, False
     for line in dump.read_text().splitlines():
-        if line.startswith(("ob=", "cob=")):  # a number, and its name where it comes first
+        if line.startswith(("ob=", "cob=")):  # a number, with its name at the first occurrence
             number, _, name = line.partition("=")[2].partition(" ")
             objects[number] = name or objects[number]
             own = "_core" in objects[number] if line.startswith("ob=") else own
@@ -149,7 +149,7 @@ def total(dump: Path) -> int:
 
 
 def same(now: int, before: int | None) -> bool:
-    """Whether a count is what it was."""
+    """Whether a count is what it was, within the tolerance."""
     return before is not None and abs(now - before) <= TOLERANCE * before
 
 
@@ -165,7 +165,7 @@ def moved(now: Counts, before: Counts) -> Iterator[str]:
 
 
 def least(level: str, before: Counts) -> Counts:
-    """Counts, where any moved the lesser of two: a call that takes longer than 50 ms asks Python about signals."""
+    """Counts; if one moved, the lesser of two: a call that takes more than 50 ms also asks Python about signals."""
     first = counted(level)
     if not any(moved(first, before)):
         return first

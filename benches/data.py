@@ -68,12 +68,12 @@ def with_params(name: str, kind: str) -> Any:
 
 
 def costly(op: Any) -> bool:
-    """Whether a pair takes microseconds: draws are compared, or there is an integral."""
+    """Whether a pair takes microseconds, as draws are compared or an integral is computed."""
     return op.sampled or op is pe.ops.dot_scores.hib_isotropic  # type: ignore[no-any-return]
 
 
 def every_kernel() -> tuple[str, ...]:
-    """A score's name and kinds of query and gallery for each kernel, equal kinds where it takes such."""
+    """A score's name and the kinds of query and gallery for each kernel; equal kinds where the kernel takes these."""
     found: dict[str, str] = {}
     for name, score in pe.scores.SCORES.items() if pe is not None else ():
         for query, gallery in sorted(score.pairs, key=lambda pair: pair[0] != pair[1]):

@@ -3,7 +3,7 @@
 How it is timed: the device is put to sleep, a call goes on the stream between two events, and the time from one to the
 other is the device's alone, since all of the call's work was waiting for it. That the first event has not passed when
 the host is done proves it. Where it has, because a side asks the device for a value on its way, the row says so
-("waits": true): its time holds the host's. Before each call the caches are filled with something else. Medians of 15
+("waits": true): its time includes the host's. Before each call the caches are filled with other data. Medians of 15
 calls after 3 to warm up, the sides in turn.
 
 Needs torch and numpy only. FOLDER/<gpu>.json, from which docs/performance.md takes its table, is written after each
@@ -30,7 +30,7 @@ import peaccel as pe
 
 Run = Callable[[], Any]
 
-SLEEP = 50_000_000  # cycles: some 30 ms, longer than the host takes to ask for any call here
+SLEEP = 50_000_000  # cycles: some 30 ms, longer than the host takes to launch any call here
 
 
 class Side(NamedTuple):
@@ -42,8 +42,8 @@ class Side(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is asked of the first side beside a peer: at least `value` times as fast ("faster"), at most `value` times
-    its time ("within"), or at least `value` of its rate in bytes ("share")."""
+    """The first side's goal beside a peer: at least `value` times as fast ("faster"), at most `value` times its time
+    ("within"), or at least `value` of its rate in bytes ("share")."""
 
     kind: str
     value: float
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The median of a side's times, and whether one of them holds the host's."""
+    """The median of a side's times, and whether one of them includes the host's time."""
 
     seconds: float
     waits: bool
@@ -87,7 +87,7 @@ class Machine:
         return torch.randint(n, shape, generator=self.generator, device=self.device)
 
     def timings(self, sides: list[Side]) -> list[Timing | str]:
-        """Of the sides, in turn; of one that fails, why: the others go on."""
+        """The timings of the sides, taken in turn; for a side that fails, the reason, while the others go on."""
         calls: list[list[Timing]] = [[] for _ in sides]
         failed: dict[int, str] = {}
         warm_up, rounds = (1, 2) if self.rehearse else (3, 15)
@@ -296,7 +296,7 @@ class Report:
         print("| work | side | ms | GB/s | ratio | goal | met |\n|---|---|---|---|---|---|---|", flush=True)
 
     def add(self, rows: list[dict[str, Any]]) -> None:
-        """Rows of one work, in the place of those that it had."""
+        """Replaces the rows of one work."""
         self.rows = [row for row in self.rows if row["work"] != rows[0]["work"]] + rows
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps({**self.facts, "rows": self.rows}, indent=1) + "\n")

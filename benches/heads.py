@@ -44,7 +44,7 @@ def parts_of(seed: int, validation: bool) -> dict[str, digits.Strips]:
 
 
 def measure(seed: int, validation: bool) -> Iterator[tuple[str, np.ndarray]]:
-    """For each score its name and what it gains, [2 metrics, 4 conditions]."""
+    """For each score its name and its gains over cosine, [2 metrics, 4 conditions]."""
     clean = parts_of(seed, validation)
     mixed = {part: corrupt(x, SETTINGS.corruption, (seed, i)) for i, (part, x) in enumerate(clean.items())}
     kinds = {"clean": clean, "mixed": mixed}

@@ -49,14 +49,14 @@ def ivf(mu: np.ndarray) -> Any:
     index = faiss.index_factory(mu.shape[1], f"IVF{lists},Flat")
     index.nprobe = -(-lists // 64)
     faiss.omp_set_num_threads(2)
-    index.train(mu[: 39 * lists])  # as few as FAISS takes without a warning
+    index.train(mu[: 39 * lists])  # the fewest vectors that FAISS takes without a warning
     index.add(mu)
     faiss.omp_set_num_threads(1)
     return index
 
 
 def looked_at(index: Any, queries: np.ndarray) -> float:
-    """Vectors that a query is compared with on average: nodes of the graph, or centres of lists and what they hold."""
+    """Vectors that a query is compared with on average: nodes of the graph, or centres and members of lists."""
     graph = hasattr(index, "hnsw")
     stats = faiss.cvar.hnsw_stats if graph else faiss.cvar.indexIVF_stats
     stats.reset()
@@ -150,7 +150,7 @@ class Timed:
 def added(name: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> str:
     """A line of the table: what a call for one query takes beyond the index's own part of it.
 
-    Two calls, one of each kind, differ more from run to run than by what is asked for here.
+    The difference of two calls, with and without the reranker, would be lost in the noise between runs.
     """
     timed = Timed(index)
     reranker = pe.FaissReranker(timed, reranker.gallery, score="mls")
@@ -167,9 +167,9 @@ def added(name: str, index: Any, reranker: Any, q: Arrays, rounds: int) -> str:
 
 
 def recall(rows: int) -> Iterator[str]:
-    """What either first stage of `FaissReranker.build` finds of the true best ten.
+    """The share of the true best ten that either first stage of `FaissReranker.build` finds.
 
-    Of fewer items than above: surrogate features are three times as wide as means, and so is their graph's price.
+    Galleries are smaller than above: surrogate features are three times as wide as means, and their graphs as costly.
     """
     g, q = (distribution("diagonal", x) for x in data(rows))
     queries, lists = q[:ASKED], rows // 250

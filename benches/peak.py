@@ -35,7 +35,7 @@ def call(score: str, kind: str, verb: str) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """Print how far the verb raises the process's memory, in steps of 4 MB, by which the system's count is off."""
+    """Print how far the verb raises the process's memory, in steps of 4 MB, the error of the system's count."""
     run = call(*sys.argv[1:])
     RESET.write_text("5")
     before = resident("VmRSS")

@@ -155,7 +155,7 @@ def log_ive(v: int, count: int, goals: tuple[float, float], quick: bool) -> Work
 
 
 def small_orders(count: int, quick: bool) -> Work:
-    """What the orders cost at which Debye's expansion by itself is of no use."""
+    """The cost of small orders, at which Debye's expansion alone is not accurate."""
     x = np.exp(np.random.default_rng(0).uniform(0, math.log(1e4), count))
     usual = "v=63"
     sides = [Side(usual, partial(pe.special.log_ive, 63, x), work=16 * count)]

@@ -19,7 +19,7 @@ from benches.data import pe, unit
 
 K = 10
 SHORTLISTS = (10, 50, 100, 500)
-MEMBERS = 50  # of a cluster
+MEMBERS = 50  # items of a cluster
 QUERIES = 200
 INDEXES = ("Flat", "HNSW32", "IVF256,Flat", "PQ32np", "IVF256,PQ32np")  # np: no minute of polysemous training
 PROBES = 16  # of the 256 lists
@@ -31,7 +31,7 @@ HEADER = ("set", "score", "index", "first stage", "width", *(f"@{n}" for n in SH
 
 
 class Set(NamedTuple):
-    """A gallery and what is searched in it; `past`: queries of before, for a reference that knows how queries are."""
+    """A gallery and its queries; `past` are earlier queries, from which a reference may be made."""
 
     name: str
     gallery: Any
@@ -118,7 +118,7 @@ def row(of: Set, index: str, first_stage: str) -> str:
     true = pe.search(of.queries, of.gallery, K, of.score).ids
     cells = []
     for count in SHORTLISTS:
-        found = reranker.search(of.queries, K, shortlist=count).ids  # an item of the true ten stays in the best ten
+        found = reranker.search(of.queries, K, shortlist=count).ids  # true items in the shortlist rank first
         cells.append(f"{np.mean([np.isin(t, f).mean() for t, f in zip(true, found, strict=True)]):.3f}")
     return line(of.name, of.score, index, first_stage, reranker.index.d, *cells)
 

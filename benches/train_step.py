@@ -103,7 +103,7 @@ def found(classes: int) -> Iterator[tuple[Entry, Any, Any]]:
 
 
 def labels_of(classes: int) -> Any:
-    """Of a batch, some images of a class after another."""
+    """The labels of a batch: some images of one class after the other."""
     chosen = torch.randperm(classes, generator=torch.Generator().manual_seed(0))[: BATCH // IMAGES]
     return chosen.repeat_interleave(IMAGES)
 
@@ -145,7 +145,7 @@ def losses(quick: bool) -> Iterator[Work]:
 
 # ---- plain torch ---------------------------------------------------------------------------------------------------
 
-Pairs = Callable[..., Any]  # from draws [n, N, D] and what a class has, what depends on both, [n, N, C]
+Pairs = Callable[..., Any]  # from draws [n, N, D] and arrays of the classes [C, ...] to numbers of both, [n, N, C]
 Draws = Callable[[Any, int], Any]
 
 
@@ -197,7 +197,7 @@ def el_nivmf(pairs: Pairs, draws: Draws, head: Any, loss: Any, x: Any, labels: A
 
 
 def stretched_by_rows(z: Any, kappa: Any, mean: Any) -> tuple[Any, Any]:
-    """cos(K z, K mu) and |K z|, [n, N, C], as they are written."""
+    """cos(K z, K mu) and |K z|, [n, N, C], as in the formulas."""
     found = []
     for draw in z:
         x = kappa * draw[:, None]
@@ -207,7 +207,7 @@ def stretched_by_rows(z: Any, kappa: Any, mean: Any) -> tuple[Any, Any]:
 
 
 def stretched_by_products(z: Any, kappa: Any, mean: Any) -> tuple[Any, Any]:
-    """The same: two inner products of a draw and a class, by products of matrices."""
+    """cos(K z, K mu) and |K z| from two inner products of a draw and a class, by products of matrices."""
     square = kappa * kappa
     lengths = (z * z @ square.T).sqrt()
     return z @ (square * mean).T / (lengths * (kappa * mean).norm(dim=1)), lengths
@@ -221,7 +221,7 @@ def vmf_loss(pairs: Pairs, draws: Draws, head: Any, loss: Any, x: Any, labels: A
 
 
 def lengths_by_rows(z: Any, weight: Any) -> Any:
-    """|z + w|, [n, N, C], as it is written."""
+    """|z + w|, [n, N, C], as in the formula."""
     return torch.stack([(draw[:, None] + weight).norm(dim=-1) for draw in z])
 
 
@@ -230,12 +230,12 @@ def lengths_by_products(z: Any, weight: Any) -> Any:
 
 
 def same_draws(stream: str, e: Any, n: int) -> Any:
-    """What peaccel draws by the seed 1."""
+    """The draws that peaccel makes from the seed 1."""
     return sample_vmf(functional.normalize(e), e.norm(dim=1), torch.tensor(1), n, 0, STREAMS[stream])
 
 
 class Plain(NamedTuple):
-    """A loss in plain torch, what it takes pairs of draws and classes by, and the stream of peaccel's draws."""
+    """A loss in plain torch, how it compares draws with classes, and the stream of peaccel's draws."""
 
     statement: Callable[..., Any]
     as_written: Pairs

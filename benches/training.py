@@ -207,7 +207,7 @@ def by_products(name: str, q: list[Any], g: list[Any]) -> Any:
 
 
 def flushed(step: Callable[[], Any]) -> Callable[[], Any]:
-    """A step in which subnormal numbers are 0: sharp densities are full of them, and torch takes four times as long."""
+    """A step with subnormal numbers set to 0: sharp densities are full of them, which makes torch four times slower."""
 
     def run() -> Any:
         torch.set_flush_denormal(True)
@@ -285,7 +285,7 @@ def little(quick: bool) -> Iterator[Work]:
 
 
 def plan(quick: bool) -> list[Callable[[], Any]]:
-    """What `benches.ratios` measures under this name."""
+    """The pieces of work that `benches.ratios` measures under the name "training"."""
     squares = (128,) if quick else (128, 256, 1024)
     llr = f"llr:prior_var={PRIOR}"
     return [

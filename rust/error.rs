@@ -1,12 +1,12 @@
-//! The one error type: every variant is a line that names the argument, what was expected and what was got.
+//! The one error type. A message is one line that names the argument, what was expected and what was got.
 
-/// What can go wrong before any work is done.
+/// What can go wrong: an argument, before any work is done; CUDA; an interrupt.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A value, shape or range that is not allowed.
     #[error("{0}")]
     Value(String),
-    /// CUDA cannot be used; why.
+    /// CUDA cannot be used; the message says why.
     #[error("{0}")]
     Cuda(String),
     /// The caller's interrupt (Ctrl-C) arrived while the work ran.
@@ -15,7 +15,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// "`op`: `argument` `what`".
+    /// An [`Error::Value`] that reads "`op`: `argument` `what`".
     pub fn value(op: &str, argument: &str, what: impl std::fmt::Display) -> Self {
         Error::Value(format!("{op}: {argument} {what}"))
     }

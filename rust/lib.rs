@@ -1,9 +1,10 @@
 //! The compute core of peaccel. Map of the crate, each line using only what stands above it:
 //!
-//! - [`error`]: one enum
-//! - [`view`]: the only array type · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
+//! - [`error`]: the error type
+//! - [`view`]: the array types · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
-//! - [`rows`]: tiles of rows against rows · [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
+//! - [`rows`]: tiles of rows against rows · [`panels`]: register tiles of inner products
+//! - [`topk`]: the best k · [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
 //! - [`kernels`]: the families of quantities
 //! - [`cuda`]: the same families on a GPU
 //! - `python`: the only module that knows Python (feature `python`)

@@ -1,33 +1,33 @@
-//! Register-tiled inner products: the gallery in panels of `T::LANES` rows, one row per lane, so that no sum crosses lanes.
+//! Inner products in register tiles. The gallery lies in panels of `T::LANES` rows, one row per lane: no sum crosses lanes.
 //!
-//! Two panels lie together, element by element: `[d][panel][lane]`. A tile of queries times panels lives in registers while
-//! `d` runs once over both; each product is one fused multiply-add per lane, so the error of an inner product is at most
-//! `(D u + O(u^2)) |a| |b|`, the sum of D terms in order, and a start's share of that many roundings.
+//! Two panels lie together, element by element: `[d][panel][lane]`. The sums of a tile of queries times panels stay in
+//! registers while `d` runs once over both. A sum adds one fused multiply-add per dimension to what it starts with, so with
+//! unit roundoff u an inner product errs by at most `(D u + O(u^2)) (|a| |b| + |start|)`.
 
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
-/// A prepared gallery.
+/// A prepared gallery: its rows as panels, sorted so that rows of similar extras are neighbours.
 #[derive(Clone, Copy)]
 pub struct Packed<'a, T> {
-    /// All rows as panels, in order.
+    /// All rows as panels, in the order of `order`.
     pub panels: &'a [T],
-    /// The squared norm of the row at each place of the panels, as the pair function computes it.
+    /// The squared norm of the row at each position of the panels, as the pair function computes it [G].
     pub norms: &'a [T],
-    /// The row at each place: by their extras, NaN last, so that neighbours have much the same.
+    /// The row at each position, sorted by extra, NaN last [G].
     pub order: &'a [i64],
 }
 
-/// Rows that `rows` rows take as panels, which come in pairs.
+/// The number of rows, rounded up to whole pairs of panels.
 pub fn padded<T: Float>(rows: usize) -> usize {
     rows.div_ceil(2 * T::LANES) * 2 * T::LANES
 }
 
-/// Packs rows at the places `range` (`row` says which that is) as panels, `padded(range.len()) * D` elements, the rest filled up
-/// with zeros.
+/// Packs the rows `row(position)` for all positions in `range` as panels: `padded(range.len()) * D` elements, with zeros for
+/// the missing rows.
 pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
-    /// Columns that are turned at once: a square of them stays in the first-level cache, and is written in whole lines.
+    /// Columns that are transposed at once: a square of them stays in the first-level cache, and is written in whole lines.
     const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);
     let mut buffers = [const { Vec::new() }; 32];
@@ -51,18 +51,18 @@ pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize)
     }
 }
 
-/// Queries in tiles as wide as the level takes, element by element: `[tile][d][query]`, filled up with zeros; the last one is
-/// narrower where few are left.
+/// Queries in tiles as wide as the SIMD level takes, element by element: `[tile][d][query]`, padded with zeros; the last tile
+/// is narrower where few queries remain.
 pub struct QueryTiles<T> {
     data: Vec<T>,
     dim: usize,
     width: usize,
-    /// Of the last tile.
+    /// The width of the last tile.
     last: usize,
 }
 
 impl<T: Float> QueryTiles<T> {
-    /// Packs the rows `range` of a view, of at least one dimension.
+    /// Packs the rows `range` of a view with at least one column.
     pub fn new(view: &View<T>, range: Range<usize>) -> Self {
         let (width, dim) = (tile_queries(), view.stored());
         let last = match range.len() % width {
@@ -82,13 +82,13 @@ impl<T: Float> QueryTiles<T> {
         QueryTiles { data, dim, width, last }
     }
 
-    /// How many queries fill the tiles.
+    /// The number of queries with padding.
     pub fn padded(&self) -> usize {
         self.data.len() / self.dim
     }
 }
 
-/// The queries of a tile on the level in use.
+/// The number of queries in a tile on the SIMD level in use.
 fn tile_queries() -> usize {
     struct Width;
     impl Kernel for Width {
@@ -101,15 +101,15 @@ fn tile_queries() -> usize {
     dispatch(Width)
 }
 
-/// What becomes of the inner products of one query with the rows of one panel. Queries count from the first packed one.
+/// What is done with the inner products of one query and the rows of one panel, both counted from the first packed one.
 pub trait Epilogue<T: Float> {
-    /// For each query, and for as many more as fill its tile: what a product must not lie below to be visited.
+    /// A limit for each query, padding included: a panel whose products are all below it is not visited.
     fn limits(&self) -> &[T];
-    /// A panel's products, one of which is not below the limit; panels count from the first one.
+    /// Takes the products of a query and a panel, of which one is not below the limit (or NaN); the first `T::LANES` count.
     fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]);
 }
 
-/// Inner products of all packed queries with all panels, each row's sum beginning with its number in `starts`.
+/// Computes the inner products of all packed queries with all panels; each row's sum begins with that row's number in `starts`.
 pub fn products<T: Float>(queries: &QueryTiles<T>, panels: &[T], starts: &[T], epilogue: &mut dyn Epilogue<T>) {
     dispatch(Products { queries, panels, starts, epilogue });
 }
@@ -176,8 +176,8 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
                     }
                 }
             }
-            // Only loops of constant length over little code may look at the sums: one found by a variable index, or by a
-            // function that is not inlined, would live in memory and be stored there at each step.
+            // Only loops of constant length over little code may access the sums: if a variable index or a function that is not
+            // inlined reached them, they would live in memory and be stored there at each step.
             let limits = &epilogue.limits()[first_query..first_query + Q];
             let mut visits = 0_u32;
             for q in 0..Q {

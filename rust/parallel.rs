@@ -1,8 +1,8 @@
 //! Threads: the only user of rayon.
 //!
 //! Work comes as independent parts, so its result does not depend on how many threads there are. The caller begins alone, and
-//! wakes the pool if the work lasts longer than the waking; then it waits outside the pool in slices of 50 ms and asks whether
-//! it was interrupted; workers look at a flag between parts. The pool belongs to the
+//! wakes the pool if the work lasts longer than waking it takes. The caller then waits outside the pool in slices of 50 ms,
+//! after each of which it asks whether it was interrupted; workers look at a flag between parts. The pool belongs to the
 //! process that made it: after a fork the child makes its own and forgets the old one, whose threads do not exist there.
 
 use crate::error::Error;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const SLICE: Duration = Duration::from_millis(50);
 
-/// About what it takes to wake threads and to hear from them again, on a busy machine.
+/// About how long it takes to wake threads and to hear from them again on a busy machine.
 const WAKING: Duration = Duration::from_micros(100);
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -27,8 +27,9 @@ struct Pool {
 }
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The number of threads in use: what was set, else `PEACCEL_NUM_THREADS`, else `OMP_NUM_THREADS`, as numpy, torch and FAISS
-/// beside us have it, else what the machine offers this process. Of a list, one for each level of nesting, the first counts.
+/// The number of threads in use: the one that was set, else `PEACCEL_NUM_THREADS`, else `OMP_NUM_THREADS`, which numpy, torch
+/// and FAISS read as well, else the parallelism that the machine offers this process. Of a list, which has an entry for each
+/// level of nesting, the first counts.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
@@ -68,18 +69,19 @@ fn pool(threads: usize) -> Result<&'static ThreadPool, Error> {
         .map_err(|e| Error::Value(format!("set_num_threads: cannot start {threads} threads: {e}")))?;
     let fresh = Box::into_raw(Box::new(Pool { process, threads, pool }));
     POOL.store(fresh, Ordering::Release);
-    // SAFETY: just made, never freed.
+    // SAFETY: the pool was just allocated, and is never freed.
     Ok(unsafe { &(*fresh).pool })
 }
 
-/// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. If `interrupted` says so, no
-/// further part is started and the call returns [`Error::Interrupted`]. Other threads are woken once the caller has worked
-/// alone for half as long as that takes, if by its pace twice as much is left: little work is not slower on many threads.
+/// Runs `work` on every part, on up to [`num_threads`] threads, and returns when all are done. Once `interrupted` returns true,
+/// no further part is started and the call returns [`Error::Interrupted`]. Other threads are woken once the caller has worked
+/// alone for half the time that waking them takes, if the rest would take it more than twice that time: little work is not
+/// slower on many threads.
 pub fn for_each<P: Send>(parts: Vec<P>, interrupted: &dyn Fn() -> bool, work: impl Fn(P) + Sync) -> Result<(), Error> {
     each(parts, true, interrupted, work)
 }
 
-/// [`for_each`] for parts of which each takes longer than waking threads does: these are woken at once.
+/// [`for_each`] for parts each of which takes longer than waking threads does: the threads are woken at once.
 pub fn for_each_long<P: Send>(
     parts: Vec<P>,
     interrupted: &dyn Fn() -> bool,
@@ -102,7 +104,7 @@ fn each<P: Send>(
     })
 }
 
-/// [`each`], whatever the parts: `step` does one and says whether there was one left. Compiled once.
+/// [`each`] for parts of any type: `step` does one part and returns whether there was one left. It is compiled once.
 fn run(
     parts: usize,
     alone: bool,

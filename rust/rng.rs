@@ -1,45 +1,46 @@
-//! Random words: Philox4x32-10 (Salmon et al., SC 2011), a function of a key and a counter, so that every number has an
-//! address and no order of work, number of threads or split of rows can change it.
+//! Random words: Philox4x32-10 (Salmon et al., SC 2011), a function of a key and a counter. Every number thus has an address,
+//! and no order of work, number of threads or split of rows can change it.
 //!
-//! The layout that all languages follow:
+//! The layout, the same on the CPU and on a GPU:
 //! - key: the seed, low 32 bits first.
-//! - counter: row (64 bits, low word first), draw (32 bits), then the stream in the 4 highest bits of the last word and 28
-//!   bits of place: below 2^27 block b of the normals of this row and draw; from 2^27 on blocks 2a and 2a + 1 of proposal a.
+//! - counter: row (64 bits, low word first), draw (32 bits), then a word with the stream in its 4 highest bits and a position
+//!   in the other 28: position b < 2^27 is block b of the normals of this row and draw, positions 2^27 + 2 a and 2^27 + 2 a + 1
+//!   are the two blocks of proposal a of a rejection sampler.
 //! - row: the number of the item in its distribution; draw: the number of the sample.
 //!
-//! Words to numbers: `kernels::samplers`.
+//! How words become numbers is said in `kernels::samplers`.
 
 use crate::simd::{Simd, Words};
 
-/// Who draws: two sides of a score never share noise, nor does a user's sample with either.
+/// The independent sequences of one seed: the two sides of a score never share noise, nor does a user's sample with either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stream {
     /// The queries of a sampled score.
     Query = 0,
-    /// Its gallery.
+    /// The gallery of a sampled score.
     Gallery = 1,
-    /// `sample`.
+    /// What a user draws with `sample`.
     User = 2,
 }
 
-/// Blocks that are made at once.
+/// Blocks that are computed at once.
 pub const BLOCKS: usize = 16;
-/// Four words of each block.
+/// Word `i` of block `b` is element `[i][b]`.
 pub type Block = [[u32; BLOCKS]; 4];
 
-/// The first place of the proposals.
+/// The position of the first block of proposals.
 const PROPOSALS: u32 = 1 << 27;
 
-/// The address of all numbers of one row and draw.
+/// The address of all random numbers of one draw of one item.
 #[derive(Clone, Copy, Debug)]
 pub struct Address {
-    /// The seed.
+    /// The seed, which is the key.
     pub seed: u64,
-    /// The row of the distribution.
+    /// The number of the item in its distribution.
     pub row: u64,
-    /// The sample.
+    /// The number of the draw.
     pub draw: u32,
-    /// Who draws.
+    /// The sequence of the seed.
     pub stream: Stream,
 }
 
@@ -49,7 +50,7 @@ impl Address {
         [self.row as u32, (self.row >> 32) as u32, self.draw, last]
     }
 
-    /// Sixteen blocks of normals from block `16 * group` on.
+    /// Blocks `16 * group .. 16 * group + 16` of the normals at this address.
     #[inline(always)]
     pub fn normals<S: Simd>(&self, group: usize) -> Block {
         let [low, high, draw, last] = self.counter(0);
@@ -61,7 +62,8 @@ impl Address {
     }
 }
 
-/// Sixteen blocks of normals, each of a row, a draw and a number; the seed and the stream are those of `like`.
+/// Sixteen blocks of normals, that at row `rows[i]`, draw `draws[i]` and position `numbers[i]` for each `i`; `like` has the seed
+/// and the stream.
 #[inline(always)]
 pub fn normals<S: Simd>(like: &Address, rows: &[u64; BLOCKS], draws: &[u32; BLOCKS], numbers: &[u32; BLOCKS]) -> Block {
     let [.., last] = like.counter(0);
@@ -74,7 +76,7 @@ pub fn normals<S: Simd>(like: &Address, rows: &[u64; BLOCKS], draws: &[u32; BLOC
     philox::<S>(like.seed, counters)
 }
 
-/// Proposal number `attempt` of eight addresses (of one seed): blocks i and i + 8 are those of address i.
+/// Proposal number `attempt` at eight addresses of one seed: blocks i and i + 8 belong to address i.
 #[inline(always)]
 pub fn proposals<S: Simd>(addresses: &[Address; BLOCKS / 2], attempt: usize) -> Block {
     let mut counters = [[0; BLOCKS]; 4];
@@ -88,7 +90,7 @@ pub fn proposals<S: Simd>(addresses: &[Address; BLOCKS / 2], attempt: usize) -> 
     philox::<S>(addresses[0].seed, counters)
 }
 
-/// Sixteen blocks.
+/// Philox4x32-10 of sixteen counters.
 #[inline(always)]
 fn philox<S: Simd>(seed: u64, counter: Block) -> Block {
     let [mut a, mut b, mut c, mut d] = [
@@ -120,7 +122,7 @@ mod tests {
         }
     }
 
-    /// What an address gives: group 2 of its normals, proposal 9.
+    /// The blocks of group 2 of the normals and of proposal 9 at an address.
     struct Places(Address);
     impl Kernel for Places {
         type Output = (Block, Block);

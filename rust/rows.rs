@@ -1,17 +1,17 @@
-//! Tiles of rows against rows, all with all: sums over the products of their elements, or over the squares of their differences,
-//! and sums of rows with weights. Rows are loaded once for several pairs; lanes run along a row, so that a pair's sum has the lanes
-//! and the order of [`reduce`], whoever asks for it.
+//! Tiles of rows against rows, all with all: sums over the products of their elements, or over the squares of their
+//! differences, and weighted sums of rows. Rows are loaded once for several pairs. Lanes run along a row, so that a pair's sum
+//! has the lanes and the order of [`reduce`], whichever function computes it.
 
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
-/// Rows that a tile has at most on either side.
+/// The largest number of rows on either side of a tile.
 pub const ROWS: usize = 64;
 
-/// A number for each pair of a tile, a row for each row of the first side.
+/// A number for each pair of a tile; the first index is the row of the first side.
 pub type Square<T> = [[T; ROWS]; ROWS];
 
-/// Squared distances (DIFFERENCE) or inner products of all pairs of rows.
+/// Writes the squared distances (DIFFERENCE) or inner products of all pairs of rows.
 pub fn products<T: Float, const DIFFERENCE: bool>(first: &[&[T]], second: &[&[T]], out: &mut Square<T>) {
     assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
     if !first.is_empty() {
@@ -19,8 +19,8 @@ pub fn products<T: Float, const DIFFERENCE: bool>(first: &[&[T]], second: &[&[T]
     }
 }
 
-/// Adds to each own row of `out` what all other rows pull at it: `weight (own - other)` (DIFFERENCE), or `weight other`. The own rows
-/// are those of the first side of `weights` (FIRST) or of the second.
+/// Adds to each own row of `out` the sum over all other rows of `weight (own - other)` (DIFFERENCE), or of `weight other`. The
+/// first index of `weights` is the own row (FIRST) or the other row.
 pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
     own: &[&[T]],
     others: &[&[T]],
@@ -33,7 +33,7 @@ pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
     }
 }
 
-/// Adds to the rows of both sides what the others pull at them, `weight (own - other)`: each difference is taken once.
+/// Adds to each row of either side the sum over the other side of `weight (own - other)`; each difference is computed once.
 pub fn pull_both<T: Float>(first: &[&[T]], second: &[&[T]], weights: &Square<T>, out: (&mut [T], &mut [T])) {
     assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
     if !first.is_empty() {
@@ -41,12 +41,12 @@ pub fn pull_both<T: Float>(first: &[&[T]], second: &[&[T]], weights: &Square<T>,
     }
 }
 
-/// Adds to one row what others pull at it, each with its weight: `weight (own - other)` (DIFFERENCE), or `weight other`.
+/// Adds to one row the sum over `others`, each with its weight, of `weight (own - other)` (DIFFERENCE), or of `weight other`.
 pub fn pull_one<T: Float, const DIFFERENCE: bool>(own: &[T], others: &[(&[T], T)], out: &mut [T]) {
     dispatch(PullOne::<T, DIFFERENCE> { own, others, out });
 }
 
-/// Whether all elements of rows are finite.
+/// Whether all elements of all rows are finite.
 pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
     struct Finite<'a, T>(&'a [T]);
     impl<T: Float> Kernel for Finite<'_, T> {
@@ -77,7 +77,7 @@ pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T 
             sums[n] = term::<S, T, DIFFERENCE>(V::<S, T>::load(&a[at.clone()]), V::<S, T>::load(&b[at]), sums[n]);
         }
     }
-    // By constants alone: sums that a variable reaches would leave the registers.
+    // Constant indices only: sums that a variable index reaches would not stay in registers.
     for n in 0..4 {
         let from = n * T::LANES;
         if from < a_rest.len() {
@@ -109,7 +109,7 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Products { first, second, out } = self;
-        // As many rows of the second side as stay in the first-level cache while the first ones pass over them.
+        // As many rows of the second side as stay in the first-level cache while the rows of the first side pass over them.
         let near = (NEAR / first[0].len().max(1)).clamp(2, ROWS) / 2 * 2;
         for (part, second) in second.chunks(near).enumerate() {
             for (rows, out) in first.chunks(2).zip(out.chunks_mut(2)) {
@@ -134,10 +134,10 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
     }
 }
 
-/// Numbers that leave half of the first-level cache to others.
+/// Elements of the second side that are near: float32 numbers that take half of the first-level cache.
 const NEAR: usize = 4096;
 
-/// What [`reduce`] sums of the pairs (0, 0), (0, 1), (1, 0), (1, 1), to the same bits.
+/// The vectors whose lanes [`reduce`] sums last, for the pairs (0, 0), (0, 1), (1, 0) and (1, 1), to the same bits.
 #[inline(always)]
 fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]; 2]) -> [V<S, T>; 4] {
     let zero = V::<S, T>::from(0.0);
@@ -186,7 +186,7 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T,
     fn run<S: Simd>(mut self) {
         let (dim, rows) = (self.own[0].len(), self.own.len());
         let mut from = 0;
-        // So many rows times so many vectors as there are registers for; the vectors of all other rows stay in the cache.
+        // As many rows and as many vectors of each as there are registers for; the other rows' vectors stay in the cache.
         while from < dim {
             let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
             let mut first = 0;
@@ -215,7 +215,7 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T,
 }
 
 impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE, FIRST> {
-    /// A rows, N vectors of each; the last may be short unless they are known to be whole.
+    /// Adds to A own rows, in N vectors from element `from` on; WHOLE: all of them lie inside the rows.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::from(0.0);
@@ -276,7 +276,7 @@ impl<T: Float> Kernel for PullBoth<'_, T> {
 }
 
 impl<T: Float> PullBoth<'_, T> {
-    /// A rows of the first side, N vectors of each, which stay in registers, and all rows of the second.
+    /// Takes A rows of the first side, N vectors of each in registers, against all rows of the second side.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::from(0.0);
@@ -290,7 +290,7 @@ impl<T: Float> PullBoth<'_, T> {
         for (k, (other, out)) in self.second.iter().zip(self.out.1.chunks_exact_mut(dim)).enumerate() {
             let out = &mut out[from..to];
             let (y, mut against) = (vectors::<S, T, N, WHOLE>(&other[from..to]), vectors::<S, T, N, WHOLE>(out));
-            // Minus the sum of minus the differences: to the bits of `pull`.
+            // Minus the sum of minus the differences has the same bits as the sum in `pull`.
             for n in 0..N {
                 against[n] = -against[n];
             }
@@ -333,7 +333,7 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for PullOne<'_, T, DIFFERENCE> {
 }
 
 impl<T: Float, const DIFFERENCE: bool> PullOne<'_, T, DIFFERENCE> {
-    /// N vectors of the row, which stay in registers, and all others.
+    /// Adds all other rows to N vectors of the row, which stay in registers.
     #[inline(always)]
     fn add<S: Simd, const N: usize, const WHOLE: bool>(&mut self, at: Range<usize>) {
         let x = vectors::<S, T, N, WHOLE>(&self.own[at.clone()]);
@@ -348,7 +348,7 @@ impl<T: Float, const DIFFERENCE: bool> PullOne<'_, T, DIFFERENCE> {
     }
 }
 
-/// Writes the vectors of a slice.
+/// Writes N vectors to a slice, without what lies beyond its end.
 #[inline(always)]
 fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], out: &mut [T]) {
     for n in 0..N {
@@ -361,7 +361,7 @@ fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], ou
     }
 }
 
-/// The vectors of a slice.
+/// Reads N vectors of a slice, with zeros beyond its end.
 #[inline(always)]
 fn vectors<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: &[T]) -> [V<S, T>; N] {
     let mut out = [V::<S, T>::from(0.0); N];

@@ -1,7 +1,7 @@
-//! Drivers: one pair function becomes paired, pairwise, candidates and top-k scores, and their gradients.
+//! Drivers: they turn one pair function into paired, pairwise, listed and top-k scores, and into the gradients of these.
 //!
-//! A pair's score is computed by the same lane operations whichever driver asks, in whatever block, so it has the same bits
-//! from every verb. Gradients are sums over pairs in a fixed order, so they do not depend on the number of threads either.
+//! A pair's score is computed by the same lane operations whichever driver calls for it and in whichever block, so it has the
+//! same bits from every verb. Gradients are sums over pairs in a fixed order, so they do not depend on the number of threads.
 
 use crate::error::Error;
 use crate::parallel;
@@ -20,23 +20,24 @@ pub use backward::{backward, Gradients, Wanted};
 pub use pair::{PairKernel, PairScore};
 pub use tiles::{by_items, pairs_by_items, pairwise, ItemGradients, Tile, TileGradient};
 
-/// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times; and the rows of a tile.
+/// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times. Also the rows on a side
+/// of a tile.
 pub const BLOCK: usize = rows::ROWS;
 
 /// Candidates of one query above which they are scored as several parts.
 const LONG: usize = 2048;
 
-/// How many pairs ahead scattered rows are asked for: a row from memory takes as long as several pairs do.
+/// How many pairs ahead scattered rows are prefetched: loading a row from memory takes as long as scoring several pairs.
 pub const AHEAD: usize = 4;
 
-/// Whether a search passes over pairs that cannot be among the best, by bounds or a sieve, where it has such.
+/// Whether a search rules pairs out by bounds that cost matrix products of their own, where the score has such bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prune {
-    /// Where it should pay, or a trial finds that it does.
+    /// Where that should save time: decided by sizes, or by a trial.
     Auto,
-    /// All pairs are scored.
+    /// Never; cheaper sieves may still rule pairs out.
     Never,
-    /// All along.
+    /// Always, where the score has such bounds.
     Always,
 }
 
@@ -51,7 +52,7 @@ pub struct Inputs<'a, T> {
     pub mu2: Matrix<'a, T>,
     /// Gallery: variance, concentration, weight ... [G, 1] or [G, D].
     pub extra2: Matrix<'a, T>,
-    /// What all pairs share, such as a prior variance: [1, 1] or [1, D]; [1, 0] where a score has none.
+    /// One row that all pairs share, such as a prior variance: [1, n], n = 0 (a score that shares nothing), 1, 2 or D.
     pub shared: View<'a, T>,
 }
 
@@ -61,14 +62,14 @@ impl<T> Inputs<'_, T> {
     }
 }
 
-/// Which row belongs to each pair of a block.
+/// The row of one side in each pair of a block.
 #[derive(Clone, Copy)]
 pub enum Rows<'a> {
-    /// The same row for all.
+    /// The same row for all pairs.
     Same(usize),
     /// Consecutive rows from this one on.
     From(usize),
-    /// The listed rows; what is listed beyond the pairs at hand will come next.
+    /// The listed rows; those beyond the pairs at hand are prefetched, as they come next.
     List(&'a [usize]),
 }
 
@@ -83,7 +84,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Those of the `n` pairs from `first` on.
+    /// The rows of the `n` pairs from `first` on.
     fn part(&self, first: usize, n: usize) -> Self {
         match *self {
             Rows::Same(i) => Rows::Same(i),
@@ -104,21 +105,21 @@ pub enum Side {
 
 /// Where the gradient of one item is added up.
 pub struct Gradient<'a, T> {
-    /// With respect to its row of mu [D].
+    /// Gradient with respect to the item's row of mu [D].
     pub mu: &'a mut [T],
-    /// With respect to its row of the extra input [1] or [D].
+    /// Gradient with respect to the item's row of the extra input [1] or [D].
     pub extra: &'a mut [T],
-    /// With respect to the shared row; empty where it is not wanted.
+    /// Gradient with respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
 }
 
-/// Rows of the gallery whose data (two matrices of float32) stays in the second-level cache while queries pass over it.
+/// Rows of the gallery whose means and variances (float32) stay in the second-level cache while queries pass over them.
 pub fn segment(dim: usize) -> usize {
     (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK
 }
 
-/// Scores of equal rows: `out[i]` is that of query `i` with gallery row `i`; so stands in `kept`, unless that is empty, what is kept of
-/// the pair for its gradient.
+/// Scores of equal rows: `out[i]` is that of query `i` and gallery row `i`. Unless `kept` is empty, `kept[i]` becomes what the
+/// gradient of that pair needs again.
 pub fn paired<T: Float>(
     pair: &dyn PairScore<T>,
     out: &mut [T],
@@ -134,16 +135,16 @@ pub fn paired<T: Float>(
     })
 }
 
-/// Chunks of data, or, where there is none, as many empty ones as are asked for.
+/// Chunks of `data`, or an endless sequence of empty slices where there is none.
 fn chunks_or_empty<T>(data: &mut [T], size: usize) -> impl Iterator<Item = &mut [T]> {
     let some = !data.is_empty();
     let empty = std::iter::repeat_with(|| &mut [] as &mut [T]).take_while(move |_| !some);
     data.chunks_mut(size.max(1)).chain(empty)
 }
 
-/// The gallery rows of a row of candidates and where they stand in it; -1 stands for none.
+/// The gallery rows that a query's candidates name, and their positions among the candidates; -1 names no row.
 fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
-    // Room for all at once: growing takes a lock of the allocator's, at which threads would queue up.
+    // All memory at once: growing takes a lock of the allocator, at which threads would queue up.
     let (mut rows, mut places) = (Vec::with_capacity(candidates.len()), Vec::with_capacity(candidates.len()));
     for (place, &id) in candidates.iter().enumerate().filter(|(_, &id)| id >= 0) {
         rows.push(id as usize);
@@ -152,7 +153,7 @@ fn listed(candidates: &[i64]) -> (Vec<usize>, Vec<usize>) {
     (rows, places)
 }
 
-/// Refuses candidates outside -1 .. G-1.
+/// Returns an error for candidates outside -1 .. G-1.
 fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<(), Error> {
     for i in 0..candidates.rows() {
         if let Some(id) = candidates.row(i).iter().find(|&&id| id < -1 || id >= gallery as i64) {
@@ -164,8 +165,8 @@ fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<
     Ok(())
 }
 
-/// Scores of listed pairs: `out[i * K + c]` is that of query `i` with gallery row `candidates[i, c]`, -infinity for id -1; so stands
-/// in `kept`, unless that is empty, what is kept of the pair for its gradient.
+/// Scores of listed pairs: `out[i * K + c]` is that of query `i` and gallery row `candidates[i, c]`, -infinity for id -1.
+/// `kept` is written likewise, as in [`paired`].
 pub fn candidates<T: Float>(
     pair: &dyn PairScore<T>,
     op: &str,
@@ -194,7 +195,7 @@ pub fn candidates<T: Float>(
     })
 }
 
-/// The best k of each row of candidates.
+/// The best k candidates of each query.
 pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>, best: Best<T>) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
     let (queries, count) = (candidates.rows(), candidates.stored());
@@ -214,7 +215,7 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
     })
 }
 
-/// Calls `take(place, score, kept)` for a query's candidates, those that are none (-1) left out.
+/// Calls `take(position, score, kept)` for each of a query's candidates, except for those that name no row (-1).
 fn scores_of<T: Float>(
     pair: &dyn PairScore<T>,
     query: usize,
@@ -234,23 +235,23 @@ fn scores_of<T: Float>(
     }
 }
 
-/// What a search is to find, and where to.
+/// What a search for the best rows returns, and how it is stopped.
 pub struct Best<'a, T> {
-    /// How many for each query.
+    /// How many rows to find for each query.
     pub k: usize,
-    /// Their scores, [Q, k].
+    /// The scores of these rows, best first, [Q, k].
     pub scores: &'a mut [T],
-    /// Their rows, [Q, k].
+    /// The rows themselves, [Q, k]; -1 where there are fewer than k.
     pub ids: &'a mut [i64],
-    /// Asked now and then: whether to give up.
+    /// Called now and then: whether to give up.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
-/// What the tasks of a search find for a query.
+/// What the tasks of a search find for one query.
 pub trait Found: Send {
-    /// Nothing yet, of at most k.
+    /// Nothing found yet, of the best k.
     fn new(k: usize) -> Self;
-    /// A score that k of what was found reach; -infinity where there are fewer.
+    /// A score that k of the rows found reach; -infinity where fewer were found.
     fn threshold(&self) -> f64;
     /// Moves all of `self` into `other`.
     fn merge_into(self, other: &mut Self);
@@ -268,12 +269,12 @@ impl<T: Float> Found for TopK<T> {
     }
 }
 
-/// `scan(queries, rows, floors, found)` adds the rows of one shard to what was found for one block of queries; a row that scores
-/// below a query's floor is not among its best, by what other shards have found. Returns how many pairs it scored.
+/// `scan(queries, rows, floors, found)` adds the rows of one shard to what was found for one block of queries, and returns how
+/// many pairs it scored. A row that scores below a query's floor is not among its best, as k rows of other shards reach it.
 pub type Scan<'a, C> = dyn Fn(Range<usize>, Range<usize>, &[f64], &mut [C]) -> usize + Sync + 'a;
 
-/// Runs a search for the best k as tasks over (block of queries, shard of the gallery) and merges what the shards find: for each
-/// query, and how many pairs were scored.
+/// Runs a search for the best k as tasks over (block of queries, shard of the gallery) and merges what the shards find. Returns
+/// what was found for each query, and how many pairs were scored.
 pub fn shards<C: Found>(
     (queries, gallery, k): (usize, usize, usize),
     query_block: usize,
@@ -282,7 +283,7 @@ pub fn shards<C: Found>(
     scan: &Scan<C>,
 ) -> Result<(Vec<C>, usize), Error> {
     let blocks = queries.div_ceil(query_block).max(1);
-    // Enough tasks to keep the threads busy and an interrupt prompt; a shard has at least 4k rows, so that merging is cheap.
+    // Enough tasks to keep the threads busy and an interrupt prompt; shards of about 4096 rows or more make merging cheap.
     let shards = (4 * parallel::num_threads()).div_ceil(blocks).clamp(1, gallery.div_ceil(4096).max(1));
     let shard_rows = gallery.div_ceil(shards).div_ceil(row_multiple) * row_multiple;
     let found: Vec<Mutex<C>> = (0..queries).map(|_| Mutex::new(C::new(k))).collect();
@@ -306,7 +307,7 @@ pub fn shards<C: Found>(
     Ok((found.collect(), scored.into_inner()))
 }
 
-/// [`shards`] whose scans find scores, written out.
+/// [`shards`] whose scans find scores: writes the best of each query to `best`, and returns how many pairs were scored.
 pub fn search_by_shards<T: Float>(
     queries: usize,
     gallery: usize,
@@ -342,24 +343,24 @@ pub fn search<T: Float>(pair: &dyn PairScore<T>, best: Best<T>) -> Result<usize,
     })
 }
 
-/// Offers the scores of consecutive rows.
+/// Offers the scores of consecutive rows from `first` on to a query's best.
 fn offer<T: Float>(top: &mut TopK<T>, floor: f64, scores: &[T], first: usize) {
     let threshold = top.threshold().max(floor);
     for (row, &score) in (first as i64..).zip(scores) {
-        // Written so that NaN is offered as well: it takes places that nothing better claims.
+        // Written so that NaN is offered as well: it takes the positions that no number claims.
         if !(score.to_f64() < threshold) {
             top.push(score, row);
         }
     }
 }
 
-/// Which pairs a gradient runs over.
+/// The pairs whose scores a gradient sums up.
 #[derive(Clone, Copy)]
 pub enum Pairs<'a> {
-    /// (i, i).
+    /// Query `i` and gallery row `i`.
     Paired,
-    /// All (i, j).
+    /// Every query and every gallery row.
     Pairwise,
-    /// (i, candidates[i, c]).
+    /// Query `i` and each gallery row `candidates[i, c]`.
     Candidates(View<'a, i64>),
 }

@@ -1,5 +1,4 @@
-//! The best `k` of a stream of scored items, in the order that every verb keeps: higher score first, then NaN; ties go to the
-//! lower id.
+//! The best `k` of a stream of scored items, in the order of all verbs: higher score first, then NaN; ties go to the lower id.
 
 use crate::simd::Float;
 use std::cmp::Ordering;
@@ -39,7 +38,7 @@ pub struct TopK<T> {
 }
 
 impl<T: Float> TopK<T> {
-    /// Keeps at most `k` items, `k >= 1`; for many, room is made as items come.
+    /// Keeps at most `k` items, `k >= 1`; memory for more than 64 is allocated as items come.
     pub fn new(k: usize) -> Self {
         TopK { heap: BinaryHeap::with_capacity(k.min(64)), k }
     }
@@ -62,8 +61,8 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// The score that a later item must reach to be kept: that of the worst item once there are `k` (-infinity if that is
-    /// NaN), -infinity before. An item that ties with it is kept if its id is lower.
+    /// The score that a later item must reach to be among the best: that of the worst item once there are `k` (-infinity if that
+    /// is NaN), -infinity before. An item that ties with the worst takes its place if its id is lower.
     #[inline]
     pub fn threshold(&self) -> f64 {
         match self.heap.peek() {
@@ -72,7 +71,7 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// Moves all items of `self` into `other`, which keeps as many.
+    /// Moves the items of `self` into `other`, which then holds the best of both.
     pub fn drain_into(mut self, other: &mut TopK<T>) {
         if other.heap.len() < self.heap.len() {
             std::mem::swap(&mut self.heap, &mut other.heap);
@@ -82,7 +81,7 @@ impl<T: Float> TopK<T> {
         }
     }
 
-    /// Writes the items best first; places beyond the number of items get score -infinity and id -1.
+    /// Writes the items best first; positions beyond the number of items get score -infinity and id -1.
     pub fn write(self, scores: &mut [T], ids: &mut [i64]) {
         scores.fill(T::from_f64(f64::NEG_INFINITY));
         ids.fill(-1);

@@ -1,5 +1,5 @@
-//! The only array types: a borrowed matrix whose rows may lie anywhere, but are themselves contiguous or constant, and one that
-//! may be kept in halves.
+//! The array types: [`View`], a borrowed matrix whose rows may lie anywhere in memory, and [`Matrix`], whose elements may be
+//! stored in half precision.
 
 use crate::simd::{dispatch, widen_f16, Float, Kernel, Simd};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub struct View<'a, T> {
 
 // SAFETY: a View is a shared borrow of plain numbers.
 unsafe impl<T: Sync> Send for View<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a View is a shared borrow of plain numbers.
 unsafe impl<T: Sync> Sync for View<'_, T> {}
 
 impl<'a, T> View<'a, T> {
@@ -56,26 +56,26 @@ impl<'a, T> View<'a, T> {
     }
 }
 
-/// What halves are.
+/// A 16-bit floating-point format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Half {
     /// IEEE binary16.
     Float16,
-    /// The first half of binary32.
+    /// bfloat16: the upper 16 bits of IEEE binary32.
     BFloat16,
 }
 
-/// The rows of a gallery as they are kept: numbers of the type that is computed in, or halves, which it holds exactly.
+/// A matrix whose elements are stored in the type that kernels compute in, or in half precision, which that type holds exactly.
 #[derive(Clone, Copy)]
 pub enum Matrix<'a, T> {
-    /// As they are computed with.
+    /// Elements of the type that kernels compute in.
     Full(View<'a, T>),
-    /// To be widened.
+    /// 16-bit elements, which are widened when they are read.
     Half(View<'a, u16>, Half),
 }
 
 impl<'a, T: Float> Matrix<'a, T> {
-    /// As [`View::rows`].
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Matrix::Full(view) => view.rows(),
@@ -83,7 +83,7 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// As [`View::stored`].
+    /// Elements stored per row, as in [`View::stored`].
     pub fn stored(&self) -> usize {
         match self {
             Matrix::Full(view) => view.stored(),
@@ -91,11 +91,11 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// Row `i` as it lies in memory.
+    /// The bytes of row `i` in memory.
     #[inline(always)]
     pub fn bytes(&self, i: usize) -> &'a [u8] {
         fn bytes<T>(row: &[T]) -> &[u8] {
-            // SAFETY: any number is as many bytes.
+            // SAFETY: the elements are plain numbers without padding, so all of their bytes may be read.
             unsafe { std::slice::from_raw_parts(row.as_ptr().cast(), std::mem::size_of_val(row)) }
         }
         match self {
@@ -104,7 +104,7 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// The stored elements of row `i`: where they lie, or widened into `buffer`.
+    /// The stored elements of row `i`: borrowed from the matrix, or widened into `buffer`.
     #[inline(always)]
     pub fn row<'b>(&self, i: usize, buffer: &'b mut Vec<T>) -> &'b [T]
     where
@@ -121,7 +121,7 @@ impl<'a, T: Float> Matrix<'a, T> {
         }
     }
 
-    /// The stored elements of consecutive rows: where they lie, or widened into `buffer`.
+    /// The stored elements of consecutive rows: borrowed from the matrix, or widened into `buffer`.
     pub fn rows_of<'b>(&self, rows: Range<usize>, buffer: &'b mut Vec<T>) -> Vec<&'b [T]>
     where
         'a: 'b,

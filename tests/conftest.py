@@ -33,7 +33,7 @@ def wide(d, dtype):
 
 
 def draws(d, n, seed, side, dtype):
-    """The draws [n, N, D] that a score makes of one side; a point and a non-isotropic direction are themselves."""
+    """The draws [n, N, D] that a score makes of one side; those of a point and of nivmf are copies of the mean."""
     if d.kind in ("point", "nivmf"):
         return np.repeat(to_numpy(d.mu).astype(NUMPY[dtype])[None], n, 0)
     op = pe.ops.samplers.sample_vmf if d.kind == "vmf" else pe.ops.samplers.sample_normal
@@ -55,7 +55,7 @@ def expected_of_draws(score, q, g, dtype):
 
 
 def expected(score, q, g, dtype):
-    """(value, size) [Q, G] by the reference, for what the verbs compute in this dtype."""
+    """(value, size) [Q, G] by the reference, from the items as the verbs round them to this dtype."""
     score = pe.scores.get(score)
     if is_drawn(score, q, g):
         return expected_of_draws(score, q, g, dtype)
@@ -69,9 +69,9 @@ def expected(score, q, g, dtype):
 
 
 def by_verb(q, g, score, prepared=None):
-    """The scores [Q, G] of all pairs, by each verb; `prepared` stands in for g where it can."""
+    """The scores [Q, G] of all pairs, by each verb; from `prepared` in place of g where a verb takes it."""
     library = "torch" if isinstance(q.mu, torch.Tensor) else "numpy"
-    g = g if prepared is None else prepared.distribution  # directions in halves were rounded anew
+    g = g if prepared is None else prepared.distribution  # which rounds directions in halves once more
     pool, (i, j) = g if prepared is None else prepared, np.divmod(np.arange(len(q) * len(g)), max(len(g), 1))
     every = np.tile(np.arange(len(g)), (len(q), 1))
     candidates = torch.tensor(every) if library == "torch" else every
@@ -97,7 +97,7 @@ def by_verb(q, g, score, prepared=None):
 
 
 def assert_ranking(ranking, expected, what=""):
-    """The ranking is (scores, ids), to the last bit."""
+    """Assert that the ranking is (scores, ids), to the last bit."""
     np.testing.assert_array_equal(ranking.ids, expected[1], err_msg=f"ids {what}")
     np.testing.assert_array_equal(to_numpy(ranking.scores), expected[0], err_msg=f"scores {what}")
 
@@ -113,13 +113,13 @@ def flat_index(g, ids=None):
 
 @pytest.fixture
 def unlooked(monkeypatch):
-    """Negative parameters get through to the kernels, as they do in rows that retrieval does not look at."""
+    """Lets negative parameters reach the kernels, as they do in rows whose signs retrieval does not check."""
     monkeypatch.setattr(Distribution, "check_signs", lambda self: None)
 
 
 @pytest.fixture(autouse=True)
 def _two_threads():
-    """A small machine's number, whatever the machine, and whatever a test has set."""
+    """Every test begins with two threads, however many the machine has and whatever the test before has set."""
     pe.set_num_threads(2)
 
 

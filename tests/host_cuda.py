@@ -17,7 +17,7 @@ KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PREL
 
 
 def compiled():
-    """The environment in which the core finds that device; libraries are kept for as long as what they are made of."""
+    """The environment in which the core finds that device; libraries are compiled once for the same sources."""
     sources = [pathlib.Path(__file__), DRIVER, PRELUDE, *sorted((ROOT / "cuda").iterdir())]
     made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     folder = ROOT / "target" / "host_cuda" / made_of[:16]

@@ -61,7 +61,7 @@ def scored(name, *kinds):
 
 
 def scale_of(name, order, x, want):
-    """What errors of a function of the Bessel family are relative to: derivatives of log_ive cross zero."""
+    """The scale that errors of a function of the Bessel family are relative to; derivatives of log_ive cross zero."""
     scale = want.abs().nan_to_num(0, 0, 0)
     if name.startswith("log_ive_d"):
         return scale.maximum((1 / x.abs()).clamp(max=1).nan_to_num(0) ** name.count("x"))

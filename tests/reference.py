@@ -83,7 +83,7 @@ def lost_length(k1, k2, sq_distance):
 NORMALS = "normal_isotropic normal_diagonal"
 EVERY = f"{NORMALS} vmf nivmf scaled point"
 KINDS = {}
-"""What can be scored, by score: "query kinds x gallery kinds", or "|" the next such; everything else raises."""
+"""The kinds that each score takes: "query kinds x gallery kinds", several such separated by "|"; all others raise."""
 
 
 KINDS["mls"] = f"{NORMALS} x {NORMALS} point | vmf x vmf | point x {NORMALS}"
@@ -262,7 +262,7 @@ KINDS["nivmf"] = "vmf point x nivmf"
 
 
 def drawn(name, z1, z2, mu2, extra2, params):
-    """(value, size) of a score by name from the draws of both sides; nivmf is that of its one direction."""
+    """(value, size) of a score by name from the draws of both sides; nivmf has one draw, the query's direction."""
     published = params.get("variant") == "published"
     if name in ("el_nivmf", "nivmf"):
         value, size = log_density(z1, mu2, extra2, published, name == "nivmf" or not published)
@@ -341,6 +341,6 @@ def score(name, kinds, first, second, params):
         return cosine(a, direction_length(kinds[0], a, x), b, direction_length(kinds[1], b, y))
     if name in ("neg_expected_sq_l2", "neg_csd"):
         return neg_sq_l2(*moments(kinds[0], a, x), *moments(kinds[1], b, y))
-    if name in ("cosine", "neg_sq_l2"):  # of means alone: of weight 1, and of trace 0
+    if name in ("cosine", "neg_sq_l2"):  # scores of means alone: weights are 1, traces 0
         x = y = WIDE(name == "cosine")
     return globals()[name](a, x, b, y)

@@ -53,7 +53,7 @@ SEARCH = "search --gallery g.npz --queries q.npz --out r.npz"
 
 
 def written(path, expected):
-    """The ranking in the file is this one, to the last bit."""
+    """Assert that the file holds this ranking, to the last bit."""
     return all(np.array_equal(x, y) for x, y in zip(io.read_ranking(path), expected, strict=True))
 
 

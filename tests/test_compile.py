@@ -118,7 +118,7 @@ def items(size, seed):
     return mu, torch.rand(size, 6, generator=generator) + 0.5
 
 
-# Of each way to search: by dimensions, panels, a shared row, draws, a kind of query that the gallery is not packed for.
+# One case for each way to search: dimensions, panels, a shared row, draws, queries for which the gallery is not packed.
 RANKED = {
     "mls": (pe.Normal, pe.Normal),
     "mls ": (lambda mu, var: pe.Normal(mu, var[:, 0]),) * 2,

@@ -152,7 +152,7 @@ def test_long_lists(k, width):
     [("normal_isotropic", "float32", 512, 10), ("normal_diagonal", "float32", 128, 50), ("vmf", "float64", 600, 7)],
 )
 def test_shared_memory_beyond_48_kb(kind, dtype, dim, k):
-    """Launches of just as much beside what the kernels declare, and of more."""
+    """Launches with exactly 48 KB beside what the kernels declare, and with more."""
     q, g = (on_gpu(make(kind, n, dim, n, dtype=dtype, library="torch")) for n in (20, 300))
     every = torch.arange(300, device="cuda").expand(20, 300)
     listed = pe.rescore(q, g, every)
@@ -162,7 +162,7 @@ def test_shared_memory_beyond_48_kb(kind, dtype, dim, k):
 
 @pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf"])
 def test_tensor_cores_in_small(kind):
-    """Two chunks; small enough for compute-sanitizer."""
+    """The gallery is two chunks, small enough for compute-sanitizer."""
     q, g = (on_gpu(make(kind, n, 40, n, dtype="float32", library="torch")) for n in (9, 1200))
     by_all, by_sieve = (pe.search(q, g, 5, prune=prune) for prune in ("never", "always"))
     assert torch.equal(by_all.ids, by_sieve.ids)
@@ -177,7 +177,7 @@ def test_tensor_cores_in_small(kind):
     + [("mls", "normal_diagonal")],
 )
 def test_tensor_cores_rule_out_none_of_the_best(name, kind, dtype):
-    """Of random rows, and of near-duplicates that tf32 cannot tell apart."""
+    """Galleries of random rows, and of near-duplicates that tf32 cannot tell apart."""
     q = on_gpu(make(kind, 200, 100, 1, dtype="float32", library="torch"))
     g = on_gpu(make(kind, 40_000, 100, 2, dtype=dtype, library="torch"))
     g.mu[10_000:20_000] = q.mu[0] + 1e-4 * torch.randn(10_000, 100, device="cuda").to(g.mu.dtype)
@@ -211,7 +211,7 @@ def test_in_a_cuda_graph_draws_follow_the_seed():
 
 
 def test_a_seed_on_the_cpu_is_refused():
-    """Its address would be read by the device."""
+    """The device would read the address of a seed in the CPU's memory."""
     d, seed = on_gpu(make("vmf", 3, 8, library="torch")), torch.tensor(5)
     expected = r": seed is a torch tensor on cpu, expected a torch tensor on cuda:0 like mu1?$"
     d.mu.requires_grad_()
@@ -225,7 +225,7 @@ def test_a_seed_on_the_cpu_is_refused():
 
 
 def test_two_threads():
-    """Each on a stream of its own, with kernels that want different amounts of shared memory."""
+    """Each thread has its own stream, and their kernels need different amounts of shared memory."""
     d = on_gpu(make("normal_isotropic", 3000, 500, dtype="float32", library="torch"))
 
     def found(k):

@@ -9,7 +9,7 @@ from layouts import cars_of_kaggle, cars_of_stanford, coco_by_annotations, cub, 
 from peaccel.data import READERS, read
 from peaccel.data.records import Images
 
-# Of every layout that is read from lists: how it is made, and the file that is then taken away.
+# For every layout that is read from lists: how it is made, and the file that is then removed.
 LISTS = {
     "cub200": (cub, "images.txt", "image_class_labels.txt"),
     "cars196": (cars_of_stanford, "devkit/cars_train_annos.mat", "devkit/cars_test_annos_withlabels.mat"),

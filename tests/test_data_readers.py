@@ -15,7 +15,7 @@ from peaccel.data.records import development, labelled
 
 
 def below(root, items):
-    """Paths of a part as they stand below the root."""
+    """Paths of a part, relative to the root."""
     return [Path(path).relative_to(root).as_posix() for path in items.paths]
 
 

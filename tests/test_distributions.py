@@ -1,4 +1,4 @@
-"""Distributions hold what they are given, and refuse in one line what does not fit."""
+"""Distributions hold the arrays that they are given, and refuse in one line those that do not fit together."""
 
 import copy
 import pickle

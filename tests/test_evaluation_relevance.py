@@ -30,7 +30,7 @@ def sparse(own, seed=0, share=0.06):
 
 
 def components(matrix, own):
-    """[Q], by handing the smaller number along pairs until nothing changes."""
+    """Numbers of connected components [Q]: the smaller number goes along pairs until nothing changes."""
     of_queries = np.arange(Q)
     of_items = of_queries if own else Q + np.arange(matrix.shape[1])
     while True:

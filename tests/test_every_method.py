@@ -23,13 +23,13 @@ SEEDS = (0, 1, 2) if LONG else (0,)
 MARGIN = 0.15
 """By how much Recall@1 on classes never seen must beat the same network before training, which has about 0.14."""
 SLOW = {"scf": 0.08, "scaleface_end_to_end": 0.05, "vmf_fl": 0.05, "vmf_fl_normal": 0.05}
-"""Smaller margins. SCF: concentrations fitted to the training classes alone rank worse than the means that they stand
-on. The others learn a free temperature with the means, which in four epochs is still finding its size."""
+"""Smaller margins. SCF's concentrations, fitted to the training classes alone, rank worse than its means by themselves.
+The others learn a free temperature along with the means, whose size is not found within four epochs."""
 EPOCHS = {"vmf_loss": 10}
-"""Epochs of rows that four do not bring past the margin: vMF-loss stands 7 points above untrained after them."""
+"""Epochs of rows that do not pass the margin after four: vMF-loss is then 7 points above the untrained network."""
 UNSURE = ("vmf_fl", "vmf_fl_normal")
-"""Rows whose confidence need not follow the severity of corruption: of vMF-FL it is that temperature, which nothing
-ties to the item but how well the training classes are told apart."""
+"""Rows whose confidence need not follow the severity of corruption: that of vMF-FL is the temperature, which depends on
+the item only by how well it tells the training classes apart."""
 
 ROWS = [row for row in train.RECIPES if row != "text_to_image"]
 
@@ -41,7 +41,7 @@ def parts(seed):
 
 
 def with_epochs(settings, epochs):
-    """Settings with other epochs, from the old, and smaller batches."""
+    """These settings with other epochs and smaller batches."""
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     schedules = {name: s for name, s in known.items() if isinstance(s, Schedule)}
     return replace(
@@ -86,7 +86,7 @@ def test_unknown_names_are_told_the_nearest():
 
 @pytest.mark.parametrize("kind", ["scale", "pfe", "norm"])
 def test_text_to_image_tells_vague_captions_from_clear_ones(kind):
-    """A caption of noise in place of its image, of the same length, is less sure where one more number tells of it."""
+    """Captions are partly noise, of the same length; noisier ones are less sure where a feature tells the noise."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2400, 16))
     vague = rng.uniform(0.7, 1, 2400)
@@ -102,7 +102,7 @@ def test_text_to_image_tells_vague_captions_from_clear_ones(kind):
     found = train.embed(training.model, tuple(x[2000:] for x in data))
     sure = pe.confidence(found[1], "norm" if kind == "norm" else None)
     found_order = spearmanr(sure, vague[2000:]).statistic
-    # Variances come as far as -0.25 in these twenty epochs, chance is within 0.1; of norms nothing is trained.
+    # pfe's variances reach -0.25 within twenty epochs, and chance is within 0.1; norms are not trained for this.
     assert found_order < {"scale": -0.5, "pfe": -0.15, "norm": 1}[kind]
     assert all(len(d) == 400 and isinstance(d.validate(), Distribution) for d in found)
 
@@ -113,7 +113,7 @@ def test_nce_starts_from_the_variance_of_items_about_their_identities(changes):
     labels = np.repeat(np.arange(200), 10)
     where = rng.normal(size=(200, 64))[labels] + 0.5 * rng.normal(size=(2000, 64))
     rows = torch.from_numpy(where / np.linalg.norm(where, axis=1, keepdims=True)).float()
-    around = 0.25 / 1.25 / 64  # of rows of length 1
+    around = 0.25 / 1.25 / 64  # rows have length 1
     method, settings = train.recipe("llr_nce", "features", {"tell": {"epochs": 0}, **changes})
     training = method.build(torch.nn.Identity(), 64, 200, settings)
     train.fit(training, rows, labels)

@@ -12,13 +12,13 @@ from peaccel.ops import OPS, Op, PairOp
 ELEMENTWISE = [op for op in OPS if isinstance(op, Op)]
 PAIRS = [op for op in OPS if isinstance(op, PairOp)]  # samplers: test_samplers.py
 each_elementwise = pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
-TWICE = [op for op in PAIRS if op.formula]  # those that can be differentiated so often
+TWICE = [op for op in PAIRS if op.formula]  # ops that can be differentiated twice
 each_pair = pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
 each_twice = pytest.mark.parametrize("op", TWICE, ids=lambda op: op.name)
 each_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
 each_form = pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
 
-CANDIDATES = np.array([[0, 2, -1, 2], [3, 1, 1, -1], [-1, -1, -1, -1]])  # with -1, repeated ids, a row of nothing
+CANDIDATES = np.array([[0, 2, -1, 2], [3, 1, 1, -1], [-1, -1, -1, -1]])  # with -1, repeated ids and a row without any
 # What an op's shared row holds: these numbers, or a number per dimension ("prior_var" of llr_diagonal).
 NUMBERS = {
     "prior_var": [0.7],
@@ -33,7 +33,7 @@ BY_NAME = {op.name: op for op in OPS}
 
 
 def pair_inputs(op, queries=3, gallery=4, dim=5, *, dtype="float64", library="numpy"):
-    """What the op takes; unit rows for the vMF ones, whose maths rests on it."""
+    """The op's inputs; rows are of unit length for vMF ops, whose maths assumes it."""
     rng = np.random.default_rng([queries, gallery, dim])
     arrays = []
     for side, n in ((0, queries), (1, gallery)):
@@ -51,13 +51,13 @@ def has_rows(op, side):
 
 
 def score_of(op, inputs, candidates=None, *, pairwise=False):
-    """The op's scores, with a seed and three draws where it draws."""
+    """The op's scores; an op that draws gets a seed and makes three draws."""
     seed = torch.tensor(3) if isinstance(inputs[0], torch.Tensor) else np.asarray(3)
     return op.scores([*inputs, seed, 3] if op.draws else inputs, candidates, pairwise=pairwise)
 
 
 def call(op, inputs, form):
-    """The op's scores in a form; paired takes as many gallery rows as queries."""
+    """The op's scores in a form; "paired" takes as many gallery rows as there are queries."""
     if form == "candidates":
         ids = torch.tensor(CANDIDATES) if isinstance(inputs[0], torch.Tensor) else CANDIDATES
         return score_of(op, inputs, ids)
@@ -310,7 +310,7 @@ def test_second_derivatives_of_inputs_so_large_that_they_go_in_blocks(form, gall
 
 @pytest.mark.parametrize("op", [op for op in PAIRS if op.shared != "none"], ids=lambda op: op.name)
 def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
-    for queries in (64, 65, 130):  # blocks of them, and parts of one
+    for queries in (64, 65, 130):  # whole blocks of queries, and parts of one
         *sides, shared = pair_inputs(op, queries, 2, 3, library="torch")
         total = lambda shared, sides=sides: score_of(op, [*sides, shared], pairwise=True).sum()  # noqa: E731
         assert torch.autograd.gradcheck(total, shared.requires_grad_())
@@ -318,7 +318,7 @@ def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
 
 @pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
 def test_gradients_that_nobody_wants_are_not_computed(op):
-    """Those that are wanted have the same bits; what needs none is not asked for. The shared row's comes by queries."""
+    """Wanted gradients have the bits of a full call; others are 0, but for the queries' beside the shared row's."""
     inputs = [x.numpy() for x in pair_inputs(op, 5, 4, 5, library="torch")]
     given, weights = [*inputs, *((3, 2) if op.draws else ())], np.linspace(-1, 2, 20).reshape(5, 4)
     every = op.numpy_backward(weights, given, None, True)

@@ -17,7 +17,7 @@ NORMALS = ("normal_isotropic", "normal_diagonal")
 
 
 def table(pairs_of):
-    """The table, of what `pairs_of(score)` says."""
+    """The table of the pairs of kinds that `pairs_of(score)` gives."""
     lines = []
     for score in SCORES:
         galleries = {q: " ".join(g for g in KINDS if (q, g) in pairs_of(score)) for q in KINDS}
@@ -29,7 +29,7 @@ def table(pairs_of):
     return "".join(lines)
 
 
-# Scores with more than casts and shifts before their kernels.
+# Scores that compute more than casts and shifts before their kernels.
 PREPROCESSED = ("expected_cosine", "neg_expected_sq_l2", "neg_csd", "neg_w2", "norm_cosine", "scale_cosine", "nivmf")
 # Scores whose two sides play different parts.
 DIRECTED = ("inclusion", "neg_kl")
@@ -115,7 +115,7 @@ def test_a_supported_pair_of_kinds_computes_in_every_verb_dtype_and_library(name
             by_library.append(found["pairwise"])
         check(by_library[0], q, g, name, compute)
         if name in PREPROCESSED:  # what precedes the kernel may differ in the last bits
-            # That of nivmf is a direction, which its concentration multiplies.
+            # For nivmf that is a direction, whose error the concentration multiplies.
             size = expected(score, q, g, compute)[1].astype(float) if name == "nivmf" else 1
             error = abs(np.asarray(by_library[1]) - by_library[0])
             assert (error <= 8 * EPS[compute] * (abs(by_library[0]) + size)).all()
@@ -293,7 +293,7 @@ def test_an_infinite_concentration_never_gets_a_finite_score():
 POISONED = ("mls", "llr", "ppk", "inclusion", "neg_kl", "neg_w2")
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning")  # numpy's own word, for neg_w2
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning")  # from numpy, by neg_w2
 @pytest.mark.parametrize(("name", "kind"), [c for c in SAME_KIND if c[0] in POISONED or c[0].count("expected")])
 @pytest.mark.parametrize("bad", [-1.0, -1e-30, np.nan])
 def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, kind, bad):
@@ -303,7 +303,7 @@ def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, ki
     for dtype in ("float32", "float64"):
         q, g = make(kind, 3, 20, 1, dtype=dtype), make(kind, 70, 20, 2, dtype=dtype)
         clean = pe.pairwise(q, g, score)
-        for row in (1, 33, 69):  # none of which retrieval looks at before
+        for row in (1, 33, 69):  # retrieval checks the signs of none of these
             g.arrays[1][row] = bad if kind != "normal_diagonal" else [*g.arrays[1][row][:-1], bad]
         rest = np.setdiff1d(np.arange(70), (1, 33, 69))
         found = by_verb(q, g, score)
@@ -321,7 +321,7 @@ def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_ro
     clean = pe.pairwise(q, g, score)
     g.mu[17, 3] = bad
     rest = np.setdiff1d(np.arange(40), 17)
-    with np.errstate(invalid="ignore"):  # of numpy, in what precedes the kernels
+    with np.errstate(invalid="ignore"):  # from numpy, in what precedes the kernels
         found = by_verb(q, g, score)
     same_bits(found, name)
     assert not np.isfinite(found["search"][:, 17]).any()
@@ -333,7 +333,7 @@ def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_ro
 def test_scores_are_symmetric_in_their_two_sides(name, q_kind, g_kind):
     q, g, score = make(q_kind, 3, 21, 1), make(g_kind, 4, 21, 2), scored(name, q_kind)
     if (g_kind, q_kind) not in pe.scores.SCORES[name].pairs or is_drawn(score, q, g):
-        return  # by their nature, or by their draws, which belong to a side
+        return  # the score takes no such pair, or draws differ by side
     check(pe.pairwise(g, q, score).T, q, g, name, "float64")
 
 

@@ -20,7 +20,7 @@ SOURCES = {
 }
 WITH_EXAMPLES = [name for name, text in SOURCES.items() if ">>> " in text]
 PUBLIC = (pe, pe.special, pe.scores, pe.io)
-# Nobody makes one: peaccel raises the error, and a pair is how a score calls its kernel.
+# Users construct neither: peaccel raises the error, and a pair is how a score calls its kernel.
 EXEMPT = {"CudaError", "Pair"}
 
 
@@ -67,7 +67,7 @@ CLASSES = {node.name: node for tree in TREES.values() for node in ast.walk(tree)
 
 
 def members(owner):
-    """What a class and its bases in the package define."""
+    """The names that a class and its bases in the package define."""
     for node in CLASSES[owner].body:
         yield getattr(node, "name", None) or getattr(getattr(node, "target", None), "id", None)
     for base in CLASSES[owner].bases:
@@ -76,7 +76,7 @@ def members(owner):
 
 
 def docstrings(tree):
-    """Those of a file, and the texts of scores in it."""
+    """The docstrings of a file, and the texts of scores in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr | ast.Call):
             values = [node.value] if isinstance(node, ast.Expr) else node.args

@@ -1,4 +1,4 @@
-"""Files that are written beside their place and renamed into it, and what is found out before."""
+"""Files are written under another name and then renamed, and errors are found before."""
 
 import errno
 import os

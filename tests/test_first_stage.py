@@ -14,14 +14,14 @@ NORMALS = ("normal_isotropic", "normal_diagonal")
 
 
 def like_one(d, query):
-    """Queries of other positions, all as uncertain as one."""
+    """Queries with other means and equal uncertainties."""
     others = make(d.kind, 7, d.dim, 5)
     arrays = [x for x in (others.mu, *(np.repeat(x[query : query + 1], 7, 0) for x in d.arrays[1:]))]
     return build(d.kind, *arrays)
 
 
 def products(queries, gallery, score, reference):
-    """Inner products, less each query's mean."""
+    """Inner products, less the mean over each query's row."""
     q = pe.first_stage_features(queries, score, "query", reference)
     g = pe.first_stage_features(gallery, score, reference=reference)
     assert q.dtype == g.dtype == np.float32 and q.shape[1] == g.shape[1]
@@ -105,7 +105,7 @@ FACTORIES = ["Flat", "IVF4,Flat", "HNSW16", "PQ8x4", "SQ8"]
 
 
 def thorough(reranker):
-    """The index looks at all that it holds."""
+    """Sets the index to search all that it holds."""
     if hasattr(reranker.index, "nprobe"):
         reranker.index.nprobe = reranker.index.nlist
     if hasattr(reranker.index, "hnsw"):
@@ -267,7 +267,7 @@ def test_the_first_row_is_replaced_too():
     reranker.upsert(MORE[:1], [0])
     found = reranker.search(GALLERY[:1], 601, shortlist=601).ids[0]
     np.testing.assert_array_equal(np.sort(found), np.r_[-1, np.arange(600)])
-    assert found[0] != 0  # the query's own item is there no more
+    assert found[0] != 0  # the query's own item was removed
 
 
 def test_ids_are_looked_up_among_items_that_are_there():

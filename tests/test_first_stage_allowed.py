@@ -25,11 +25,11 @@ WITH_IDS = ["IDMap,Flat", "IDMap2,SQ8", "IDMap,HNSW8", "IDMap,PCA8,Flat", "IDMap
 
 
 def thorough(index):
-    """An index that looks at all that it holds, as it is set to."""
+    """Sets an index to search all that it holds."""
     for setting in ("nprobe=4", "efSearch=600", "k_factor_rf=10"):
         try:
             faiss.ParameterSpace().set_index_parameters(index, setting)
-        except RuntimeError:  # it has no such setting
+        except RuntimeError:  # the index has no such setting
             continue
     return index
 
@@ -43,20 +43,20 @@ def built(factory, ids=None):
 
 
 def assert_exact_among(reranker, rows, ids, allowed, k=10, shortlist=520):
-    """What is found is what a search of these rows alone finds."""
+    """Assert that the reranker finds what a search of these rows alone finds."""
     best = pe.search(QUERIES, WHOLE[rows], k)
     expected = np.where(best.ids < 0, -1, np.append(ids, -1)[best.ids])
     assert_ranking(reranker.search(QUERIES, k, shortlist=shortlist, allowed=allowed), (best.scores, expected))
 
 
 def assert_first_of_all(factory, reranker, ids, allowed, shortlist=20):
-    """The shortlist is what stands first among the allowed in the index's own order of all items."""
+    """Assert that the shortlist holds the allowed items that come first in the index's own order of all items."""
     order = reranker.index.search(QUERIES.mu, 500)[1]
     first = np.array([row[np.isin(row, allowed)][:shortlist] for row in order])
     rows = {name: row for row, name in enumerate(ids.tolist())}
     expected = pe.rerank(QUERIES, GALLERY, np.vectorize(rows.get)(first), 20)
     found = reranker.search(QUERIES, 20, shortlist=shortlist, allowed=allowed)
-    if "HNSW" in factory or "fs" in factory:  # a graph passes some by; bytes for distances leave ties
+    if "HNSW" in factory or "fs" in factory:  # a graph misses some; distances in bytes leave ties
         assert np.isin(found.ids, allowed).all()
         assert np.mean([np.isin(a, b).mean() for a, b in zip(first, found.ids, strict=True)]) > 0.8
     else:

@@ -85,7 +85,7 @@ WAYS = {
 
 
 def assert_alike(one, two):
-    """Both hold and find the same, to the last bit."""
+    """Assert that both rerankers hold and find the same, to the last bit."""
     assert repr(one).replace("IndexFlatIP", "IndexFlat") == repr(two).replace("IndexFlatIP", "IndexFlat")
     assert len(one) == len(two)
     np.testing.assert_array_equal(one.ids, two.ids)
@@ -105,7 +105,7 @@ def test_what_was_kept_goes_on_as_it_would_have(make_it, way, tmp_path):
     reranker = changed(make_it())
     twin = way(reranker, tmp_path)
     assert_alike(reranker, twin)
-    # What happens to one does not happen to the other.
+    # A change of one leaves the other as it is.
     before = reranker.search(QUERIES, 20)
     numbered = reranker._items.next_id is not None
     for name, r in (("twin", twin), ("original", reranker)):
@@ -193,7 +193,7 @@ def test_ids_and_the_gallery_are_of_what_is_there(make_it, tmp_path):
     assert names[0] in reranker and int(names[4]) in reranker
     for absent in (names[5], -1, 10**6, 2**70, 1.5, "1", None):
         assert absent not in reranker
-    # Each item scores as what the gallery has in its place.
+    # Each item has the score of the gallery's row at its position.
     found = reranker.search(QUERIES, 400, shortlist=400)
     places = {name: place for place, name in enumerate(reranker.ids.tolist())}
     rows = np.array([[places.get(i, -1) for i in row] for row in found.ids.tolist()])

@@ -71,7 +71,7 @@ def test_an_order_with_a_tangent_raises_however_deep(op):
 @pytest.mark.parametrize("name", ["cosine", "llr_diagonal", "mls_vmf"])
 @each_form
 def test_pairs_by_finite_differences(name, form):
-    """Of some: all of them must agree with reverse mode, which finite differences check elsewhere."""
+    """Some ops suffice: all must agree with reverse mode, which finite differences check elsewhere."""
     (op,) = (op for op in PAIRS if op.name == name)
     inputs = differentiable(op, form)
     assert torch.autograd.gradcheck(function(op, form), inputs, check_forward_ad=True, check_backward_ad=False)
@@ -128,7 +128,7 @@ def test_a_third_derivative_is_right_or_raises(modes):
             total = getattr(torch.func, mode)(total)
         return total(x)
 
-    if modes[1:] == ("jacrev", "jacrev"):  # whose result nobody knows how to differentiate
+    if modes[1:] == ("jacrev", "jacrev"):  # a third derivative, which ops do not have
         with pytest.raises(
             RuntimeError, match=r"^peaccel::mls_isotropic can be differentiated twice, not three times$"
         ):

@@ -24,7 +24,7 @@ fuzz = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-# What only an implementation says, and what no user should have to read.
+# Words of an implementation's own errors, which no user should have to read.
 INTERNAL = re.compile(r"panick|unwrap|\.rs\b|RuntimeError|_core|do not fit together|fit the rows")
 
 NUMBERS = st.one_of(
@@ -75,7 +75,7 @@ KINDS = {
 
 @st.composite
 def distributions(draw, count=None, dim=None):
-    """Mostly one that can be made; else whatever comes."""
+    """Mostly a valid distribution; else arrays that may not fit together."""
     kind = draw(st.sampled_from(list(KINDS)))
     count, dim = draw(SIZES) if count is None else count, draw(st.sampled_from([2, 3, 5, 17])) if dim is None else dim
     usual = draw(st.integers(0, 4)) > 0
@@ -124,7 +124,7 @@ SMALL = st.one_of(st.integers(-2, 20), st.sampled_from([2**33, 2**70]), ODD)
 
 
 def call(function, *args, **kwargs):
-    """Makes the call; what it may not do fails."""
+    """Makes the call, and fails the test if it does what it may not."""
     before = [x.tobytes() if isinstance(x, np.ndarray) and x.dtype != object else None for x in args]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

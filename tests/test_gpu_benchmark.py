@@ -1,4 +1,4 @@
-"""How benches/gpu.py times and reports, on a device that is imagined."""
+"""How benches/gpu.py times and reports, on a simulated device."""
 
 import importlib.util
 import json
@@ -8,20 +8,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-# By its path: the package of the benchmarks sets how many threads libraries take, for what comes after it too.
+# Imported by its path: the package of the benchmarks sets the number of threads of libraries, for other tests too.
 SPEC = importlib.util.spec_from_file_location("gpu", pathlib.Path(__file__).parent.parent / "benches" / "gpu.py")
 gpu = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(gpu)
 
 
 class Imagined:
-    """A device that works behind the host's back: both have a clock, in milliseconds."""
+    """A device that works asynchronously; the host and the device have a clock each, in milliseconds."""
 
     def __init__(self):
         self.host = self.device = 0.0
 
     def call(self, host, device):
-        """Work that takes the host so long to ask for, and the device to do."""
+        """Work that takes the host and the device so many milliseconds, to launch and to do."""
         self.host += host
         self.device = max(self.device, self.host) + device
 

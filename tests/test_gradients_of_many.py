@@ -132,7 +132,7 @@ def test_of_near_duplicates_keep_their_digits(name):
     inputs = pair_inputs(op, 70, 65, 96, dtype="float32", library="torch")
     inputs[0] = inputs[0][:1] + 1e-5 * torch.from_numpy(np.random.default_rng(1).standard_normal((70, 96), dtype="f"))
     inputs[2] = inputs[0][:65] + 1e-5 * inputs[2]
-    if name == "llr_diagonal":  # what pulls at near means is their difference while the prior is wide
+    if name == "llr_diagonal":  # gradients then are differences of near means
         inputs[4] = inputs[4] * 1e8
     weights = torch.ones(70, 65)
     found, want = by_op(op, inputs, weights), by_formula(op, inputs, weights)
@@ -144,7 +144,7 @@ def test_of_near_duplicates_keep_their_digits(name):
 @pytest.mark.parametrize("name", ["mls_diagonal", "llr_diagonal", "overlap_diagonal", "neg_kl_diagonal"])
 @pytest.mark.parametrize("form", ["pairwise", "paired", "candidates"])
 def test_of_variances_all_over_the_range(name, form):
-    """Products of variances may leave the range of float32, and are done again."""
+    """Products of variances may leave the range of float32; such pairs are computed again."""
     op = OP[name]
     for low, high in ((-30, -20), (-9, 9), (8, 18), (-3, 3)):
         inputs = pair_inputs(op, 66, 66, 40, dtype="float32", library="torch")
@@ -166,7 +166,7 @@ def test_of_variances_all_over_the_range(name, form):
             weights, every = torch.ones(66, 66), torch.arange(66).expand(66, 66).contiguous()
             found, want = by_op(op, inputs, weights, every), by_formula(op, inputs, weights)
         for i in range(4):
-            # By dimension: each has its own size.
+            # Compared by dimension, as each has its own size.
             error = (found[i].double() - want[i]).abs().amax(0) / want[i].abs().amax(0)
             assert error.max() <= 1e-4, (low, high, i, float(error.max()))
 

@@ -1,4 +1,4 @@
-"""Galleries kept in half precision: whatever they are asked gives the bits of the same numbers in float32."""
+"""Galleries in half precision: every verb and measure gives the bits that the same numbers give in float32."""
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_directions_stay_of_unit_length(dim, dtype, library):
     given = exact.mu.clone() if library == "torch" else exact.mu.copy()
     prepared = pe.prepare(exact, "cosine", dtype=dtype)
     assert prepared.distribution.mu.dtype == exact.to(getattr(torch, dtype) if library == "torch" else dtype).mu.dtype
-    np.testing.assert_array_equal(to_numpy(exact.mu), to_numpy(given))  # which is not ours to change
+    np.testing.assert_array_equal(to_numpy(exact.mu), to_numpy(given))  # the caller's array is unchanged
     halves = exact.mu, exact.to(prepared.mu.dtype).mu, prepared.mu
     want, nearest, rounded = (as_numpy(x).astype(np.float64) for x in halves)
     off, before = (abs(np.linalg.norm(x, axis=1) - 1) for x in (rounded, nearest))

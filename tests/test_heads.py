@@ -1,4 +1,4 @@
-"""Heads: shapes, where they start, what they can reach."""
+"""Heads: shapes, initial values, and the ranges of their outputs."""
 
 import math
 

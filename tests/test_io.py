@@ -1,4 +1,4 @@
-"""Files give back what was written to them, and what is damaged is refused in one line."""
+"""Files give back what was written to them, and damaged files are refused in one line."""
 
 import json
 import re
@@ -116,7 +116,7 @@ def test_rankings_come_back_as_written(tmp_path, suffix, library):
 
 
 def test_rankings_for_other_programs(tmp_path):
-    """What is no number is null in JSON, and there is no line for padding; numbers come back to the last bit."""
+    """NaN and infinities are null in JSON, padding has no line, and numbers come back to the last bit."""
     scores = np.array([[1 / 3, np.nan], [-np.inf, -np.inf]], np.float32)
     for ranking in ((scores, IDS), (torch.from_numpy(scores), torch.from_numpy(IDS))):
         for name in ("r.json", "r.csv"):

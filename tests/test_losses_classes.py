@@ -52,7 +52,7 @@ def made(loss, **settings):
     return loss(D, C, **settings).double()
 
 
-# Every loss of this file with what it takes.
+# Every loss of this file with its arguments and the kind of distribution that it takes.
 CASES = {
     "arcface": (lambda: made(ArcFace), point),
     "arcface of a normal's mean": (lambda: made(ArcFace, beyond="plain", margin=1.5), normal),
@@ -235,7 +235,7 @@ def test_arcface_falls_with_the_angle_but_not_if_published():
     def losses(**settings):
         loss = ArcFace(2, 2, **settings).double()
         loss.weight.data = torch.eye(2, dtype=torch.float64)
-        # The other class stays at a right angle to what moves.
+        # The other class stays at a right angle to the item that moves.
         loss.cosines = lambda d: torch.cat([d.mu[:, :1], torch.zeros_like(d.mu[:, :1])], 1)
         items = torch.cat([theta.cos(), theta.sin()], 1)
         return torch.stack([loss(pe.Point(x[None]), torch.tensor([0])) for x in items])

@@ -85,7 +85,7 @@ def multi_similarity(loss, mu, extra):
 
 
 def llr(loss, i, j, mu, var):
-    """Of two normals with the prior's: log N([m_i, m_j]; joint covariance) less the logs of both alone."""
+    """llr of two normals under the prior: log N([m_i, m_j]; joint covariance) less the logs of both alone."""
     p = loss.log_prior_var.double().exp()
     m = mu - (0 if loss.prior_mean is None else loss.prior_mean.double())
     total = torch.zeros(())
@@ -179,7 +179,7 @@ def drawn_match_with_itself(var):
 
 
 def test_neither_log_of_a_match_cancels():
-    # Far apart of one class, on one another of two: p is e^-60, then 1 - p is e^-20.
+    # Items of one class lie far apart, where p is e^-60; items of two classes coincide, where 1 - p is e^-20.
     mu, var = torch.tensor([[0.0, 0, 0], [60, 0, 0], [0, 0, 0]]), torch.full((3,), 1e-4)
     apart, together = HIB(), HIB()
     together.b.data += 20
@@ -200,7 +200,7 @@ def test_scale_starts_from_the_means():
 
 
 def test_margin_loss_of_drawn_negatives():
-    # Items 0 and 1 of one class have one item near enough to be drawn, 2; 3 is opposite.
+    # For items 0 and 1, of one class, only item 2 is near enough to be drawn; item 3 is opposite.
     mu = torch.tensor([[1.0, 0, 0], [0.9, 0.5, 0], [0.8, 0, 0.7], [-1, 0, 0]], dtype=torch.float64).requires_grad_()
     labels, loss = torch.tensor([0, 0, 1, 2]), MarginLoss(beta=0.8)
     value = loss(pe.Point(mu), labels)

@@ -1,4 +1,4 @@
-"""What all losses over the pairs of a batch keep, alone and over two processes that hold half of it each."""
+"""Properties of all losses over the pairs of a batch, in one process and in two that hold half of the batch each."""
 
 import importlib
 import pkgutil

@@ -37,7 +37,7 @@ def nca(distance, variant=None, *, classes=C, dim=D, **settings):
 
 
 def agree(found, want, inputs, tolerance=1e-10):
-    """Of two scalars, the values and the gradients by the inputs."""
+    """Assert that two scalars and their gradients with respect to the inputs agree."""
     assert abs(found.item() - want.item()) <= tolerance * max(1, abs(want.item()))
     pairs = [torch.autograd.grad(x, inputs, allow_unused=True) for x in (found, want)]
     for i, (own, other) in enumerate(zip(*pairs, strict=True)):
@@ -87,7 +87,7 @@ def log_density(z, mu, kappa, *, stretched=True, exact=True):
 
 
 def similarity(distance, variant, image, proxy, z):
-    """Of one image (kappa_z, mu_z), one proxy (kappa_p or K, mu_p) and the draws of the image."""
+    """The similarity of one image (kappa_z, mu_z) and one proxy (kappa_p or K, mu_p), given the image's draws."""
     (k, m), (kp, mp) = image, proxy
     exact, dim = variant is None, len(m)
     if distance == "el_nivmf":

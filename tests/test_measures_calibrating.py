@@ -1,4 +1,4 @@
-"""Many pairs: what some of them tell must not show in what is fitted to all, nor how many there are in the memory."""
+"""Many pairs: fits do not depend on the sample that they start from, and memory does not grow with the pairs."""
 
 import tracemalloc
 
@@ -45,7 +45,7 @@ def test_of_many_pairs_the_likeliest_scale_is_that_of_all(kind):
 @pytest.mark.parametrize("kind", ["isotropic", "diagonal"])
 @pytest.mark.parametrize("step", [1, 2])
 def test_pairs_that_are_looked_at_first_do_not_mislead(kind, step, monkeypatch):
-    """Those that are, every so many, have other scales than the rest, or are equal."""
+    """The pairs of the first sample, taken at regular steps, have other scales than the rest, or are of equal items."""
     d, pairs = normals(kind, 2400)
     order = np.argsort(np.arange(2400) % (6 * step) != 0, kind="stable")
     mu = d.mu.copy()

@@ -40,7 +40,7 @@ def test_fit_prior_finds_the_prior_of_simulated_classes(kind, truth):
     centres = mean + rng.standard_normal((4000, 3)) * truth**0.5
     mu = centres[labels] + rng.standard_normal((20_000, 3)) * 0.6
     found_mean, found = pe.fit_prior(build(kind, mu, np.full_like(mu, 0.36)), labels)
-    # Of 4000 classes of 5: a variance has a standard error of (truth + 0.36 / 5) sqrt(2 / 4000); 4.5 of them.
+    # 4000 classes of 5: a variance has a standard error of (truth + 0.36 / 5) sqrt(2 / 4000); allowed are 4.5 of them.
     error = 4.5 * (truth + 0.1) / 4000**0.5
     assert (abs(found - truth) < error * 2**0.5).all()
     assert (abs(found_mean - mean) < 4.5 * ((truth + 0.12) / 4000) ** 0.5).all()

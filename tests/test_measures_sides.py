@@ -64,7 +64,7 @@ def test_what_an_offset_between_modalities_takes_from_mls_and_llr_is_given_back(
     cosine, mls, one, *two = recalls(2.0)
     assert cosine > 95  # it hardly sees the offset
     assert mls < 25 and one < 70
-    # An offset is taken off whole, whatever it is.
+    # An offset of any size is removed entirely.
     np.testing.assert_allclose(two, list(recalls(0.0))[3:], atol=0.26)
     assert two[1] > 96.5 and two[1] > cosine and two[0] > 85
 

@@ -62,7 +62,7 @@ def measured(family):
 @pytest.mark.skipif(not RESET.exists(), reason="peaks of memory are read from /proc, which only Linux has")
 @pytest.mark.parametrize("family", ["isotropic", "diagonal", "vmf"])
 def test_no_verb_takes_more_than_64_mb_and_8_bytes_an_item(family):
-    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # what is freed is given back, not hidden for later
+    env = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"}  # freed memory goes back to the system
     command = [sys.executable, __file__, family]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=env)
     found = json.loads(run.stdout)

@@ -107,7 +107,7 @@ def test_against_pytorch_metric_learning():
     theirs = calculator(include=names, k=89).get_accuracy(x.astype("f4"), labels)
     ids = ((x[:, None] - x) ** 2).sum(2).argsort(1)
     ours = metrics.recall_at_k(ids, labels), metrics.map_at_r(ids, labels), metrics.map_at_k(ids, labels, k=89)
-    assert ours == pytest.approx([theirs[name] for name in names], abs=1e-6)  # theirs are float32
+    assert ours == pytest.approx([theirs[name] for name in names], abs=1e-6)  # the other library's values are float32
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import peaccel as pe
 from peaccel.ops import OPS, Op
 
 SUPPORTED = [(s, q, g) for s in SCORES for q in KINDS for g in KINDS if (q, g) in pe.scores.SCORES[s].pairs]
-# A score and kinds for each kernel and each width of what the two sides hand to it.
+# A score and kinds for each kernel and each pair of widths of the two sides' arrays.
 KERNELS = {
     (scored(s, q).pair(q, g).op.name, CLASSES[q][1] == 2, CLASSES[g][1] == 2): (s, q, g)
     for s, q, g in reversed(SUPPORTED)

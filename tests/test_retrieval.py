@@ -11,7 +11,7 @@ from conftest import CLASSES, as_library, assert_ranking, build, make, to_numpy
 import peaccel as pe
 
 LLR = pe.scores.llr(prior_var=0.7)
-# Every score that searches, by every kernel that it has: (score, query kind, gallery kind).
+# Every kernel of every score that searches: (score, query kind, gallery kind).
 SEARCHES = [
     *(("mls", q, g) for q in ("normal_isotropic", "normal_diagonal", "point") for g in ("normal_isotropic",)),
     *(("mls", q, g) for q in ("normal_isotropic", "normal_diagonal", "point") for g in ("normal_diagonal",)),
@@ -127,7 +127,7 @@ def test_search_holds_in_both_dtypes_and_all_widths(dim, dtype):
 @pytest.mark.parametrize(("dtype", "exponents"), [("float32", (-24, -21)), ("float64", (-163, -160))])
 @pytest.mark.parametrize("score", ["mls", LLR, "neg_sq_l2", "cosine"], ids=["mls", "llr", "neg_sq_l2", "cosine"])
 def test_search_is_exact_where_squares_are_subnormal(score, dtype, exponents):
-    """There a rounding is no longer relative to the number, so a relative slack of the filter is not enough."""
+    """There a rounding is no longer relative to the number, so a relative slack of the sieve is not enough."""
     rng = np.random.default_rng(0)
     for exponent in np.linspace(*exponents, 7):
         scale = 10.0**exponent
@@ -300,7 +300,7 @@ def test_rankings_of_tensors_are_detached_tensors_and_rescore_differentiates():
     scores[candidates >= 0].sum().backward()
     for x in (*q.arrays, *g.arrays):
         assert x.grad.isfinite().all() and x.grad.abs().sum() > 0
-    assert (g.mu.grad[3] == 0).all()  # row 3 is nobody's candidate
+    assert (g.mu.grad[3] == 0).all()  # no query has row 3 as a candidate
 
 
 def test_a_prepared_gallery_is_detached_but_its_queries_are_not():

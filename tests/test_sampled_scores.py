@@ -38,7 +38,7 @@ def test_scores_are_those_of_the_samplers_draws(name, q_kind, g_kind, variant, d
         score = score_of(name, variant, n=n, seed=11)
         q, g = make(q_kind, 3, dim, 1, dtype=dtype), make(g_kind, 4, dim, 2, dtype=dtype)
         value, size = expected_of_draws(score, q, g, dtype)
-        # Twice in a row of D roundings: of a length, of what is divided by it.
+        # Two sums of D terms are rounded: a length, and the inner product that is divided by it.
         bound = (4 + dim / 16) * EPS[dtype] * size + 1e-14 * dim
         assert (abs(pe.pairwise(q, g, score) - value) <= bound).all(), (dim, n)
 
@@ -95,7 +95,7 @@ def by_torch(name, variant, params, q, g):
     )
     if name == "el_nivmf":
         op = pe.ops.sampled_scores.nivmf[variant]
-        z = z1[:, :, None] if variant is None else z1[:, :, None] / g.kappa  # published: no K on the draws
+        z = z1[:, :, None] if variant is None else z1[:, :, None] / g.kappa  # published: draws are not multiplied by K
         return op.formula(z, None, g.mu, g.kappa, None).logsumexp(0) - np.log(params["n"])
     z1, z2 = z1[:, None, :, None], z2[None, :, None]
     if name == "sampled_cosine":
@@ -137,7 +137,7 @@ def test_gradients_are_those_through_the_samplers(name, q_kind, g_kind, variant,
 ])  # fmt: skip
 @pytest.mark.parametrize("dim", [1, 2, 17, 300])
 def test_gradients_of_the_exact_match_probability(dim, a, b, distance, s):
-    """Against central differences in what a score is smooth in; the heat equation's form far out included."""
+    """They agree with central differences where the score is smooth, also in the tail, where another form is used."""
     direction = torch.ones(1, dim, dtype=torch.float64) / dim**0.5
 
     def f(a, b, distance, v):
@@ -149,7 +149,7 @@ def test_gradients_of_the_exact_match_probability(dim, a, b, distance, s):
     found = torch.autograd.grad(f(*at), at)
     for i, gradient in enumerate(found):
         if i == 2 and distance == 0:
-            continue  # the score is even in it
+            continue  # the score is even in the distance
         step = 1e-4 * max(abs(at[i].item()), 1e-3 if i < 2 else 0)
         moved = [[x + step * sign * (i == j) for j, x in enumerate(at)] for sign in (-2, -1, 1, 2)]
         values = [f(*x).item() for x in moved]

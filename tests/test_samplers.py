@@ -1,4 +1,4 @@
-"""The samplers: the laws that they draw from, their gradients, and that every number has an address."""
+"""The samplers: the distributions that they draw from, their gradients, and the address of every number."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ class Law:
         return np.interp(angle, self.angles, self.cdf)
 
     def slope(self, angle):
-        """dw/dkappa at fixed quantile, by 600 nodes over the tail that the angle is nearer to."""
+        """dw/dkappa at a fixed quantile, by 600 nodes over the nearer of the two tails."""
         _, below = ratio_and_rest(self.dim, self.kappa)
         upper = 2 * math.sin(angle / 2) ** 2 < below  # w > A
         own = self.log_density(np.array([angle]))
@@ -115,7 +115,7 @@ def test_von_mises_fisher_draws_from_its_law(dim, kappa):
 
 
 def published_heights(dim, kappa, count, rng):
-    """Heights as six published samplers draw them: b approximated, everything else from the exact root."""
+    """Heights as six published samplers draw them: b is approximate, everything else takes the exact root."""
     m = dim - 1
     root = math.sqrt(4 * kappa**2 + m**2)
     b = m / (4 * kappa) if kappa > 11 else m / (2 * kappa + root)
@@ -141,7 +141,7 @@ def test_the_published_sampler_fails_where_this_one_passes(dim, kappa):
 
 
 def height_slopes(dim, kappa, count, seed):
-    """Angles and dw/dkappa of `count` draws: the gradient of x.mu in kappa, mu held fixed."""
+    """Angles and dw/dkappa of `count` draws: the gradient of x.mu with respect to kappa, with mu fixed."""
     mu = directions(1, dim, seed=dim)[0]
     rows = np.broadcast_to(mu, (count, dim))
     items = np.ascontiguousarray(rows), np.full(count, float(kappa))
@@ -185,7 +185,7 @@ def test_the_slope_of_the_height_is_unbiased(dim, kappa):
 
 @pytest.mark.parametrize("dim", [2, 3, 7, 40])
 def test_gradients_are_those_of_the_projection_form(dim):
-    """In mu by finite differences along paths that keep w; in kappa through dw alone."""
+    """With respect to mu by finite differences along paths that leave w as it is; to kappa through dw alone."""
     mu = torch.tensor(directions(3, dim), requires_grad=True)
     kappa = torch.tensor([0.5, 20.0, 3000.0], dtype=torch.float64, requires_grad=True)
     weights = torch.tensor(np.random.default_rng(1).normal(size=(4, 3, dim)))
@@ -212,7 +212,7 @@ def test_gradients_are_those_of_the_projection_form(dim):
 
 
 def normals_behind(mu, kappa, seed, n):
-    """The normal numbers of the same addresses: a normal distribution draws from them too."""
+    """The normal numbers at the same addresses, as a normal distribution draws them."""
     return samplers.sample_normal.numpy(np.zeros_like(mu), np.ones_like(kappa), seed, n, 0, 2)
 
 
@@ -262,7 +262,7 @@ def test_the_last_row_that_there_can_be_has_its_own_draws():
 @each_op
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_dimensions_are_the_first_of_many_rows_at_once(op, dtype):
-    """Noise of several rows is made together: each has what it has alone, and the first that more dimensions have."""
+    """Noise of several rows is made together: a row's is as if alone, and the first of that in more dimensions."""
     rng = np.random.default_rng(0)
     for dim in (2, 3, 5, 7, 8, 9, 15, 16, 17, 33):
         mu = rng.standard_normal((21, dim)).astype(dtype)

@@ -56,7 +56,7 @@ UNDERFLOWING = {
 @pytest.mark.parametrize(("dtype", "powers"), [("float32", range(-46, -8)), ("float64", range(-323, -300))])
 @pytest.mark.parametrize("kind", UNDERFLOWING)
 def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
-    """A score that lies below the threshold and rounds to it, among subnormal numbers or to 0, wins by its row."""
+    """A score below the threshold that rounds to it, to a subnormal number or to 0, wins if its row is lower."""
     for score, power in itertools.product(UNDERFLOWING[kind], powers):
         rng, base = np.random.default_rng(power + 400), 10.0**power
         sides = []
@@ -175,7 +175,7 @@ def test_auto_gives_up_a_bound_that_rules_out_little():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dim", [128, 256, 512])
 def test_a_row_whose_inner_product_is_rounded_as_far_as_can_be_is_found(dim, dtype):
-    """Each product is just below half a unit of the last place of a sum just above 1, and so lost, all on one side."""
+    """Each product is just below half a unit in the last place of a sum just above 1, so all are lost, on one side."""
     unit = np.finfo(dtype).eps
     a, b, near = np.zeros((3, dim), dtype)
     a[0], b[0] = -0.6185, 1
@@ -191,7 +191,7 @@ def test_a_row_whose_inner_product_is_rounded_as_far_as_can_be_is_found(dim, dty
         assert (ranking.ids == 301).all() and ranking.scored < 0.2
 
 
-# Variances of both items at which what stands under the logarithm is 1: there the scan's bound of it is tight.
+# Variances of both items at which the number under the logarithm is 1, where the scan's bound of it is tight.
 TIGHT = {"mls": 0.5, "llr": 0.2 + 0.34**0.5, "ppk": 0.35, "inclusion": 2 / 3, "neg_kl": 1.0}
 
 

@@ -109,7 +109,7 @@ def test_the_length_of_a_normals_mean_direction_ends_as_it_should():
 def test_float32_is_the_rounding_of_float64(name):
     function, _, _ = QUANTITIES[name]
     with np.errstate(over="ignore"):
-        exact = np.float32(X).astype(np.float64) == X  # else the argument itself is another
+        exact = np.float32(X).astype(np.float64) == X  # elsewhere float32 rounds the argument
     rows = usable(name) & exact
     assert rows.sum() > 100
     found = function(V[rows], np.float32(X[rows]))
@@ -147,9 +147,9 @@ def test_float32_of_one_order_by_its_table(name, tolerance, v):
     x = np.concatenate([edges, 10.0 ** np.random.default_rng(0).uniform(-30, 30, 20_000)]).astype(np.float32)
     found, want = function(order, x), function(order, x.astype(np.float64))
     assert found.dtype == np.float32
-    # The norm by log C itself, whose terms are of the size of the dimension.
+    # vmf_log_norm is log C, whose terms are of the size of the dimension.
     floors = {"vmf_log_norm": v, "log_iv": 1 + x, "log_ive": 1, "log_ive_dx": np.minimum(1, 1 / x.astype(float))}
-    # Subnormal numbers are the smallest that a derivative can be right to.
+    # Derivatives are accurate down to the smallest normal number.
     floor = np.maximum(floors.get(name, 0), 1e-38 if "_d" in name else 0)
     if name == "log_ive_dxx":
         floor = np.minimum(1, 1 / x.astype(float)) ** 2

@@ -1,4 +1,4 @@
-"""The training scaffold: what is dealt, what learns, what is kept, and what is said when something goes wrong."""
+"""The training loop: batches, learning, checkpoints, and messages when something goes wrong."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The commands that train, as their users meet them: what they print, leave, and refuse in one line."""
+"""The commands that train: what they print, the files that they leave, and what they refuse in one line."""
 
 import ast
 import inspect

@@ -1,13 +1,14 @@
 //! Scores of normals with a variance per dimension (on one side at least; a constant row stands for an isotropic variance).
 //!
-//! The cost of the textbook forms is one division and one logarithm per dimension. Here four vectors of dimensions share one
-//! division where that was worth writing out (MLS), and a pair takes one logarithm in all of each kind: the product of what
-//! stands under it is kept as significand and exponent. The maths of each score is in `formulas`.
+//! The textbook forms cost one division and one logarithm per dimension. Here four vectors of dimensions share one division where
+//! that was worth writing out (MLS), and a pair takes one logarithm of each kind: the product of the numbers under it is
+//! accumulated as significand and exponent. The maths of each score is in `likelihoods` and `overlaps`.
 //!
-//! Range: with every s in [2^-31, 2^31] (float32; 2^+-255 for float64) products of two lie within 2^+-62 and of four within
-//! 2^+-124, so nothing overflows and nothing loses digits to subnormals; a numerator that underflows errs by 2^-150, at most
-//! 2^-26 after the division, where the logarithms alone are above 80. Pairs outside that range, with a negative variance or a
-//! sum that is not finite are done again, slowly, by [`Formula::by_dimension`] in float64.
+//! Range: while the sums s of two variances (or the variances, see [`Formula::RANGE`]) are in [2^-31, 2^31] (float32; 2^+-255 for
+//! float64), products of two lie within 2^+-62 and of four within 2^+-124, so nothing overflows and no digits are lost to
+//! subnormals. A numerator that underflows errs by 2^-150, at most 2^-26 after the division, where the logarithms alone are above
+//! 80. Pairs outside that range, with a negative variance or with a sum that is not finite are scored again, slowly, by
+//! [`Formula::by_dimension`] in float64.
 
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
@@ -45,9 +46,9 @@ use sums::{Loaded, Product, Sums, GROUP, LOGS};
 pub struct DiagScore<'a, T, F> {
     /// The arrays; extras are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
     pub inputs: Inputs<'a, T>,
-    /// The maths.
+    /// The maths of the score.
     pub formula: F,
-    /// How a search goes about it.
+    /// Whether a search takes bounds by matrix products.
     pub prune: Prune,
 }
 
@@ -65,10 +66,10 @@ fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, form
     Ok(Box::new(DiagScore { inputs: request.inputs, formula, prune }))
 }
 
-/// What fills a vector up where a row ends: for MLS the logarithm of 1.
+/// The numbers beyond the end of a row, where its last vector is padded: v + w is 1, whose logarithm MLS takes, and a - b is 0.
 const BEYOND: Dimension = Dimension { a: 0.0, b: 0.0, v: 0.5, w: 0.5, shared: 0.0 };
 
-/// The elements of a row from `from` on as a vector, then `fill`.
+/// The elements of a row from `from` on as a vector, padded with `fill`.
 #[inline(always)]
 fn rest<S: Simd, T: Float>(row: &[T], from: usize, fill: f64) -> V<S, T> {
     V::<S, T>::load_partial(&row[from..row.len().min(from + T::LANES)], T::from_f64(fill))
@@ -80,7 +81,7 @@ fn at<T: Float>(row: &[T], d: usize) -> f64 {
     row[d.min(row.len() - 1)].to_f64()
 }
 
-/// A row of `dim` elements: itself, or, written to `buffer`, a constant row's one element repeated.
+/// A row as `dim` elements: the row itself, or the one element of a constant row, repeated in `buffer`.
 #[inline(always)]
 fn whole<'a, T: Float>(row: &'a [T], dim: usize, buffer: &'a mut Vec<T>) -> &'a [T] {
     if row.len() == dim {
@@ -91,7 +92,7 @@ fn whole<'a, T: Float>(row: &'a [T], dim: usize, buffer: &'a mut Vec<T>) -> &'a 
     buffer
 }
 
-/// The vectors of a group of each row.
+/// The vectors of a group from each of the five rows.
 #[inline(always)]
 fn loaded<S: Simd, T: Float>(a: &[T], b: &[T], v: &[T], w: &[T], shared: &[T]) -> [Loaded<V<S, T>>; GROUP] {
     let zero = V::<S, T>::from(0.0);
@@ -107,7 +108,7 @@ fn loaded<S: Simd, T: Float>(a: &[T], b: &[T], v: &[T], w: &[T], shared: &[T]) -
     x
 }
 
-/// The rational part of a pair's score, and exponents and significands of what stands under its logarithms.
+/// The rational part of a pair's score, and exponents and significands of the products under its logarithms.
 struct Parts {
     rational: f64,
     exponents: [f64; LOGS],
@@ -115,7 +116,7 @@ struct Parts {
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// The base-2 logarithms of what stands at the places beyond the end of a row, summed.
+    /// What the padding beyond the end of a row adds to the base-2 logarithms of the products.
     fn beyond(&self) -> [f64; LOGS] {
         let (_, under_logs) = self.formula.by_dimension(BEYOND);
         let places = self.inputs.mu1.stored().next_multiple_of(T::LANES) - self.inputs.mu1.stored();
@@ -151,8 +152,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             self.formula.add_group::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
         }
         ahead.into_iter().flatten().for_each(prefetch);
-        // What is left of a row, a vector at a time. Places beyond the end add nothing to the rational part; what they add to
-        // the logarithms is taken off below.
+        // The rest of the row, a vector at a time. Padding adds 0 to the rational part; what it adds to logarithms is `beyond`.
         for from in (dim / width * width..dim).step_by(T::LANES) {
             let (a, b, shared) =
                 (rest::<S, T>(a, from, 0.0), rest::<S, T>(b, from, 0.0), rest::<S, T>(shared, from, 0.0));
@@ -168,7 +168,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let (v, w) = sums.least;
         let range = T::QUARTER_RANGE;
         let bound = |kind| if F::RANGE == kind { 1.0 / range } else { 0.0 };
-        // A NaN passes here and shows in the sum.
+        // A NaN passes here, and makes the rational part NaN.
         let in_range = v.not_less_bits(bound(Range::Each))
             & w.not_less_bits(bound(Range::Each))
             & (v + w).not_less_bits(bound(Range::Sums))
@@ -189,7 +189,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
-        // As many sums as lanes: their rounding grows with the dimensions of one of them.
+        // Sixteen sums: the rounding error of each grows with its own number of dimensions only.
         let mut rationals = [0.0; 16];
         for d in 0..a.len() {
             let shared = if F::ROW { at(shared.row(0), d) } else { 0.0 };
@@ -207,7 +207,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
 }
 
 impl Dimension {
-    /// Variances below 0 have no score.
+    /// Whether the dimension is in the domain: variances and the shared number are >= 0.
     fn valid(&self) -> bool {
         self.v >= 0.0 && self.w >= 0.0 && self.shared >= 0.0
     }
@@ -275,7 +275,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         if self.added_to_item(side, (q, g), weights, out) {
             return;
         }
-        // The many rows are the own ones.
+        // The own rows of `AllPairs` are those of which there are many.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
         let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
@@ -304,13 +304,13 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// How many numbers the gradient by the shared numbers takes, 0 where it is not wanted; none where it is by the formula's own
-    /// numbers, which is found carefully, dimension by dimension.
+    /// The number of elements of the gradient with respect to the shared row, 0 where it is not wanted. None where the row holds
+    /// the formula's own parameters: their gradient is found by the slow path, dimension by dimension.
     fn shared_numbers(&self, wanted: &[T]) -> Option<usize> {
         (wanted.is_empty() || F::ROW).then_some(if wanted.is_empty() { 0 } else { self.inputs.mu1.stored() })
     }
 
-    /// Adds the gradients of one item, if they are known to be right.
+    /// Adds the gradients of one item; returns false, with nothing added, where numbers out of range may make them wrong.
     fn added_to_item(&self, side: Side, (q, g): (Rows, Rows), weights: &[T], out: &mut Gradient<T>) -> bool {
         let Some(of_shared) = self.shared_numbers(out.shared) else { return false };
         let dim = self.inputs.mu1.stored();
@@ -331,13 +331,14 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         true
     }
 
-    /// Writes the gradients of pairs of equal rows over zeros, if they are known to be right.
+    /// Writes the gradients of pairs of equal rows over zeros; returns false, with zeros left, where numbers out of range may
+    /// make them wrong.
     fn added_paired(&self, rows: ops::Range<usize>, weights: &[T], out: &mut TileGradient<T>) -> bool {
         let Some(of_shared) = self.shared_numbers(out.shared) else { return false };
         let (n, dim, all) = (weights.len(), self.inputs.mu1.stored(), Rows::From(rows.start));
         let pairs = Listed { inputs: &self.inputs, side: Side::Query, q: all, g: all, weights };
         let mut by_shared = vec![T::default(); of_shared];
-        // Rows of D numbers for what is not wanted, or is one number an item.
+        // Rows of D numbers for gradients that are not wanted, or that have one number per item.
         let mut spare = [const { Vec::new() }; 4];
         let [a, b, c, d] = &mut spare;
         let of_query = whole_rows(&mut out.query, (n, dim), (a, b));
@@ -363,7 +364,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 }
 
-/// Rows of D numbers for the gradients of n items by mean and variance: where they are kept, else `spare`.
+/// Rows [n, D] for the gradients of n items with respect to mean and variance: those of `items` of this shape, else buffers.
 fn whole_rows<'a, T: Float>(
     items: &'a mut Option<ItemGradients<'_, T>>,
     (n, dim): (usize, usize),

@@ -84,7 +84,7 @@ impl Block {
             x: V::<S, f64>::load(&self.x[at.clone()]),
             norms: (V::<S, f64>::load(&self.norms.0[at.clone()]), V::<S, f64>::load(&self.norms.1[at.clone()])),
             extras: (V::<S, f64>::load(&self.extras.0[at.clone()]), V::<S, f64>::load(&self.extras.1[at.clone()])),
-            own: ([V::<S, f64>::splat(0.0); OWN], [V::<S, f64>::splat(0.0); OWN]),
+            own: ([0.0.into(); OWN], [0.0.into(); OWN]),
         };
         for n in 0..own {
             pair.own.0[n] = V::<S, f64>::load(&self.own.0[n][at.clone()]);
@@ -136,7 +136,7 @@ impl<F: Formula> Kernel for Values<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(f64::LANES) {
-            let value = self.formula.value::<S>(self.block.pair::<S>(k, F::OWN.0));
+            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::OWN.0));
             value.store(&mut self.block.x[k..k + f64::LANES]);
         }
     }

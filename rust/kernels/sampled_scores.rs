@@ -1,10 +1,10 @@
 //! Scores of draws: each item is drawn n times, and the draws of two items are compared.
 //!
-//! Draws are made inside, by the samplers and from the addresses of `rng`: key the seed, row the item's number in its
-//! distribution, stream its side. So a pair has the same draws in every verb. What a comparison makes of an item's draws, a mean
-//! direction or the draws themselves, is made once for a call and kept while there is memory for it ([`KEPT`]). Gradients are those
-//! of the drawn function: by what was made of the draws, by each draw, then through the sampler, once for an item. How draws are
-//! compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
+//! Draws are made inside, by the samplers, at the addresses of `rng`: the seed is the key, the row is the item's number in its
+//! distribution, the stream is the item's side. So a pair has the same draws in every verb. What a comparison makes of an item's
+//! draws, its intermediate (a mean direction, or the draws themselves), is made once per call while there is memory for it
+//! ([`KEPT`]). Gradients are those for given random numbers: with respect to intermediates, then to draws, then through the
+//! sampler, once per item. How draws are compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
 //!
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
@@ -32,38 +32,37 @@ pub use kernels::KERNELS;
 
 /// How the draws of two items are compared.
 pub trait Comparison<T: Float>: Sync {
-    /// What it makes of the draws of a query, once for all pairs.
+    /// The intermediate of a query, which all of its pairs share.
     type Query: Send + Sync;
-    /// What it makes of those of a gallery item, and of its variance, concentrations ...
+    /// The intermediate of a gallery item.
     type Gallery: Send + Sync;
-    /// From draws, rows of `dim`.
+    /// Makes the intermediate of a query from its draws [n, dim].
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Self::Query;
-    /// The same of a gallery item.
+    /// Makes the intermediate of a gallery item from its draws [n, dim] and its extra (variance, concentrations ...).
     fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, extra: &[T]) -> Self::Gallery;
     /// The scores of all pairs of a few items, a row for each query.
     fn values<S: Simd>(&self, items: &Items<'_, Self::Query, Self::Gallery>, out: &mut [&mut [T]]);
-    /// Adds `weight` times the gradients of all pairs (a row of weights for each query) by what was made of the items, and by the
-    /// shared row.
+    /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], to those of intermediates and shared numbers.
     fn backward<S: Simd>(
         &self,
         items: &Items<'_, Self::Query, Self::Gallery>,
         weights: &[&[T]],
         out: &mut ByItems<'_, T>,
     );
-    /// Whether what was made of all items is finite.
+    /// Whether all intermediates are finite.
     fn finite(&self, items: &Items<'_, Self::Query, Self::Gallery>) -> bool;
-    /// How many numbers the gradient by what was made of an item of so many draws takes: of a query, of a gallery item.
+    /// The size of the gradient with respect to an intermediate, given the numbers of draws: of a query, of a gallery item.
     fn widths(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
         (dim * draws.0, dim * draws.1)
     }
-    /// How many numbers what is made of an item holds at most.
+    /// The largest number of elements in an intermediate: of a query, of a gallery item.
     fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
         let (query, gallery) = self.widths(dim, draws);
         (2 * query, 2 * gallery)
     }
-    /// Makes the gradient by the draws of a query of that by the query.
+    /// Makes of the gradient with respect to a query's intermediate that with respect to its draws, which `draws` makes again.
     fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
-    /// The same of a gallery item; adds what does not go through draws, by its extra.
+    /// [`Comparison::to_draws`] for a gallery item; adds to `extra` the part of its gradient that does not go through draws.
     fn gallery_to_draws<S: Simd>(
         &self,
         dim: usize,
@@ -74,28 +73,28 @@ pub trait Comparison<T: Float>: Sync {
     ) -> Vec<T>;
 }
 
-/// What is made of some items of both sides, at most [`crate::rows::ROWS`] of each.
+/// The intermediates of some items of both sides, at most [`crate::rows::ROWS`] of each.
 pub struct Items<'a, Q, G> {
-    /// D.
+    /// The dimension D.
     pub dim: usize,
-    /// Of queries.
+    /// The intermediates of the queries.
     pub queries: &'a [&'a Q],
-    /// Of gallery items.
+    /// The intermediates of the gallery items.
     pub gallery: &'a [&'a G],
 }
 
-/// Where gradients by what was made of items are added up, item after item; none where they are not wanted.
+/// Where gradients with respect to intermediates are added up, item after item; None where they are not wanted.
 pub struct ByItems<'a, T> {
-    /// By queries.
+    /// Gradients of the queries.
     pub queries: Option<&'a mut [T]>,
-    /// By gallery items.
+    /// Gradients of the gallery items.
     pub gallery: Option<&'a mut [T]>,
-    /// By the shared row; empty where it is not wanted.
+    /// Gradient with respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
 }
 
-/// Methods of a [`Comparison`] on the level in use; dispatches of their own, so that they are not compiled again for other
-/// samplers.
+/// Calls [`Comparison::query`] on the level in use. This call and those below are dispatches of their own, so that they are not
+/// compiled again for other samplers.
 struct MakeQuery<'a, C, T>(&'a C, usize, Vec<T>);
 impl<T: Float, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
     type Output = C::Query;
@@ -166,9 +165,9 @@ impl<T: Float, C: Comparison<T>> Kernel for GalleryToDraws<'_, T, C> {
     }
 }
 
-/// Draws of an item that can be compared: what a call holds of a pair grows as their square.
+/// The largest number of draws per item: the memory that a pair takes grows with its square.
 pub const DRAWS: usize = 1024;
-/// Bytes of a side's items that a call keeps; those beyond are made for each block of pairs.
+/// Bytes that the intermediates of a side may take; those beyond are made for each block of pairs.
 const KEPT: usize = 1 << 28;
 
 /// A comparison of draws from the sampler `P` with draws from `R`: the family's pair function.
@@ -182,7 +181,7 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// From its parts, of which `gallery` is that of the inputs; so many draws of each item, for so many pairs.
+    /// Makes the pair function: `gallery` is the gallery's mu and extra, `n` the draws per item, `pairs` how many are scored.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),
@@ -194,7 +193,7 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         let side = |mu: View<'a, T>, extra, stream| samplers::Items { mu, extra, seed, first_row: 0, stream };
         let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
-        // What is asked for less than twice, as a rule, costs less to be made again than to be kept.
+        // An intermediate that is used less than twice, as a rule, costs less to be made again than to be stored.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
         let most = |rows: usize, size: usize| {
             let bytes = size.max(1) * size_of::<T>();
@@ -232,7 +231,7 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         if every || comparison.finite(&items) {
             return dispatch(Slopes { comparison, items, weights, out });
         }
-        // A pair that does not count must not spread the NaN of its draws.
+        // A pair of weight 0 must not spread the NaN of its draws.
         let widths = comparison.widths(dim, (self.queries.n, self.gallery.n));
         for (i, query) in queries.iter().enumerate() {
             for (j, item) in gallery.iter().enumerate().filter(|(j, _)| weights[i][*j].to_f64() != 0.0) {
@@ -251,9 +250,9 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
 /// The draws of the items of a side.
 struct Drawn<'a, T, P> {
     items: samplers::Items<'a, T>,
-    /// Of each item.
+    /// The number of draws of each item.
     n: usize,
-    /// D/2, of the ratio that gradients of von Mises-Fisher draws take.
+    /// The Bessel order D/2 of the ratio that gradients of von Mises-Fisher draws take.
     order: OnceLock<Order>,
     sampler: PhantomData<P>,
 }
@@ -263,7 +262,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         Drawn { items, n: if P::RANDOM { n } else { 1 }, order: OnceLock::new(), sampler: PhantomData }
     }
 
-    /// Places of the draws from number `first` on, and how many they are.
+    /// The (row, draw) of a row's draws from number `first` on, and how many there are, at most [`LANES`].
     fn places(&self, row: usize, first: usize) -> ([(usize, usize); LANES], usize) {
         let mut at = [(row, 0); LANES];
         for (i, place) in at.iter_mut().enumerate() {
@@ -272,7 +271,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         (at, LANES.min(self.n - first))
     }
 
-    /// Those of a row.
+    /// All draws of a row, [n, D].
     fn draws(&self, row: usize) -> Vec<T> {
         let dim = self.items.mu.stored();
         let mut draws = vec![T::default(); self.n * dim];
@@ -283,7 +282,7 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         draws
     }
 
-    /// Takes the gradient by the draws of a row to its mean and extra.
+    /// Adds the gradient with respect to mean and extra of a row, given that with respect to its draws.
     fn backward(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
         let order = self.order.get_or_init(|| Order::new(self.items.mu.stored() as f64 / 2.0));
         for (part, by_draws) in by_draws.chunks(LANES * self.items.mu.stored()).enumerate() {
@@ -363,7 +362,7 @@ where
 
     #[inline(always)]
     fn finish<S: Simd>(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
-        // An item that counts in no pair may have draws that are not finite.
+        // An item of which no pair has a weight may have draws that are not finite.
         if by_made.iter().all(|x| x.to_f64() == 0.0) {
             return;
         }
@@ -380,17 +379,17 @@ where
     }
 }
 
-/// What is kept of some items.
+/// References to intermediates.
 fn references<'a, I>(items: &'a [Kept<'_, I>]) -> Vec<&'a I> {
     items.iter().map(|item| &**item).collect()
 }
 
-/// Items as slices.
+/// Intermediates as slices.
 fn slices<'a, T>(items: &[&'a Vec<T>]) -> Vec<&'a [T]> {
     items.iter().map(|item| &item[..]).collect()
 }
 
-/// An item that is its own one draw.
+/// The sampler of an item that is its own only draw.
 pub struct Itself;
 
 impl Sampler for Itself {

@@ -1,15 +1,15 @@
 //! Samples of normal and von Mises-Fisher distributions, with exact reparametrised gradients.
 //!
-//! Every number comes from the address of its row and draw (`rng`), so samples do not depend on threads or on how rows are
-//! split, and backward makes the same numbers again instead of keeping them.
+//! Every number comes from the address of its row and draw (`rng`), so samples do not depend on threads or on how rows are split,
+//! and backward makes the same numbers again instead of storing them.
 //! - Normal: x = mu + sqrt(var) n.
-//! - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu drawn by `wood` and n standard
-//!   normal: no rotation matrix. Its gradient in kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that
-//!   of this form.
+//! - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu drawn by `wood` and n standard normal: no
+//!   rotation matrix. Its gradient with respect to kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), to mu that of
+//!   this form.
 //!
-//! Words to numbers, `normals`: u from a word w is (w >> 9 + 1/2) 2^-23 in float32, from 64 bits (b >> 12 + 1/2) 2^-52 in
-//! float64. Box-Muller takes a radius from u and an angle from a second word: its highest bit chooses the sign of the cosine,
-//! the next one swaps cosine and sine, the rest is the angle within an eighth of a turn.
+//! How `normals` turns words into numbers: u is (w >> 9 + 1/2) 2^-23 of a word w in float32, and (b >> 12 + 1/2) 2^-52 of 64 bits
+//! b in float64. Box-Muller takes a radius from u and an angle from a second word: its highest bit chooses the sign of the
+//! cosine, the next one swaps cosine and sine, the rest is the angle within an eighth of a turn.
 
 use crate::error::Error;
 use crate::parallel;
@@ -23,27 +23,26 @@ mod wood;
 
 pub use normals::Normals;
 
-/// Samples that are made at once.
+/// Draws that are made at once.
 pub const LANES: usize = <f64 as Float>::LANES;
-/// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having: the chance of a tangent part below a
-/// hundredth of n is under 1e-15.
+/// From this dimension on |p|^2 = |n|^2 - (n.mu)^2 is accurate: |p| < |n| / 100 has a probability under 1e-15.
 const MANY: usize = 16;
 
-/// Up to this many numbers are mixed one by one: a part of a vector costs more.
+/// Rows of up to this length are mixed element by element: a part of a vector costs more.
 const FEW: usize = 4;
 
-/// The items, [N, D] and [N] or [N, D], and what their noise is drawn with.
+/// The items, mu [N, D] and extra [N, 1] or [N, D], and where their random numbers come from.
 #[derive(Clone, Copy)]
 pub struct Items<'a, T> {
     /// Means or unit directions.
     pub mu: View<'a, T>,
     /// Variances or concentrations.
     pub extra: View<'a, T>,
-    /// Of the random words.
+    /// The seed of the random words.
     pub seed: u64,
     /// The number of the first row.
     pub first_row: u64,
-    /// Who draws.
+    /// The sequence of the seed.
     pub stream: Stream,
 }
 
@@ -58,12 +57,12 @@ impl<T> Items<'_, T> {
 pub trait Sampler: Sync {
     /// Whether draws of an item differ.
     const RANDOM: bool = true;
-    /// How many draws `forward` takes at once.
+    /// How many draws `forward` makes at most.
     const AT_ONCE: usize = LANES;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
-    /// Adds to the gradients of one row, by mu [D] and by the extra [1 or D], for `weights` [D], the gradient of a draw.
-    /// `slope` is what [`Sampler::slopes`] found.
+    /// Adds the gradients of sum(weights * draw), for one draw of a row and weights [D], with respect to the row's mu [D] and
+    /// extra [1] or [D]. `slope` is what [`Sampler::slopes`] found.
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         at: (usize, usize),
@@ -72,11 +71,11 @@ pub trait Sampler: Sync {
         mu: &mut [T],
         extra: &mut [T],
     );
-    /// What backward needs of up to eight draws at once; `order` is D/2.
+    /// What `backward` needs of up to eight draws, computed together; `order` is the Bessel order D/2.
     fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES];
 }
 
-/// Of one draw: w, sqrt(1 - w^2) and dw/dkappa.
+/// What the gradient of a von Mises-Fisher draw takes: w, sqrt(1 - w^2) and dw/dkappa.
 #[derive(Clone, Copy, Default)]
 pub struct Slope {
     w: f64,
@@ -84,7 +83,7 @@ pub struct Slope {
     by_kappa: f64,
 }
 
-/// `out` [n, N, D]: n draws of each of the N items.
+/// Writes n draws of each of the N items to `out` [n, N, D].
 pub fn sample<P: Sampler, T: Normals>(
     items: &Items<T>,
     out: &mut [T],
@@ -110,10 +109,10 @@ pub fn sample<P: Sampler, T: Normals>(
     })
 }
 
-/// Draws of a part: a multiple of the lanes, enough that the part is worth a thread's attention.
+/// Draws in a part of the work: a multiple of the lanes, enough that the part is worth a thread's attention.
 const PART: usize = 8 * LANES;
 
-/// Draws for up to [`Sampler::AT_ONCE`] pairs of row and draw, into consecutive rows of `out`: [`Sampler::forward`] on the level in use.
+/// Draws for up to [`Sampler::AT_ONCE`] pairs of row and draw, into consecutive rows of `out`, on the SIMD level in use.
 pub fn draw<P: Sampler, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
     dispatch(Forward::<P, T> { items, at, out, sampler: std::marker::PhantomData });
 }
@@ -132,8 +131,7 @@ impl<P: Sampler, T: Normals> Kernel for Forward<'_, P, T> {
     }
 }
 
-/// The gradients of sum(weights * samples), weights [n, N, D], by mu [N, D] and by the extra [N] or [N, D], whatever these
-/// hold.
+/// Writes the gradients of sum(weights * samples), weights [n, N, D], to `mu` [N, D] and `extra` [N, 1] or [N, D].
 pub fn backward<P: Sampler, T: Normals>(
     items: &Items<T>,
     weights: &[T],
@@ -165,8 +163,8 @@ pub fn backward<P: Sampler, T: Normals>(
     })
 }
 
-/// Adds to the gradients of rows, `mu` and `extra`, for `weights`, the gradients of up to eight draws: one of each row, or,
-/// where there is one row, all of it. `order` is D/2.
+/// Adds the gradients of sum(weights * draws) to `mu` and `extra`, for up to eight draws: one of each row, or, where these have
+/// one row, all of that row. `order` is the Bessel order D/2.
 pub fn add_gradient<P: Sampler, T: Normals>(
     items: &Items<T>,
     order: &Order,
@@ -201,8 +199,8 @@ impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     }
 }
 
-/// The noise of place `i` of some rows and draws, and beyond it more. With few dimensions the noise of all of them is made
-/// with that of the first.
+/// The noise of draw `i` in `at`, and more numbers after it. With few dimensions the noise of all of `at` is made with that of
+/// the first draw.
 #[inline(always)]
 fn noise<'a, S: Simd, T: Normals>(
     items: &Items<T>,
@@ -226,7 +224,7 @@ fn noise<'a, S: Simd, T: Normals>(
     &mut buffer[i * dim..]
 }
 
-/// N(mu, var), var per item or per dimension.
+/// The normal distribution N(mu, var), with var per item or per dimension.
 pub struct Normal;
 
 impl Sampler for Normal {
@@ -282,7 +280,7 @@ impl Sampler for Normal {
     }
 }
 
-/// von Mises-Fisher about unit directions; D >= 2. NaN for kappa < 0, mu itself for infinite kappa.
+/// The von Mises-Fisher distribution about unit directions, D >= 2. Draws are NaN for kappa < 0, mu itself for infinite kappa.
 pub struct VonMisesFisher;
 
 impl VonMisesFisher {
@@ -298,7 +296,7 @@ impl VonMisesFisher {
         (wood::draw::<S>(items.mu.stored(), kappa, &addresses), kappa)
     }
 
-    /// n.mu and |p| of noise n; at low dimensions p takes the place of n.
+    /// n.mu and |p| of noise n; below [`MANY`] dimensions, p replaces n.
     #[inline(always)]
     fn tangent<S: Simd, T: Normals>(mu: &[T], noise: &mut [T]) -> (T, T) {
         let noise = &mut noise[..mu.len()];
@@ -317,7 +315,7 @@ impl VonMisesFisher {
     }
 }
 
-/// a.b and |a|^2; two sums of each run beside each other.
+/// a.b and |a|^2, each in two chains that run side by side.
 #[inline(always)]
 fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
     let zero = V::<S, T>::from(0.0);
@@ -401,7 +399,7 @@ impl Sampler for VonMisesFisher {
         let mut noise = Vec::new();
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
         let (along, length) = Self::tangent::<S, T>(own, noise);
-        // v = p/|p|, in the place of n.
+        // v = p/|p| replaces n.
         let (sideways, inverse) = (if dim >= MANY { along } else { T::default() }, T::from_f64(1.0) / length);
         for (n, &m) in noise.iter_mut().zip(own) {
             *n = (*n - sideways * m) * inverse;

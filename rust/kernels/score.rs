@@ -1,4 +1,4 @@
-//! What a score of pairs is to all that call it: a [`Score`], whose one line stands beside its formula.
+//! A score of pairs as its callers see it: a [`Score`], one line beside its formula.
 //!
 //! Dispatch on the CPU and on a GPU, checks of arguments, sizes of workspaces and the records of the Python layer come from
 //! [`Facts`]; nothing else knows a kernel by its name.
@@ -9,7 +9,7 @@ use crate::panels::Packed;
 use crate::shapes::{Inputs, PairScore, Prune};
 use crate::special::bessel::{BothOrders, Orders};
 
-/// What a pair of items costs.
+/// The families of kernels, by what a pair of items costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// One inner product or squared distance: `dot_scores`.
@@ -20,73 +20,73 @@ pub enum Family {
     Sampled,
 }
 
-/// What rules pairs out of a search on a GPU before they are scored.
+/// How a search on a GPU rules pairs out before they are scored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Sieve {
-    /// Nothing does.
+    /// No pair is ruled out.
     None,
-    /// An inner product, in which the score is monotone.
+    /// Pairs are ruled out by an inner product, in which the score is monotone.
     Product,
-    /// Bounds of tiles of rows.
+    /// Pairs are ruled out by bounds of tiles of rows.
     Tiles,
 }
 
-/// What others must know of a kernel.
+/// What callers must know of a kernel.
 #[derive(Clone, Copy)]
 pub struct Facts {
-    /// Of the kernel, and of the torch operator.
+    /// The name of the kernel, and of the torch operator.
     pub name: &'static str,
     /// What a pair costs.
     pub family: Family,
-    /// What the number or row is called that goes with each item's mean.
+    /// The name of the number or row beside each item's mean, such as "var".
     pub extra: &'static str,
-    /// What the numbers are called that all pairs share.
+    /// The name of the numbers that all pairs share; "none" where there are none.
     pub shared: &'static str,
-    /// What is drawn of queries and gallery; None where an item is its own one draw.
+    /// The samplers that draw queries and gallery; None where an item is its own only draw.
     pub samplers: [Option<&'static str>; 2],
-    /// How a search on a GPU passes over pairs.
+    /// How a search on a GPU rules pairs out.
     pub sieve: Sieve,
-    /// Whether Bessel functions of the orders D/2 - 1 and D/2 are called.
+    /// Whether the kernel calls Bessel functions of the orders D/2 - 1 and D/2.
     pub orders: bool,
-    /// Whether gradients take a number of each pair that scoring finds, the product or distance.
+    /// Whether gradients need a number of each pair that scoring computes: the inner product or squared distance.
     pub keeps: bool,
-    /// Whether a GPU makes numbers of each query and of each gallery item alone, once for all of its pairs.
+    /// Whether a GPU computes numbers of each query and of each gallery item alone, once for all of its pairs.
     pub own: [bool; 2],
 }
 
 impl Facts {
-    /// Without a sieve, Bessel functions or draws.
+    /// Facts of a kernel without a sieve, Bessel functions or draws.
     pub const fn new(name: &'static str, family: Family, extra: &'static str, shared: &'static str) -> Facts {
         let (samplers, own) = ([None; 2], [false; 2]);
         Facts { name, family, extra, shared, samplers, sieve: Sieve::None, orders: false, keeps: false, own }
     }
 
-    /// With numbers that all pairs share.
+    /// These facts, with numbers of this name that all pairs share.
     pub const fn with_shared(self, shared: &'static str) -> Facts {
         Facts { shared, ..self }
     }
 
-    /// Calls Bessel functions.
+    /// These facts, of a kernel that calls Bessel functions.
     pub const fn with_orders(self) -> Facts {
         Facts { orders: true, ..self }
     }
 
-    /// Bessel functions are most of the work: a GPU makes those of an item's own concentration once.
+    /// These facts, of a kernel most of whose work are Bessel functions: a GPU computes those of each item's concentration once.
     pub const fn with_own_orders(self) -> Facts {
         Facts { own: [true; 2], ..self.with_orders() }
     }
 
-    /// With bounds of tiles of rows, by which a GPU passes over pairs.
+    /// These facts, of a kernel with bounds of tiles of rows, by which a GPU rules pairs out.
     pub const fn with_bounds_of_tiles(self) -> Facts {
         Facts { sieve: Sieve::Tiles, ..self }
     }
 
-    /// Whether draws are random: whether the kernel takes a seed.
+    /// Whether items are drawn at random, so that the kernel takes a seed.
     pub fn draws(&self) -> bool {
         self.samplers.iter().any(Option::is_some)
     }
 
-    /// How a gallery that is searched often is best laid out.
+    /// The layout for a gallery that is searched often; None where none is better than that of the arrays.
     pub fn layout(&self) -> Option<&'static str> {
         match (self.family, self.sieve) {
             (Family::Dot, Sieve::Product) => Some("panels"),
@@ -95,11 +95,11 @@ impl Facts {
         }
     }
 
-    /// Refuses inputs (mu1, extra1, mu2, extra2, shared), given as rows and elements stored in each, that do not fit together.
+    /// Returns an error if the inputs, given as rows and elements stored in each, do not fit together.
     pub fn check(&self, [mu1, extra1, mu2, extra2, shared]: [(usize, usize); 5]) -> Result<(), Error> {
         let dim = mu1.1;
         let alike = |extra: (usize, usize), mu: (usize, usize)| extra.0 == mu.0 && [1, dim].contains(&extra.1);
-        // A number that is missing is NaN.
+        // A shared number that is missing counts as NaN.
         let row = shared.0 == 1 && [0, 1, 2, dim].contains(&shared.1);
         if alike(extra1, mu1) && alike(extra2, mu2) && mu2.1 == dim && row {
             return Ok(());
@@ -108,68 +108,68 @@ impl Facts {
     }
 }
 
-/// What a pair function is for.
+/// What a pair function is made for.
 pub enum Purpose<'a, T> {
-    /// Scores of so many pairs.
+    /// The scores of so many pairs.
     Scores(usize),
-    /// The best of a gallery, which may be prepared.
+    /// A search for the best of a gallery, which may be prepared.
     Search(Option<Packed<'a, T>>, Prune),
-    /// Gradients, with what scoring the same pairs kept for them.
+    /// Gradients, given what scoring the same pairs kept for them, if anything.
     Gradients(Option<&'a [T]>),
 }
 
-/// Seed and number of draws, of a score that draws.
+/// Seed and number of draws, for a score that draws.
 pub type Draws = Option<(u64, usize)>;
 
 /// A pair function, or why there is none.
 pub type PairFunction<'a, T> = Result<Box<dyn PairScore<T> + 'a>, Error>;
 
-/// What a pair function is asked for.
+/// A request for a pair function.
 pub struct Request<'a, T> {
-    /// The arrays.
+    /// The input arrays.
     pub inputs: Inputs<'a, T>,
-    /// What it is to do.
+    /// What the pair function is for.
     pub purpose: Purpose<'a, T>,
-    /// Of a score that draws.
+    /// Seed and number of draws, for a score that draws.
     pub draws: Draws,
-    /// Of D.
+    /// The orders of Bessel functions for D dimensions.
     pub orders: &'a BothOrders,
 }
 
 impl<'a, T: Normals> Request<'a, T> {
-    /// D.
+    /// The dimension D.
     pub fn dim(&self) -> f64 {
         self.inputs.mu1.stored() as f64
     }
 
-    /// A shared number; NaN where it is missing.
+    /// Shared number `n`; NaN where it is missing.
     pub fn shared(&self, n: usize) -> f64 {
         self.inputs.shared.row(0).get(n).map_or(f64::NAN, |x| x.to_f64())
     }
 
-    /// The two shared numbers.
+    /// The first two shared numbers.
     pub fn both(&self) -> (f64, f64) {
         (self.shared(0), self.shared(1))
     }
 
-    /// D/2 - 1 and D/2.
+    /// The orders D/2 - 1 and D/2 of Bessel functions.
     pub fn orders(&self) -> Orders<'a> {
         self.orders.get()
     }
 }
 
-/// A score of pairs: its facts, and what makes its pair function.
+/// A score of pairs: its facts, and the functions that make its pair function.
 pub struct Score {
-    /// What others must know of it.
+    /// What callers must know of the score.
     pub facts: Facts,
-    /// Of float32.
+    /// Makes the pair function on float32.
     pub single: for<'a> fn(&Request<'a, f32>) -> PairFunction<'a, f32>,
-    /// Of float64.
+    /// Makes the pair function on float64.
     pub double: for<'a> fn(&Request<'a, f64>) -> PairFunction<'a, f64>,
 }
 
-/// A [`Score`] of its facts and the formula of a request, which the family's `pair_function` takes; or, after `=>`, of what makes
-/// the pair function itself.
+/// Makes a [`Score`] of its facts and of the formula of a request, which is given to the family's `pair_function`; or, after
+/// `=>`, of an expression for the pair function itself.
 macro_rules! score {
     ($facts:expr, |$request:ident| $formula:expr) => {
         $crate::kernels::score::score!($facts, |$request| => pair_function($request, $formula))
@@ -185,7 +185,7 @@ macro_rules! score {
 }
 pub(crate) use score;
 
-/// A type that pairs are scored in.
+/// A type that pairs are scored in: float32 or float64.
 pub trait Scored: Normals {
     /// The pair function of a score.
     fn pair<'a>(score: &Score, request: &Request<'a, Self>) -> PairFunction<'a, Self>;

@@ -15,7 +15,7 @@ pub fn find(name: &str) -> Result<&'static Score, Error> {
     scores().find(|score| score.facts.name == name).ok_or_else(|| Error::Value(format!("no kernel is called {name:?}")))
 }
 
-/// Its facts.
+/// The facts of the score of this name.
 pub fn facts(name: &str) -> Result<&'static Facts, Error> {
     find(name).map(|score| &score.facts)
 }

@@ -1,9 +1,8 @@
 //! Memory: Python buffers as views. The only place that turns foreign memory into Rust slices.
 //!
-//! Arrays come through the buffer protocol (numpy arrays, and torch CPU tensors as the numpy arrays that share their memory),
-//! so the element type, shape and strides are the exporter's own word, and the exporter stays alive and fixed in size while
-//! the buffer is held. That nobody writes to an input while a kernel reads it without the GIL is the caller's part, as it is
-//! in numpy.
+//! Arrays come through the buffer protocol (numpy arrays, and torch CPU tensors as the numpy arrays that share their memory), so
+//! the exporter itself declares element type, shape and strides, and stays alive and fixed in size while the buffer is held. That
+//! nobody writes to an input while a kernel reads it without the GIL is the caller's part, as it is in numpy.
 
 use crate::cuda;
 use crate::error::Error;
@@ -20,7 +19,7 @@ pub enum Kind {
     F64,
 }
 
-/// A held buffer.
+/// A Python buffer, held as long as this lives.
 pub struct Array(PyUntypedBuffer);
 
 impl<'py> FromPyObject<'_, 'py> for Array {
@@ -30,8 +29,8 @@ impl<'py> FromPyObject<'_, 'py> for Array {
     }
 }
 
-/// Memory of a device, which only its kernels read: address, shape, strides in elements, dtype. That it is what it says is the
-/// word of the Python layer, which reads it off a tensor that it keeps alive.
+/// Memory of a device, which only its kernels read: address, shape, strides in elements, dtype. The Python layer vouches for
+/// these, as it reads them off a tensor that it keeps alive.
 #[derive(FromPyObject)]
 pub struct DeviceArray(u64, Vec<usize>, Vec<isize>, String);
 
@@ -103,7 +102,7 @@ impl Element for u16 {
 }
 
 impl Array {
-    /// A matrix of `T`, or of halves: binary16, or, as words, the first halves of binary32.
+    /// A matrix of `T`, or of halves: float16, or bfloat16 as 16-bit words.
     pub fn matrix<T: Element>(&self) -> Result<Matrix<'_, T>, Error> {
         Ok(match self.element() {
             ElementType::Float { bytes: 2 } => Matrix::Half(self.view()?, Half::Float16),
@@ -167,7 +166,7 @@ impl Array {
         Ok(unsafe { View::from_raw(self.0.buf_ptr().cast::<T>(), rows, stored, by_row / size) })
     }
 
-    /// A contiguous writable array that only the caller of this function writes to: outputs are made fresh for each call.
+    /// A contiguous writable array that only the caller of this function writes to: outputs are allocated for each call.
     #[allow(clippy::mut_from_ref)]
     pub fn output<T: Element>(&self) -> Result<&mut [T], Error> {
         self.check::<T>()?;
@@ -175,7 +174,7 @@ impl Array {
             return Err(Error::Value("expected a writable contiguous output".into()));
         }
         // SAFETY: the buffer is writable, contiguous, aligned and holds `item_count` elements; the Python layer allocates each
-        // output for one call and hands it to nobody else.
+        // output for one call, and nothing else writes to it meanwhile.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<T>(), self.0.item_count()) })
     }
 

@@ -50,7 +50,7 @@ impl From<Error> for PyErr {
     }
 }
 
-/// Whether Python has seen Ctrl-C; asked from the calling thread while it waits.
+/// Whether Python has seen Ctrl-C; the calling thread asks while it waits.
 fn interrupted() -> bool {
     Python::attach(|py| py.check_signals().is_err())
 }

@@ -1,4 +1,4 @@
-//! The kernels of scores.
+//! The Python functions of scores of pairs.
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
@@ -36,7 +36,7 @@ fn inputs<'a, T: Float + Element>(kernel: &Facts, arrays: &'a FiveArrays) -> Res
     Ok(all)
 }
 
-/// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
+/// The pairs of a call: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn pairs<'a>(
     candidates: Option<&'a Array>,
     scores: &Array,
@@ -59,8 +59,8 @@ fn pairs<'a>(
     Ok(pairs)
 }
 
-/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `kept`, of the shape of the scores, takes
-/// what [`score_backward`] would have to find again; only scores of one inner product keep something.
+/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `kept`, of the shape of the scores,
+/// takes what [`score_backward`] would have to compute again; only scores of one inner product write to it.
 #[pyfunction]
 pub fn score(
     py: Python<'_>,
@@ -95,15 +95,15 @@ pub fn score(
     Ok(())
 }
 
-/// Whose gradients are wanted: the queries', the gallery's, the shared row's.
+/// The bit of `wanted` for the gradients of the queries.
 pub const QUERY: u32 = 1;
-/// As above.
+/// The bit of `wanted` for the gradients of the gallery.
 pub const GALLERY: u32 = 2;
-/// As above.
+/// The bit of `wanted` for the gradient of the shared row.
 pub const SHARED: u32 = 4;
 
-/// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a
-/// sum of [`QUERY`], [`GALLERY`] and [`SHARED`]; the gradients of the others are nothing to go by. `kept` is what [`score`] kept.
+/// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a sum of
+/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `kept` is what [`score`] wrote.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn score_backward(
@@ -178,7 +178,7 @@ pub fn rerank(
     Ok(())
 }
 
-/// Where the best k of every query go.
+/// The outputs for the best k of every query.
 fn best<'a, T: Element>(scores: &'a Array, ids: &'a Array, queries: usize) -> Result<Best<'a, T>, Error> {
     let k = scores.shape().last().copied().unwrap_or(0);
     let (scores, ids) = (scores.output::<T>()?, ids.output::<i64>()?);
@@ -200,8 +200,8 @@ fn packed<'a, T: Float + Element>(
     Ok(Some(Packed { panels, norms, order }))
 }
 
-/// Exact top-k over the whole gallery into scores and ids [Q, k]; the share of pairs that were scored by the pair function.
-/// `panels` holds the panels, squared norms and order of a prepared one.
+/// Exact top-k over the whole gallery into scores and ids [Q, k]; returns the share of pairs that were scored by the pair
+/// function. `panels` holds the panels, squared norms and order of a prepared gallery.
 #[pyfunction]
 pub fn search(
     py: Python<'_>,
@@ -234,8 +234,8 @@ pub fn search(
     Ok(share)
 }
 
-/// The gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), the row at each place by `order` [G], and the squared
-/// norm of the row at each place [G].
+/// Packs the gallery rows [G, D] as panels (`panel_rows(G, ...)` x D elements), with row `order[i]` at position i, and writes the
+/// squared norm of the row at each position [G].
 #[pyfunction]
 pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Array) -> PyResult<()> {
     py.detach(|| {
@@ -244,7 +244,7 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             let (panels, norms) = (panels.output::<T>()?, norms.output::<T>()?);
             let fits = panels.len() == panels::padded::<T>(rows.rows()) * rows.stored() && norms.len() == rows.rows();
             ensure(fits && order.len() == rows.rows(), || "panels, order and norms do not fit the rows".into())?;
-            // Whole panels for either type.
+            // A whole number of panels for either type.
             const ROWS: usize = 512;
             let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(norms.chunks_mut(ROWS));
             parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((panels, norms), order)| {
@@ -266,7 +266,7 @@ pub fn panel_rows(rows: usize, double: bool) -> usize {
     }
 }
 
-/// What the table of kernels says of the scores of pairs: a dict for each, by field.
+/// The facts of all scores of pairs, from the table of kernels: a dict for each.
 #[pyfunction]
 pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let told = |kernel: &Facts| {

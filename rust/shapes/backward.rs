@@ -1,4 +1,4 @@
-//! Gradients of scores as sums over pairs, once seen from the queries and once from the gallery.
+//! Gradients of scores as sums over pairs, once for each query and once for each gallery row.
 
 use super::{check_candidates, listed, tiles, Gradient, PairScore, Pairs, Rows, Side, BLOCK};
 use crate::error::Error;
@@ -6,32 +6,32 @@ use crate::parallel;
 use crate::simd::Float;
 use crate::view::View;
 
-/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. What they hold does not matter: all of it
-/// is written, first zeros, a part at a time, so that these are in the cache when gradients are added.
+/// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. Their former contents do not matter: a
+/// part of them is set to zero just before gradients are added to it, so that it is in the cache by then.
 pub struct Gradients<'a, T> {
-    /// Of `mu1` [Q, D] and `extra1`.
+    /// Gradients with respect to `mu1` [Q, D] and `extra1` [Q, 1] or [Q, D].
     pub query: (&'a mut [T], &'a mut [T]),
-    /// Of `mu2` [G, D] and `extra2`.
+    /// Gradients with respect to `mu2` [G, D] and `extra2` [G, 1] or [G, D].
     pub gallery: (&'a mut [T], &'a mut [T]),
-    /// Of `shared`.
+    /// Gradient with respect to `shared`.
     pub shared: &'a mut [T],
-    /// Which of the three are asked for; the others are 0, or right.
+    /// Which of these are wanted; each of the others is 0, or right.
     pub wanted: Wanted,
 }
 
-/// Which gradients are asked for.
+/// Which gradients are wanted.
 #[derive(Clone, Copy)]
 pub struct Wanted {
-    /// Those of the queries.
+    /// Whether gradients with respect to the queries are.
     pub query: bool,
-    /// Those of the gallery.
+    /// Whether gradients with respect to the gallery are.
     pub gallery: bool,
-    /// That of the shared row.
+    /// Whether the gradient with respect to the shared row is.
     pub shared: bool,
 }
 
-/// Adds the gradient of the item `row` of one side over its pairs: `others` on the other side, with their places among the scores and
-/// their weights.
+/// Adds the gradient of item `row` of one side over its pairs: the rows `others` of the other side, the pairs' positions among
+/// the scores and their weights.
 fn add_gradient<T: Float>(
     pair: &dyn PairScore<T>,
     side: Side,
@@ -48,7 +48,8 @@ fn add_gradient<T: Float>(
     }
 }
 
-/// The listed pairs seen from the gallery: for row `j`, entries `starts[j] .. starts[j + 1]` of (queries, places).
+/// The listed pairs by gallery row: entries `starts[j] .. starts[j + 1]` are the queries that list row `j`, and these pairs'
+/// positions among the scores.
 struct Inverse {
     starts: Vec<usize>,
     queries: Vec<usize>,
@@ -78,7 +79,7 @@ impl Inverse {
     }
 }
 
-/// Items whose shared gradients are added up together: fixed, so that the order of summation is.
+/// Items whose shares of the shared row's gradient are added up together: fixed, which fixes the order of summation.
 const SHARED_BLOCK: usize = 64;
 
 /// Gradients of sum(weights * scores) with respect to the inputs. `weights` has the shape of the scores.
@@ -95,7 +96,7 @@ pub fn backward<T: Float>(
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     out.shared.fill(T::default());
     let nothing = inputs.dim() == 0 || weights.is_empty();
-    // What is shared is found on the way of the queries.
+    // The gradient of the shared row is found along with that of the queries.
     let rows = out.wanted.query || shared > 0;
     for ((mu, extra), found) in [(&mut out.query, rows), (&mut out.gallery, out.wanted.gallery)] {
         if nothing || !found {
@@ -155,7 +156,7 @@ pub fn backward<T: Float>(
     })
 }
 
-/// First row of a part and its slices of the two arrays.
+/// First row of a part and its slices of the two arrays, mu and extra.
 type Part<'a, T> = (usize, &'a mut [T], &'a mut [T]);
 
 fn split<'a, T>((mu, extra): (&'a mut [T], &'a mut [T]), dim: usize, stored: usize, rows: usize) -> Vec<Part<'a, T>> {
@@ -163,7 +164,7 @@ fn split<'a, T>((mu, extra): (&'a mut [T], &'a mut [T]), dim: usize, stored: usi
     parts.enumerate().map(|(part, (mu, extra))| (part * rows, mu, extra)).collect()
 }
 
-/// Chunks of `size`, or, where `size` is 0, as many empty ones as are asked for.
+/// Chunks of `size`, or, where `size` is 0, an endless sequence of empty slices.
 fn split_or_empty<T>(data: &mut [T], size: usize) -> Box<dyn Iterator<Item = &mut [T]> + '_> {
     if size == 0 {
         Box::new(std::iter::repeat_with(|| &mut [] as &mut [T]))

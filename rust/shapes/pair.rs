@@ -1,4 +1,4 @@
-//! What a family of scores gives to the drivers.
+//! The interface between a family of scores and the drivers.
 
 use super::{search, tiles, Best, Gradient, Inputs, Rows, Side, Tile, TileGradient};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::View;
 use std::ops::Range;
 
-/// A family's pair function. Its methods on lanes must be `#[inline(always)]`.
+/// A family's pair function. Its methods that are generic over the SIMD level must be `#[inline(always)]`.
 pub trait PairKernel<T: Float>: Sync + Sized {
     /// The arrays that it reads.
     fn inputs(&self) -> &Inputs<'_, T>;
@@ -14,7 +14,7 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
 
-    /// The same; `kept`, unless it is empty, takes a number of each pair that its gradient would have to find again.
+    /// [`PairKernel::score`]; `kept`, unless it is empty, takes a number of each pair that saves work to the pair's gradient.
     #[inline(always)]
     fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], _kept: &mut [T]) {
         self.score::<S>(q, g, out);
@@ -24,7 +24,7 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
 
-    /// [`PairKernel::backward`], given where the pairs stand among the scores, and so in what was kept of them.
+    /// [`PairKernel::backward`], given the positions of the pairs among the scores, and so among their kept numbers.
     #[inline(always)]
     fn backward_listed<S: Simd>(
         &self,
@@ -37,8 +37,8 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         self.backward::<S>(side, q, g, weights, out);
     }
 
-    /// The scores of a tile, a row of `out` for each query, and what is kept of them, unless `kept` has no rows; overridden where a
-    /// family has a faster way to the same bits.
+    /// The scores of a tile, a row of `out` for each query, and what is kept of them, unless `kept` has no rows. Overridden
+    /// where a family has a faster way to the same bits; the default keeps nothing.
     #[inline(always)]
     fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _kept: &mut [&mut [T]]) {
         for (i, out) in tile.queries.zip(out) {
@@ -46,26 +46,27 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         }
     }
 
-    /// Adds the gradients of the items of a tile, whose weights stand in the rows of the queries and the columns of the gallery;
-    /// overridden where a family has a faster way.
+    /// Adds the gradients of the items of a tile; `weights` [Q, G] are those of all pairs of the call. Overridden where a
+    /// family has a faster way.
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         tiles::by_items(self, tile, weights, out);
     }
 
-    /// Adds the gradients of pairs of equal rows, items and weights being those of `rows`; overridden as well.
+    /// Adds the gradients of the items `rows` of both sides over pairs of equal rows; overridden where there is a faster way.
     #[inline(always)]
     fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         tiles::pairs_by_items(self, rows, weights, out);
     }
 
-    /// How many numbers `backward_tile` takes for the mu of each item of a side where it finds gradients by something that was made
-    /// of the item; [`PairKernel::finish`] takes them to the item.
+    /// Where a family finds gradients with respect to an intermediate of each item, such as its draws: the number of elements
+    /// of that intermediate. `backward_tile` then adds these gradients up in place of those with respect to mu, and
+    /// [`PairKernel::finish`] applies the chain rule.
     fn made(&self, _side: Side) -> Option<usize> {
         None
     }
 
-    /// Adds the gradient of an item, given that by what was made of it.
+    /// Adds the gradient of an item, given the gradient `by_made` with respect to its intermediate.
     #[inline(always)]
     fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_made: &[T], _out: &mut Gradient<T>) {}
 
@@ -79,25 +80,25 @@ pub trait PairKernel<T: Float>: Sync + Sized {
 /// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use. Drivers take it as `dyn`, so that they are
 /// compiled once for all scores.
 pub trait PairScore<T>: Sync {
-    /// As [`PairKernel::inputs`].
+    /// See [`PairKernel::inputs`].
     fn inputs(&self) -> &Inputs<'_, T>;
-    /// As [`PairKernel::score_kept`].
+    /// See [`PairKernel::score_kept`].
     fn score(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]);
-    /// As [`PairKernel::backward`].
+    /// See [`PairKernel::backward`].
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
-    /// As [`PairKernel::backward_listed`].
+    /// See [`PairKernel::backward_listed`].
     fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
-    /// As [`PairKernel::tile`].
+    /// See [`PairKernel::tile`].
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]);
-    /// As [`PairKernel::backward_tile`].
+    /// See [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
-    /// As [`PairKernel::backward_paired`].
+    /// See [`PairKernel::backward_paired`].
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
-    /// As [`PairKernel::made`].
+    /// See [`PairKernel::made`].
     fn made(&self, side: Side) -> Option<usize>;
-    /// As [`PairKernel::finish`].
+    /// See [`PairKernel::finish`].
     fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>);
-    /// As [`PairKernel::search`].
+    /// See [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
 

@@ -17,26 +17,26 @@ pub struct Tile {
     pub gallery: Range<usize>,
 }
 
-/// Where the gradients of a tile are added up.
+/// Where the gradients of a tile's items are added up.
 pub struct TileGradient<'a, T> {
-    /// By the queries of the tile, where they are wanted.
+    /// Gradients of the queries of the tile, where they are wanted.
     pub query: Option<ItemGradients<'a, T>>,
-    /// By the gallery rows of the tile, where they are wanted.
+    /// Gradients of the gallery rows of the tile, where they are wanted.
     pub gallery: Option<ItemGradients<'a, T>>,
-    /// With respect to the shared row; empty where it is not wanted, as it may be with the queries only.
+    /// Gradient with respect to the shared row, which is found along with that of the queries; empty where it is not wanted.
     pub shared: &'a mut [T],
 }
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// With respect to their mu.
+    /// Gradients with respect to mu [n, D] or, where [`PairKernel::made`](super::PairKernel::made) says so, to the intermediates.
     pub mu: &'a mut [T],
-    /// With respect to their extra input.
+    /// Gradients with respect to the extra input, [n, 1] or [n, D].
     pub extra: &'a mut [T],
 }
 
 impl<'a, T> ItemGradients<'a, T> {
-    /// Those of the items `range`, given the widths of their rows.
+    /// The gradients of the items `range`, given the widths of rows of mu and of the extra.
     pub fn part(&mut self, range: Range<usize>, (dim, stored): (usize, usize)) -> ItemGradients<'_, T> {
         ItemGradients {
             mu: &mut self.mu[range.start * dim..range.end * dim],
@@ -44,18 +44,18 @@ impl<'a, T> ItemGradients<'a, T> {
         }
     }
 
-    /// Each item's, in order.
+    /// The gradients of each of the `n` items, in order.
     pub fn items(&mut self, n: usize) -> impl Iterator<Item = (&mut [T], &mut [T])> {
         let (dim, stored) = (self.mu.len() / n, self.extra.len() / n);
         self.mu.chunks_mut(dim).zip(self.extra.chunks_mut(stored))
     }
 }
 
-/// Queries whose scores are one part of the work.
+/// Queries in one part of the work.
 const QUERIES: usize = 16;
 
-/// All scores: `out[i * G + j]` is that of query `i` with gallery row `j`; so stands in `kept`, unless that is empty, what is kept of
-/// the pair for its gradients.
+/// All scores: `out[i * G + j]` is that of query `i` and gallery row `j`. `kept`, unless it is empty, is written likewise with
+/// what the gradient of each pair needs again.
 pub fn pairwise<T: Float>(
     pair: &dyn PairScore<T>,
     out: &mut [T],
@@ -89,7 +89,7 @@ pub fn pairwise<T: Float>(
     })
 }
 
-/// Rows of `width` numbers, each in pieces of `size`.
+/// Rows of `width` numbers, each cut into pieces of `size`.
 fn cut<T>(rows: &mut [T], width: usize, size: usize) -> Vec<ChunksMut<'_, T>> {
     rows.chunks_mut(width).map(|row| row.chunks_mut(size)).collect()
 }
@@ -99,10 +99,10 @@ fn next<'a, T>(rows: &mut [ChunksMut<'a, T>]) -> Vec<&'a mut [T]> {
     rows.iter_mut().filter_map(Iterator::next).collect()
 }
 
-/// First gallery row of a segment, first query of a block, their rows of scores and of what is kept.
+/// First gallery row of a segment, first query of a block, their rows of scores and of kept numbers.
 type ScorePart<'a, T> = (usize, usize, Vec<&'a mut [T]>, Vec<&'a mut [T]>);
 
-/// The gradients of a tile, item by item.
+/// Adds the gradients of a tile, item by item.
 pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
     let Tile { queries, gallery } = tile;
     if let Some(items) = &mut out.query {
@@ -121,7 +121,7 @@ pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>
     }
 }
 
-/// The gradients of pairs of equal rows, item by item.
+/// Adds the gradients of pairs of equal rows, item by item.
 pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
     let n = rows.len();
     if let Some(items) = &mut out.query {
@@ -138,7 +138,7 @@ pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, wei
     }
 }
 
-/// Gradients of sum(weights * scores) over pairs of equal rows. Blocks of fixed size, so that the order of summation is fixed.
+/// Gradients of sum(weights * scores) over pairs of equal rows. Blocks have a fixed size, which fixes the order of summation.
 pub fn backward_paired<T: Float>(
     pair: &dyn PairScore<T>,
     weights: &[T],
@@ -166,20 +166,20 @@ pub fn backward_paired<T: Float>(
     Ok(())
 }
 
-/// Number of a block, its weights, the gradients of its items on both sides and its share of the shared row's.
+/// Number of a block, its weights, the gradients of its items on both sides and its share of the gradient of the shared row.
 type PairedWork<'a, T> = (usize, ((&'a [T], ((&'a mut [T], &'a mut [T]), (&'a mut [T], &'a mut [T]))), &'a mut Vec<T>));
 
-/// Bytes that gradients may take which parts of the work find for the same items.
+/// Bytes that may be taken by the shares of the shorter side's gradients, one for each part of the work.
 const PARTIAL: usize = 1 << 26;
 
-/// Bytes that gradients by what was made of items may take; where they would be more, each item's are taken to it at once.
+/// Bytes that gradients with respect to intermediates may take; where they would take more, `backward` goes item by item.
 const MADE: usize = 1 << 30;
 
-/// Parts of a work at most.
+/// The largest number of parts.
 const PARTS: usize = 64;
 
-/// One side of the work: its rows, the widths of what is added up for each, by mu or by what is made of it and by the extra, and
-/// the width of mu.
+/// One side of the work: its rows, the widths of what is added up for each (by mu or by its intermediate; by the extra), the
+/// width of mu, and whether the items have intermediates.
 #[derive(Clone, Copy)]
 struct Half {
     side: Side,
@@ -192,7 +192,7 @@ struct Half {
 /// Gradients of sum(weights * scores) over all pairs.
 ///
 /// The longer side is cut into parts, each of which adds up its own items' gradients and its share of the other side's; shares
-/// are added in order. How many there are depends on sizes alone: so do the bits.
+/// are added in order. The number of parts depends on sizes alone, and so do the bits.
 pub fn backward<T: Float>(
     pair: &dyn PairScore<T>,
     weights: &[T],
@@ -280,10 +280,10 @@ pub fn backward<T: Float>(
     })
 }
 
-/// First row of a block, the gradients by what was made of its items, and those of the items.
+/// First row of a block, the gradients with respect to its items' intermediates, and those of the items.
 type FinishWork<'a, T> = (usize, ((&'a [T], &'a mut [T]), &'a mut [T]));
 
-/// Takes the gradients by what was made of the items from `first` on to these.
+/// Applies the chain rule from the intermediates of the items from `first` on to their mu and extra.
 fn finish<T: Float>(pair: &dyn PairScore<T>, half: Half, first: usize, by_made: &[T], mu: &mut [T], extra: &mut [T]) {
     if half.made {
         let items = mu.chunks_mut(half.dim).zip(extra.chunks_mut(half.widths.1));
@@ -293,7 +293,7 @@ fn finish<T: Float>(pair: &dyn PairScore<T>, half: Half, first: usize, by_made: 
     }
 }
 
-/// First row of a part, the gradients of its items, its share of the other side's and of the shared row's.
+/// First row of a part, the gradients of its items, its share of the other side's and of the shared row's gradients.
 type Work<'a, T> = (((usize, (&'a mut [T], &'a mut [T])), Option<&'a mut (Vec<T>, Vec<T>)>), &'a mut Vec<T>);
 
 fn add<T: Float>(sums: &mut [T], terms: &[T]) {

@@ -354,7 +354,7 @@ macro_rules! words {
             fn words(self) -> [u32; 16] {
                 let mut out = [0; 16];
                 for i in 0..$n / 2 {
-                    // SAFETY: as above; each two registers narrow to their share. Whole registers are stored: a load that
+                    // SAFETY: as in `new`; each two registers narrow to their share. Whole registers are stored: a load that
                     // spans two stores would wait for both to reach the cache.
                     let pair = unsafe { $narrow(self.0[2 * i], self.0[2 * i + 1]) };
                     unsafe { out.as_mut_ptr().add(i * 32 / $n).cast::<$reg>().write_unaligned(pair) }
@@ -364,7 +364,7 @@ macro_rules! words {
             #[inline(always)]
             fn product(mut self, factor: u32) -> Self {
                 for r in &mut self.0 {
-                    // SAFETY: as above.
+                    // SAFETY: as in `new`.
                     *r = unsafe { $mul(*r, $splat(i64::from(factor))) };
                 }
                 self
@@ -372,7 +372,7 @@ macro_rules! words {
             #[inline(always)]
             fn high_xor(mut self, b: Self, key: u32) -> Self {
                 for i in 0..$n {
-                    // SAFETY: as above. Swapping the halves is as good as a shift, and another port does it.
+                    // SAFETY: as in `new`. Swapping the halves is as good as a shift, and another port does it.
                     unsafe {
                         let high = $swap::<0b1011_0001>(self.0[i]);
                         self.0[i] = $xor($xor(high, b.0[i]), $splat(i64::from(key)));

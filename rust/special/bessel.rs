@@ -8,8 +8,8 @@
 //! v = 0. P is a polynomial in u = 2 t - 1 whose coefficients, polynomials in 1/w, come from [`REMAINDER`], fitted to arb
 //! with an error below 2e-16. r - x is never formed as a difference.
 //!
-//! Derivatives differentiate this form: theta = x d/dx, z = x^2/r^2 = 1 - t^2, theta t = -t z, L = log(I_v e^-x),
-//! h = 1/2 + t P', and of them d = x I_(v-1)/I_v = v + x^2/r + v t - z h, mu = x L', bend = x^2 L''. None subtracts nearly
+//! Derivatives are those of this form: with theta = x d/dx, z = x^2/r^2 = 1 - t^2, theta t = -t z, h = 1/2 + t P', L = log(I_v
+//! e^-x), they follow from d = x I_(v-1)/I_v = v + x^2/r + v t - z h, mu = x L', bend = x^2 L''. None of these subtracts nearly
 //! equal numbers, as I_(v+1)/I_v - 1 and its kin do.
 //!
 //! Callers see [`Order`] and functions of (order, x) only: what an `Order` holds is free to change.
@@ -17,7 +17,7 @@
 //! Domain: 0 <= v <= 1e60, 0 <= x <= inf; NaN outside.
 //!
 //! Largest errors measured against arb in float64, v up to 1e5, on tests/golden/bessel.csv and on random points
-//! (relative to what: tests/oracle/golden.py; `python -m benches.accuracy`):
+//! (tests/oracle/golden.py says what they are relative to; `python -m benches.accuracy` measures them):
 //!
 //! | | log_ive | log_hyp0f1e | iv_ratio | log_ive_dx | log_ive_dxx | iv_ratio_dx | iv_ratio_dxx |
 //! |---|---|---|---|---|---|---|---|
@@ -56,10 +56,10 @@ fn bounded<S: Simd>(x: V<S, f64>) -> V<S, f64> {
     most.min(least.max(x))
 }
 
-/// From here on r = d = x to the last bit, and all else is at its limit; products of two such numbers stay finite.
+/// From here on r = d = x to the last bit, and the other numbers are at their limits. The product of two such x stays finite.
 const FAR: f64 = f64::from_bits((1023 + 510) << 52); // 2^510
 
-/// All functions at one x, of which the compiler keeps those that are used.
+/// The numbers that the functions need at one x; the compiler leaves out those that are not used.
 struct Point<S: Simd> {
     /// x, at most [`FAR`].
     x: V<S, f64>,
@@ -84,7 +84,7 @@ struct Point<S: Simd> {
 }
 
 impl<S: Simd> Point<S> {
-    /// At x in the domain (or NaN); infinity counts as the largest number.
+    /// The numbers at x in the domain (or NaN); infinity counts as the largest number.
     #[inline(always)]
     fn new(order: &impl AnyOrder<S>, any: V<S, f64>) -> Self {
         let (v, w) = (order.v(), order.w());
@@ -135,8 +135,8 @@ pub fn log_ive<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = nonnegative::<S>(x);
     let p = Point::<S>::new(order, x);
 
-    // log(x / (w + r)): x that could make the quotient y subnormal is scaled; y near 1 is corrected by what rounding
-    // lost, as 1 - y = (w + r - x) / (w + r) is known to full relative accuracy.
+    // log(x / (w + r)): an x that could make the quotient y subnormal is scaled; a y near 1 is corrected by what rounding lost,
+    // as 1 - y = (w + r - x) / (w + r) is known to full relative accuracy.
     let tiny = f64::powi(2.0, -500);
     let scaled = p.x.if_less(tiny, p.x * f64::powi(2.0, 600), p.x);
     let y = scaled * p.by_sum;
@@ -145,7 +145,7 @@ pub fn log_ive<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let scaling = p.x.if_less(tiny, -600.0 * LN_2, lost);
     let log_y = ln_normal::<S, f64>(y) + scaling;
 
-    // At small orders w is far larger than the value where x is small: there r - x less its limit w is what varies.
+    // At small orders and small x, w is far larger than the value: there the head is r - x less its limit w.
     let (near, (constant, limit)) = (p.x.if_less(w, v, NEAR), order.constants());
     let (head, constant) = (near.if_less(NEAR, p.over_both, p.over_x), near.if_less(NEAR, limit, constant));
     let value = v.mul_add(log_y, head) + (p.tail + constant);

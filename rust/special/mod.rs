@@ -2,6 +2,7 @@
 
 pub mod bessel;
 pub mod direction;
+pub mod dual;
 pub mod exp;
 pub mod log;
 pub mod ndtr;

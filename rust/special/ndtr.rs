@@ -1,6 +1,6 @@
 //! Logarithm of the normal distribution function and its first two derivatives, on float64 lanes.
 //!
-//! All of it comes from one function of a = |z|, by how much the hazard rate is above a, h(a) = phi(a) / Phi(-a) - a, which falls
+//! All three come from one function of a = |z|, the excess of the hazard rate over a, h(a) = phi(a) / Phi(-a) - a, which falls
 //! from sqrt(2/pi) like 1/a: h(a) = p(t) / (a + 2) with t = (a - 7/2) / (a + 7/2) and p near-minimax of degree 28 (`tables`).
 //! Below 0, with the hazard rate d = a + h,
 //!
@@ -10,9 +10,8 @@
 //!
 //!   log Phi(z) = log(1 - q),   its derivatives f and -f (z + f).
 //!
-//! No terms nearly cancel. phi keeps its digits where z^2 does not: what the rounding of z^2 lost is put back.
-//! Largest relative error measured against arb (tests/test_log_ndtr.py): 7e-16, of the second derivative; where the result is a
-//! normal number.
+//! No terms nearly cancel. phi keeps its digits where z^2 does not: what the rounding of z^2 lost is put back. Largest relative
+//! error measured against arb (tests/test_log_ndtr.py), where the result is a normal number: 7e-16, of the second derivative.
 
 use super::exp::exp;
 use super::log::ln;
@@ -22,17 +21,17 @@ use crate::simd::{Simd, V};
 /// 1 / sqrt(2 pi).
 const INV_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 const EXP_MINUS_64: f64 = 1.603_810_890_548_638e-28;
-/// Beyond this phi and Phi(-z) are 0.
+/// Beyond this phi(z) and Phi(-z) are 0.
 const FAR: f64 = 60.0;
 
-/// What all three are made of.
+/// What the function and its derivatives are made of.
 struct Parts<X> {
     /// |z|.
     a: X,
-    /// p, and h(a).
+    /// p(t), and h(a) = p(t) / (a + 2).
     p: X,
     excess: X,
-    /// phi(z), and z itself, at most [`FAR`].
+    /// phi(z), and |z|, at most [`FAR`].
     density: X,
     near: X,
 }
@@ -48,7 +47,7 @@ fn parts<S: Simd>(z: V<S, f64>) -> Parts<V<S, f64>> {
     let near = V::<S, f64>::from(FAR).min(a);
     let square = near * near;
     let lost = near.mul_add(near, -square);
-    // The result may lie below e^-700, where the exponential ends: there it is that of a number 64 above, a sum without rounding.
+    // Below e^-700, where `exp` ends, phi is e^-64 times that of an exponent 64 above; this sum has no rounding error.
     let exponent = -(0.5 * square);
     let scaled = exp::<S>(exponent + exponent.if_less(-600.0, 64.0, 0.0));
     let scale = exponent.if_less(-600.0, INV_SQRT_2PI * EXP_MINUS_64, INV_SQRT_2PI);
@@ -60,7 +59,7 @@ fn parts<S: Simd>(z: V<S, f64>) -> Parts<V<S, f64>> {
 #[inline(always)]
 fn log_of_rest<S: Simd>(q: V<S, f64>) -> V<S, f64> {
     let rest = 1.0 - q;
-    // What the rounding of 1 - q lost, by the logarithm's slope.
+    // The rounding error of 1 - q is put back, times the logarithm's slope.
     ln::<S, f64>(rest) - (q - (1.0 - rest)) / rest
 }
 
@@ -73,7 +72,7 @@ pub fn log_ndtr<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     z.if_less(0.0, below, log_of_rest::<S>(density / hazard))
 }
 
-/// Its derivative, phi(z) / Phi(z).
+/// The derivative of log Phi(z), phi(z) / Phi(z).
 #[inline(always)]
 pub fn log_ndtr_dx<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     let Parts { a, excess, density, .. } = parts::<S>(z);
@@ -81,7 +80,7 @@ pub fn log_ndtr_dx<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     z.if_less(0.0, hazard, density / (1.0 - density / hazard))
 }
 
-/// Its second derivative.
+/// The second derivative of log Phi(z).
 #[inline(always)]
 pub fn log_ndtr_dxx<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     let Parts { a, p, excess, density, near } = parts::<S>(z);

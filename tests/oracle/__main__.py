@@ -1,7 +1,7 @@
-"""Writes what the numerics are built from and held against: `python -m tests.oracle [--check] [--golden]`.
+"""Writes the numerics' coefficient tables and golden values: `python -m tests.oracle [--check] [--golden]`.
 
-Always rust/special/tables.rs and cuda/tables.cuh; with --golden also tests/golden/*.csv (seconds). With --check nothing
-is written: the exit status says whether the files are what this code generates, byte for byte.
+It writes rust/special/tables.rs and cuda/tables.cuh, and with --golden also tests/golden/*.csv (seconds). With --check
+nothing is written: the exit status says whether the files are what this code generates, byte for byte.
 """
 
 import sys

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import mpmath
 from flint import arb, arb_mat, arb_poly, ctx
 
-# The remainder of log I, rust/special/bessel.rs: nodes and smallest coefficient kept of its Chebyshev expansions.
-# This shift keeps all coefficients small, at order 0 too; a smaller one needs more of them, a larger one a larger P.
+# The remainder of log I (rust/special/bessel.rs): the nodes of its Chebyshev expansions, and the smallest coefficient
+# in them. This shift keeps them small, at order 0 too; a smaller one needs more coefficients, a larger one a larger P.
 SHIFT = arb(3.25)
 NODES = {"order": 24, "t": 80}
 SMALLEST = 1e-18
@@ -33,7 +33,7 @@ def chebyshev(n: int) -> tuple[list[arb], list[list[arb]]]:
 
 
 def powers(coefficients: list[arb]) -> list[arb]:
-    """The same polynomial by powers."""
+    """The coefficients of the same polynomial by powers."""
     total, here, after = arb_poly([]), arb_poly([1]), arb_poly([0, 1])
     for c in coefficients:
         total += c * here
@@ -54,7 +54,7 @@ def remainder_piece(piece: int) -> list[list[float]]:
 
 
 def trimmed(row: list) -> list:
-    """Without what is zero at the end."""
+    """The coefficients without trailing zeros."""
     return row[: max((i + 1 for i, c in enumerate(row) if c), default=0)]
 
 
@@ -101,18 +101,18 @@ def hazard(degree: int) -> list[mpmath.mpf]:
 
 
 def taylor(coefficient: Callable[[int], mpmath.mpf], x: mpmath.mpf) -> mpmath.mpf:
-    """The sum of a series that converges fast."""
+    """The sum of a power series that converges within 40 terms."""
     return mpmath.fsum(coefficient(k) * x**k for k in range(40))
 
 
 def gauss_rule(n: int) -> list[tuple[float, float]]:
-    """The nodes and weights of Gauss and Legendre on [0, 1]."""
+    """The nodes and weights of Gauss-Legendre quadrature on [0, 1]."""
     nodes = [arb.legendre_p_root(n, k, weight=True) for k in range(n)]
     return [(float((1 - x).mid()) / 2, float(w.mid()) / 2) for x, w in nodes]
 
 
 def gauss(n: int) -> str:
-    """They as Rust source."""
+    """The same nodes and weights as Rust source."""
     rows = [f"    ({x!r}, {w!r}),\n" for x, w in gauss_rule(n)]
     doc = f"/// Nodes and weights of {n}-point Gauss-Legendre quadrature on [0, 1]."
     return f"{doc}\npub static GAUSS_{n}: [(f64, f64); {n}] = [\n{''.join(rows)}];\n"
@@ -140,7 +140,7 @@ def pieces() -> str:
 
 
 def short_tables() -> list[tuple[str, str, list[mpmath.mpf]]]:
-    """What fits a line or a few: description, name, coefficients."""
+    """The tables of a few lines at most: description, name, coefficients."""
     return [
         ("R of `log`, ascending, for float64.", "LOG_F64", log_series(6)),
         ("R of `log`, ascending, for float32.", "LOG_F32", log_series(2)),
@@ -185,7 +185,7 @@ def cuda_source() -> str:
         "// Short series are lists, for arrays that the compiler takes apart.\n",
     ]
     for doc, name, values in short_tables():
-        if name != "EXP_F64":  # the one of the CUDA library is as good
+        if name != "EXP_F64":  # CUDA's own exponential is as accurate
             listed = textwrap.fill(", ".join(repr(float(v)) for v in values), 112).replace("\n", " \\\n    ")
             text.append(f"// {doc}\n#define {name} \\\n    {listed}\n")
     for n in GAUSS:

@@ -1,4 +1,4 @@
-//! Functions of one order in float32, by quadratics on pieces of x.
+//! Bessel functions of one order in float32, by tables of quadratics on pieces of x.
 
 use super::{by_formula, by_formula_at, Quantity, Tabulated};
 use crate::simd::{Float, Kernel, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Elements of one order by its table; by the formula in groups that reach beyond it.
+/// Computes elements of one order by its table; those that the table does not cover, by the formula.
 pub struct ByTable<'a, Q, T> {
     pub table: &'a Table<T>,
     pub order: &'a Order,
@@ -45,7 +45,7 @@ impl<Q: Quantity, T: Float> Kernel for ByTable<'_, Q, T> {
     }
 }
 
-/// The function, of what the table holds.
+/// The function, from what the table holds: the function itself, or its product with x^2.
 #[inline(always)]
 fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T> {
     match Q::TABLE {
@@ -54,7 +54,7 @@ fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T
     }
 }
 
-/// Adds the places of lanes that the table cannot know, the first of which has the number `first`.
+/// Adds the positions of lanes that the table does not cover; the first lane has position `first`.
 #[inline(always)]
 fn note_outside<S: Simd, T: Float>(lanes: V<S, T>, first: usize, places: &mut Vec<usize>) {
     // Bits of lanes at or below the start of the first piece, at the end of the last or above, or NaN.
@@ -64,7 +64,7 @@ fn note_outside<S: Simd, T: Float>(lanes: V<S, T>, first: usize, places: &mut Ve
     }
 }
 
-/// Quadratics c0 + u (c1 + u c2) on the pieces, u in [-1/128, 1/128] from the middle of each.
+/// Quadratics c0 + u (c1 + u c2) on the pieces, with u in [-1/128, 1/128] from the middle of each.
 pub struct Table<T> {
     coefficients: [Box<[T; PIECES]>; 3],
 }
@@ -82,13 +82,13 @@ impl<T: Float> Table<T> {
         u.mul_add(u.mul_add(x.lookup(c2), x.lookup(c1)), x.lookup(c0))
     }
 
-    /// The kept one, else a fresh one.
+    /// The table of this order: a stored one, else a new one.
     pub fn of<Q: Quantity>(order: f64) -> Arc<Self> {
         let key = (TypeId::of::<(Q, T)>(), order.to_bits());
         let kept = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let take = |tables: &mut Tables| tables.iter().position(|(k, _)| *k == key).and_then(|i| tables.remove(i));
         let found = take(&mut kept());
-        // Made without the lock, so that no fork can find it held for long.
+        // Tables are made without the lock, so that no fork can find it held for long.
         let (_, table) = found.unwrap_or_else(|| (key, Arc::new(Self::new::<Q>(order))));
         let mut tables = kept();
         take(&mut tables);

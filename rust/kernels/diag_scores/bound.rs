@@ -1,4 +1,4 @@
-//! The numbers of the bound that `prune` takes the inner products of, queries' and rows'.
+//! The features of queries and rows whose inner products `prune` takes as bounds.
 
 use super::mls::AsMls;
 use super::sieve::columns;
@@ -8,16 +8,16 @@ use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
-/// How means are moved, dimension by dimension.
+/// How means are shifted and scaled, dimension by dimension.
 pub struct Frame {
-    /// Taken off all means.
+    /// What is subtracted from all means.
     pub centre: Vec<f64>,
-    /// By which they are multiplied then; a power of two.
+    /// What they are multiplied by after that: powers of two.
     pub scale: Vec<f64>,
 }
 
 impl Frame {
-    /// From a sample of the rows: nothing here need be right, only near.
+    /// A frame from a sample of the rows. Bounds hold for any frame; one that is near the data keeps their rounding errors small.
     pub fn new<T: Float>(inputs: &Inputs<T>) -> Self {
         let (rows, dim) = (inputs.mu2.rows(), inputs.mu1.stored());
         let some = || (0..rows).step_by((rows / 1024).max(1));
@@ -47,15 +47,15 @@ fn rounded<T: Float>(x: f64) -> f64 {
     T::from_f64(x).to_f64()
 }
 
-/// What the numbers of queries and rows refer to.
+/// What the features of queries and rows refer to.
 pub struct Reference {
     frame: Frame,
-    /// r, dimension by dimension.
+    /// The variances r, one per dimension.
     var: Vec<f64>,
 }
 
 impl Reference {
-    /// From a sample of the rows, and the queries at hand.
+    /// A reference from a sample of the rows and from the queries of the block.
     pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls) -> Self {
         let mut logs = vec![0.0; inputs.mu1.stored()];
         let mut count = 0.0_f64;
@@ -69,7 +69,7 @@ impl Reference {
     }
 }
 
-/// The least and greatest variances of the rows of a bucket; whether all are numbers >= 0.
+/// The least and greatest variances of the rows of a bucket, and whether all are numbers >= 0.
 pub struct Bounds {
     low: Vec<f64>,
     high: Vec<f64>,
@@ -77,7 +77,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The least and greatest variances of rows, dimension by dimension.
+    /// The least and greatest variances of `rows`, dimension by dimension.
     pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls, rows: &[u32]) -> Self {
         let dim = inputs.mu1.stored();
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
@@ -86,7 +86,7 @@ impl Bounds {
             let vars = inputs.extra2.row(row as usize, &mut buffer);
             if vars.len() == dim {
                 for ((low, high), &w) in low.iter_mut().zip(&mut high).zip(vars) {
-                    // Of a NaN these know nothing: a row that has one is never ruled out.
+                    // NaN is left out: a row that has one is never ruled out.
                     *low = if w < *low { w } else { *low };
                     *high = if w > *high { w } else { *high };
                 }
@@ -102,7 +102,7 @@ impl Bounds {
     }
 }
 
-/// A query's numbers, negated, for the means and variances of its row; their norm, and sum l.
+/// Writes the negated features of a query with these means and variances; returns their norm, and sum l.
 pub fn numbers<T: Float>(
     reference: &Reference,
     bounds: &Bounds,
@@ -116,7 +116,7 @@ pub fn numbers<T: Float>(
         let a = (mean - reference.frame.centre[d]) * reference.frame.scale[d];
         let c = (r + near) / (v + near);
         ratio *= (v + far) / (r + far);
-        // One logarithm for many, while their product is far from the ends of the range.
+        // One logarithm for many ratios, while their product is far from the ends of the range.
         if !(1e-100..1e100).contains(&ratio) {
             log += ratio.ln();
             ratio = 1.0;
@@ -129,7 +129,8 @@ pub fn numbers<T: Float>(
     (square.sqrt(), log + ratio.ln())
 }
 
-/// The numbers of the rows of one panel, the first or the second of a pair; sum log(r + w) and the norm of the others, row by row.
+/// Writes the features of the rows of one panel, the first or the second of a pair of panels; for each row also sum log(r + w)
+/// and the norm of the features.
 pub struct Numbers<'a, 'b, T> {
     pub inputs: &'a Inputs<'b, T>,
     pub mls: &'a AsMls<'a>,

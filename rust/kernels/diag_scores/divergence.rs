@@ -1,17 +1,22 @@
-//! Exact search by the Kullback-Leibler divergence, which is an inner product but for a number of each item.
+//! Exact search by the Kullback-Leibler divergence, which is an inner product plus a constant of each item.
 //!
-//! With share s of KL(query || row) and 1 - s of KL(row || query), and W = 1 / w, V = 1 / v:
+//! A query has means a and variances v, a row means b and variances w; W = 1 / w, V = 1 / v. With the share s of KL(query || row)
+//! and 1 - s of KL(row || query),
 //!
 //!   -2 score = sum [ s (a^2 + v) W - 2 s a W b - 2 (1 - s) a V b + (1 - s) V (b^2 + w) ]
 //!            + sum s W b^2 - (1 - 2 s) sum log w  +  sum (1 - s) V a^2 + (1 - 2 s) sum log v  -  D.
 //!
-//! Of the row that is [W, W b] where s > 0 and [b, b^2 + w] where s < 1. Means are moved and scaled as in `bound`.
+//! The first line is an inner product; the row's features in it are [W, W b] where s > 0 and [b, b^2 + w] where s < 1. The second
+//! line is a constant of the row, one of the query, and D. Means are shifted and scaled as in `bound`.
 //!
-//! Rounding, with unit roundoff u. Each term of the product is off by at most 12 u of itself, their sum, which begins with the
-//! row's number, by (4 D + 1) u of that and the sum of the terms' sizes, by Cauchy-Schwarz at most |f| |g|. The row's number is off
-//! by (D + 8) u of sum s W b^2, 2 D u by the product under the logarithm and 4 u of that. What the pair function makes of a true X
-//! is off by at most (D/8 + 40) u of the sizes of its terms, sum [ s ((a - b)^2 + v + w) W + ... ] = X - logarithms + 2 D, 4 D u by
-//! the products under the logarithms, and its last roundings.
+//! Rounding, with unit roundoff u. Each term of the inner product is off by at most 12 u of itself; their sum, which begins with
+//! the row's constant, by (4 D + 1) u of that and of the sum of the terms' sizes, by Cauchy-Schwarz at most |f| |g| for features
+//! f and g. The row's constant is off by (D + 8) u of sum s W b^2, by 2 D u in the product under the logarithm, and by 4 u of the
+//! logarithm. What the pair function makes of a true X = -2 score is off by at most (D/8 + 40) u of the sizes of its terms,
+//!
+//!   sum [ s ((a - b)^2 + v + w) W + ... ] = X - logarithms + 2 D,
+//!
+//! by 4 D u in the products under the logarithms, and by its last roundings.
 
 use super::bound::Frame;
 use super::formulas::Formula;
@@ -23,11 +28,11 @@ use crate::shapes::{self, Best, Inputs};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
-/// The best `k` rows of every query by minus the divergence of which `share` is that from the query.
+/// Finds the best `k` rows of every query by minus the divergence with this share; returns how many pairs were scored.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
-    // Few queries do not pay for making the rows' numbers.
+    // Few queries do not pay for computing the rows' features.
     if dim == 0 || queries < 8 {
         return shapes::search(score, best);
     }
@@ -40,7 +45,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: B
     })
 }
 
-/// The bound, which but for rounding is the score.
+/// The bound, which is the score but for rounding.
 struct Divergence<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
     frame: &'a Frame,
@@ -49,15 +54,15 @@ struct Divergence<'a, 'b, T> {
     group: Group,
 }
 
-/// The norm of a query's numbers, the number that it adds, and the size of the logarithms in that.
+/// A query: the norm of its features, its constant, and the size of the logarithms in that.
 struct Query {
     norm: f64,
     own: f64,
     log: f64,
 }
 
-/// Of a group of rows: the greatest norm, what is taken off their numbers, and the greatest sizes of what is left, of the rational
-/// part and of the logarithms.
+/// A group of rows: the greatest norm of their features; the middle of their constants, which is subtracted from them; the
+/// greatest distance of a constant from it; the greatest sizes of their rational parts and of their logarithms.
 #[derive(Default)]
 struct Group {
     norm: f64,
@@ -68,7 +73,7 @@ struct Group {
 }
 
 impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
-    /// Also the queries' numbers, negated.
+    /// The bound for some queries, and their features, negated.
     fn new(inputs: &'a Inputs<'b, T>, frame: &'a Frame, share: f64, queries: Range<usize>) -> (Self, Vec<T>) {
         let (rest, mut features) = (1.0 - share, Vec::new());
         let of_query = |i: usize| {
@@ -114,7 +119,7 @@ impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
             });
         }
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-        // A row that is not a number does not count: nothing rules it out.
+        // A row whose constant is NaN does not count: nothing rules it out.
         for number in &numbers[..rows.len()] {
             (least, most) = (least.min(number.value), most.max(number.value));
             group.norm = group.norm.max(number.norm);
@@ -150,7 +155,7 @@ impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
     }
 }
 
-/// What a row adds, NaN where it is not known; the rational part and the size of the logarithm in it; the norm of its numbers.
+/// The constant of a row, NaN where it is not known; its rational part and the size of its logarithm; the norm of the features.
 #[derive(Clone, Copy, Default)]
 struct Number {
     value: f64,
@@ -159,7 +164,7 @@ struct Number {
     norm: f64,
 }
 
-/// The numbers of the rows of one panel, the first or the second of a pair.
+/// Writes the features of the rows of one panel, the first or the second of a pair of panels, and finds the rows' constants.
 struct Lay<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
     frame: &'a Frame,

@@ -1,5 +1,5 @@
-//! Gradients of the scores of diagonal normals, of pairs whose rows are used once or few times: without packing, four vectors of
-//! dimensions of a pair share a division.
+//! Gradients of the scores of diagonal normals over pairs whose rows are used once or a few times: nothing is packed, and four
+//! vectors of dimensions of a pair share a division.
 
 use super::formulas::{Formula, Item, OWN};
 use super::slopes::{together, PAIR};
@@ -7,7 +7,7 @@ use super::{rest, whole};
 use crate::shapes::{Inputs, Rows, Side, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
 
-/// Pairs (`q.at(k)`, `g.at(k)`) and how much each counts; the items of `side` are the own ones.
+/// Pairs (`q.at(k)`, `g.at(k)`) and their weights; the items of `side` are the own ones.
 pub struct Listed<'a, T> {
     pub inputs: &'a Inputs<'a, T>,
     pub side: Side,
@@ -16,11 +16,11 @@ pub struct Listed<'a, T> {
     pub weights: &'a [T],
 }
 
-/// An item's means and variances, all of D numbers.
+/// An item's means and variances, D numbers each.
 type Normal<'a, T> = (&'a [T], &'a [T]);
 
 impl<T: Float> Listed<'_, T> {
-    /// Asks for the candidates of a query to come, which lie anywhere.
+    /// Prefetches the candidate that a query takes some pairs after pair `k`, as candidates lie anywhere.
     #[inline(always)]
     fn prefetch(&self, k: usize) {
         if let (Rows::List(rows), Side::Query) = (self.g, self.side) {
@@ -31,7 +31,7 @@ impl<T: Float> Listed<'_, T> {
         }
     }
 
-    /// The own and the other item of a pair; rows in half precision or constant are written to `buffers`.
+    /// The own and the other item of pair `k`; rows that are constant or stored in half precision are written to `buffers`.
     #[inline(always)]
     fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [Normal<'b, T>; 2] {
         let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
@@ -46,41 +46,43 @@ impl<T: Float> Listed<'_, T> {
     }
 }
 
-/// Where gradients by mean and variance go, and by the shared row.
+/// Computes gradients over listed pairs, with respect to means, variances and the shared row.
 pub struct Slopes<'a, 'b, F, T> {
-    /// As seen from the own items.
+    /// The formula whose first item is the own one.
     pub formula: &'a F,
     pub pairs: Listed<'a, T>,
-    /// Whether pairs have no item in common; else the own one.
+    /// Whether every pair has its own two items, and the gradients of both are wanted; else all pairs share the own item.
     pub both: bool,
-    /// Rows of D numbers by mean and variance: of the own item, to which is added; or, written, of the own and of the other item of
-    /// each pair in turn.
+    /// Rows of D numbers, the gradients with respect to mean and variance: of the common own item, to which is added; or of the
+    /// own and of the other item of each pair by turns, which are written.
     pub rows: &'a mut [[&'b mut [T]; 2]],
-    /// Of D numbers, to which is added; empty where it is not wanted.
+    /// The gradient with respect to the shared row [D], to which is added; empty where it is not wanted.
     pub by_shared: &'a mut [T],
 }
 
-/// What the pairs of a call share: the shared numbers, and, of whole groups of vectors, 1 by each of them and what the formula makes of
-/// the common item. Each is empty where nothing asks for it.
+/// What the pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what the formula
+/// computes of the common own item. Each is empty where the formula does not take it.
 struct Common<'a, T> {
     shared: &'a [T],
     inverses: &'a [T],
     own: [&'a [T]; OWN],
 }
 
-/// What is seen of all pairs; apart from all that lies in memory, so that it stays in registers.
+/// The extremes over all pairs; apart from what lies in memory, so that they stay in registers.
 #[derive(Clone, Copy)]
 struct Seen<X> {
-    /// The least divisor, the least variance or shared number, and the greatest divisor.
+    /// The least divisor.
     least: X,
+    /// The least variance or shared number.
     lowest: X,
+    /// The greatest divisor.
     greatest: X,
-    /// 0 as long as all gradients are finite.
+    /// 0 while all gradients are finite.
     finite: X,
 }
 
 impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
-    /// Whether what was found is known to be right.
+    /// Whether the gradients are known to be right: in range, and finite.
     type Output = bool;
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
@@ -143,7 +145,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
     }
 }
 
-/// A vector of a row; of its end, filled up, unless it is known to be whole.
+/// The vector of a row from `from` on; padded with `fill` where it may reach beyond the end (not WHOLE).
 #[inline(always)]
 fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
     if WHOLE {
@@ -153,7 +155,7 @@ fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f6
     }
 }
 
-/// A pair on its way through the dimensions.
+/// A pair whose gradient is added, a group of vectors after the other.
 struct Pair<'a, F, T> {
     formula: &'a F,
     items: [Normal<'a, T>; 2],
@@ -162,7 +164,7 @@ struct Pair<'a, F, T> {
 }
 
 impl<T: Float, F: Formula> Pair<'_, F, T> {
-    /// Adds a group of vectors to the first rows and to what is shared.
+    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
     #[inline(always)]
     fn add<S: Simd, const BOTH: bool, const SHARED: bool, const WHOLE: bool>(
         &self,
@@ -231,7 +233,7 @@ impl<T: Float, F: Formula> Pair<'_, F, T> {
     }
 }
 
-/// Writes a vector of a row; of its end what there is of it.
+/// Writes a vector to a row; where it may reach beyond the end (not WHOLE), what lies before the end.
 #[inline(always)]
 fn put<S: Simd, T: Float, const WHOLE: bool>(x: V<S, T>, row: &mut [T], from: usize) {
     if WHOLE {

@@ -1,16 +1,19 @@
-//! Scores that are the MLS of other numbers: `score = MLS(query', row') + a number of the query + a number of the row`, so that
-//! the searches of MLS find the best of them.
+//! Scores that are the MLS of other numbers, but for an offset of each item, `score = MLS(query', row') + offset(query) +
+//! offset(row)`, so that the searches of MLS find the best of them. Means and variances are a, v of a query and b, w of a row.
 //!
-//! llr: given the first item, the second one's mean is N(m, w + t) with m = p a / A, t = p v / A, A = p + v. So llr is
-//! log N(b; m, w + t) - log N(b; 0, p + w): MLS of (m, t) and (b, w), plus `1/2 sum [ b^2 / B + log 2 pi B ]`, B = p + w.
+//! llr, with prior variances p: given the first item, the second one's mean is N(m, w + t) with m = p a / A, t = p v / A, A = p +
+//! v; otherwise it is N(0, B) with B = p + w. So llr is log N(b; m, w + t) - log N(b; 0, B): the MLS of (m, t) and (b, w), plus
+//! the row's offset `1/2 sum [ b^2 / B + log 2 pi B ]`.
 //!
-//! overlap: MLS of (a, v / alpha) and (b, w / beta), plus `1/2 (1 - alpha) sum log v` and `1/2 (1 - beta) sum log w`.
+//! overlap, with powers alpha and beta: the MLS of (a, v / alpha) and (b, w / beta), plus the offsets `1/2 (1 - alpha) sum log v`
+//! and `1/2 (1 - beta) sum log w`, and a constant, which is added to the query's offset.
 //!
 //! Rounding, with unit roundoff u, E = sum a^2 / A + sum b^2 / B for llr (0 for others) and R the rational part of the MLS. What
-//! llr's pair function sums is at most `M = sum p [ a^2 v / A + b^2 w / B + (a - b)^2 ] / det` in size, off by (D/8 + 40) u M; as
-//! `p a^2 v / (A det) <= a^2 / A`, and as llr's rational part is `sum b^2 / B - R`, M is at most 2 E + R. The mean m is rounded, which moves R by at
-//! most `2 u sum |b - m| |m| / s <= u (R + sum m^2 / s)`, s >= t + the least w. The numbers of the items are sums in lanes: off
-//! by (D/8 + 8) u of their rational part, 2 D u by the product under the logarithm, 4 u by the last steps.
+//! llr's pair function sums is at most `M = sum p [ a^2 v / A + b^2 w / B + (a - b)^2 ] / det` in size, det = p (v + w) + v w,
+//! and off by (D/8 + 40) u M; as `p a^2 v / (A det) <= a^2 / A`, and as llr's rational part is `sum b^2 / B - R`, M is at most 2
+//! E + R. The mean m is rounded, which moves R by at most `2 u sum |b - m| |m| / s <= u (R + sum m^2 / s)`, s >= t + the least w.
+//! The offsets are sums in lanes: off by (D/8 + 8) u of their rational part, by 2 D u in the product under the logarithm, and by
+//! 4 u in the last steps.
 
 use super::formulas::{Dimension, Formula};
 use super::likelihoods::Mls;
@@ -22,18 +25,18 @@ use crate::shapes::{Inputs, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
-/// What an item adds to the MLS.
+/// The offset of an item.
 #[derive(Clone, Copy, Default)]
 pub struct Own {
-    /// NaN where it is not known.
+    /// The offset; NaN where it is not known.
     pub value: f64,
     /// The sum of the sizes of its terms.
     pub size: f32,
-    /// Half of what E has of the item.
+    /// Half of the item's share of E.
     pub rational: f32,
 }
 
-/// What the rows of the gallery add, if anything.
+/// The offsets of the gallery's rows; none where the score has no such offsets.
 pub fn of_rows<T: Float, F: Formula>(
     inputs: &Inputs<T>,
     formula: F,
@@ -47,23 +50,26 @@ pub fn of_rows<T: Float, F: Formula>(
     Ok(all)
 }
 
-/// The numbers of the MLS that a score is: those of some queries, and what rows add.
+/// The MLS that a score is, but for offsets: what stands in it for a block of queries, and the offsets of queries and rows.
 pub struct AsMls<'a> {
     dim: usize,
     first: usize,
-    /// The means and the variances of the queries, [queries, D], and what they add.
+    /// The means of the queries in that MLS, [queries, D].
     means: Vec<f64>,
+    /// The variances of the queries in that MLS, [queries, D].
     vars: Vec<f64>,
+    /// The offsets of the queries.
     queries: Vec<Own>,
+    /// The offsets of all rows; empty where they have none.
     rows: &'a [Own],
-    /// Whether the queries' means are other numbers than they were.
+    /// Whether a mean differs from the query's own mean.
     pub moved: bool,
-    /// By which the rows' variances are multiplied.
+    /// What the rows' variances are multiplied by.
     pub var_scale: f64,
 }
 
 impl<'a> AsMls<'a> {
-    /// Of these queries; `rows` are what [`of_rows`] found.
+    /// The MLS for the queries `of`; `rows` are the offsets that [`of_rows`] found.
     pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Own], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
         let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
@@ -89,29 +95,29 @@ impl<'a> AsMls<'a> {
         AsMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }
 
-    /// The mean and the variances of a query, by its number among all.
+    /// The means and the variances of query `i`, counted among all queries.
     pub fn query(&self, i: usize) -> (&[f64], &[f64]) {
         let at = (i - self.first) * self.dim..(i - self.first + 1) * self.dim;
         (&self.means[at.clone()], &self.vars[at])
     }
 
-    /// Those of all these queries.
+    /// The variances of each of the block's queries.
     pub fn vars(&self) -> impl Iterator<Item = &[f64]> {
         self.vars.chunks_exact(self.dim)
     }
 
-    /// What a query adds.
+    /// The offset of query `i`, counted among all queries.
     pub fn of_query(&self, i: usize) -> Own {
         self.queries[i - self.first]
     }
 
-    /// What a row adds.
+    /// The offset of row `j`.
     pub fn of_row(&self, j: usize) -> Own {
         self.rows.get(j).copied().unwrap_or_default()
     }
 }
 
-/// What some items of a side add.
+/// Computes the offsets of some items of a side.
 struct Sum<'a, 'b, T, F> {
     inputs: &'a Inputs<'b, T>,
     formula: F,
@@ -135,7 +141,7 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
             let (var, shared) = (whole(var, dim, &mut repeated), if F::ROW { shared.row(0) } else { mean });
             let mut sums = OwnSums::<V<S, T>>::new();
             for from in (0..dim).step_by(T::LANES) {
-                // Beyond the end stands what adds nothing: means of 0 and, summed or not, 1 under the logarithm.
+                // Padding adds nothing: means of 0, and a variance of 1 under the logarithm, with or without a shared 0.
                 let (mean, shared) = (rest::<S, T>(mean, from, 0.0), rest::<S, T>(shared, from, 0.0));
                 self.formula.add_own::<S, T>(&mut sums, mean, rest::<S, T>(var, from, 1.0), shared);
             }

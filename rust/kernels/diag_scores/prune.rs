@@ -1,26 +1,29 @@
-//! Exact search by a bound that is an inner product: most pairs are ruled out by matrix products, the rest scored.
+//! Exact search by a bound that is an inner product: matrix products rule most pairs out, and the rest is scored.
 //!
-//! For a query with variances v and rows whose variances w lie in [low, high], dimension by dimension, and any variance r > 0:
+//! A query has means a and variances v, a row means b and variances w. Rows are visited in buckets, in the order of the sum of
+//! their variances; low and high are the least and the greatest w of a bucket, dimension by dimension. For any variance r > 0,
 //!
 //!   1 / (v + w) >= c / (r + w),    c the least of (r + w) / (v + w): at low where v > r, else at high;
 //!   log(v + w) >= log(r + w) + l,  l the least of log((v + w) / (r + w)): at high where v > r, else at low.
 //!
-//! So -2 MLS - D log 2 pi = sum (a - b)^2 / (v + w) + log(v + w) is at least
+//! So X = -2 MLS - D log 2 pi = sum (a - b)^2 / (v + w) + log(v + w) is at least
 //!
 //!   sum c W a^2 - 2 c a W b + c W b^2  +  sum log(r + w)  +  sum l,    W = 1 / (r + w):
 //!
-//! an inner product of 3 D numbers of the query, [c a^2, -2 c a, c], with as many of the row, [W, W b, W b^2], and a number of
-//! each; of a score that is the MLS of other numbers (see `mls`), what rows add is part of theirs. Means are moved by a centre
-//! and scaled by powers of two, W by their squares, so that nothing is large. Rows are visited by the sum of their variances, in
-//! buckets, each with its low and high; r is the queries' geometric mean.
+//! the inner product of 3 D features of the query, [c a^2, -2 c a, c], with as many of the row, [W, W b, W b^2], and a constant
+//! of each, sum l and sum log(r + w). Where a score is the MLS of other numbers (see `mls`), a row's offset, times -2, is part of
+//! its constant. A centre is subtracted from means, which are then scaled by powers of two, and W by their squares, so that
+//! nothing is large; r is the geometric mean of the queries' variances.
 //!
-//! Rounding, with unit roundoff u. Each of the 3 D terms is off by less than 24 u of itself (one rounding of b - centre, twice in
-//! a square; two in W; two more in W b^2; those of a and c in float64, and to T; two of the move, in which a - b is that of the
-//! moved means), and their sum, with the row's number s, by (3 D + 1) u (|s| + sum of the terms' sizes). By Cauchy-Schwarz the
-//! sizes sum up to |f| |g|, f and g what is multiplied. Logarithms: D sums of variances and D products, 2 D u, the last steps 4 u of
-//! the result. Where numbers are subnormal, each of 6 D roundings errs by the smallest number instead, times what it is multiplied
-//! by. What the pair function makes of a true X = R + L, L >= `least`, is at least X - (D / 16 + 40) u (|X| + |least|) - (60 D +
-//! 200) u (see `scan`). All of it is taken off the bound; NaN, overflow and a bucket with a negative variance rule nothing out.
+//! Rounding, with unit roundoff u. Each of the 3 D terms is off by less than 24 u of itself: one rounding of b - centre, which
+//! counts twice in a square; two in W; two more in W b^2; those of a and c in float64, and to T; two of the shift, as a - b is
+//! the difference of the shifted means. Their sum, which begins with the row's constant s, is off by (3 D + 1) u (|s| + sum of
+//! the terms' sizes). By Cauchy-Schwarz the sizes sum up to at most |f| |g|, f and g the features of query and row. The
+//! logarithms, of D sums of variances in D products, are off by 2 D u, and by 4 u of the result in the last steps. Where numbers
+//! are subnormal, each of 6 D roundings errs by the smallest number instead, times what it is multiplied by. What the pair
+//! function makes of a true X = R + L, with R its rational part and L >= `least` its logarithms, is at least X - (D / 16 + 40) u
+//! (|X| + |least|) - (60 D + 200) u (see `scan`). All of this is subtracted from the bound; NaN, overflow and a bucket with a
+//! negative variance rule nothing out.
 
 use super::bound::{numbers, Bounds, Numbers, Reference};
 use super::formulas::Formula;
@@ -35,18 +38,18 @@ use std::f64::consts::PI;
 use std::ops::Range;
 use std::time::Instant;
 
-/// Rows that share their least and greatest variances.
+/// Rows in a bucket, which share their least and greatest variances.
 const BUCKET: usize = 4096;
-/// Rows that are scored before the first bounds, so that there are thresholds to compare them with.
+/// Rows that are scanned before the first bucket, so that there are thresholds to compare bounds with.
 const FIRST_ROWS: usize = 1024;
-/// Fewer queries do not pay for making the rows' numbers.
+/// Queries from which on it pays to compute the rows' features.
 const QUERIES: usize = 64;
-/// Nor do fewer rows pay for a trial.
+/// Rows from which on a trial pays.
 const ROWS: usize = 1 << 15;
-/// Rows of each part of a trial, and of those among which they are chosen.
+/// Rows in each part of a trial, and in the sample from which these are chosen.
 const TRIAL: (usize, usize) = (512, 8192);
 
-/// The best `k` rows of every query.
+/// Finds the best `k` rows of every query; returns how many pairs were scored.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
@@ -73,7 +76,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     })
 }
 
-/// Rows by the sums of their variances.
+/// Sorts rows by the sums of their variances.
 fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     let mut buffer = Vec::new();
     let sum = |row: u32| {
@@ -89,7 +92,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     places.into_iter().map(|place| rows[place as usize]).collect()
 }
 
-/// Whether the bound saves time, by a trial: as many rows of much the same variances are bounded, and scanned.
+/// Whether the bound saves time, by a trial: it searches as many rows of similar variances as a scan does.
 fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) -> bool {
     let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
     let (rows, sample) = TRIAL;
@@ -109,7 +112,7 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) ->
     bounded < begun.elapsed() - bounded
 }
 
-/// A block of queries over a shard of the gallery.
+/// The search of a block of queries over a shard of the gallery.
 struct Task<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     mls: &'a AsMls<'a>,
@@ -125,7 +128,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         dispatch(Scan { score, mls, order, queries: queries.clone(), places, floors, tops })
     }
 
-    /// Scores the first rows if there are no thresholds yet, then goes on bucket after bucket.
+    /// Scans the first rows if there are no thresholds yet, then goes on bucket after bucket.
     fn prune(&mut self, reference: &Reference, places: Range<usize>, first_rows: usize) -> usize {
         let (mut first, mut scored) = (places.start, 0);
         let mut thresholds = self.tops.iter().zip(self.floors).map(|(top, floor)| top.threshold().max(*floor));
@@ -139,7 +142,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         scored
     }
 
-    /// How many pairs were scored.
+    /// Searches a bucket; returns how many pairs were scored.
     fn bucket(&mut self, reference: &Reference, places: Range<usize>) -> usize {
         let (inputs, mls, rows) = (&self.score.inputs, self.mls, &self.order[places]);
         let dim = inputs.mu1.stored();
@@ -147,7 +150,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         let mut features = vec![T::default(); self.queries.len() * 3 * dim];
         let queries = self.queries.clone().zip(features.chunks_exact_mut(3 * dim)).map(|(i, out)| {
             let (norm, log) = numbers(reference, &bounds, mls.query(i), out);
-            // What is ruled out by a bucket without sense.
+            // A limit of NaN rules nothing out where variances are not valid.
             Query { norm, log: if bounds.sound { log } else { f64::NAN }, own: mls.of_query(i) }
         });
         let mut bound = MlsBound { inputs, mls, reference, queries: queries.collect(), group: Group::default() };
@@ -157,7 +160,7 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
     }
 }
 
-/// The bound, for the rows of a bucket.
+/// The bound for the rows of a bucket.
 struct MlsBound<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
     mls: &'a AsMls<'a>,
@@ -166,30 +169,33 @@ struct MlsBound<'a, 'b, T> {
     group: Group,
 }
 
-/// Of a query: the norm of its numbers, sum l, and what it adds to the MLS.
+/// A query as a bucket sees it: the norm of its features, its constant sum l, and its offset.
 struct Query {
     norm: f64,
     log: f64,
     own: Own,
 }
 
-/// Of a group of rows.
+/// What the bound takes of a group of rows.
 #[derive(Default)]
 struct Group {
-    /// The least of the sums of logarithms, and what is taken off the rows' numbers.
+    /// The least of the sums of logarithms.
     least: f64,
+    /// The middle of the rows' constants, which is subtracted from them.
     middle: f64,
-    /// The greatest of their sizes, of their distances from the middle, and of the norms.
+    /// The greatest size of a sum of logarithms.
     log: f64,
+    /// The greatest distance of a constant from the middle.
     apart: f64,
+    /// The greatest norm of a row's features.
     norm: f64,
-    /// The greatest sizes of what the rows add.
+    /// The greatest sizes of the rows' offsets.
     own: Own,
 }
 
 impl Group {
-    /// Of sums of logarithms, from which twice what the rows add is taken, and norms. A row that holds a NaN does not count:
-    /// nothing rules it out.
+    /// A group of rows with these sums of logarithms, norms of features and offsets. Twice the offsets are subtracted from the
+    /// logarithms, which makes them the rows' constants. NaN is left out: nothing rules out a row that has one.
     fn new(logs: &mut [f64], norms: &[f64], owns: &[Own]) -> Self {
         let range = |x: &[f64]| {
             let least = x.iter().copied().fold(f64::INFINITY, f64::min);
@@ -230,8 +236,7 @@ impl<T: Float> Bound<T> for MlsBound<'_, '_, T> {
     fn limit(&self, query: usize, threshold: f64) -> f64 {
         let (Query { norm, log, own }, group) = (&self.queries[query], &self.group);
         let (dim, u) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF);
-        // What the true X, less twice what the row adds, must not exceed for the pair function's score to reach the threshold,
-        // rounded.
+        // The greatest true X, less twice the row's offset, with which the pair function's rounded score can reach the threshold.
         let exact = -2.0 * (threshold - own.value) - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
         let least = group.least + log;
         let size = own.value.abs() + f64::from(own.size + group.own.size);

@@ -1,25 +1,27 @@
-//! Exact search that scores few pairs: a rough score of all, lane by lane, rules out the rest.
+//! Exact search that scores few pairs: a rough score of each pair, lane by lane, rules most pairs out.
 //!
-//! Sixteen (or eight) rows of the gallery lie side by side, one per lane, so that nothing is summed over lanes and a pair takes
-//! no logarithm at all; eight dimensions share one division. What the rough score keeps is scored by the pair function.
+//! Sixteen (float64: eight) rows of the gallery lie side by side, one per lane, so that nothing is summed over lanes and a pair
+//! takes no logarithm at all; eight dimensions share one division. Pairs that are not ruled out are scored by the pair function.
 //!
-//! Rough score, of -2 MLS - D log 2 pi: the rational part R plus a lower bound of the logarithms' sum, log 2 (e + m - 1) for a
-//! product m 2^e with 1 <= m < 2, as log2 m >= m - 1 (at most 0.06 too low).
+//! With s the sums of two variances, -2 MLS - D log 2 pi is the rational part R = sum (a - b)^2 / s plus sum log s. The rough
+//! score is R plus a lower bound of the logarithms: the product of all s is m 2^e with 1 <= m < 2, and log2 m is at least m - 1,
+//! so sum log s is at least log 2 (e + m - 1), at most 0.06 too low.
 //!
 //! Range. Means and variances of a group of rows, and of the queries, are scaled by exact powers, 2^-k and 4^-k, which moves MLS
-//! by a constant, so that the sums s of two variances lie around 1. While all s are in [2^-15, 2^15], products of eight lie in
-//! [2^-120, 2^120] and that times a significand below 2^121. A numerator overflows only where a squared difference exceeds
-//! 2^19; R is then infinite or NaN, and such pairs are kept, as are all pairs of a query and a group whose s leave the range.
-//! Numerators that underflow err by 2^-149, at most 2^-29 after the division.
+//! by a constant, so that all s lie around 1. While they are in [2^-15, 2^15], products of eight lie in [2^-120, 2^120] and such
+//! a product times a significand below 2^121. A numerator overflows only where a squared difference exceeds 2^19; R is then
+//! infinite or NaN, and such pairs are scored, as are all pairs of a query and a group whose s leave the range. Numerators that
+//! underflow err by 2^-149, at most 2^-29 after the division.
 //!
-//! Scores that are the MLS of other numbers (see `mls`) are searched by these; what a row adds begins the sum of its lane.
+//! Scores that are the MLS of other numbers (see `mls`) are searched by that MLS; a row's offset is added to its rough scores.
 //!
 //! Rounding, with unit roundoff u: a quotient of eight dimensions has a relative error of at most 36 u (a term of the numerator:
-//! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division)
-//! and that of the pair function, of four, 20 u; R sums D/8 of them, all positive, the pair function D/4L and up to 3 vectors'
-//! own in each lane. So both R agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2 E). Both products of D
-//! sums of variances are off by 2 D u, the multiplication of e (at most 15 D + 16) by log 2 and the last sums by 4 u of
-//! log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last roundings, to float64 and to T, are 2 u of the score.
+//! 3 for the squared difference, 14 for seven s and their products, 3 for the sums; 15 in the denominator, 1 for the division),
+//! and that of the pair function, of four dimensions, 20 u. R sums D/8 quotients, all positive; the pair function sums D/4L and
+//! up to 3 vectors' own in each of L lanes. So both R agree to (D/8 + D/32 + 70) u R, and those of `mls` to (D/4 + 120) u (R + 2
+//! E). The products of D sums of variances, the rough one and the pair function's, are both off by 2 D u, the multiplication of e
+//! (at most 15 D + 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last
+//! roundings, to float64 and to T, are 2 u of the score.
 
 use super::formulas::Formula;
 use super::mls::{AsMls, Own};
@@ -33,22 +35,22 @@ use std::ops::Range;
 
 /// Dimensions that share a division.
 const SHARING: usize = 2 * GROUP;
-/// All s are within this and its reciprocal.
+/// The largest s in range; the smallest is its reciprocal.
 const RANGE: f64 = 32_768.0; // 2^15
 
-/// A block of queries over places of the gallery, a group of rows at a time.
+/// The scan of a block of queries over some positions of `order`, a group of rows at a time.
 pub struct Scan<'a, 'b, T, F> {
     pub score: &'a DiagScore<'b, T, F>,
     pub mls: &'a AsMls<'a>,
     pub queries: Range<usize>,
-    /// The row at each place.
+    /// The row at each position.
     pub order: &'a [u32],
     pub places: Range<usize>,
     pub floors: &'a [f64],
     pub tops: &'a mut [TopK<T>],
 }
 
-/// The interval that holds no number: `(least, greatest)`, to be widened.
+/// The empty interval `(least, greatest)`, which is to be widened.
 const EMPTY: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
 
 /// The smallest interval that holds two intervals `(least, greatest)`.
@@ -56,12 +58,13 @@ fn hull(a: (f64, f64), b: &(f64, f64)) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 
-/// Least and greatest of the variances of a row; of a NaN it knows nothing.
+/// The least and the greatest variance of a row, NaN left out.
 fn extremes<T: Float>(row: &[T]) -> (f64, f64) {
     row.iter().fold(EMPTY, |all, x| hull(all, &(x.to_f64(), x.to_f64())))
 }
 
-/// Lays a row's means and variances, scaled, into every `step`-th place, and after its end what adds nothing: 0 and 1/2.
+/// Writes a row's means times 2^-k and variances times `by` 4^-k, by turns, to every `step`-th element of `out`; padding adds
+/// nothing: means of 0 and variances of 1/2.
 fn lay<X: Float, T: Float>((mean, var): (&[X], &[X]), (k, by): (i32, f64), dim: usize, out: &mut [T], step: usize) {
     let (by_mean, by_var) = (2f64.powi(-k), by * 4f64.powi(-k));
     for (d, places) in out.chunks_mut(2 * step).enumerate() {
@@ -71,7 +74,7 @@ fn lay<X: Float, T: Float>((mean, var): (&[X], &[X]), (k, by): (i32, f64), dim: 
 }
 
 impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
-    /// How many pairs were scored.
+    /// How many pairs were scored by the pair function.
     type Output = usize;
     #[inline(always)]
     fn run<S: Simd>(self) -> usize {
@@ -137,7 +140,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 let start = V::<S, T>::load(&starts[p * T::LANES..(p + 1) * T::LANES]);
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
                     let rough = rough::<S, T>(laid, panel) + start;
-                    // A NaN is not less than anything.
+                    // A NaN is not less than the limit.
                     let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
                     if kept != 0 {
                         sieve.keep(query, rows, kept);
@@ -149,7 +152,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
     }
 }
 
-/// Writes what -2 times the numbers of rows are, less that of all, which it returns.
+/// Writes -2 times the offsets of rows, relative to the middle of these offsets. Returns that middle, and the greatest sizes.
 fn start<T: Float>(mls: &AsMls, rows: impl Iterator<Item = usize> + Clone, starts: &mut [T]) -> Own {
     let values = || rows.clone().map(|row| mls.of_row(row).value);
     let least = values().fold(f64::INFINITY, f64::min);
@@ -159,14 +162,14 @@ fn start<T: Float>(mls: &AsMls, rows: impl Iterator<Item = usize> + Clone, start
     for (row, start) in rows.zip(starts) {
         let own = mls.of_row(row);
         *start = T::from_f64(-2.0 * (own.value - value));
-        // A row whose number is a NaN has a rough score that is one, and is kept.
+        // A row whose offset is NaN has a rough score of NaN, and is scored.
         all.size = own.size.max(all.size);
         all.rational = own.rational.max(all.rational);
     }
     all
 }
 
-/// The rough scores of a query with the rows of a panel; NaN where the rational part overflows.
+/// The rough scores of a query and the rows of a panel, without offsets; NaN where the rational part overflows.
 #[inline(always)]
 fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
     let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
@@ -182,7 +185,7 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
                 square[i] = difference * difference;
                 s[i] = V::<S, T>::splat(query[2 * d + 1]) + V::<S, T>::load(&row[T::LANES..]);
             }
-            // As in the pair function: q0/s0 + q1/s1 + q2/s2 + q3/s3 over one denominator.
+            // As in the pair function, with squared differences q: q0/s0 + q1/s1 + q2/s2 + q3/s3 over one denominator.
             let (p01, p23) = (s[0] * s[1], s[2] * s[3]);
             let n01 = square[0].mul_add(s[1], square[1] * s[0]);
             let n23 = square[2].mul_add(s[3], square[3] * s[2]);
@@ -202,24 +205,24 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
     rational.mul_add(shrunk, logs) + 0.0 * rational
 }
 
-/// What a rough score must reach, and what becomes of those that do.
+/// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.
 struct Sieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
-    /// What they add to the MLS.
+    /// The offsets of the queries.
     queries: Vec<Own>,
     tops: &'a mut [TopK<T>],
     floors: &'a [f64],
     thresholds: Vec<f64>,
-    /// Minus the greatest rough score with which a row can reach the threshold.
+    /// For each query, minus the greatest rough score with which a row can reach the threshold.
     limits: Vec<T>,
-    /// Whether all s of a query and the group at hand are.
+    /// For each query, whether all its s with the group at hand are in range.
     in_range: Vec<bool>,
-    /// The sum of m^2 / s where means are rounded, else 0.
+    /// For each query, the sum of m^2 / s (see `mls`) where its means were rounded, else 0.
     moved: Vec<f64>,
-    /// What the rough scores of the group at hand leave out.
+    /// What the rough scores of the group at hand leave out of -2 MLS: D (log 2 pi + 2 k log 2).
     constant: f64,
-    /// What its rows add: the middle of it, and the greatest sizes.
+    /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
     group: Own,
     /// Pairs scored so far.
     scored: usize,

@@ -9,27 +9,28 @@ use crate::topk::TopK;
 use crate::view::View;
 use std::ops::Range;
 
-/// What bounds the scores of some queries by inner products of their numbers with those of rows.
+/// A bound on the scores of some queries: an inner product of features of query and row, and a constant of each.
 pub trait Bound<T> {
-    /// Writes the numbers of rows as panels, filled up with whatever, and what the sum of each begins with.
+    /// Writes the features of `rows` as panels, padded with anything, and what each row's inner products start with.
     fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]);
-    /// What the product of a query, counted from the first, and one of these rows must reach for the pair function's score to
-    /// reach a threshold; NaN or -infinity where it is not known.
+    /// What the inner product of a query, counted from the first of the block, and one of these rows must reach for the pair
+    /// function's score to reach a threshold; NaN or -infinity where that is not known.
     fn limit(&self, query: usize, threshold: f64) -> f64;
 }
 
-/// The pairs of a block of queries and the rows at some places.
+/// The pairs of a block of queries and the rows at some positions.
 pub struct Pairs<'a, 'b, T, F> {
     pub score: &'a DiagScore<'b, T, F>,
     pub queries: Range<usize>,
     /// Rows in the order in which they are visited.
     pub rows: &'a [u32],
-    /// What rows must reach, and the best found.
+    /// The scores that rows must reach.
     pub floors: &'a [f64],
+    /// The best rows found so far.
     pub tops: &'a mut [TopK<T>],
 }
 
-/// Adds the best of the pairs; `features` are the queries' numbers, `[queries, width]`. Returns how many pairs were scored.
+/// Scores the pairs that the bound does not rule out; returns how many. `features` [queries, width] are those of the queries.
 pub fn sift<T: Float, F: Formula>(pairs: Pairs<T, F>, features: &[T], width: usize, bound: &mut dyn Bound<T>) -> usize {
     let Pairs { score, queries, rows, floors, tops } = pairs;
     let group = panels::padded::<T>(shapes::segment(score.inputs.mu1.stored()));
@@ -54,8 +55,7 @@ pub fn sift<T: Float, F: Formula>(pairs: Pairs<T, F>, features: &[T], width: usi
     sieve.scored
 }
 
-/// Calls `each(d, means, variances)` for each dimension of the rows of one panel, one row per lane; lanes beyond the last row
-/// repeat it.
+/// Calls `each(d, means, variances)` for each dimension of a panel's rows, one row per lane; lanes without one repeat the last.
 #[inline(always)]
 pub fn columns<S: Simd, T: Float>(
     inputs: &shapes::Inputs<T>,
@@ -68,7 +68,7 @@ pub fn columns<S: Simd, T: Float>(
         let j = panel[lane.min(panel.len() - 1)] as usize;
         *row = (inputs.mu2.row(j, &mut buffer.0), inputs.extra2.row(j, &mut buffer.1));
     }
-    // Sixteen dimensions are turned at once.
+    // Sixteen dimensions are transposed at once.
     let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);
     for first in (0..inputs.mu1.stored()).step_by(16) {
         let count = 16.min(inputs.mu1.stored() - first);
@@ -90,17 +90,17 @@ pub fn columns<S: Simd, T: Float>(
     }
 }
 
-/// What becomes of the pairs that the bound does not rule out.
+/// The pairs that the bound does not rule out, on their way to being scored.
 struct Sieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
     floors: &'a [f64],
     tops: &'a mut [TopK<T>],
-    /// What a product must reach.
+    /// What an inner product must reach, for each query.
     limits: Vec<T>,
     /// The rows of each query that wait to be scored together.
     pending: Vec<Vec<usize>>,
-    /// The rows at hand.
+    /// The rows of the group at hand.
     rows: &'a [u32],
     bound: &'a mut dyn Bound<T>,
     scored: usize,
@@ -113,7 +113,7 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
         self.limits[query] = T::from_f64(if limit > f64::NEG_INFINITY { limit } else { f64::NEG_INFINITY });
     }
 
-    /// Scores the rows that wait.
+    /// Scores the waiting rows of a query.
     #[inline(never)]
     fn flush(&mut self, query: usize) {
         let mut scores = [T::default(); shapes::BLOCK];
@@ -137,12 +137,12 @@ impl<T: Float, F: Formula> Epilogue<T> for Sieve<'_, '_, T, F> {
     }
 
     fn visit(&mut self, query: usize, panel: usize, products: &[T; 16]) {
-        // Beyond the last query stand zeros, whose product with a NaN is not below anything.
+        // Queries of the padding are zeros, whose product with a NaN is not below any limit.
         if query >= self.pending.len() {
             return;
         }
         for (place, &product) in (panel * T::LANES..).zip(&products[..T::LANES]) {
-            // A NaN is not less than anything.
+            // A NaN is not less than the limit.
             if place < self.rows.len() && !(product < self.limits[query]) {
                 self.pending[query].push(self.rows[place] as usize);
             }

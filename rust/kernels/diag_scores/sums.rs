@@ -4,13 +4,13 @@ use crate::simd::{Float, Lanes, Register, Simd};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
 
-/// Logarithms that a formula has at most.
+/// The largest number of logarithms that a formula takes.
 pub const LOGS: usize = 3;
 
-/// Vectors that share a division.
+/// Vectors of dimensions that share a division.
 pub const GROUP: usize = 4;
 
-/// A product of many numbers as significand and exponent.
+/// A product of many numbers, as significand and exponent.
 #[derive(Clone, Copy)]
 pub struct Product<X> {
     pub significand: X,
@@ -21,10 +21,11 @@ pub struct Product<X> {
 pub struct Sums<X> {
     /// The rational part.
     pub rational: X,
-    /// What stands under the logarithms.
+    /// The products under the logarithms.
     pub products: [Product<X>; LOGS],
-    /// Least variances of the two rows, greatest number under a logarithm.
+    /// The least variances of the two rows.
     pub least: (X, X),
+    /// The greatest number under a logarithm.
     pub greatest: X,
 }
 
@@ -37,7 +38,7 @@ impl<R: Register> Product<Lanes<R>> {
     }
 }
 
-/// A vector of dimensions.
+/// A vector of dimensions of a pair: means `a` and `b`, variances `v` and `w`, the shared row.
 #[derive(Clone, Copy)]
 pub struct Loaded<X> {
     pub a: X,
@@ -47,32 +48,32 @@ pub struct Loaded<X> {
     pub shared: X,
 }
 
-/// Running sums of what items add, over dimensions.
+/// Running sums over the dimensions of one item.
 pub struct OwnSums<X> {
-    /// A half of its sum counts.
+    /// The rational part, which callers weight.
     pub rational: X,
-    /// What stands under a logarithm, [`Formula::own_log`] of which counts.
+    /// The product under the logarithm, which callers weight.
     pub product: Product<X>,
-    /// The least and the greatest factor.
+    /// The least and the greatest factor of the product.
     pub range: (X, X),
 }
 
 impl<R: Register> OwnSums<Lanes<R>> {
-    /// Nothing yet.
+    /// Sums over no dimensions.
     #[inline(always)]
     pub fn new() -> Self {
         let (zero, one) = (Lanes::from(0.0), Lanes::from(1.0));
         OwnSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
     }
 
-    /// A factor of what stands under the logarithm.
+    /// Multiplies the product under the logarithm by a factor.
     #[inline(always)]
     pub fn times(&mut self, x: Lanes<R>) {
         self.product.times(x);
         self.range = (x.min(self.range.0), x.max(self.range.1));
     }
 
-    /// The logarithm, lane by lane; NaN where a factor is out of range.
+    /// The logarithm of the product, lane by lane; NaN where a factor is out of range.
     #[inline(always)]
     pub fn logs<S: Simd, T: Float<Register<S> = R>>(&self) -> [f64; 16]
     where

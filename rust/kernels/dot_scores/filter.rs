@@ -1,4 +1,4 @@
-//! Exact search that computes few exact scores: inner products of register tiles rule out the rest.
+//! Exact search that scores few pairs: inner products of register tiles rule the others out.
 
 use super::formulas::{Group, Query};
 use super::pool::{Passed, Pool, Weigh};
@@ -12,7 +12,7 @@ use crate::view::Matrix;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The best `k` rows of every query, found by inner products of panels and scored by the pair function.
+/// Finds the best `k` rows of every query: panels rule rows out, the pair function scores the others. Returns how many it scored.
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     if !F::SIEVED || dim == 0 || (queries < FEW && score.packed.is_none()) {
@@ -31,7 +31,7 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     let block = (POOLED / best.k.max(1)).clamp(12, 1024);
     let Best { k, scores, ids, interrupted } = best;
     let scan: &shapes::Scan<Pool<T>> = &|queries, places, floors, pools| {
-        // A shard beyond the last row is empty.
+        // A shard that begins beyond the last row is empty.
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
         scan(score, queries, order, (groups, group), floors, pools)
     };
@@ -44,19 +44,19 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     Ok(scored.into_inner())
 }
 
-/// Fewer queries do not pay for packing the rows of a gallery that is not prepared.
+/// Fewer queries than this do not pay for packing the rows of a gallery that is not prepared.
 const FEW: usize = 6;
 
-/// Queries from which on it pays to sort a gallery that is not prepared: a row takes some 60 ns, and saves some 5 ns a query.
+/// Queries from which on it pays to sort a gallery that is not prepared: a row takes some 60 ns, and saves some 5 ns per query.
 const SORTED: usize = 32;
 
-/// Rows that are sorted at once: few enough for the second-level cache.
+/// Rows that are sorted together: few enough for the second-level cache.
 const STRETCH: usize = 1 << 16;
 
-/// Queries at hand times k: for each of them up to two rows of 24 bytes wait to be scored.
+/// The product of k and the queries of a block, for each of which up to 2 k rows of 24 bytes wait to be scored.
 const POOLED: usize = 1 << 19;
 
-/// Rows in the order they are looked at: by their extras, as [`Packed`] has them, if there are queries enough.
+/// The order in which rows are visited: by their extras, stretch by stretch, if there are queries enough; else as they are.
 fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
     let mut order: Vec<i64> = (0..extras.rows() as i64).collect();
     if queries >= SORTED && extras.stored() > 0 {
@@ -69,15 +69,15 @@ fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Er
     Ok(order)
 }
 
-/// The numbers below n, neighbours far apart: what comes first is a sample of all, whatever its order, so that thresholds are
-/// soon near their ends. In the order of their extras rows could get better up to the last one.
+/// The numbers below n, neighbours far apart: what comes first is a sample of all, so that thresholds are soon near their final
+/// values. If groups were visited in the order of their extras, rows could get better up to the last one.
 fn scattered(n: usize) -> Vec<usize> {
     let bits = usize::BITS - n.saturating_sub(1).leading_zeros();
     let reversed = |i: usize| if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) };
     (0..1 << bits).map(reversed).filter(|&i| i < n).collect()
 }
 
-/// One task of a search: a block of queries over a shard of the gallery, given as numbers of groups of so many rows each.
+/// One task of a search: a block of queries over a shard of the gallery, given by the numbers of its groups and a group's rows.
 fn scan<T: Float, F: Formula>(
     score: &DotScore<T, F>,
     queries: Range<usize>,
@@ -103,7 +103,7 @@ fn scan<T: Float, F: Formula>(
         score,
         first_query: queries.start,
         queries: queries.clone().zip(&norms).map(query).collect(),
-        // Beyond the last query there is nothing to reach.
+        // Queries of the padding have a limit that nothing reaches.
         limits: vec![T::from_f64(f64::INFINITY); tiles.padded()],
         pools,
         slack: slack::<T>(dim),
@@ -124,7 +124,7 @@ fn scan<T: Float, F: Formula>(
             }
         };
         filter.enter(order, norms);
-        // Beyond the last row there is nothing to find.
+        // Rows of the padding reach no limit.
         starts.fill(T::from_f64(f64::NEG_INFINITY));
         for (start, norm) in starts.iter_mut().zip(norms) {
             let share = -0.5 * filter.group.share * norm.to_f64();
@@ -148,54 +148,60 @@ fn scan<T: Float, F: Formula>(
     filter.scored
 }
 
-/// Bound, relative to |a|^2 + |b|^2, on how far the squared distance (twice the inner product) that the pair function finds
-/// may lie from the one got by the panels' inner products.
+/// A bound, relative to |a|^2 + |b|^2, on how far the squared distance (or twice the inner product) x that the pair function
+/// computes may lie from the one that follows from the panels' inner product.
 ///
-/// With unit roundoff u and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products and a start of at most |b|^2/2
-/// errs by at most (D + 1) u (|a||b| + |b|^2/2) <= (D + 1) u n, twice that is (2 D + 2) u n; a norm is summed over at most D/L +
-/// log2 L + 3 roundings of a relative u each (fewer, as four chains share them); the pair function's sum errs by at most (D/L +
-/// log2 L + 5) u x with x <= 2 n, or (D/L + log2 L + 3) u |a||b|. Together below (2 D + 3 D/L + 26) u n for L = 8 or 16; the
-/// factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where products are subnormal, each of the at
-/// most 6 D + 20 roundings errs by up to half the smallest number instead, which [`Filter`] takes off as well.
+/// With unit roundoff u, L lanes and n = |a|^2 + |b|^2 (so |a| |b| <= n/2): the panels' sum of D products and a start of at most
+/// |b|^2/2 errs by at most (D + 1) u (|a||b| + |b|^2/2) <= (D + 1) u n, and twice that is (2 D + 2) u n. A norm is summed over at
+/// most D/L + log2 L + 3 roundings of a relative u each (fewer, as four chains share them). The pair function's sum errs by at
+/// most (D/L + log2 L + 5) u x with x <= 2 n, or, of an inner product, by (D/L + log2 L + 3) u |a||b|. Together this is below (2
+/// D + 3 D/L + 26) u n for L = 8 or 16; the factor 1.01 covers the terms in u^2 (D u < 0.01) and the norms' own rounding. Where
+/// products are subnormal, each of the at most 6 D + 20 roundings errs by up to half the smallest number instead, which
+/// [`Filter`] takes off as well.
 fn slack<T: Float>(dim: usize) -> f64 {
     let (dim, lanes) = (dim as f64, T::LANES as f64);
     1.01 * (2.0 * dim + 3.0 * dim / lanes + 26.0) * T::ROUNDOFF
 }
 
-/// Keeps the rows whose score may reach the query's threshold, and scores those of them by the pair function that may be among
-/// the best in the end.
+/// Two sieves: they find the rows whose score may reach the query's threshold, and of these the rows that may be among the best
+/// in the end, which the pair function scores.
 ///
-/// Two sieves. The first one compares a panel's inner products, less each row's share of its squared norm, with one number per
-/// query and group of rows, got from [`Formula::bound`]: where the rows of a group have much the same extra, hardly any pair
-/// passes that is not among the best. The second one is the formula itself on what is left: it finds between which numbers the
-/// score lies. The k-th greatest of the lower ones is a threshold; a row whose upper one is below it is dropped.
+/// The first sieve compares a panel's inner products, less each row's share of its squared norm, with one limit per query and
+/// group of rows, which [`Formula::bound`] gives: where the rows of a group have much the same extra, hardly any pair passes that
+/// is not among the best. The second sieve applies the formula to what is left, and finds a lower and an upper bound of each
+/// score. The k-th greatest of the lower bounds is a threshold; a row whose upper bound is below it is dropped.
 ///
-/// Proof that no row is lost by the second: let x be what the pair function finds and y what the panels find, moved by the
-/// slack to the side of higher scores, so y <= x (y >= x for inner products). The pair function's score is `T(value(x, ...))`; the
-/// filter compares with `value(y, ...)`, the same float64 operations on the same other numbers. It is monotone in x as rounded,
-/// but for [`Formula::tolerance`], and so is the rounding to T, hence `T(value(y)) >= T(value(x))`, and moved to the other side
-/// `T(value(y)) <= T(value(x))`. Where k rows have a lower bound of at least t, their scores are at least T(t), and a row whose
-/// upper bound is below t by more than a rounding to T scores less than each of them. By the first: a row that can reach the
-/// threshold has x within the bound, so y too, and the limit is the inner product at which y is the bound, rounded down. Where
-/// products may overflow there is no lower bound. A NaN passes both, but rows whose norm or extra is NaN do not count in a
-/// group: a score that is NaN is not among the best while there is a threshold.
+/// Proof that no row is lost by the second sieve: let x be the squared distance (or inner product) that the pair function finds,
+/// and y the one that the panels find, moved by the slack to the side of higher scores, so y <= x (y >= x for inner products).
+/// The pair function's score is `T(value(x, ...))`; the sieve compares with `value(y, ...)`, the same float64 operations on the
+/// same other numbers. As rounded, value is monotone in x, but for [`Formula::tolerance`], and so is the rounding to T, hence
+/// `T(value(y)) >= T(value(x))`; with y moved to the other side, `T(value(y)) <= T(value(x))`. Where k rows have a lower bound of
+/// at least t, their scores are at least T(t), and a row whose upper bound is below t by more than a rounding to T scores less
+/// than each of them.
+///
+/// No row is lost by the first sieve: a row that can reach the threshold has x within the bound, so y too, and the limit is the
+/// inner product at which y is the bound, rounded down. Where products may overflow there is no lower bound. A NaN passes both
+/// sieves, but rows whose norm or extra is NaN do not count in a group: a NaN is not among the best while there is a threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
     queries: Vec<Query>,
-    /// What an inner product must reach in the group at hand.
+    /// What an inner product must reach in the group at hand, for each query.
     limits: Vec<T>,
     pools: &'a mut [Pool<T>],
     slack: f64,
     smallest: f64,
     /// Pairs scored so far.
     scored: usize,
-    /// The rows at hand: what bounds them all, and each.
+    /// The ranges of norms and extras in the group at hand.
     group: Group,
+    /// The rows of that group.
     rows: &'a [i64],
+    /// The squared norms of these rows.
     norms: Vec<T>,
 }
 
+/// The ranges of no rows, which are to be widened.
 const NO_ROWS: Group = Group {
     norms: (f64::INFINITY, f64::NEG_INFINITY),
     extras: (f64::INFINITY, f64::NEG_INFINITY),
@@ -210,7 +216,7 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
     }
 
     fn visit(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
-        // Beyond the last query stand zeros, whose product with a NaN is not below anything.
+        // Queries of the padding are zeros, whose product with a NaN is not below any limit.
         if query < self.queries.len() {
             self.sift(query, panel, dots);
         }
@@ -218,12 +224,12 @@ impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
 }
 
 impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
-    /// Takes these rows as the group at hand, with their norms.
+    /// Makes these rows, with these squared norms, the group at hand.
     fn enter(&mut self, rows: &'a [i64], norms: &[T]) {
         (self.rows, self.group) = (rows, NO_ROWS);
         self.norms.clear();
         self.norms.extend_from_slice(norms);
-        // The least and greatest of two numbers, one of which may be NaN.
+        // A minimum or maximum with a NaN is the other number.
         for norm in norms.iter().map(|norm| norm.to_f64()) {
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
         }
@@ -233,7 +239,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
         };
         if self.score.packed.is_some() {
-            // In order, NaN last.
+            // The rows of a prepared gallery are sorted by extra, NaN last.
             rows.first().map(extra).into_iter().for_each(&mut take);
             rows.iter().rev().map(extra).find(|extra| !extra.is_nan()).into_iter().for_each(take);
         } else {
@@ -261,13 +267,13 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             } else {
                 bound - 0.5 * self.slack * both - self.smallest
             };
-            // The roundings up to here and that to T.
+            // Less the rounding errors up to here, and that of the conversion to T.
             limit - 2.0 * T::ROUNDOFF * limit.abs() - 1e-15 * (both + bound.abs())
         };
         self.limits[query] = T::from_f64(if limit.is_nan() { f64::NEG_INFINITY } else { limit });
     }
 
-    /// Takes what passes the first sieve.
+    /// The first sieve: takes the rows of a panel whose inner products reach the limit.
     #[inline(never)]
     fn sift(&mut self, query: usize, panel: usize, dots: &[T; 16]) {
         let first = panel * T::LANES;
@@ -288,7 +294,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         }
     }
 
-    /// The second sieve.
+    /// The second sieve, on those rows of a query that wait for it.
     fn weigh(&mut self, query: usize) {
         let (slack, smallest, formula) = (self.slack, self.smallest, &self.score.formula);
         let (pool, own) = (&mut self.pools[query], self.queries[query]);
@@ -301,7 +307,7 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
     }
 }
 
-/// [`Formula::enter`]; a dispatch of its own, as are the next two, so that it is compiled once for all types of rows.
+/// Calls [`Formula::enter`]; a dispatch of its own, as are the next two, so that it is compiled once for all types of rows.
 struct EnterQueries<'a, F> {
     formula: &'a F,
     thresholds: &'a [f64],
@@ -316,7 +322,7 @@ impl<F: Formula> Kernel for EnterQueries<'_, F> {
     }
 }
 
-/// [`Formula::group`].
+/// Calls [`Formula::group`].
 struct Enter<'a, F> {
     formula: &'a F,
     group: &'a mut Group,
@@ -329,7 +335,7 @@ impl<F: Formula> Kernel for Enter<'_, F> {
     }
 }
 
-/// [`Formula::bound`].
+/// Calls [`Formula::bound`].
 struct Bound<'a, F> {
     formula: &'a F,
     threshold: f64,

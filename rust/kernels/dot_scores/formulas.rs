@@ -3,6 +3,7 @@
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
+use crate::special::dual::Dual;
 
 /// What a formula sees of eight pairs: the first item is the one that gradients are asked for.
 #[derive(Clone, Copy)]
@@ -15,6 +16,33 @@ pub struct Pair<X> {
     pub extras: (X, X),
     /// What [`Formula::own`] makes of each item, or, for slopes, [`Formula::own_slopes`].
     pub own: ([X; OWN], [X; OWN]),
+}
+
+impl<S: Simd> Pair<Dual<S>> {
+    /// Given numbers as constants, of which one may be replaced by a variable.
+    #[inline(always)]
+    fn constants(pair: Pair<V<S, f64>>) -> Self {
+        let dual = Dual::<S>::constant;
+        let ([a, b, c], [d, e, f]) = pair.own;
+        Pair {
+            x: dual(pair.x),
+            norms: (dual(pair.norms.0), dual(pair.norms.1)),
+            extras: (dual(pair.extras.0), dual(pair.extras.1)),
+            own: ([dual(a), dual(b), dual(c)], [dual(d), dual(e), dual(f)]),
+        }
+    }
+
+    /// The numbers without derivatives.
+    #[inline(always)]
+    pub fn values(self) -> Pair<V<S, f64>> {
+        let ([a, b, c], [d, e, f]) = self.own;
+        Pair {
+            x: self.x.value,
+            norms: (self.norms.0.value, self.norms.1.value),
+            extras: (self.extras.0.value, self.extras.1.value),
+            own: ([a.value, b.value, c.value], [d.value, e.value, f.value]),
+        }
+    }
 }
 
 impl<X: Copy> Pair<X> {
@@ -57,17 +85,41 @@ pub trait Formula: Copy + Sync {
     /// What `value` takes of the extra and the squared norm of either item alone: made once for an item of many pairs.
     #[inline(always)]
     fn own<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [V::<S, f64>::splat(0.0); OWN]
+        [0.0.into(); OWN]
     }
     /// What `slopes` takes of it.
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [V::<S, f64>::splat(0.0); OWN]
+        [0.0.into(); OWN]
     }
-    /// The score.
-    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64>;
-    /// Its derivatives.
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>>;
+    /// The score: the definition, of which `slopes` is made. Where that is written out, `value` need have no derivatives.
+    fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S>;
+    /// The score of given numbers.
+    #[inline(always)]
+    fn score<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+        self.value::<S>(Pair::constants(pair)).value
+    }
+    /// Its derivatives by the numbers of the pair, those of `value`. A formula writes them out where that keeps more digits, where
+    /// they are made of numbers that scoring does not need, or where shared numbers have derivatives too.
+    #[inline(always)]
+    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+        let numbers = Pair::constants(pair);
+        let (norms, extras) = (numbers.norms, numbers.extras);
+        let by_x = Pair { x: Dual::variable(pair.x), ..numbers };
+        let by_norm = Pair { norms: (Dual::variable(pair.norms.0), norms.1), ..numbers };
+        let by_extra = Pair { extras: (Dual::variable(pair.extras.0), extras.1), ..numbers };
+        Slopes {
+            x: self.value::<S>(by_x).slope(),
+            norm: if Self::NORMS { self.value::<S>(by_norm).slope() } else { 0.0.into() },
+            extra: self.value::<S>(by_extra).slope(),
+            shared: self.by_shared::<S>(pair),
+        }
+    }
+    /// Its derivatives by the shared numbers.
+    #[inline(always)]
+    fn by_shared<S: Simd>(&self, _pair: Pair<V<S, f64>>) -> [V<S, f64>; 2] {
+        [0.0.into(); 2]
+    }
 
     /// The formula that gives the score when the two items change places.
     fn transposed(self) -> Self {
@@ -78,7 +130,7 @@ pub trait Formula: Copy + Sync {
     /// in `x` *as computed*, as it is where it only adds to x, and multiplies and divides by what does not depend on it.
     #[inline(always)]
     fn tolerance<S: Simd>(&self, _pair: &Pair<V<S, f64>>) -> V<S, f64> {
-        V::<S, f64>::splat(0.0)
+        0.0.into()
     }
 
     /// What a search knows of a group of rows before it looks at them; sets what [`Formula::bound`] needs.
@@ -145,8 +197,13 @@ pub fn concave_maximum((from, to): (f64, f64), f: impl Fn(f64) -> (f64, f64)) ->
 /// `yes` where both extras are >= 0, else NaN: the answer to variances and concentrations outside their domain.
 #[inline(always)]
 pub fn valid<S: Simd>(extras: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
-    let zero = V::<S, f64>::splat(0.0);
-    extras.0.min(extras.1).if_less(zero, V::<S, f64>::splat(f64::NAN), yes)
+    extras.0.min(extras.1).if_less(0.0, f64::NAN, yes)
+}
+
+/// The same of a score and its derivative.
+#[inline(always)]
+pub fn in_domain<S: Simd>(extras: (Dual<S>, Dual<S>), score: Dual<S>) -> Dual<S> {
+    score.or_nan_below_zero(extras.0.value.min(extras.1.value))
 }
 
 /// `w1 w2 (cos(mu1, mu2) - shift)`: cosine with weights 1 and no shift; the expected cosine with each item's expected
@@ -164,30 +221,29 @@ impl Formula for Cosine {
     /// 1 by the length.
     #[inline(always)]
     fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [V::<S, f64>::splat(1.0) / norm.sqrt(), V::<S, f64>::splat(0.0), V::<S, f64>::splat(0.0)]
+        [1.0 / norm.sqrt(), 0.0.into(), 0.0.into()]
     }
     /// 1 by the length and by its square.
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        let one = V::<S, f64>::splat(1.0);
-        [one / norm.sqrt(), one / norm, V::<S, f64>::splat(0.0)]
+        [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
     }
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+    fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         // Two roots: the product of the squares could leave the range.
-        let (weight, shift) = (pair.extras.0 * pair.extras.1, V::<S, f64>::splat(self.shift));
-        pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - shift * weight
+        let weight = pair.extras.0 * pair.extras.1;
+        pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - self.shift * weight
     }
+    /// Written out, since the lengths' derivatives are made with them, once for an item.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let inverse = pair.own.0[0] * pair.own.1[0];
         let x = pair.extras.0 * pair.extras.1 * inverse;
-        let shift = V::<S, f64>::splat(self.shift);
         Slopes {
             x,
-            norm: V::<S, f64>::splat(-0.5) * x * pair.x * pair.own.0[1],
-            extra: pair.extras.1 * (inverse * pair.x - shift),
-            shared: [-(pair.extras.0 * pair.extras.1), V::<S, f64>::splat(0.0)],
+            norm: -0.5 * x * pair.x * pair.own.0[1],
+            extra: pair.extras.1 * (inverse * pair.x - self.shift),
+            shared: [-(pair.extras.0 * pair.extras.1), 0.0.into()],
         }
     }
     #[inline(always)]
@@ -215,14 +271,8 @@ impl Formula for NegSqL2 {
     const BY_SUM: bool = true;
     const BY_X: bool = false;
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
-        valid::<S>(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))
-    }
-    #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let zero = V::<S, f64>::splat(0.0);
-        let minus = valid::<S>(pair.extras, V::<S, f64>::splat(-1.0));
-        Slopes { x: minus, norm: zero, extra: minus, shared: [zero; 2] }
+    fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
+        in_domain(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {

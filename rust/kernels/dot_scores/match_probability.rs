@@ -29,6 +29,7 @@ use crate::kernels::score::{score, Score};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
+use crate::special::dual::Dual;
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::GAUSS_64;
@@ -345,13 +346,14 @@ impl Formula for MatchProbability<'_> {
     const SIEVED: bool = false; // the quadrature is not monotone in x
 
     #[inline(always)]
-    fn value<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
+    fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
+        let pair = pair.values();
         let [distance, root, exact] = self.scales::<S>(&pair);
         let ([total], top) = self.sums::<S, 1>(distance, root, &Mass);
         let value = top + ln::<S, f64>(total) + self.constant();
         let (_, at_distance) = sigmoid::<S>(self.line.1 - self.line.0 * distance);
         let value = exact.if_greater(0.0, at_distance, value.if_greater(0.0, 0.0, value));
-        valid::<S>(pair.extras, value)
+        Dual::constant(valid::<S>(pair.extras, value))
     }
 
     #[inline(always)]

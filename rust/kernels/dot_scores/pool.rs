@@ -1,4 +1,4 @@
-//! What a search by bounds holds of each query: rows that may be among its best.
+//! The rows that may be among a query's best, while a search goes on.
 
 use super::formulas::{Formula, Query};
 use super::Pair;
@@ -9,17 +9,17 @@ use crate::topk::TopK;
 /// Rows that may be among a query's best.
 pub struct Pool<T> {
     k: usize,
-    /// What a score must reach.
+    /// What a score must reach to be among the best.
     pub threshold: f64,
     /// Rows that passed the first sieve.
     passed: Vec<Passed>,
-    /// Those that passed the second one.
+    /// Rows that passed the second sieve, too.
     bounded: Vec<Bounded>,
-    /// Those whose scores are known.
+    /// Rows whose scores are known.
     pub top: TopK<T>,
 }
 
-/// A row: its squared distance or inner product as the panels find it, its squared norm and extra.
+/// A row that passed the first sieve: squared distance or inner product as the panels find it, squared norm and extra.
 pub struct Passed {
     pub x: f64,
     pub norm: f64,
@@ -27,7 +27,7 @@ pub struct Passed {
     pub row: usize,
 }
 
-/// A row whose score is known to lie between two numbers; NaN is above all numbers.
+/// A row whose score is known to lie between two numbers; NaN counts as more than all numbers.
 struct Bounded {
     least: f64,
     most: f64,
@@ -54,14 +54,14 @@ impl<T: Float> Found for Pool<T> {
 }
 
 impl<T: Float> Pool<T> {
-    /// Adds a row that passed the first sieve; returns whether enough of them wait for the second one.
+    /// Adds a row that passed the first sieve; returns whether enough rows wait for the second one.
     pub fn push(&mut self, row: Passed) -> bool {
         self.passed.push(row);
         self.passed.len() == WEIGHED
     }
 
-    /// Once there are many rows, drops those that cannot be among the best. Rows that bounds cannot tell apart, near-duplicates
-    /// or NaN, are scored; returns how many.
+    /// Once there are many rows, drops those that cannot be among the best. If too many are left, near-duplicates or NaN that
+    /// their bounds cannot tell apart, scores them; returns how many.
     pub fn tidy(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
         if self.bounded.len() < 2 * self.k + WEIGHED {
             return 0;
@@ -73,7 +73,7 @@ impl<T: Float> Pool<T> {
         self.settle(score, query)
     }
 
-    /// Finds the threshold that the bounds give, and drops rows that are below it.
+    /// Raises the threshold to what the lower bounds give, and drops rows whose upper bound is below it.
     pub fn narrow(&mut self) {
         if self.bounded.len() >= self.k {
             let (_, last, _) = self.bounded.select_nth_unstable_by(self.k - 1, |a, b| b.least.total_cmp(&a.least));
@@ -82,7 +82,7 @@ impl<T: Float> Pool<T> {
         self.bounded.retain(|row| !(row.most < self.threshold));
     }
 
-    /// Scores the rows; returns how many they were.
+    /// Scores all rows that passed the second sieve; returns how many they were.
     pub fn settle(&mut self, score: &dyn PairScore<T>, query: usize) -> usize {
         let mut rows: Vec<usize> = self.bounded.drain(..).map(|row| row.row).collect();
         rows.sort_unstable();
@@ -99,13 +99,13 @@ impl<T: Float> Pool<T> {
     }
 }
 
-/// One rounding below: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers and at 0
-/// a rounding is not relative, but up to half the smallest number.
+/// A threshold less one rounding: a score may have been rounded up to the threshold and win a tie there. Among subnormal numbers
+/// and at 0 a rounding is not relative, but up to half the smallest number.
 fn lowered<T: Float>(threshold: f64) -> f64 {
     threshold - 2.0 * T::ROUNDOFF * threshold.abs() - T::SMALLEST
 }
 
-/// Moves rows of which a formula finds that they may reach the threshold on, with the least and the most that they can score.
+/// The second sieve: moves the rows that may reach the threshold to `bounded`, with bounds on their scores.
 pub struct Weigh<'a, T, F> {
     pub formula: &'a F,
     pub query: Query,
@@ -138,15 +138,15 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
             let own = (self.formula.own::<S>(extras.0, norms.0), self.formula.own::<S>(extras.1, norms.1));
             let pair = Pair { x: best, norms, extras, own };
             let tolerance = self.formula.tolerance::<S>(&pair);
-            let most = self.formula.value::<S>(pair) + tolerance;
+            let most = self.formula.score::<S>(pair) + tolerance;
             let bits = most.not_less_bits(*threshold);
             if bits == 0 {
                 continue;
             }
-            let least = self.formula.value::<S>(Pair { x: worst, ..pair }) - tolerance;
+            let least = self.formula.score::<S>(Pair { x: worst, ..pair }) - tolerance;
             let (least, most) = (least.to_array(), most.to_array());
             for (lane, row) in rows.iter().enumerate().filter(|(lane, _)| bits >> lane & 1 == 1) {
-                // Nothing is known where the panels or the pair function may overflow.
+                // There is no lower bound where the panels or the pair function may overflow.
                 let range = T::from_f64(2.0 * (self.query.norm + row.norm)).to_f64();
                 let known = range < f64::INFINITY && !least[lane].is_nan();
                 let least = if known { least[lane] } else { f64::NEG_INFINITY };

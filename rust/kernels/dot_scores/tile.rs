@@ -1,8 +1,8 @@
-//! Tiles of all pairs: rows are loaded once for several pairs, and what belongs to an item is made once.
+//! Tiles of all pairs of some queries and gallery rows: rows are loaded, and own numbers computed, once for several pairs.
 //!
-//! A pair's sum has its own lanes and its own order, that of [`reduce`], so its score has the same bits. Gradients are sums of
-//! differences of rows, weighted by slopes: a product of matrices of |a - b| would cost a little less, and lose the digits of rows
-//! that are near each other.
+//! A pair's sum has the lanes and the order of [`rows::reduce`], so its score has the same bits. Gradients are sums of
+//! differences of rows, weighted by slopes: products of matrices instead of differences would cost a little less, and lose the
+//! digits of rows that are near each other.
 
 use super::formulas::Formula;
 use super::{add_pull, sq_norm, Block, BlockSlopes, DotScore, Own, Values, NO_NUMBERS};
@@ -12,7 +12,7 @@ use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// The rows of a side of a tile, and what belongs to each.
+/// The rows of a side of a tile, with their squared norms, extras and own numbers.
 struct Items<'a, T> {
     rows: Vec<&'a [T]>,
     norms: [f64; BLOCK],
@@ -32,7 +32,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         Items { rows, norms, extras: numbers, own }
     }
 
-    /// Both sides of a tile. Rows that are kept in half precision are widened into `wide`.
+    /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
     #[inline(always)]
     fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, slopes: bool) -> (Items<'a, T>, Items<'a, T>) {
         let inputs = &self.inputs;
@@ -43,7 +43,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         (self.items(queries, query_extras, slopes), self.items(gallery, gallery_extras, slopes))
     }
 
-    /// A block of pairs for each query.
+    /// The squared distances or inner products of all pairs of a tile.
     fn products(&self, (queries, gallery): (&Items<T>, &Items<T>), out: &mut Square<T>) {
         if F::DIFFERENCE {
             rows::products::<T, true>(&queries.rows, &gallery.rows, out);
@@ -52,7 +52,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Its scores; what gradients take of them is their products.
+    /// Scores a tile; `kept` takes the squared distances or inner products of its pairs.
     #[inline(always)]
     pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
         let mut wide = Vec::new();
@@ -71,7 +71,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Adds its gradients.
+    /// Adds the gradients of a tile's items.
     #[inline(always)]
     pub fn add_gradients<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         let mut wide = Vec::new();
@@ -86,7 +86,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
         }
-        // A pair that does not count must not spread the NaN or infinity of its rows.
+        // A pair of weight 0 must not spread the NaN or infinity of its rows.
         let mut known = F::BY_X;
         for (i, x) in tile.queries.clone().zip(&x) {
             for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
@@ -157,7 +157,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let [by_x, by_norm, by_extra, by_first, by_second] = of(side);
             for (k, (i, (mu, extra))) in rows.clone().zip(items.items(n)).enumerate() {
                 let weight = weights[k].to_f64();
-                // A pair that does not count must not spread the NaN or infinity of its slopes.
+                // A pair of weight 0 must not spread the NaN or infinity of its slopes.
                 if weight == 0.0 {
                     continue;
                 }
@@ -174,7 +174,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Adds to the means of one side, own items and others, what the slopes by the products of pairs make.
+    /// Adds to the gradients of one side's mu (`own`) the sums over the other side, given each pair's slope by its product.
     fn pull(&self, side: Side, (own, others): (&Items<T>, &Items<T>), slopes: &Square<T>, mu: &mut [T]) {
         let (own, others) = (&own.rows[..], &others.rows[..]);
         match (F::DIFFERENCE, side) {
@@ -187,7 +187,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 }
 
 impl Block {
-    /// The pairs of query `k` of a tile.
+    /// Sets the block to the pairs of query `k` of a tile, whose squared distances or inner products are `x`.
     #[inline(always)]
     fn set<T: Float>(&mut self, queries: &Items<T>, k: usize, x: &[T]) {
         for (own, x) in self.x.iter_mut().zip(x) {
@@ -200,15 +200,15 @@ impl Block {
     }
 }
 
-/// Weighted slopes of a tile, summed over the pairs of each item: by its norm and by its extra; and by the shared numbers.
+/// Weighted slopes of a tile: by the norm and by the extra, summed over the pairs of each item; by the shared numbers, over all.
 struct Sums {
     query: [[f64; BLOCK]; 2],
     gallery: [[f64; BLOCK]; 2],
     shared: [f64; 2],
 }
 
-/// Adds the slopes of query `k` of a tile, and makes of the weights of its pairs the slopes by the differences of their rows, or by
-/// the other row.
+/// Adds the slopes of query `k` of a tile to the sums. Replaces the weights of its pairs by weighted slopes: what the difference
+/// of a pair's rows, or the other row, is multiplied by in the gradient of mu.
 struct AddSlopes<'a, F> {
     formula: &'a F,
     block: &'a Block,
@@ -223,9 +223,8 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let AddSlopes { formula, block, k, n, gallery, by_pair, sums } = self;
-        let zero = V::<S, f64>::splat(0.0);
-        let (transposed, twice) = (formula.transposed(), V::<S, f64>::splat(if F::DIFFERENCE { 2.0 } else { 1.0 }));
-        let mut of_query = [zero; 4];
+        let (transposed, twice) = (formula.transposed(), if F::DIFFERENCE { 2.0 } else { 1.0 });
+        let mut of_query = [V::<S, f64>::from(0.0); 4];
         for first in (0..n).step_by(f64::LANES) {
             let at = first..first + f64::LANES;
             let (pair, weight) = (block.pair::<S>(first, F::OWN.1), V::<S, f64>::load(&by_pair[at.clone()]));
@@ -258,10 +257,10 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
 /// `weight * slope`, 0 where the weight is 0 whatever the slope.
 #[inline(always)]
 fn weighted<S: Simd>(weight: V<S, f64>, slope: V<S, f64>) -> V<S, f64> {
-    weight.abs().if_less(V::<S, f64>::splat(f64::SMALLEST), V::<S, f64>::splat(0.0), weight * slope)
+    weight.abs().if_less(f64::SMALLEST, 0.0, weight * slope)
 }
 
-/// Squared norms of rows.
+/// Computes squared norms of rows.
 struct Norms<'a, T> {
     rows: &'a [&'a [T]],
     out: &'a mut [f64; BLOCK],

@@ -1,4 +1,4 @@
-//! The mean cosine of draws, all of one side with all of the other: the inner product of the two means of unit draws.
+//! The mean cosine of all pairs of two items' draws: the inner product of the two means of unit draws.
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
@@ -7,11 +7,11 @@ use crate::simd::Simd;
 
 /// Mean cosine of all pairs of draws.
 pub struct MeanCosine {
-    /// Whether an item keeps its draws, which its gradient would make again.
+    /// Whether an item stores its draws, which its gradient would otherwise make again.
     pub keep: bool,
 }
 
-/// The mean direction of an item's draws, and these where they are kept.
+/// The mean direction of an item's draws, and the draws if they are stored.
 pub struct Mean<T> {
     direction: Vec<T>,
     draws: Vec<T>,
@@ -21,7 +21,7 @@ fn directions<'a, T>(items: &[&'a Mean<T>]) -> Vec<&'a [T]> {
     items.iter().map(|item| &item.direction[..]).collect()
 }
 
-/// The mean of the directions of draws.
+/// The mean of the directions of draws [n, dim].
 #[inline(always)]
 fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     let mut mean = vec![T::default(); dim];
@@ -35,7 +35,7 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     mean
 }
 
-/// The gradient by draws, made again unless they are kept, given that by the mean of their directions.
+/// The gradient with respect to draws, given that with respect to their mean direction; draws not stored are made again.
 #[inline(always)]
 fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() -> Vec<T>, by_mean: &[T]) -> Vec<T> {
     let again = if item.draws.is_empty() { draws() } else { Vec::new() };
@@ -50,7 +50,7 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() ->
     out
 }
 
-/// An item is the mean direction of its draws.
+/// The intermediate of an item is the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
     type Query = Mean<T>;
     type Gallery = Mean<T>;

@@ -1,15 +1,16 @@
 //! The density of a non-isotropic von Mises-Fisher distribution at draws.
 //!
-//! For z on the sphere, K = diag(kappa), x = K z, y = K mu and n = |y| (Kirchhof et al. 2022, eq. 4):
+//! For z on the unit sphere, mean direction mu, K = diag(kappa), x = K z, y = K mu, n = |y| and C_D the normaliser of the von
+//! Mises-Fisher distribution, the density is (Kirchhof et al. 2022, eq. 4)
 //!
 //!   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D.
 //!
-//! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper leaves it to an approximation;
-//! its code takes det K / n, and in the expected likelihood cos(z, y) for cos(K z, y).
+//! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper leaves it to an approximation; its
+//! code takes det K / n instead, and in the expected likelihood cos(z, y) for cos(K z, y).
 //!
-//! log C(n) + n cos = log C(0) - log H(n) - n (1 - cos), H(n) = 0F1(; D/2; n^2/4) e^-n, and a draw and a class take two inner products,
-//! x . y = z . (K^2 mu) and |x|^2 = z^2 . K^2. Where n (1 - cos) is small beside n, digits would be lost, and it is found as
-//! n |x/|x| - y/n|^2 / 2 instead.
+//! A draw and a class (a gallery item) take two inner products, x . y = z . (K^2 mu) and |x|^2 = z^2 . K^2, as log C(n) + n cos =
+//! log C(0) - log H(n) - n (1 - cos) with H(n) = 0F1(; D/2; n^2/4) e^-n. Where n (1 - cos) is small beside n, digits would be
+//! lost, and it is found as n |x/|x| - y/n|^2 / 2 instead.
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
@@ -20,27 +21,27 @@ use crate::special::bessel::Orders;
 use crate::special::exp::exp;
 use crate::special::log::ln;
 
-/// Log of the mean density of the gallery item at the query's draws.
+/// The log of the mean density of the gallery item at the query's draws.
 pub struct Density<'a> {
-    /// For the Bessel functions.
+    /// The orders of the Bessel functions.
     pub orders: Orders<'a>,
-    /// Whether x = K z, or z.
+    /// Whether x is K z, or else z.
     pub stretched: bool,
-    /// Whether the last factor is det K / |x|^D, or det K / n.
+    /// Whether the last factor is det K / |x|^D, or else det K / n.
     pub exact: bool,
 }
 
-/// The share of the density at a draw below which its gradient is 0.
+/// Draws with less than this share of the sum of densities have a gradient of 0.
 const NEGLIGIBLE: f64 = 1e-30;
 
-/// The draws of a query and their squares.
+/// The draws of a query and the squares of their elements.
 pub struct Draws<T> {
     z: Vec<T>,
     squares: Vec<T>,
 }
 
-/// What all draws share: K, mu, y/n, n, the matrix that makes x of z (K, or 1), its square, that matrix times y, and log det K and C(n)
-/// without e^-n.
+/// What all draws take of a class: K, mu, y/n, the diagonal of the matrix that makes x of z (K, or 1), its square, that matrix
+/// times y, n, and the log of C(n) e^n det K, the last divided by n where the factor is det K / n.
 pub struct Shape<T> {
     kappa: Vec<T>,
     mu: Vec<T>,
@@ -52,21 +53,21 @@ pub struct Shape<T> {
     logs: f64,
 }
 
-/// A function of one number, by lanes.
+/// Calls a function of lanes for one number.
 macro_rules! one {
     ($S:ident, $function:expr, $x:expr) => {
         $function(V::<$S, f64>::from($x)).to_array()[0]
     };
 }
 
-/// Some lanes of an array. No closure: what is not inlined is compiled for no level.
+/// Loads some lanes of an array. A macro, as a closure would not inherit the instruction set.
 macro_rules! load {
     ($x:expr, $at:ident) => {
         V::<S, f64>::load(&$x[$at.clone()])
     };
 }
 
-/// Makes a direction of a vector, and returns what its length was.
+/// Divides a vector by its length, and returns that.
 #[inline(always)]
 fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
     let length = T::sqrt(reduce::<S, T, false>(x, x));
@@ -76,14 +77,14 @@ fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
     length
 }
 
-/// Of draws (rows) and classes (columns): the log density, cos and |x|^2.
+/// The log density, cos(x, y) and |x|^2 for each draw (rows) and class (columns).
 struct Densities {
     logs: Vec<[f64; ROWS]>,
     cosines: Vec<[f64; ROWS]>,
     squares: Vec<[f64; ROWS]>,
 }
 
-/// n (1 - cos) and |x|^2 of one draw, by the difference of directions. A dispatch of its own, as it is seldom asked for.
+/// n (1 - cos) and |x|^2 of one draw, from the difference of directions. A dispatch of its own, as it is seldom called.
 struct Apart<'a, T>(&'a Shape<T>, &'a [T]);
 impl<T: Normals> Kernel for Apart<'_, T> {
     type Output = (f64, f64);
@@ -117,7 +118,7 @@ impl Density<'_> {
         Shape { kappa, mu, unit: y, stretch, squares, pull, n, logs: normaliser + det }
     }
 
-    /// Of all draws of the queries.
+    /// The densities of all classes at all draws of the queries.
     #[inline(always)]
     fn densities<S: Simd, T: Normals>(&self, items: &Items<'_, Draws<T>, Shape<T>>) -> Densities {
         let dim = items.dim as f64;
@@ -145,7 +146,7 @@ impl Density<'_> {
                     let (n, square) = (load!(n, at), load!(square, at));
                     let cosine = load!(product, at) / (square.sqrt() * n);
                     let mut apart = n * (1.0 - cosine);
-                    // Where digits are lost, or the squares may have left the range of numbers.
+                    // Where digits are lost, or where the squares may have left the range of numbers, both are computed again.
                     let lost = (apart + dim).if_less(0.25 * n, 1.0, 0.0);
                     let inside = square.if_greater(RANGE.0, square.if_less(RANGE.1, lost, 1.0), 1.0);
                     let again = V::<S, f64>::from(0.0).not_less_bits(inside) ^ ((1 << f64::LANES) - 1);
@@ -171,15 +172,15 @@ impl Density<'_> {
     }
 }
 
-/// Squared lengths that are known as products of float32, normal numbers all.
+/// The range of squared lengths that are accurate as inner products in float32, whose terms are normal numbers there.
 const RANGE: (f64, f64) = (1e-30, 1e30);
 
-/// All draws of all queries, or what goes with them.
+/// The rows of all draws of all queries, or those of their squares.
 fn draws_of<'a, T>(items: &Items<'a, Draws<T>, Shape<T>>, of: impl Fn(&'a Draws<T>) -> &'a Vec<T>) -> Vec<&'a [T]> {
     items.queries.iter().flat_map(|draws| of(draws).chunks_exact(items.dim)).collect()
 }
 
-/// exp(log - the greatest log) of rows, in the place of the logs, and for each column the greatest (NaN if one is) and the sum.
+/// Replaces logs by exp(log - top), top being the greatest log of a column (NaN if one is); returns the columns' tops and sums.
 #[inline(always)]
 fn relative<S: Simd>(logs: &mut [[f64; ROWS]], count: usize) -> ([f64; ROWS], [f64; ROWS]) {
     let (mut tops, mut sums) = ([0.0; ROWS], [0.0; ROWS]);
@@ -230,7 +231,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                     let at = from..from + f64::LANES;
                     let mean = V::<S, f64>::load(&sums[at.clone()]) / draws as f64;
                     let top = V::<S, f64>::load(&tops[at.clone()]);
-                    // All -inf, or one inf: no differences to take.
+                    // All logs are -inf, or one is inf: there are no differences to take.
                     let all = top.abs().if_less(f64::INFINITY, top + ln::<S, f64>(mean), top);
                     all.store(&mut value[at]);
                 }
@@ -241,9 +242,9 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         }
     }
 
-    /// With J = D (exact) or 0 and R(n) = I_(D/2)(n) / I_(D/2-1)(n), and M the matrix that makes x of z: by z: M y / |x| -
-    /// (n cos + J) M^2 z / |x|^2, of which the classes are added up, weighted, first M y, then M^2; and by the class, of which the
-    /// draws are, first z, then z^2, then the weights alone.
+    /// With M the matrix that makes x of z, and J = D (exact) or 0, the gradient of log rho with respect to z is M y / |x| - (n
+    /// cos + J) M^2 z / |x|^2. For each draw, two weighted sums over the classes are added up, of M y and of the diagonal of M^2;
+    /// for each class, the weighted sums over the draws of z and of z^2, and the sum of the weights.
     #[inline(always)]
     fn backward<S: Simd>(&self, items: &Items<'_, Draws<T>, Shape<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
         let dim = items.dim;
@@ -264,7 +265,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                 let mut total = V::<S, f64>::load(&totals[at.clone()]);
                 for share in &mut *shares {
                     let found = V::<S, f64>::load(&share[at.clone()]);
-                    // Subnormal numbers, which the rest would be, take a hundred times as long.
+                    // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
                     let kept = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
                     let kept = weight.abs().if_less(f64::SMALLEST, 0.0, kept);
                     kept.store(&mut share[at.clone()]);
@@ -354,7 +355,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             .map(|d| {
                 let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
                 let by_y = stretch * along[d] - total * by_unit * class.unit[d];
-                // What the stretch of the draws adds.
+                // The part of the gradient that goes through x = K z.
                 let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * own[d] } else { zero };
                 extra[d.min(last)] = extra[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
                 kappa * by_y

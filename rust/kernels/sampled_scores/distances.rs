@@ -1,7 +1,7 @@
-//! Draws compared by their distances, all of one side with all of the other.
+//! Draws compared by their distances, all draws of one item with all of the other.
 //!
-//! Mean distance (of length, not squared: the mean square has a closed form) and match probability, the log of the mean
-//! sigmoid(b - a d), are functions of the matrix of distances, [`OfDistances`].
+//! Minus the mean distance (of lengths, not squares: the mean square has a closed form) and match probability, the log of the
+//! mean of sigmoid(b - a distance), are functions of the matrix of distances, [`OfDistances`].
 
 use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
@@ -13,31 +13,32 @@ use std::ops::Range;
 
 /// A function of the distances of all pairs of draws.
 pub trait OfDistances: Sync {
-    /// The value; leaves anything in `distances`.
+    /// The value; overwrites `distances`.
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64;
-    /// Writes the derivatives by the distances; returns those by the shared numbers.
+    /// Writes the derivatives with respect to the distances; returns those with respect to the shared numbers.
     fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2];
 }
 
 /// The comparison of draws by their distances.
 pub struct ByDistances<F>(pub F);
 
-/// Some queries and some gallery items, whose draws make a tile, or a query and an item of many draws.
+/// Some queries and some gallery items whose draws make a tile, or a query and an item of many draws.
 struct Group<'a, T> {
-    /// Their numbers among the items.
+    /// The numbers of the first query and of the first gallery item.
     first: (usize, usize),
-    /// How many draws each has.
+    /// How many draws a query has, and a gallery item.
     draws: (usize, usize),
-    /// The draws.
+    /// The draws of the queries.
     queries: Vec<&'a [T]>,
+    /// The draws of the gallery items.
     gallery: Vec<&'a [T]>,
 }
 
-/// The number of the first of some rows, and the rows.
+/// The number of the first of some rows, and these rows.
 type Rows<'b, 'a, T> = (usize, &'b [&'a [T]]);
 
 impl<'a, T: Float> Group<'a, T> {
-    /// All groups that pairs fall into.
+    /// All groups that the pairs of some items fall into.
     fn all(items: &Items<'a, Vec<T>, Vec<T>>) -> Vec<Self> {
         let (Some(query), Some(item)) = (items.queries.first(), items.gallery.first()) else { return Vec::new() };
         let draws = (query.len() / items.dim, item.len() / items.dim);
@@ -53,13 +54,14 @@ impl<'a, T: Float> Group<'a, T> {
         out
     }
 
-    /// How many queries and gallery items.
+    /// The number of queries and of gallery items.
     fn size(&self) -> (usize, usize) {
         (self.queries.len() / self.draws.0, self.gallery.len() / self.draws.1)
     }
 
-    /// Where distances of a draw, row `i`, stand, pair after pair with a row for each draw of the query: for each item that `count`
-    /// columns from `first` on belong to, which columns of those, and where theirs begin.
+    /// Where distances are stored: pair after pair, in a pair a row for each draw of the query. For draw `i` of the queries and
+    /// `count` draws of the gallery from `first` on, gives for each gallery item the columns, among these, of its draws, and
+    /// where they begin.
     #[inline(always)]
     fn places(&self, i: usize, first: usize, count: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
         let ((n, m), (_, items)) = (self.draws, self.size());
@@ -69,14 +71,14 @@ impl<'a, T: Float> Group<'a, T> {
         })
     }
 
-    /// All tiles of the draws: their first rows and their rows.
+    /// All tiles of the draws: for both sides, the number of the first row, and the rows.
     #[inline(always)]
     fn tiles(&self) -> impl Iterator<Item = (Rows<'_, 'a, T>, Rows<'_, 'a, T>)> {
         let chunks = |rows| std::iter::zip((0..).step_by(ROWS), <[&'a [T]]>::chunks(rows, ROWS));
         chunks(&self.queries).flat_map(move |queries| chunks(&self.gallery).map(move |gallery| (queries, gallery)))
     }
 
-    /// The distances of all draws.
+    /// The distances of all draws, stored as in [`Group::places`].
     #[inline(always)]
     fn distances<S: Simd>(&self) -> Vec<f64> {
         let mut out = vec![0.0; self.queries.len() * self.gallery.len()];
@@ -98,7 +100,7 @@ impl<'a, T: Float> Group<'a, T> {
     }
 }
 
-/// An item is its draws.
+/// The intermediate of an item is its draws.
 impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     type Query = Vec<T>;
     type Gallery = Vec<T>;
@@ -193,7 +195,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     }
 }
 
-/// Minus the mean distance.
+/// Minus the mean distance of draws.
 pub struct MeanDistance;
 
 impl OfDistances for MeanDistance {
@@ -209,17 +211,17 @@ impl OfDistances for MeanDistance {
     }
 }
 
-/// Log of the mean of sigmoid(b - a distance).
+/// The log of the mean of sigmoid(b - a distance).
 pub struct MatchProbability {
-    /// a and b
+    /// The slope a and the intercept b.
     pub line: (f64, f64),
 }
 
-/// A sum of probabilities below which some may have lost digits to subnormal numbers.
+/// Where a sum or a mean of probabilities is smaller, some of them may have lost digits to subnormal numbers.
 const LEAST: f64 = 1e-280;
 
 impl MatchProbability {
-    /// log sigmoid(y), y = b - a distance, in the place of the distances.
+    /// Replaces distances by log sigmoid(y), y = b - a distance.
     #[inline(always)]
     fn logs<S: Simd>(&self, distances: &mut [f64]) {
         for part in distances.chunks_mut(f64::LANES) {
@@ -255,7 +257,7 @@ fn sum<S: Simd>(x: &[f64]) -> f64 {
     sum.sum()
 }
 
-/// exp(x - the largest x) in the place of x; returns the largest and the sum.
+/// Replaces x by exp(x - top), where top is the greatest x; returns top and the sum.
 #[inline(always)]
 pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
     let top = x.iter().fold(f64::NEG_INFINITY, |top, &x| if x > top || x.is_nan() { x } else { top });
@@ -266,7 +268,7 @@ pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
     (top, sum::<S>(x))
 }
 
-/// log of the mean of e^x
+/// The log of the mean of e^x; overwrites x.
 #[inline(always)]
 pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
     if let [x] = x {
@@ -274,7 +276,7 @@ pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
     }
     let (top, sum) = relative::<S>(x);
     let mean = V::<S, f64>::from(sum / x.len() as f64);
-    // All -inf, or one inf: no differences to take.
+    // All x are -inf, or one is inf: there are no differences to take.
     if top.is_infinite() {
         top
     } else {
@@ -316,7 +318,7 @@ impl OfDistances for MatchProbability {
             slopes.iter_mut().for_each(|slope| *slope *= -self.line.0 / total);
             return [-by_a.sum() / total, by_b.sum() / total];
         }
-        // By shares of the largest.
+        // The probabilities are tiny: they are taken relative to the greatest, from their logs.
         slopes.copy_from_slice(distances);
         self.logs::<S>(slopes);
         let (_, total) = relative::<S>(slopes);
@@ -334,5 +336,5 @@ impl OfDistances for MatchProbability {
     }
 }
 
-/// As many as there are lanes.
+/// A one for each lane.
 const ONES: [f64; f64::LANES] = [1.0; f64::LANES];

@@ -1,4 +1,4 @@
-//! The kernels of the family: a comparison for each pair of samplers.
+//! The kernels of the family: comparisons of draws from two samplers.
 
 use super::{
     ByDistances, Comparison, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore, DRAWS,
@@ -30,7 +30,7 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
     let (Matrix::Full(mu), Matrix::Full(extra)) = (inputs.mu2, inputs.extra2) else {
         return Err(Error::Value("a score of draws takes no gallery of halves".into()));
     };
-    // Where nothing is random no seed is given.
+    // A kernel in which nothing is random is given no seed.
     let draws = request.draws.unwrap_or((0, 1));
     if !(1..=DRAWS).contains(&draws.1) {
         return Err(Error::Value(format!("n is {}, expected 1 .. {DRAWS}", draws.1)));

@@ -1,23 +1,23 @@
-//! What is made of each row of a side once, for all pairs of a call that ask for it.
+//! Values that are made once for each row of a side, for all pairs of a call.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
-/// Rows whose places are made together.
+/// Rows whose places are allocated together.
 const CHUNK: usize = 256;
 
-/// A value for each of many rows, made when it is first asked for; so many are kept.
+/// A value for each of many rows, made when it is first needed; a limited number of values is stored.
 pub struct PerRow<I> {
     chunks: Vec<OnceLock<Box<[OnceLock<I>]>>>,
     left: AtomicUsize,
 }
 
-/// A value that is kept, or this once.
+/// A stored value, or one that is made for a single use.
 pub enum Kept<'a, I> {
-    /// Kept.
+    /// The value is stored.
     There(&'a I),
-    /// This once.
+    /// The value is made for this use.
     Once(I),
 }
 
@@ -33,7 +33,7 @@ impl<I> Deref for Kept<'_, I> {
 }
 
 impl<I> PerRow<I> {
-    /// Of so many rows, at most `most` of which are kept.
+    /// For `rows` rows, at most `most` of whose values are stored.
     pub fn new(rows: usize, most: usize) -> Self {
         let chunks = if most == 0 { 0 } else { rows.div_ceil(CHUNK) };
         PerRow { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), left: AtomicUsize::new(most) }

@@ -5,22 +5,22 @@ use crate::simd::{Float, Simd, V};
 use crate::special::log::ln_normal;
 use crate::special::trig::sin_cos;
 
-/// Types that normals come in.
+/// A type that normal numbers are drawn in.
 pub trait Normals: Float {
-    /// Normals that sixteen blocks give.
+    /// How many normals sixteen blocks give.
     const GROUP: usize;
-    /// Normals of a group from its words.
+    /// Makes a group's normals from its words.
     fn group<S: Simd>(words: &Block, out: &mut [Self]);
-    /// The first normal of each of sixteen blocks.
+    /// Makes the first normal of each of sixteen blocks.
     fn firsts<S: Simd>(words: &Block, out: &mut [Self; BLOCKS]);
     /// Square root.
     fn sqrt(self) -> Self;
-    /// self * b + c; rounded once.
+    /// `self * b + c`, rounded once.
     fn fused(self, b: Self, c: Self) -> Self;
 }
 
-/// The first normals of an address; `out` is a multiple of the group. The words of two groups are made before the normals
-/// of either: both are long chains of instructions that wait for each other, and a processor sees only so far ahead.
+/// Writes the first normals at an address; the length of `out` is a multiple of the group. The words of two groups are made
+/// before the normals of either: both are long chains of dependent instructions, and a processor sees only so far ahead.
 #[inline(always)]
 pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
     for (pair, out) in out.chunks_mut(2 * T::GROUP).enumerate() {
@@ -36,8 +36,8 @@ pub fn fill<S: Simd, T: Normals>(address: &Address, out: &mut [T]) {
     }
 }
 
-/// The first `dim` normals of each address, at most as many as there are lanes: the first of as many blocks. `out` is
-/// `[addresses, dim]`. Two groups at a time, as above.
+/// Writes the first `dim` normals at each address to `out` [addresses, dim], for up to as many dimensions as there are lanes:
+/// number k is the first normal of block k. Two groups at a time, as in [`fill`].
 #[inline(always)]
 pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mut [T]) {
     let (mut item, mut number) = (0, 0);
@@ -52,7 +52,7 @@ pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mu
                 (item, number) = (item + 1, 0);
             }
         }
-        // No closure: what is not inlined is compiled for no level.
+        // No closure: it would not inherit the instruction set of this function.
         let words = [
             rng::normals::<S>(&addresses[0], &rows[0], &draws[0], &numbers[0]),
             rng::normals::<S>(&addresses[0], &rows[1], &draws[1], &numbers[1]),
@@ -64,8 +64,8 @@ pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mu
     }
 }
 
-/// Two normals a lane from u in (0, 1), an angle x in (-1/2, 1/2) of a quarter turn, a sign of +-1, and swap < 0 where
-/// cosine and sine change places.
+/// Two normals per lane from u in (0, 1), an angle of x quarter turns, x in (-1/2, 1/2), a sign of +-1, and swap < 0 where cosine
+/// and sine change places.
 #[inline(always)]
 fn box_muller<S: Simd, T: Float>(u: &[T], x: &[T], sign: &[T], swap: &[T]) -> (V<S, T>, V<S, T>) {
     let (u, x) = (V::<S, T>::load(u), V::<S, T>::load(x));

@@ -1,7 +1,7 @@
-//! The height w = x.mu of a von Mises-Fisher sample, and its derivative in kappa. Eight at a time, in float64.
+//! The height w = x.mu of a von Mises-Fisher sample, and its derivative with respect to kappa. Eight at a time, in float64.
 //!
-//! Wood's rejection sampler (Comm. Statist. Simul. 23, 1994) with the exact b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1,
-//! rewritten so that nothing cancels at any kappa. With x0 = (1 - b)/(1 + b) and X drawn from the uniform distribution on the
+//! Wood's rejection sampler (Comm. Statist. Simul. 23, 1994) with k = kappa, m = D - 1 and the exact b = m/(2k + sqrt(4k^2 +
+//! m^2)), rewritten so that nothing cancels at any kappa. With x0 = (1 - b)/(1 + b) and X a coordinate of a uniform point on the
 //! sphere (kappa = 0),
 //!
 //!   w = (x0 - X)/e, e = 1 - x0 X, 1 - w = (1 - x0)(1 + X)/e, 1 + w = (1 + x0)(1 - X)/e,
@@ -10,12 +10,16 @@
 //! X needs no gamma variates (Ulrich, Appl. Statist. 33, 1984): X = R cos V with 1 - R^2 = U^(2/(D-2)), V uniform, for every
 //! D >= 2; then 1 - X^2 = (1 - R^2) + (R sin V)^2.
 //!
-//! dw/dk = -(dF/dk)/f(w) = int_w^1 (t - A) f(t) dt / f(w), or the same over [-1, w] with A - t where w < A: an integral of
-//! positive terms. With t = tanh(y), |T| = tanh of the distance in y, u = w on the upper side and -w on the lower one:
+//! With F, f and A the distribution function, density and mean of w, dw/dk = -(dF/dk)/f(w) = int_w^1 (t - A) f(t) dt / f(w), or
+//! the same over [-1, w] with A - t where w < A: an integral of positive terms. With t = tanh(y), |T| = tanh of the distance in
+//! y, u = w on the upper side and -w on the lower one:
+//!
 //!   |t - w| = (1 - w^2)|T|/g, g = 1 + u|T|, f(t) dt/f(w) = (1 - w^2) exp(E) dy,
 //!   E = +-k |t - w| + m/2 log((1 - T^2)/g^2).
-//! Gauss-Legendre from 0 to where E falls to -25 (-20 and half the nodes for float32). Largest error against quadrature by the angle, relative to the root mean
-//! square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, out to one draw in 2000: 3e-9 (tests/test_samplers.py).
+//!
+//! Gauss-Legendre quadrature from 0 to where E falls to -25 (-20 and half the nodes for float32). Largest error against
+//! quadrature by the angle, relative to the root mean square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, out to one draw
+//! in 2000: 3e-9 (tests/test_samplers.py).
 
 use crate::rng::{proposals, Address};
 use crate::simd::{Lanes, Register, Simd, V};
@@ -27,7 +31,7 @@ use crate::special::trig::sin_cos;
 use super::normals::{doubles, joined};
 use super::LANES;
 
-/// w, as what is left to both ends.
+/// The height w, as its distances from both ends.
 #[derive(Clone, Copy)]
 pub struct Height<X> {
     /// 1 - w
@@ -37,7 +41,7 @@ pub struct Height<X> {
 }
 
 impl<R: Register<Elem = f64>> Height<Lanes<R>> {
-    /// w
+    /// The height w.
     #[inline(always)]
     pub fn w(&self) -> Lanes<R> {
         self.below.if_less(1.0, 1.0 - self.below, self.above - 1.0)
@@ -61,7 +65,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
 
     let zero = V::<S, f64>::from(0.0);
     let (mut below, mut above) = (zero, zero);
-    let mut waiting = zero; // < 0 in lanes that have theirs
+    let mut waiting = zero; // < 0 in lanes that have their height
     for attempt in 0.. {
         let words = proposals::<S>(addresses, attempt);
         let (mut radius, mut angle, mut chance) = ([0; LANES], [0; LANES], [0; LANES]);
@@ -87,9 +91,9 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
         let e = below_x0 + x0 * less;
         let by_e = 1.0 / e;
         let accept = m * (1.0 - by_e - ln::<S, f64>(e));
-        // NaN is accepted, as what it is.
+        // A NaN is accepted, and stays one.
         let fits = accept.if_less(ln::<S, f64>(V::<S, f64>::load(&limit)), 0.0, 1.0);
-        let now = waiting.if_less(0.0, 0.0, fits); // > 0 in lanes that take this one
+        let now = waiting.if_less(0.0, 0.0, fits); // > 0 in lanes that take this proposal
         below = now.if_greater(0.0, below_x0 * more * by_e, below);
         above = now.if_greater(0.0, (1.0 + x0) * less * by_e, above);
         waiting = now.if_greater(0.0, -1.0, waiting);
@@ -100,7 +104,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
     Height { below, above }
 }
 
-/// dw/dkappa at fixed quantile, to the digits of float64 or of float32 (`single`). `mean` is A(kappa), `below_mean` 1 - A(kappa).
+/// dw/dkappa at a fixed quantile, to the digits of float64 or of float32 (`single`); `mean` is A, `below_mean` 1 - A.
 #[inline(always)]
 pub fn slope<S: Simd>(
     dim: usize,
@@ -112,7 +116,7 @@ pub fn slope<S: Simd>(
 ) -> V<S, f64> {
     let m = dim as f64 - 1.0;
     let (w, square) = (height.w(), height.below * height.above);
-    // w - A; |w - A| is wanted, and which side.
+    // w - A, whose size and sign are needed.
     let distance = w.if_less(0.0, w - mean, below_mean - height.below);
     let upper = distance.if_less(0.0, -1.0, 1.0);
     let side = Side::<S> {
@@ -121,7 +125,7 @@ pub fn slope<S: Simd>(
         ahead: distance.if_less(0.0, height.below, height.above),
         pull: upper * kappa * square,
     };
-    // Where a parabola with the slope and the bend of E at w reaches the end, then Newton steps towards where E does.
+    // The width of the integral: where a parabola with the slope and curvature of E at w reaches the end, then Newton steps.
     let (nodes, depth, steps): (&[(f64, f64)], f64, usize) = match dim {
         2 => (&GAUSS_64, DEPTH, 6),
         3..=8 => (&GAUSS_48, DEPTH, 6),
@@ -143,16 +147,16 @@ pub fn slope<S: Simd>(
         total = (beyond * exp::<S>(at.depth)).mul_add(weight, total);
     }
     let slope = square * width * total;
-    // At an infinite kappa nothing moves.
+    // At an infinite kappa w does not move.
     kappa.if_less(f64::INFINITY, slope, 0.0 * height.below)
 }
 
-/// By so much E falls to the end of the integral; what is left out is of the size of its exponential, 1e-11.
+/// How far E falls to the end of the integral; what is left out is of the size of exp(E), 1e-11.
 const DEPTH: f64 = 25.0;
-/// The same for float32: with 16 nodes the error is 1e-8, less than its roundoff.
+/// How far E falls to the end for float32: with 16 nodes the error is 1e-8, less than the roundoff.
 const SINGLE_DEPTH: f64 = 20.0;
 
-/// One side of w, as `slope` sees it.
+/// The side of w that is integrated over.
 struct Side<S: Simd> {
     half_m: f64,
     /// +-w
@@ -163,18 +167,18 @@ struct Side<S: Simd> {
     pull: V<S, f64>,
 }
 
-/// A place on a side.
+/// The integrand at a point of that side.
 struct Place<S: Simd> {
     /// E
     depth: V<S, f64>,
-    /// its derivative by the distance
+    /// The derivative of E with respect to the distance in y.
     steep: V<S, f64>,
     /// |t - w|/(1 - w^2)
     moved: V<S, f64>,
 }
 
 impl<S: Simd> Side<S> {
-    /// At a distance in y.
+    /// The integrand at distance y from w, in the variable y of the header.
     #[inline(always)]
     fn at(&self, y: V<S, f64>) -> Place<S> {
         let decay = exp::<S>(-2.0 * y);

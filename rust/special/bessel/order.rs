@@ -1,4 +1,4 @@
-//! What the functions of this family take of orders: the remainder's coefficients at an order, for all lanes or for each.
+//! What the functions of this family take of an order, above all the remainder's coefficients at it; for all lanes or for each.
 
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::tables::REMAINDER;
@@ -6,15 +6,15 @@ use std::f64::consts::PI;
 
 /// log(2 pi) / 2 in two parts.
 const HALF_LOG_2_PI: (f64, f64) = (0.9189385332046728, -3.878294158067242e-17);
-/// w - v.
+/// The shift w - v.
 pub const SHIFT: f64 = 3.25;
 /// Pairs of coefficients of P: u^0 and u^1, u^2 and u^3, ...
 const PAIRS: usize = REMAINDER[2].len().div_ceil(2);
 type Series = [[f64; 2]; PAIRS];
-/// The last coefficients are dropped as long as they are below this together.
+/// Trailing coefficients are dropped as long as the sum of their sizes is below this.
 const DISPENSABLE: f64 = 2.8e-17; // 2^-55
 
-/// Series number `i` at u, by lanes: the sum of `pairs` of coefficients, from the last one on.
+/// A polynomial at u, by lanes, given as `pairs` of coefficients from the last one on.
 #[inline(always)]
 fn horner<S: Simd>(pairs: impl Iterator<Item = [impl Into<V<S, f64>>; 2]>, u: V<S, f64>) -> V<S, f64> {
     let (square, zero) = (u * u, V::<S, f64>::from(0.0));
@@ -28,21 +28,21 @@ fn horner<S: Simd>(pairs: impl Iterator<Item = [impl Into<V<S, f64>>; 2]>, u: V<
 
 /// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LaneOrders`]), to the same bits.
 pub trait AnyOrder<S: Simd> {
-    /// v.
+    /// The order v.
     fn v(&self) -> V<S, f64>;
-    /// w.
+    /// The shifted order w.
     fn w(&self) -> V<S, f64>;
-    /// 1/w.
+    /// The reciprocal 1/w.
     fn inverse(&self) -> V<S, f64>;
-    /// As [`Order`] has them: the constants of the logarithm.
+    /// The constants of the logarithm, [`Order`]'s `constant` and `limit`.
     fn constants(&self) -> (V<S, f64>, V<S, f64>);
-    /// Series number `i` at u = 2 t - 1.
+    /// Series number `i` of [`Order`] at u = 2 t - 1.
     fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64>;
-    /// As [`Order::log_norm_at_zero`].
+    /// See [`Order::log_norm_at_zero`].
     fn log_norm_at_zero(&self) -> V<S, f64>;
 }
 
-/// Everything that depends on the order alone; takes most of a microsecond to make. cuda/special.cuh has the same struct.
+/// Everything that depends on the order alone; it takes most of a microsecond to compute. cuda/special.cuh has the same struct.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
@@ -61,7 +61,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// The plan for order v; all its values are NaN where v is outside the domain.
+    /// The numbers of order v; all are NaN where v is outside the domain.
     pub fn new(v: f64) -> Self {
         let mut all = LaneOrders::none();
         all.set(&[v; f64::LANES], piece(v), 4);
@@ -71,14 +71,14 @@ impl Order {
                 *pair = [all[0][0], all[1][0]];
             }
         }
-        // What is 0 in all of them need not be added.
+        // Pairs that are 0 in all series need not be added.
         let used = |k: &usize| series.iter().any(|series| series[*k] != [0.0; 2]);
         let pairs = (0..all.pairs).rev().find(used).map_or(0, |last| last + 1);
         let (inverse, constant, limit) = (all.inverse[0], all.constant[0], all.limit[0]);
         Order { v: all.v[0], w: all.w[0], pairs, series, inverse, constant, limit }
     }
 
-    /// v.
+    /// The order v.
     pub fn order(&self) -> f64 {
         self.v
     }
@@ -95,9 +95,9 @@ fn norm_at_zero(v: f64, w: f64, limit: f64) -> f64 {
     -(v + 1.0) * (2.0 * PI).ln() - (limit - v * (2.0 * w).ln())
 }
 
-/// How many pieces the orders are cut into, and on which one v lies.
+/// The number of pieces that the orders are cut into, each of which has its own coefficients.
 pub const ORDER_PIECES: usize = REMAINDER.len();
-/// See [`ORDER_PIECES`].
+/// The piece on which order v lies.
 pub fn piece(v: f64) -> usize {
     ((3.0 * SHIFT / (v + SHIFT)) as usize).min(ORDER_PIECES - 1)
 }
@@ -129,23 +129,24 @@ impl<S: Simd> AnyOrder<S> for Order {
     }
 }
 
-/// A number of each lane.
+/// A number for each lane.
 type Each = [f64; f64::LANES];
 
-/// An [`Order`] for each lane: a few tens of nanoseconds each.
+/// An [`Order`] for each lane; each takes a few tens of nanoseconds.
 pub struct LaneOrders {
     v: Each,
     w: Each,
     inverse: Each,
     constant: Each,
     limit: Each,
-    /// Pairs of their piece; as [`Order`] has them, 0 beyond those in use, the series that were asked for.
+    /// Pairs of coefficients on the orders' piece.
     pairs: usize,
+    /// The series of [`Order`], as many as were asked for; 0 beyond the coefficients in use.
     series: [[[Each; 2]; PAIRS]; 4],
 }
 
 impl LaneOrders {
-    /// None yet.
+    /// No orders yet.
     pub fn none() -> Self {
         let each = [0.0; f64::LANES];
         LaneOrders {
@@ -159,7 +160,7 @@ impl LaneOrders {
         }
     }
 
-    /// Takes the plans for orders that lie on one piece, NaN as in [`Order::new`], with the first `series` of the four.
+    /// Sets the orders to `v`, which lie on one piece, with the first `series` of the four series; NaN as in [`Order::new`].
     pub fn set(&mut self, v: &Each, piece: usize, series: usize) {
         dispatch(MakeOrders { v, piece, series, orders: self });
     }
@@ -266,7 +267,7 @@ impl<S: Simd> AnyOrder<S> for LaneOrders {
     }
 }
 
-/// A sum, and what rounding lost of it.
+/// A sum, and what its roundings lost.
 struct ExactSum<S: Simd> {
     sum: V<S, f64>,
     lost: V<S, f64>,

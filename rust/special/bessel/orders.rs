@@ -6,25 +6,25 @@ use std::cell::OnceCell;
 /// The orders D/2 - 1, of the normaliser, and D/2, of the mean's length.
 #[derive(Clone, Copy)]
 pub struct Orders<'a> {
-    /// D/2 - 1.
+    /// The order D/2 - 1.
     pub normaliser: &'a Order,
-    /// D/2.
+    /// The order D/2.
     pub ratio: &'a Order,
 }
 
-/// Both orders of D: made when they are asked for, as they take a microsecond.
+/// Both orders for D dimensions: computed when they are first needed, as they take a microsecond.
 pub struct BothOrders {
     dim: f64,
     made: OnceCell<(Order, Order)>,
 }
 
 impl BothOrders {
-    /// Of D dimensions.
+    /// The orders for `dim` dimensions.
     pub fn of(dim: usize) -> Self {
         BothOrders { dim: dim as f64, made: OnceCell::new() }
     }
 
-    /// Both.
+    /// Both orders.
     pub fn get(&self) -> Orders<'_> {
         let (normaliser, ratio) =
             self.made.get_or_init(|| (Order::new(self.dim / 2.0 - 1.0), Order::new(self.dim / 2.0)));
