@@ -5,7 +5,7 @@
 //!   neither wait for each other nor for memory.
 //! - `GB/s`: sums over an array far larger than the caches, in order.
 
-use peaccel::simd::{dispatch, Kernel, Lanes, Simd, V};
+use peaccel::simd::{dispatch, Kernel, Simd, V};
 use std::hint::black_box;
 use std::io::{stdin, BufRead, Result};
 

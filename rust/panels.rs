@@ -157,7 +157,7 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
     let width = 2 * T::LANES;
     for (g, (pair, starts)) in panels.chunks_exact(dim * width).zip(starts.chunks_exact(width)).enumerate() {
         for first in (0..2).step_by(P) {
-            let mut sums = [[V::<S, T>::splat(T::default()); P]; Q];
+            let mut sums = [[V::<S, T>::from(0.0); P]; Q];
             for p in 0..P {
                 let start = V::<S, T>::load(&starts[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
                 for q in 0..Q {
@@ -165,7 +165,7 @@ fn tiles<S: Simd, T: Float, const P: usize, const Q: usize>(work: Tile<T>) {
                 }
             }
             for (y, x) in tile.chunks_exact(Q).zip(pair.chunks_exact(width)) {
-                let mut rows = [V::<S, T>::splat(T::default()); P];
+                let mut rows = [V::<S, T>::from(0.0); P];
                 for p in 0..P {
                     rows[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
                 }

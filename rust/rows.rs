@@ -53,10 +53,9 @@ pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
         type Output = bool;
         #[inline(always)]
         fn run<S: Simd>(self) -> bool {
-            let zero = V::<S, T>::splat(T::default());
-            let mut sum = zero;
+            let mut sum = V::<S, T>::from(0.0);
             for x in self.0.chunks(T::LANES) {
-                sum = V::<S, T>::load_partial(x, T::default()).mul_add(zero, sum);
+                sum = V::<S, T>::load_partial(x, T::default()).mul_add(0.0, sum);
             }
             sum.sum().to_f64() == 0.0
         }
@@ -68,7 +67,7 @@ pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
 /// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
 #[inline(always)]
 pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
-    let zero = V::<S, T>::splat(T::default());
+    let zero = V::<S, T>::from(0.0);
     let mut sums = [zero; 4];
     let (a_groups, b_groups) = (a.chunks_exact(4 * T::LANES), b.chunks_exact(4 * T::LANES));
     let (a_rest, b_rest) = (a_groups.remainder(), b_groups.remainder());
@@ -141,7 +140,7 @@ const NEAR: usize = 4096;
 /// The vectors whose lanes [`reduce`] sums last, for the pairs (0, 0), (0, 1), (1, 0) and (1, 1), to the same bits.
 #[inline(always)]
 fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]; 2]) -> [V<S, T>; 4] {
-    let zero = V::<S, T>::splat(T::default());
+    let zero = V::<S, T>::from(0.0);
     let (mut sums, dim) = ([[zero; 4]; 4], a[0].len());
     assert!(a[1].len() == dim && b[0].len() == dim && b[1].len() == dim);
     let whole = dim / (4 * T::LANES) * (4 * T::LANES);
@@ -219,7 +218,7 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE
     /// Adds to A own rows, in N vectors from element `from` on; WHOLE: all of them lie inside the rows.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
-        let zero = V::<S, T>::splat(T::default());
+        let zero = V::<S, T>::from(0.0);
         let (dim, mut x, mut sums) = (self.own[0].len(), [[zero; N]; A], [[zero; N]; A]);
         let to = if WHOLE { from + N * T::LANES } else { dim };
         for i in 0..A {
@@ -280,7 +279,7 @@ impl<T: Float> PullBoth<'_, T> {
     /// Takes A rows of the first side, N vectors of each in registers, against all rows of the second side.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
-        let zero = V::<S, T>::splat(T::default());
+        let zero = V::<S, T>::from(0.0);
         let (dim, mut x, mut sums) = (self.first[0].len(), [[zero; N]; A], [[zero; N]; A]);
         let to = if WHOLE { from + N * T::LANES } else { dim };
         for i in 0..A {
@@ -365,7 +364,7 @@ fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], ou
 /// Reads N vectors of a slice, with zeros beyond its end.
 #[inline(always)]
 fn vectors<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: &[T]) -> [V<S, T>; N] {
-    let mut out = [V::<S, T>::splat(T::default()); N];
+    let mut out = [V::<S, T>::from(0.0); N];
     for n in 0..N {
         out[n] = if WHOLE {
             V::<S, T>::load(&x[n * T::LANES..(n + 1) * T::LANES])

@@ -82,7 +82,7 @@ impl Quantity for VmfLogNorm {
     fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
         let value = order.log_norm_at_zero() - bessel::log_hyp0f1e::<S>(order, kappa) - kappa;
         // -inf at infinity, where the terms have opposite signs; NaN passes.
-        kappa.if_less(V::<S, f64>::splat(f64::INFINITY), value, -kappa)
+        kappa.if_less(f64::INFINITY, value, -kappa)
     }
 }
 

@@ -95,7 +95,7 @@ fn whole<'a, T: Float>(row: &'a [T], dim: usize, buffer: &'a mut Vec<T>) -> &'a 
 /// The vectors of a group from each of the five rows.
 #[inline(always)]
 fn loaded<S: Simd, T: Float>(a: &[T], b: &[T], v: &[T], w: &[T], shared: &[T]) -> [Loaded<V<S, T>>; GROUP] {
-    let zero = V::<S, T>::splat(T::default());
+    let zero = V::<S, T>::from(0.0);
     let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
     for n in 0..GROUP {
         let at = n * T::LANES..(n + 1) * T::LANES;
@@ -134,7 +134,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     ) -> Parts {
         let dim = a.len();
         let shared = if F::ROW { self.inputs.shared.row(0) } else { a };
-        let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
+        let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let products = [Product { significand: one, exponent: zero }; LOGS];
         let mut sums = Sums { rational: zero, products, least: (one, one), greatest: one };
         let width = GROUP * T::LANES;
@@ -167,12 +167,12 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         }
         let (v, w) = sums.least;
         let range = T::QUARTER_RANGE;
-        let bound = |kind| V::<S, T>::splat(T::from_f64(if F::RANGE == kind { 1.0 / range } else { 0.0 }));
+        let bound = |kind| if F::RANGE == kind { 1.0 / range } else { 0.0 };
         // A NaN passes here, and makes the rational part NaN.
         let in_range = v.not_less_bits(bound(Range::Each))
             & w.not_less_bits(bound(Range::Each))
             & (v + w).not_less_bits(bound(Range::Sums))
-            & V::<S, T>::splat(T::from_f64(range)).not_less_bits(sums.greatest);
+            & V::<S, T>::from(range).not_less_bits(sums.greatest);
         if in_range == (1 << T::LANES) - 1 && parts.rational.is_finite() {
             parts
         } else {
@@ -242,18 +242,18 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
                 (exponents[n][k], significands[n][k]) = (parts.exponents[n], parts.significands[n]);
             }
         }
-        let constant = V::<S, f64>::splat(self.formula.constant() * self.inputs.mu1.stored() as f64);
+        let constant = self.formula.constant() * self.inputs.mu1.stored() as f64;
         let (rational_weight, log_weights) = self.formula.weights();
         for (c, out) in out.chunks_mut(f64::LANES).enumerate() {
             let at = c * f64::LANES..(c + 1) * f64::LANES;
-            let mut sum = constant;
+            let mut sum = V::<S, f64>::from(constant);
             for n in (0..F::LOGS).filter(|&n| log_weights[n] != 0.0) {
                 let significand = ln::<S, f64>(V::<S, f64>::load(&significands[n][at.clone()]));
-                let logs = V::<S, f64>::load(&exponents[n][at.clone()]).mul_add(V::<S, f64>::splat(LN_2), significand);
-                sum = logs.mul_add(V::<S, f64>::splat(log_weights[n]), sum);
+                let logs = V::<S, f64>::load(&exponents[n][at.clone()]).mul_add(LN_2, significand);
+                sum = logs.mul_add(log_weights[n], sum);
             }
             let rationals = V::<S, f64>::load(&rational[at]);
-            let values = rationals.mul_add(V::<S, f64>::splat(rational_weight), sum).to_array();
+            let values = rationals.mul_add(rational_weight, sum).to_array();
             for (out, value) in out.iter_mut().zip(values) {
                 *out = T::from_f64(value);
             }

@@ -318,7 +318,7 @@ impl VonMisesFisher {
 /// a.b and |a|^2, each in two chains that run side by side.
 #[inline(always)]
 fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
-    let zero = V::<S, T>::splat(T::default());
+    let zero = V::<S, T>::from(0.0);
     let (mut product, mut square) = ([zero; 2], [zero; 2]);
     for (a, b) in a.chunks(2 * T::LANES).zip(b.chunks(2 * T::LANES)) {
         for (i, (a, b)) in a.chunks(T::LANES).zip(b.chunks(T::LANES)).enumerate() {
@@ -375,7 +375,7 @@ impl Sampler for VonMisesFisher {
         let dim = items.mu.stored();
         let (height, kappa) = Self::heights::<S, T>(items, at);
         let mean = bessel::iv_ratio::<S>(order, kappa);
-        let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (V::<S, f64>::splat(1.0) + mean);
+        let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (1.0 + mean);
         let by_kappa = wood::slope::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
         let mut slopes = [Slope::default(); LANES];

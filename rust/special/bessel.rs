@@ -38,15 +38,11 @@ pub use order::{piece, AnyOrder, LaneOrders, Order, ORDER_PIECES};
 
 /// Orders below which the head of log_ive is taken relative to its limit at x = 0.
 const NEAR: f64 = 3.0;
-#[inline(always)]
-fn splat<S: Simd>(x: f64) -> V<S, f64> {
-    V::<S, f64>::splat(x)
-}
 
 /// x where it is in the domain, else NaN.
 #[inline(always)]
 fn nonnegative<S: Simd>(x: V<S, f64>) -> V<S, f64> {
-    x.if_less(splat::<S>(0.0), splat::<S>(f64::NAN), x)
+    x.if_less(0.0, f64::NAN, x)
 }
 
 /// Outside these bounds each derivative is its limit times a power of x, to the last bit; inside, nothing underflows or
@@ -56,7 +52,8 @@ const BOUNDS: (f64, f64) = (1e-100, 1e300);
 /// x within [`BOUNDS`].
 #[inline(always)]
 fn bounded<S: Simd>(x: V<S, f64>) -> V<S, f64> {
-    splat::<S>(BOUNDS.1).min(splat::<S>(BOUNDS.0).max(x))
+    let (least, most) = (V::<S, f64>::from(BOUNDS.0), V::<S, f64>::from(BOUNDS.1));
+    most.min(least.max(x))
 }
 
 /// From here on r = d = x to the last bit, and the other numbers are at their limits. The product of two such x stays finite.
@@ -90,30 +87,28 @@ impl<S: Simd> Point<S> {
     /// The numbers at x in the domain (or NaN); infinity counts as the largest number.
     #[inline(always)]
     fn new(order: &impl AnyOrder<S>, any: V<S, f64>) -> Self {
-        let (half, one, two) = (splat::<S>(0.5), splat::<S>(1.0), splat::<S>(2.0));
-        let (v, w, shift) = (order.v(), order.w(), splat::<S>(SHIFT));
-        let any = splat::<S>(f64::MAX).min(any);
-        let x = splat::<S>(FAR).min(any);
+        let (v, w) = (order.v(), order.w());
+        let any = V::<S, f64>::from(f64::MAX).min(any);
+        let x = V::<S, f64>::from(FAR).min(any);
         let r = x.mul_add(x, w * w).sqrt();
-        let by_r = one / r;
+        let by_r = 1.0 / r;
         let (t, c) = (w * by_r, x * by_r);
         let (tt, z) = (t * t, c * c); // t^2 + z = 1; theta t = -t z, theta z = 2 z t^2
 
         let sum = w + r;
-        let (by_sum, by_other) = (one / sum, one / (r + x));
+        let (by_sum, by_other) = (1.0 / sum, 1.0 / (r + x));
         let (over_w, over_x) = (x * (x * by_sum), w * w * by_other);
 
-        let u = two.mul_add(t, -one);
+        let u = t.mul_add(2.0, -1.0);
         let (p1, p2, p3) = (order.series(1, u), order.series(2, u), order.series(3, u));
-        let h = t.mul_add(p1, half);
+        let h = t.mul_add(p1, 0.5);
         let h1 = t * t.mul_add(p2, p1); // theta h = -z h1
-        let h2 = t * tt.mul_add(p3, t.mul_add(splat::<S>(3.0) * p2, p1)); // theta h1 = -z h2
-        let q = (one - two * tt).mul_add(h, z * h1);
-        let four = two * two * tt;
-        let q1 = z * (four * h - (one - four) * h1 - z * h2); // theta q
-        let st = shift * t;
+        let h2 = t * tt.mul_add(p3, t.mul_add(3.0 * p2, p1)); // theta h1 = -z h2
+        let q = (1.0 - 2.0 * tt).mul_add(h, z * h1);
+        let q1 = z * (4.0 * tt * h - (1.0 - 4.0 * tt) * h1 - z * h2); // theta q
+        let st = SHIFT * t;
 
-        let far_r = x.if_less(splat::<S>(FAR), r, any);
+        let far_r = x.if_less(FAR, r, any);
         let log_r = ln_normal::<S, f64>(far_r * order.inverse());
         let d = v + (x.mul_add(c, v * t) - z * h);
         Point {
@@ -123,12 +118,12 @@ impl<S: Simd> Point<S> {
             over_w,
             over_x,
             over_both: -w * ((over_w + x) * by_other),
-            tail: -two * (over_w * by_r) * order.series(0, u) - half * log_r,
-            d: x.if_less(splat::<S>(FAR), d, any + splat::<S>(0.0) * d), // keeps a NaN
-            d1: z * (r + st - two * tt * h + z * h1),
+            tail: -2.0 * (over_w * by_r) * order.series(0, u) - 0.5 * log_r,
+            d: x.if_less(FAR, d, any + 0.0 * d), // keeps a NaN
+            d1: z * (r + st - 2.0 * tt * h + z * h1),
             mu: x.if_less(w, x.mul_add(c, v * t) - x, over_x - st) - z * h,
             bend: z * (st + q) - v * t,
-            n1: -z * (v * t + st * (two * tt - z) + two * tt * q + q1),
+            n1: -z * (v * t + st * (2.0 * tt - z) + 2.0 * tt * q + q1),
         }
     }
 }
@@ -136,50 +131,46 @@ impl<S: Simd> Point<S> {
 /// log(I_v(x) e^-x): -inf at x = 0 (0 for v = 0) and at infinity.
 #[inline(always)]
 pub fn log_ive<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
-    let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
     let (v, w) = (order.v(), order.w());
     let x = nonnegative::<S>(x);
     let p = Point::<S>::new(order, x);
 
     // log(x / (w + r)): an x that could make the quotient y subnormal is scaled; a y near 1 is corrected by what rounding lost,
     // as 1 - y = (w + r - x) / (w + r) is known to full relative accuracy.
-    let tiny = splat::<S>(f64::powi(2.0, -500));
-    let scaled = p.x.if_less(tiny, p.x * splat::<S>(f64::powi(2.0, 600)), p.x);
+    let tiny = f64::powi(2.0, -500);
+    let scaled = p.x.if_less(tiny, p.x * f64::powi(2.0, 600), p.x);
     let y = scaled * p.by_sum;
     let y = (-y).mul_add(p.sum, scaled).mul_add(p.by_sum, y); // rounded as a division
-    let lost = y.if_less(half, zero, one - y - (w + p.over_x) * p.by_sum);
-    let scaling = p.x.if_less(tiny, splat::<S>(-600.0 * LN_2), lost);
+    let lost = y.if_less(0.5, 0.0, 1.0 - y - (w + p.over_x) * p.by_sum);
+    let scaling = p.x.if_less(tiny, -600.0 * LN_2, lost);
     let log_y = ln_normal::<S, f64>(y) + scaling;
 
     // At small orders and small x, w is far larger than the value: there the head is r - x less its limit w.
-    let (near, (constant, limit)) = (p.x.if_less(w, v, splat::<S>(NEAR)), order.constants());
-    let (head, constant) =
-        (near.if_less(splat::<S>(NEAR), p.over_both, p.over_x), near.if_less(splat::<S>(NEAR), limit, constant));
+    let (near, (constant, limit)) = (p.x.if_less(w, v, NEAR), order.constants());
+    let (head, constant) = (near.if_less(NEAR, p.over_both, p.over_x), near.if_less(NEAR, limit, constant));
     let value = v.mul_add(log_y, head) + (p.tail + constant);
-    let at_zero = zero.if_less(v, splat::<S>(f64::NEG_INFINITY), zero * v);
+    let at_zero = v.if_greater(0.0, f64::NEG_INFINITY, 0.0 * v);
     // The last selection makes -inf of +inf and passes NaN.
-    x.if_less(splat::<S>(f64::INFINITY), zero.if_less(x, value, at_zero), -x)
+    x.if_less(f64::INFINITY, x.if_greater(0.0, value, at_zero), -x)
 }
 
 /// log(0F1(; v + 1; x^2/4) e^-x), that is log(I_v(x) e^-x / x^v) less its limit at x = 0; falls from 0 to -inf. The log
 /// normaliser of von Mises-Fisher is `log_norm_at_zero` - this - x.
 #[inline(always)]
 pub fn log_hyp0f1e<S: Simd>(order: &impl AnyOrder<S>, any: V<S, f64>) -> V<S, f64> {
-    let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
-    let infinity = splat::<S>(f64::INFINITY);
     let any = nonnegative::<S>(any);
     let p = Point::<S>::new(order, any);
 
     // log1p((r - w) / 2w), corrected by what the rounding of the sum lost where that matters.
-    let over_w = p.x.if_less(splat::<S>(FAR), p.over_w, splat::<S>(f64::MAX).min(any));
-    let u = over_w * half * order.inverse();
-    let sum = one + u;
-    let lost = u.if_less(one, u - (sum - one), zero);
+    let over_w = p.x.if_less(FAR, p.over_w, V::<S, f64>::from(f64::MAX).min(any));
+    let u = over_w * 0.5 * order.inverse();
+    let sum = 1.0 + u;
+    let lost = u.if_less(1.0, u - (sum - 1.0), 0.0);
     let log_sum = ln_normal::<S, f64>(sum) + lost;
 
     let value = p.over_both - order.v() * log_sum + p.tail;
-    let at_zero = zero * order.v();
-    any.if_less(infinity, zero.if_less(any, value, at_zero), -any)
+    let at_zero = 0.0 * order.v();
+    any.if_less(f64::INFINITY, any.if_greater(0.0, value, at_zero), -any)
 }
 
 /// I_v(x) / I_(v-1)(x) for v >= 1, in [0, 1].
@@ -187,7 +178,8 @@ pub fn log_hyp0f1e<S: Simd>(order: &impl AnyOrder<S>, any: V<S, f64>) -> V<S, f6
 pub fn iv_ratio<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = ratio_domain::<S>(order, x);
     let p = Point::<S>::new(order, x);
-    splat::<S>(1.0).min(splat::<S>(f64::MAX).min(x) / p.d)
+    let (one, most) = (V::<S, f64>::from(1.0), V::<S, f64>::from(f64::MAX));
+    one.min(most.min(x) / p.d)
 }
 
 /// The first derivative of [`iv_ratio`] in x.
@@ -201,9 +193,8 @@ pub fn iv_ratio_dx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>
 #[inline(always)]
 pub fn iv_ratio_complement<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     // Where x is tiny A / x is constant, and A is accurate down to subnormal numbers.
-    let tiny = V::<S, f64>::splat(1e-300);
-    let x = x.if_less(V::<S, f64>::splat(0.0), x, x.if_less(tiny, tiny, x));
-    iv_ratio_dx::<S>(order, x) + (splat::<S>(2.0) * order.v() - splat::<S>(1.0)) * iv_ratio::<S>(order, x) / x
+    let x = x.if_less(0.0, x, x.if_less(1e-300, 1e-300, x));
+    iv_ratio_dx::<S>(order, x) + (2.0 * order.v() - 1.0) * iv_ratio::<S>(order, x) / x
 }
 
 /// The second derivative of [`iv_ratio`] in x.
@@ -214,13 +205,13 @@ pub fn iv_ratio_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64
     let p = Point::<S>::new(order, within);
     let n = order.v() - p.bend;
     // (theta n - 2 n theta d / d) / (x d^2): both terms are negative.
-    let at_bound = (p.n1 - splat::<S>(2.0) * n * (p.d1 / p.d)) / p.d / p.d / within;
-    at_bound * splat::<S>(1.0).min(x * splat::<S>(1.0 / BOUNDS.0)) // proportional to x below the lower bound
+    let at_bound = (p.n1 - 2.0 * n * (p.d1 / p.d)) / p.d / p.d / within;
+    at_bound * V::<S, f64>::from(1.0).min(x * (1.0 / BOUNDS.0)) // proportional to x below the lower bound
 }
 
 #[inline(always)]
 fn ratio_domain<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
-    order.v().if_less(splat::<S>(1.0), splat::<S>(f64::NAN), nonnegative::<S>(x))
+    order.v().if_less(1.0, f64::NAN, nonnegative::<S>(x))
 }
 
 /// The first derivative of [`log_ive`] in x: +inf at x = 0 (-1 for v = 0), 0 at infinity.
@@ -244,5 +235,5 @@ pub fn log_ive_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>
 /// What turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
 #[inline(always)]
 fn slope_divisor<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
-    splat::<S>(0.0).if_less(order.v(), x, bounded.max(x))
+    order.v().if_greater(0.0, x, bounded.max(x))
 }

@@ -18,47 +18,42 @@ use super::log::ln_normal;
 use crate::simd::{Simd, V};
 use std::f64::consts::FRAC_2_SQRT_PI;
 
-#[inline(always)]
-fn splat<S: Simd>(x: f64) -> V<S, f64> {
-    V::<S, f64>::splat(x)
-}
-
 /// Beyond this L is 1 to the last bit; up to it nothing overflows.
 const FAR: f64 = 1e100;
 
 /// `int_0^(pi/2) exp(-x sin^2 t) sin^(2 n) t cos^(dim - 2 n) t dt`, n 0 or 1, for x in [0, `FAR`].
 #[inline(always)]
 fn integral<S: Simd, const N: usize>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
-    let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
-    let step = splat::<S>(0.62) / (x + x + dim + splat::<S>(8.0)).sqrt();
+    let (zero, one) = (V::<S, f64>::from(0.0), V::<S, f64>::from(1.0));
+    let step = 0.62 / (x + x + dim + 8.0).sqrt();
     // The step is below 0.25: series give sinh and cosh.
     let square = step * step;
     let (mut sinh, mut cosh) = (one, one);
     for k in (1..=6).rev() {
         let k = 2.0 * f64::from(k);
-        sinh = (sinh * square).mul_add(splat::<S>(1.0 / (k * (k + 1.0))), one);
-        cosh = (cosh * square).mul_add(splat::<S>(1.0 / (k * (k - 1.0))), one);
+        sinh = (sinh * square).mul_add(1.0 / (k * (k + 1.0)), 1.0);
+        cosh = (cosh * square).mul_add(1.0 / (k * (k - 1.0)), 1.0);
     }
-    let (tanh_step, sech_step) = (step * sinh / cosh, one / (cosh * cosh));
-    let power = splat::<S>(0.5) * (dim + one) - splat::<S>(N as f64);
+    let (tanh_step, sech_step) = (step * sinh / cosh, 1.0 / (cosh * cosh));
+    let power = 0.5 * (dim + 1.0) - N as f64;
     let (mut tanh, mut square_sech) = (zero, one);
-    let mut total = if N == 0 { splat::<S>(0.5) } else { zero };
+    let mut total = V::<S, f64>::from(if N == 0 { 0.5 } else { 0.0 });
     for _ in 0..400 {
-        let by = one / tanh.mul_add(tanh_step, one);
+        let by = 1.0 / tanh.mul_add(tanh_step, 1.0);
         tanh = (tanh + tanh_step) * by;
         square_sech = square_sech * sech_step * (by * by);
         // cos^2 t, where it is 1 - sin^2 t with what the rounding of that lost, as a large power would show it.
         let square_tanh = tanh * tanh;
-        let rounded = one - square_tanh;
-        let near = |yes, no| square_tanh.if_less(splat::<S>(0.5), yes, no);
-        let lost = (one - rounded - square_tanh) * (one + square_tanh);
-        let log = ln_normal::<S, f64>(near(rounded, square_sech)) + near(lost, zero);
+        let rounded = 1.0 - square_tanh;
+        let lost = (1.0 - rounded - square_tanh) * (1.0 + square_tanh);
+        let log =
+            ln_normal::<S, f64>(square_tanh.if_less(0.5, rounded, square_sech)) + square_tanh.if_less(0.5, lost, 0.0);
         let mut term = exp::<S>(power * log - x * square_tanh);
         if N == 1 {
             term = term * square_tanh;
         }
         total = total + term;
-        if term.not_less_bits(splat::<S>(1e-17) * total) == 0 {
+        if term.not_less_bits(1e-17 * total) == 0 {
             break;
         }
     }
@@ -68,26 +63,24 @@ fn integral<S: Simd, const N: usize>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> 
 /// dim, or 1 where it is outside the domain; x, or 0 where it is outside, at most [`FAR`]; NaN where either was outside, else 0.
 #[inline(always)]
 fn in_domain<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
-    let (zero, one, nan) = (splat::<S>(0.0), splat::<S>(1.0), splat::<S>(f64::NAN));
-    let x = splat::<S>(FAR).min(x);
-    let outside = dim.if_less(one, nan, zero * dim) + x.if_less(zero, nan, zero * x);
-    (dim.max(one), x.max(zero), outside)
+    let x = V::<S, f64>::from(FAR).min(x);
+    let outside = dim.if_less(1.0, f64::NAN, 0.0 * dim) + x.if_less(0.0, f64::NAN, 0.0 * x);
+    (dim.max(1.0), x.max(0.0), outside)
 }
 
 /// The length L, for dim >= 1 and x >= 0; NaN outside.
 #[inline(always)]
 pub fn length<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
     let (dim, x, outside) = in_domain::<S>(dim, x);
-    let length = splat::<S>(FRAC_2_SQRT_PI) * x.sqrt() * integral::<S, 0>(dim, x);
-    splat::<S>(1.0).min(length) + outside
+    let length = FRAC_2_SQRT_PI * x.sqrt() * integral::<S, 0>(dim, x);
+    V::<S, f64>::from(1.0).min(length) + outside
 }
 
 /// The derivative L', for dim >= 1 and x >= 0; NaN outside.
 #[inline(always)]
 pub fn slope<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
     let (dim, x, outside) = in_domain::<S>(dim, x);
-    let (one, two) = (splat::<S>(1.0), splat::<S>(2.0));
-    let inner = (dim - one) * integral::<S, 1>(dim.max(two), x);
-    let inner = one.if_less(dim, inner, exp::<S>(-x));
-    splat::<S>(0.5 * FRAC_2_SQRT_PI) / x.sqrt() * inner + outside
+    let inner = (dim - 1.0) * integral::<S, 1>(dim.max(2.0), x);
+    let inner = dim.if_greater(1.0, inner, exp::<S>(-x));
+    0.5 * FRAC_2_SQRT_PI / x.sqrt() * inner + outside
 }

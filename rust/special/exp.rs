@@ -13,19 +13,18 @@ const LN2: (f64, f64) = (0.6931471803691238, 1.9082149292705877e-10);
 /// e^x for x <= 700; 0 below -700, NaN for NaN.
 #[inline(always)]
 pub fn exp<S: Simd>(x: V<S, f64>) -> V<S, f64> {
-    let one = V::<S, f64>::splat(1.0);
+    let bounded = V::<S, f64>::from(-700.0).max(x);
     // Adding 1.5 * 2^52 rounds to an integer.
-    let (round, least) = (V::<S, f64>::splat(6_755_399_441_055_744.0), V::<S, f64>::splat(-700.0));
-    let bounded = least.max(x);
-    let k = bounded.mul_add(V::<S, f64>::splat(LOG2_E), round) - round;
-    let r = k.mul_add(V::<S, f64>::splat(-LN2.0), bounded);
-    let r = k.mul_add(V::<S, f64>::splat(-LN2.1), r);
-    let mut p = V::<S, f64>::splat(EXP_F64[EXP_F64.len() - 1]);
+    let round = 6_755_399_441_055_744.0;
+    let k = bounded.mul_add(LOG2_E, round) - round;
+    let r = k.mul_add(-LN2.0, bounded);
+    let r = k.mul_add(-LN2.1, r);
+    let mut p = V::<S, f64>::from(EXP_F64[EXP_F64.len() - 1]);
     for &c in EXP_F64[..EXP_F64.len() - 1].iter().rev() {
-        p = p.mul_add(r, V::<S, f64>::splat(c));
+        p = p.mul_add(r, c);
     }
-    let value = (r * r).mul_add(p, r) + one;
-    x.if_less(least, V::<S, f64>::splat(0.0), value * k.pow2() + V::<S, f64>::splat(0.0) * x)
+    let value = (r * r).mul_add(p, r) + 1.0;
+    x.if_less(-700.0, 0.0, value * k.pow2() + 0.0 * x)
 }
 
 #[cfg(test)]

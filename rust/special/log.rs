@@ -18,18 +18,14 @@ const LN2_F64: (f64, f64) = (0.6931471803691238, 1.9082149292705877e-10);
 /// Natural logarithm: log 0 = -inf, log inf = inf, NaN for negative x and NaN.
 #[inline(always)]
 pub fn ln<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
-    let zero = V::<S, T>::splat(T::default());
-    let infinity = V::<S, T>::splat(T::from_f64(f64::INFINITY));
     // Subnormal numbers are scaled by a power of two that makes the largest of them normal and stays exact.
     let (smallest, lift) = if single::<T>() { (f64::from(f32::MIN_POSITIVE), 24) } else { (f64::MIN_POSITIVE, 53) };
-    let smallest = V::<S, T>::splat(T::from_f64(smallest));
-    let lifted = x * V::<S, T>::splat(T::from_f64((1_u64 << lift) as f64));
-    let offset = x.if_less(smallest, V::<S, T>::splat(T::from_f64(-f64::from(lift))), zero);
-    let normal = x.if_less(smallest, lifted, x);
+    let offset = x.if_less(smallest, -f64::from(lift), 0.0);
+    let normal = x.if_less(smallest, x * (1_u64 << lift) as f64, x);
     let finite = log_of::<S, T>(normal.exponent() + offset, normal.significand());
-    let not_positive = x.if_less(zero, V::<S, T>::splat(T::from_f64(f64::NAN)), -infinity);
+    let not_positive = x.if_less(0.0, f64::NAN, f64::NEG_INFINITY);
     // The last selection passes +inf and NaN through.
-    x.if_less(infinity, zero.if_less(x, finite, not_positive), x)
+    x.if_less(f64::INFINITY, x.if_greater(0.0, finite, not_positive), x)
 }
 
 /// Natural logarithm of x known to be positive, finite and normal.
@@ -41,25 +37,21 @@ pub fn ln_normal<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
 /// log(2^exponent significand) for a significand in [1, 2).
 #[inline(always)]
 fn log_of<S: Simd, T: Float>(exponent: V<S, T>, significand: V<S, T>) -> V<S, T> {
-    let one = V::<S, T>::splat(T::from_f64(1.0));
-    let half = V::<S, T>::splat(T::from_f64(0.5));
-    let border = V::<S, T>::splat(T::from_f64(SQRT_2));
-    let k = significand.if_less(border, exponent, exponent + one);
-    let centred = significand.if_less(border, significand, significand * half);
-    let f = centred - one;
+    let k = significand.if_less(SQRT_2, exponent, exponent + 1.0);
+    let centred = significand.if_less(SQRT_2, significand, significand * 0.5);
+    let f = centred - 1.0;
 
     let table: &[f64] = if single::<T>() { &LOG_F32 } else { &LOG_F64 };
-    let s = f / (centred + one);
+    let s = f / (centred + 1.0);
     let z = s * s;
-    let mut r = V::<S, T>::splat(T::from_f64(table[table.len() - 1]));
+    let mut r = V::<S, T>::from(table[table.len() - 1]);
     for &c in table[..table.len() - 1].iter().rev() {
-        r = r.mul_add(z, V::<S, T>::splat(T::from_f64(c)));
+        r = r.mul_add(z, c);
     }
-    let half_square = half * f * f;
+    let half_square = 0.5 * f * f;
     let (upper, lower) = if single::<T>() { LN2_F32 } else { LN2_F64 };
-    let lower = k * V::<S, T>::splat(T::from_f64(lower));
-    let small = s.mul_add(r.mul_add(z, half_square), lower) - half_square;
-    k.mul_add(V::<S, T>::splat(T::from_f64(upper)), f + small)
+    let small = s.mul_add(r.mul_add(z, half_square), k * lower) - half_square;
+    k.mul_add(upper, f + small)
 }
 
 /// Whether T is float32; a constant after compilation.

@@ -18,11 +18,6 @@ use super::log::ln;
 use super::tables::HAZARD_F64;
 use crate::simd::{Simd, V};
 
-#[inline(always)]
-fn splat<S: Simd>(x: f64) -> V<S, f64> {
-    V::<S, f64>::splat(x)
-}
-
 /// 1 / sqrt(2 pi).
 const INV_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 const EXP_MINUS_64: f64 = 1.603_810_890_548_638e-28;
@@ -43,32 +38,29 @@ struct Parts<X> {
 
 #[inline(always)]
 fn parts<S: Simd>(z: V<S, f64>) -> Parts<V<S, f64>> {
-    let (one, half) = (splat::<S>(1.0), splat::<S>(0.5));
     let a = z.abs();
-    let t = one - splat::<S>(7.0) / (a + splat::<S>(3.5));
-    let mut p = splat::<S>(HAZARD_F64[HAZARD_F64.len() - 1]);
+    let t = 1.0 - 7.0 / (a + 3.5);
+    let mut p = V::<S, f64>::from(HAZARD_F64[HAZARD_F64.len() - 1]);
     for &c in HAZARD_F64[..HAZARD_F64.len() - 1].iter().rev() {
-        p = p.mul_add(t, splat::<S>(c));
+        p = p.mul_add(t, c);
     }
-    let near = splat::<S>(FAR).min(a);
+    let near = V::<S, f64>::from(FAR).min(a);
     let square = near * near;
     let lost = near.mul_add(near, -square);
     // Below e^-700, where `exp` ends, phi is e^-64 times that of an exponent 64 above; this sum has no rounding error.
-    let exponent = -(half * square);
-    let far = splat::<S>(-600.0);
-    let scaled = exp::<S>(exponent + exponent.if_less(far, splat::<S>(64.0), splat::<S>(0.0)));
-    let scale = exponent.if_less(far, splat::<S>(INV_SQRT_2PI * EXP_MINUS_64), splat::<S>(INV_SQRT_2PI));
-    let density = scale * (scaled * (one - half * lost));
-    Parts { a, p, excess: p / (a + splat::<S>(2.0)), density, near }
+    let exponent = -(0.5 * square);
+    let scaled = exp::<S>(exponent + exponent.if_less(-600.0, 64.0, 0.0));
+    let scale = exponent.if_less(-600.0, INV_SQRT_2PI * EXP_MINUS_64, INV_SQRT_2PI);
+    let density = scale * (scaled * (1.0 - 0.5 * lost));
+    Parts { a, p, excess: p / (a + 2.0), density, near }
 }
 
 /// log(1 - q), for q in [0, 1/2].
 #[inline(always)]
 fn log_of_rest<S: Simd>(q: V<S, f64>) -> V<S, f64> {
-    let one = splat::<S>(1.0);
-    let rest = one - q;
+    let rest = 1.0 - q;
     // The rounding error of 1 - q is put back, times the logarithm's slope.
-    ln::<S, f64>(rest) - (q - (one - rest)) / rest
+    ln::<S, f64>(rest) - (q - (1.0 - rest)) / rest
 }
 
 /// log Phi(z).
@@ -76,8 +68,8 @@ fn log_of_rest<S: Simd>(q: V<S, f64>) -> V<S, f64> {
 pub fn log_ndtr<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     let Parts { a, excess, density, .. } = parts::<S>(z);
     let hazard = a + excess;
-    let below = -(splat::<S>(0.5) * a * a) - ln::<S, f64>(hazard * splat::<S>(1.0 / INV_SQRT_2PI));
-    z.if_less(splat::<S>(0.0), below, log_of_rest::<S>(density / hazard))
+    let below = -(0.5 * a * a) - ln::<S, f64>(hazard * (1.0 / INV_SQRT_2PI));
+    z.if_less(0.0, below, log_of_rest::<S>(density / hazard))
 }
 
 /// The derivative of log Phi(z), phi(z) / Phi(z).
@@ -85,15 +77,15 @@ pub fn log_ndtr<S: Simd>(z: V<S, f64>) -> V<S, f64> {
 pub fn log_ndtr_dx<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     let Parts { a, excess, density, .. } = parts::<S>(z);
     let hazard = a + excess;
-    z.if_less(splat::<S>(0.0), hazard, density / (splat::<S>(1.0) - density / hazard))
+    z.if_less(0.0, hazard, density / (1.0 - density / hazard))
 }
 
 /// The second derivative of log Phi(z).
 #[inline(always)]
 pub fn log_ndtr_dxx<S: Simd>(z: V<S, f64>) -> V<S, f64> {
     let Parts { a, p, excess, density, near } = parts::<S>(z);
-    let slope = density / (splat::<S>(1.0) - density / (a + excess));
+    let slope = density / (1.0 - density / (a + excess));
     // a h = p - 2 h: a itself may be infinite.
-    let below = -(excess.mul_add(excess - splat::<S>(2.0), p));
-    z.if_less(splat::<S>(0.0), below, -slope * (near + slope))
+    let below = -excess.mul_add(excess - 2.0, p);
+    z.if_less(0.0, below, -slope * (near + slope))
 }

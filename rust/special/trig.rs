@@ -17,9 +17,9 @@ pub fn sin_cos<S: Simd, T: Float>(x: V<S, T>) -> (V<S, T>, V<S, T>) {
 
 #[inline(always)]
 fn horner<S: Simd, T: Float>(ascending: &[f64], x: V<S, T>) -> V<S, T> {
-    let mut sum = V::<S, T>::splat(T::from_f64(ascending[ascending.len() - 1]));
+    let mut sum = V::<S, T>::from(ascending[ascending.len() - 1]);
     for &c in ascending[..ascending.len() - 1].iter().rev() {
-        sum = sum.mul_add(x, V::<S, T>::splat(T::from_f64(c)));
+        sum = sum.mul_add(x, c);
     }
     sum
 }

@@ -57,9 +57,8 @@ fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T
 /// Adds the positions of lanes that the table does not cover; the first lane has position `first`.
 #[inline(always)]
 fn note_outside<S: Simd, T: Float>(lanes: V<S, T>, first: usize, places: &mut Vec<usize>) {
-    let (from, to) = (V::<S, T>::splat(T::from_f64(PIECES_FROM)), V::<S, T>::splat(T::from_f64(PIECES_TO)));
     // Bits of lanes at or below the start of the first piece, at the end of the last or above, or NaN.
-    let outside = from.not_less_bits(lanes) | lanes.not_less_bits(to);
+    let outside = V::<S, T>::from(PIECES_FROM).not_less_bits(lanes) | lanes.not_less_bits(PIECES_TO);
     if outside != 0 {
         places.extend((0..T::LANES).filter(|lane| outside >> lane & 1 == 1).map(|lane| first + lane));
     }
@@ -79,7 +78,7 @@ impl<T: Float> Table<T> {
     #[inline(always)]
     fn value<S: Simd>(&self, x: V<S, T>) -> V<S, T> {
         let [c0, c1, c2] = &self.coefficients;
-        let u = x.place() - V::<S, T>::splat(T::from_f64(1.0 + 1.0 / 128.0));
+        let u = x.place() - (1.0 + 1.0 / 128.0);
         u.mul_add(u.mul_add(x.lookup(c2), x.lookup(c1)), x.lookup(c0))
     }
 

@@ -145,14 +145,14 @@ impl<T: Float> Kernel for Numbers<'_, '_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let splat = |x: f64| V::<S, T>::splat(T::from_f64(x));
         let (Reference { frame, var: reference }, pair) = (self.reference, self.pair);
-        let (mut product, mut norm) = (Product { significand: splat(1.0), exponent: splat(0.0) }, splat(0.0));
+        let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
+        let (mut product, mut norm) = (Product { significand: one, exponent: zero }, zero);
         columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
             let scale = frame.scale[d];
-            let b = (mean - splat(frame.centre[d])) * splat(scale);
-            let s = var.mul_add(splat(self.mls.var_scale), splat(reference[d]));
-            let weight = splat(1.0 / (scale * scale)) / s;
+            let b = (mean - frame.centre[d]) * scale;
+            let s = var.mul_add(self.mls.var_scale, reference[d]);
+            let weight = 1.0 / (scale * scale) / s;
             for (part, x) in [weight, weight * b, weight * b * b].into_iter().enumerate() {
                 let at = 2 * (3 * d + part) + self.place;
                 x.store(&mut pair[at * T::LANES..(at + 1) * T::LANES]);

@@ -180,13 +180,12 @@ impl<T: Float> Kernel for Lay<'_, '_, T> {
     fn run<S: Simd>(self) {
         let (forth, back) = (self.share > 0.0, self.share < 1.0);
         let width = 2 * (usize::from(forth) + usize::from(back));
-        let splat = |x: f64| V::<S, T>::splat(T::from_f64(x));
         let mut sums = OwnSums::<V<S, T>>::new();
-        let (mut norm, mut valid) = (splat(0.0), splat(0.0));
+        let (mut norm, mut valid) = (V::<S, T>::from(0.0), V::<S, T>::from(0.0));
         let (pair, place, frame) = (self.pair, self.place, self.frame);
         columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
-            let b = (mean - splat(frame.centre[d])) * splat(frame.scale[d]);
-            let w = var * splat(frame.scale[d] * frame.scale[d]);
+            let b = (mean - frame.centre[d]) * frame.scale[d];
+            let w = var * (frame.scale[d] * frame.scale[d]);
             let mut next = d * width;
             let mut write = |x: V<S, T>| {
                 x.store(&mut pair[(2 * next + place) * T::LANES..(2 * next + place + 1) * T::LANES]);
@@ -194,7 +193,7 @@ impl<T: Float> Kernel for Lay<'_, '_, T> {
                 next += 1;
             };
             if forth {
-                let weight = splat(1.0) / w;
+                let weight = 1.0 / w;
                 write(weight);
                 write(weight * b);
                 sums.rational = sums.rational + weight * b * b;
@@ -204,7 +203,7 @@ impl<T: Float> Kernel for Lay<'_, '_, T> {
                 write(b.mul_add(b, w));
             }
             sums.times(w);
-            valid = var.if_less(splat(0.0), splat(f64::NAN), valid);
+            valid = var.if_less(0.0, f64::NAN, valid);
         });
         let logs = sums.logs::<S, T>();
         let (rational, norm, valid) = (sums.rational.to_array(), norm.to_array(), valid.to_array());

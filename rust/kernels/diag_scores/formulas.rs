@@ -54,12 +54,12 @@ pub trait Formula: Copy + Sync {
         _var: V<S, T>,
         _shared: [V<S, T>; 2],
     ) -> [V<S, T>; OWN] {
-        [V::<S, T>::splat(T::default()); OWN]
+        [0.0.into(); OWN]
     }
     /// What the slopes are divided by, which rises with the variances and falls with the shared number; 1 where there is nothing.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, _a: &Item<V<S, T>>, _b: &Item<V<S, T>>) -> V<S, T> {
-        V::<S, T>::splat(T::from_f64(1.0))
+        1.0.into()
     }
     /// The derivatives of the score by one dimension of both items, whose product with the weight of a pair is summed. `inverse` is
     /// 1 by the divisor; `shared` the shared number and 1 by it. Written out for each score: they are the whole inner loop of a

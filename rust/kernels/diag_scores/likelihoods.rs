@@ -45,8 +45,8 @@ impl Formula for Mls {
         _: [V<S, T>; 2],
     ) -> PairSlopes<V<S, T>> {
         let pull = (a.mean - b.mean) * inverse;
-        let var = V::<S, T>::splat(T::from_f64(0.5)) * (pull * pull - inverse);
-        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: V::<S, T>::splat(T::default()) }
+        let var = 0.5 * (pull * pull - inverse);
+        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -130,11 +130,7 @@ impl Formula for NegMahalanobis {
         _: [V<S, T>; 2],
     ) -> PairSlopes<V<S, T>> {
         let pull = (a.mean - b.mean) * inverse;
-        PairSlopes {
-            means: [-(pull + pull), pull + pull],
-            vars: [pull * pull; 2],
-            shared: V::<S, T>::splat(T::default()),
-        }
+        PairSlopes { means: [-(pull + pull), pull + pull], vars: [pull * pull; 2], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -183,7 +179,7 @@ impl Formula for Llr {
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let [prior, by_prior] = shared;
-        let inverse = V::<S, T>::splat(T::from_f64(1.0)) / (prior + var);
+        let inverse = 1.0 / (prior + var);
         let by_both = mean * inverse;
         [by_both * var, by_both, prior * inverse, var * by_prior]
     }
@@ -206,16 +202,15 @@ impl Formula for Llr {
         inverse: V<S, T>,
         [_, by_prior]: [V<S, T>; 2],
     ) -> PairSlopes<V<S, T>> {
-        let (half, one) = (V::<S, T>::splat(T::from_f64(0.5)), V::<S, T>::splat(T::from_f64(1.0)));
         let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
         let difference = a.mean - b.mean;
         let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
         let by_v = m.mul_add(by_a + by_a - m, share_a * inverse);
         let by_w = n.mul_add(by_b + by_b - n, share_b * inverse);
         let cross = a.mean.mul_add(b.var, b.mean * a.var) * inverse * by_prior;
-        let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, one) * by_prior;
+        let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, 1.0) * by_prior;
         let shared = cross.mul_add(cross, logs) - by_a.mul_add(by_a, by_b * by_b);
-        PairSlopes { means: [m, n], vars: [-(half * by_v), -(half * by_w)], shared: half * shared }
+        PairSlopes { means: [m, n], vars: [-(0.5 * by_v), -(0.5 * by_w)], shared: 0.5 * shared }
     }
 
     #[inline(always)]
@@ -223,13 +218,13 @@ impl Formula for Llr {
         let Loaded { a, b, v, w, shared: p } = *x;
         let (s, t) = (p + v, p + w);
         let both = s * t;
-        let inverse = V::<S, T>::splat(T::from_f64(1.0)) / p.mul_add(v + w, v * w);
+        let inverse = 1.0 / p.mul_add(v + w, v * w);
         let own = (a * a * v).mul_add(t, b * b * w * s) / both;
         let spread = own - (a - b) * (a - b);
         sums.rational = spread.mul_add(p * inverse, sums.rational);
         let ratio = both * inverse;
         // Adds 0 unless the ratio is not finite, which then shows in the sum.
-        sums.rational = V::<S, T>::splat(T::default()).mul_add(ratio, sums.rational);
+        sums.rational = ratio.mul_add(0.0, sums.rational);
         sums.least.0 = v.min(p.min(sums.least.0));
         sums.least.1 = w.min(sums.least.1);
         sums.greatest = ratio.max(sums.greatest);

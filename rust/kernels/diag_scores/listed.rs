@@ -86,7 +86,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
     type Output = bool;
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
-        let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
+        let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
         let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
         let mut buffers = [const { Vec::new() }; 4];
@@ -100,7 +100,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
             for from in (0..padded).step_by(T::LANES) {
                 let at = from..from + T::LANES;
                 let prior = vector::<S, T, false>(shared, from, 1.0);
-                let inverse = one / prior;
+                let inverse = 1.0 / prior;
                 if F::ROW {
                     seen.lowest = prior.min(seen.lowest);
                     inverse.store(&mut inverses[at.clone()]);
@@ -139,9 +139,8 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
                 };
             }
         }
-        let range = V::<S, T>::splat(T::from_f64(1.0 / T::QUARTER_RANGE));
-        let low = seen.least.not_less_bits(range) & seen.lowest.not_less_bits(zero);
-        let known = low & V::<S, T>::splat(T::from_f64(T::QUARTER_RANGE)).not_less_bits(seen.greatest);
+        let low = seen.least.not_less_bits(1.0 / T::QUARTER_RANGE) & seen.lowest.not_less_bits(0.0);
+        let known = low & V::<S, T>::from(T::QUARTER_RANGE).not_less_bits(seen.greatest);
         known == (1 << T::LANES) - 1 && seen.finite.sum().to_f64() == 0.0
     }
 }
@@ -174,7 +173,7 @@ impl<T: Float, F: Formula> Pair<'_, F, T> {
         by_shared: &mut [T],
         mut seen: Seen<V<S, T>>,
     ) -> Seen<V<S, T>> {
-        let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
+        let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (formula, common, [of_own, of_other]) = (self.formula, self.common, self.items);
         let weight = V::<S, T>::splat(self.weight);
         let mut a = [Item { mean: zero, var: one, own: [zero; OWN] }; 2 * PAIR];
@@ -214,19 +213,19 @@ impl<T: Float, F: Formula> Pair<'_, F, T> {
                 if BOTH {
                     for item in 0..2 {
                         let found = weight * slope[item];
-                        seen.finite = found.mul_add(zero, seen.finite);
+                        seen.finite = found.mul_add(0.0, seen.finite);
                         put::<S, T, WHOLE>(found, rows[item][field], from);
                     }
                 } else {
                     let row = &mut *rows[0][field];
                     let found = weight.mul_add(slope[0], vector::<S, T, WHOLE>(row, from, 0.0));
-                    seen.finite = found.mul_add(zero, seen.finite);
+                    seen.finite = found.mul_add(0.0, seen.finite);
                     put::<S, T, WHOLE>(found, row, from);
                 }
             }
             if SHARED && !by_shared.is_empty() {
                 let found = weight.mul_add(slopes.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
-                seen.finite = found.mul_add(zero, seen.finite);
+                seen.finite = found.mul_add(0.0, seen.finite);
                 put::<S, T, WHOLE>(found, by_shared, from);
             }
         }

@@ -56,9 +56,9 @@ impl Formula for Overlap {
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
-        let zero = V::<S, T>::splat(T::default());
-        let logs = if power == 1.0 { zero } else { V::<S, T>::splat(T::from_f64(0.5 * (1.0 - power))) / var };
-        [var / V::<S, T>::splat(T::from_f64(power)), logs, zero, zero]
+        let zero = V::<S, T>::from(0.0);
+        let logs = if power == 1.0 { zero } else { 0.5 * (1.0 - power) / var };
+        [var / power, logs, zero, zero]
     }
 
     #[inline(always)]
@@ -76,16 +76,15 @@ impl Formula for Overlap {
     ) -> PairSlopes<V<S, T>> {
         let pull = (a.mean - b.mean) * inverse;
         let by_s = pull * pull - inverse;
-        let v = V::<S, T>::splat(T::from_f64(0.5 / self.powers.0)).mul_add(by_s, a.own[1]);
-        let w = V::<S, T>::splat(T::from_f64(0.5 / self.powers.1)).mul_add(by_s, b.own[1]);
-        PairSlopes { means: [-pull, pull], vars: [v, w], shared: V::<S, T>::splat(T::default()) }
+        let v = by_s.mul_add(0.5 / self.powers.0, a.own[1]);
+        let w = by_s.mul_add(0.5 / self.powers.1, b.own[1]);
+        PairSlopes { means: [-pull, pull], vars: [v, w], shared: 0.0.into() }
     }
 
     #[inline(always)]
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
         // Quotients, so that s is rounded as the slow path rounds it.
-        let (alpha, beta) =
-            (V::<S, T>::splat(T::from_f64(self.powers.0)), V::<S, T>::splat(T::from_f64(self.powers.1)));
+        let (alpha, beta) = self.powers;
         let Loaded { a, b, v, w, .. } = *x;
         let s = v / alpha + w / beta;
         sums.rational = sums.rational + (a - b) * (a - b) / s;
@@ -167,8 +166,8 @@ impl Formula for NegKl {
     /// 1/v
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
-        let zero = V::<S, T>::splat(T::default());
-        [V::<S, T>::splat(T::from_f64(1.0)) / var, zero, zero, zero]
+        let zero = V::<S, T>::from(0.0);
+        [1.0 / var, zero, zero, zero]
     }
 
     #[inline(always)]
@@ -179,22 +178,19 @@ impl Formula for NegKl {
         _: V<S, T>,
         _: [V<S, T>; 2],
     ) -> PairSlopes<V<S, T>> {
-        let half = V::<S, T>::splat(T::from_f64(0.5));
-        let share = V::<S, T>::splat(T::from_f64(self.share));
-        let rest = V::<S, T>::splat(T::from_f64(1.0 - self.share));
+        let (share, rest) = (self.share, 1.0 - self.share);
         let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
         let (square, both) = (difference * difference, apart * by_v * by_w);
-        let mean = difference * share.mul_add(by_w, rest * by_v);
+        let mean = difference * by_w.mul_add(share, rest * by_v);
         // Minus, doubled: KL(1 || 2) and KL(2 || 1) by v, and by w.
-        let v = share.mul_add(both, rest * ((apart - square) * by_v * by_v));
-        let w = share.mul_add((apart + square) * by_w * by_w, rest * both);
-        PairSlopes { means: [-mean, mean], vars: [-(half * v), half * w], shared: V::<S, T>::splat(T::default()) }
+        let v = both.mul_add(share, rest * ((apart - square) * by_v * by_v));
+        let w = ((apart + square) * by_w * by_w).mul_add(share, rest * both);
+        PairSlopes { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
     }
 
     #[inline(always)]
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
-        let (share, rest) =
-            (V::<S, T>::splat(T::from_f64(self.share)), V::<S, T>::splat(T::from_f64(1.0 - self.share)));
+        let (share, rest) = (self.share, 1.0 - self.share);
         let Loaded { a, b, v, w, .. } = *x;
         let (square, apart) = ((a - b) * (a - b), v - w);
         sums.rational = sums.rational + (share * ((square + apart) / w) + rest * ((square - apart) / v));

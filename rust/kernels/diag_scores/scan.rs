@@ -172,7 +172,7 @@ fn start<T: Float>(mls: &AsMls, rows: impl Iterator<Item = usize> + Clone, start
 /// The rough scores of a query and the rows of a panel, without offsets; NaN where the rational part overflows.
 #[inline(always)]
 fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
-    let (zero, one) = (V::<S, T>::splat(T::default()), V::<S, T>::splat(T::from_f64(1.0)));
+    let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
     let (mut rational, mut exponent, mut significand) = (zero, zero, one);
     for (query, panel) in query.chunks_exact(2 * SHARING).zip(panel.chunks_exact(2 * SHARING * T::LANES)) {
         let mut halves = [(zero, one); 2];
@@ -199,10 +199,10 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
         significand = product.significand();
     }
     let dim = (query.len() / 2) as f64;
-    let shrunk = V::<S, T>::splat(T::from_f64(1.0 - (dim / 4.0 + 120.0) * T::ROUNDOFF));
-    let logs = V::<S, T>::splat(T::from_f64(LN_2)) * (exponent + (significand - one));
+    let shrunk = 1.0 - (dim / 4.0 + 120.0) * T::ROUNDOFF;
+    let logs = LN_2 * (exponent + (significand - 1.0));
     // An infinity becomes NaN.
-    rational.mul_add(shrunk, logs) + zero * rational
+    rational.mul_add(shrunk, logs) + 0.0 * rational
 }
 
 /// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.

@@ -83,7 +83,7 @@ impl<C: Float> Packed<C> {
     /// The least and the greatest variance, and 1.
     #[inline(always)]
     fn range<S: Simd>(&self) -> (f64, f64) {
-        let (one, width) = (V::<S, C>::splat(C::from_f64(1.0)), PAIR * C::LANES);
+        let (one, width) = (V::<S, C>::from(1.0), PAIR * C::LANES);
         let (mut least, mut most) = (one, one);
         for row in self.data.chunks_exact(width * self.fields) {
             for n in 0..PAIR {
@@ -107,12 +107,10 @@ impl<C: Float> Packed<C> {
                     let mut mean = V::<S, C>::load(&out[place(0)]);
                     let var = V::<S, C>::load(&out[place(1)]);
                     if careful {
-                        let zero = V::<S, C>::splat(C::default());
-                        mean = var.min(shared).if_less(zero, V::<S, C>::splat(C::from_f64(f64::NAN)), mean);
+                        mean = var.min(shared).if_less(0.0, f64::NAN, mean);
                         mean.store(&mut out[place(0)]);
                     }
-                    let one = V::<S, C>::splat(C::from_f64(1.0));
-                    let own = formula.own::<S, C>(side, mean, var, [shared, one / shared]);
+                    let own = formula.own::<S, C>(side, mean, var, [shared, 1.0 / shared]);
                     for m in 0..F::OWN {
                         own[m].store(&mut out[place(2 + m)]);
                     }
@@ -196,10 +194,9 @@ impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
 /// Whether whole vectors of numbers are finite.
 #[inline(always)]
 pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
-    let zero = V::<S, C>::splat(C::default());
-    let mut sum = zero;
+    let mut sum = V::<S, C>::from(0.0);
     for x in x.chunks_exact(C::LANES) {
-        sum = V::<S, C>::load(x).mul_add(zero, sum);
+        sum = V::<S, C>::load(x).mul_add(0.0, sum);
     }
     sum.sum().to_f64() == 0.0
 }
@@ -212,12 +209,12 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
         for x in &self.shared {
             (least, most) = (least.min(x.to_f64()), most.max(x.to_f64()));
         }
-        let zero = V::<S, f64>::splat(0.0);
+        let zero = V::<S, f64>::from(0.0);
         let (own, others, mut ends) = (self.own.range::<S>(), self.others.range::<S>(), [0.0; 2]);
         let extremes = [(own.0, others.0, most), (own.1, others.1, least)];
         for (end, (own, others, shared)) in ends.iter_mut().zip(extremes) {
-            let (v, w) = (V::<S, f64>::splat(own), V::<S, f64>::splat(others));
-            let shared = [V::<S, f64>::splat(shared), V::<S, f64>::splat(1.0 / shared)];
+            let (v, w) = (V::<S, f64>::from(own), V::<S, f64>::from(others));
+            let shared = [V::<S, f64>::from(shared), V::<S, f64>::from(1.0 / shared)];
             let a = Item { mean: zero, var: v, own: self.formula.own::<S, f64>(Side::Query, zero, v, shared) };
             let b = Item { mean: zero, var: w, own: self.formula.own::<S, f64>(Side::Gallery, zero, w, shared) };
             *end = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
@@ -236,14 +233,14 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
         others: std::ops::Range<usize>,
     ) -> usize {
         let (lanes, width) = (C::LANES, PAIR * C::LANES);
-        let (zero, one) = (V::<S, C>::splat(C::default()), V::<S, C>::splat(C::from_f64(1.0)));
+        let (zero, one) = (V::<S, C>::from(0.0), V::<S, C>::from(1.0));
         let mut a = [[Item { mean: zero, var: zero, own: [zero; OWN] }; PAIR]; A];
         let mut by_a = [[[zero; 2]; PAIR]; A];
         let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
         let of_own = (part * self.own.rows + first) * 2 * width;
         for n in 0..PAIR {
             shared[n][0] = V::<S, C>::load(&self.shared[part * width + n * lanes..][..lanes]);
-            shared[n][1] = one / shared[n][0];
+            shared[n][1] = 1.0 / shared[n][0];
             by_shared[n] = V::<S, C>::load(&sums.shared[part * width + n * lanes..][..lanes]);
             for i in 0..A {
                 a[i][n] = item::<S, C, F>(self.own.row(part, first + i), n);
@@ -303,15 +300,14 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
 /// 1 / x of each.
 #[inline(always)]
 fn each<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
-    let one = V::<S, C>::splat(C::from_f64(1.0));
-    [[one / x[0][0], one / x[0][1]], [one / x[1][0], one / x[1][1]]]
+    [[1.0 / x[0][0], 1.0 / x[0][1]], [1.0 / x[1][0], 1.0 / x[1][1]]]
 }
 
 /// The same by one division.
 #[inline(always)]
 pub fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
     let (first, second) = (x[0][0] * x[0][1], x[1][0] * x[1][1]);
-    let inverse = V::<S, C>::splat(C::from_f64(1.0)) / (first * second);
+    let inverse = 1.0 / (first * second);
     let (first, second) = (inverse * second, inverse * first);
     [[first * x[0][1], first * x[0][0]], [second * x[1][1], second * x[1][0]]]
 }

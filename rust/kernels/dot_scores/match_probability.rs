@@ -68,8 +68,8 @@ impl MatchProbability<'_> {
     #[inline(always)]
     fn log_hyp0f1e<S: Simd>(&self, x: V<S, f64>) -> V<S, f64> {
         if self.dim == 1.0 {
-            let decay = exp::<S>(splat::<S>(-2.0) * x);
-            return ln::<S, f64>(splat::<S>(0.5) * (splat::<S>(1.0) + decay));
+            let decay = exp::<S>(-2.0 * x);
+            return ln::<S, f64>(0.5 * (1.0 + decay));
         }
         bessel::log_hyp0f1e::<S>(self.orders.normaliser, x)
     }
@@ -78,26 +78,20 @@ impl MatchProbability<'_> {
     #[inline(always)]
     fn ratio<S: Simd>(&self, x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         if self.dim == 1.0 {
-            let decay = exp::<S>(splat::<S>(-2.0) * x);
-            let by = splat::<S>(1.0) / (splat::<S>(1.0) + decay);
-            return ((splat::<S>(1.0) - decay) * by, splat::<S>(4.0) * decay * by * by);
+            let decay = exp::<S>(-2.0 * x);
+            let by = 1.0 / (1.0 + decay);
+            return ((1.0 - decay) * by, 4.0 * decay * by * by);
         }
         (bessel::iv_ratio::<S>(self.orders.ratio, x), bessel::iv_ratio_dx::<S>(self.orders.ratio, x))
     }
 }
 
-#[inline(always)]
-fn splat<S: Simd>(x: f64) -> V<S, f64> {
-    V::<S, f64>::splat(x)
-}
-
 /// sigmoid(-y) and log sigmoid(y)
 #[inline(always)]
 fn sigmoid<S: Simd>(y: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
-    let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
     let decay = exp::<S>(-y.abs());
-    let by = one / (one + decay);
-    (y.if_less(zero, by, decay * by), y.min(zero) - ln::<S, f64>(one + decay))
+    let by = 1.0 / (1.0 + decay);
+    (y.if_less(0.0, by, decay * by), y.min(0.0) - ln::<S, f64>(1.0 + decay))
 }
 
 /// Eight numbers of eight pairs.
@@ -122,7 +116,7 @@ impl Kernel for Log<'_> {
     fn run<S: Simd>(self) -> Self::Output {
         let [t, x, y] = self.numbers.map(|x| V::<S, f64>::load(&x));
         let (q, log_sigmoid) = sigmoid::<S>(y);
-        let powers = splat::<S>(self.formula.dim - 1.0) * ln::<S, f64>(t);
+        let powers = (self.formula.dim - 1.0) * ln::<S, f64>(t);
         [q, powers + self.formula.log_hyp0f1e::<S>(x) + log_sigmoid].map(lanes::<S>)
     }
 }
@@ -168,50 +162,49 @@ struct Node<S: Simd> {
 impl<'a, S: Simd> Integral<'a, S> {
     #[inline(always)]
     fn new(formula: &'a MatchProbability<'a>, distance: V<S, f64>, root: V<S, f64>) -> Self {
-        let (zero, one, half) = (splat::<S>(0.0), splat::<S>(1.0), splat::<S>(0.5));
-        let (a, b) = formula.line;
-        let (length, steep) = (distance / root, splat::<S>(a) * root);
-        let middle = splat::<S>(b) - splat::<S>(a) * distance;
+        let (zero, (a, b)) = (V::<S, f64>::from(0.0), formula.line);
+        let (length, steep) = (distance / root, a * root);
+        let middle = b - a * distance;
         let mut at = Integral { formula, length, steep, middle, cut: zero, widths: [zero; 2], top: zero };
 
         // At the peak (D-1)/t balances tau and A q, and q is above 1/2 beyond the turn.
-        let highest = splat::<S>(formula.dim.sqrt()) + zero.max(-steep);
-        let balanced = (splat::<S>(2.0 * (formula.dim - 1.0)) / steep - length).max(middle / steep).max(zero);
-        let (mut low, mut high) = (-length, zero.if_less(steep, highest.min(balanced), highest));
+        let highest = formula.dim.sqrt() + zero.max(-steep);
+        let balanced = (2.0 * (formula.dim - 1.0) / steep - length).max(middle / steep).max(0.0);
+        let (mut low, mut high) = (-length, steep.if_greater(0.0, highest.min(balanced), highest));
         let mut peak = high;
         for step in 0..STEPS.0 {
             let (slope, bend) = at.slopes(peak);
-            low = zero.if_less(slope, peak, low);
-            high = zero.if_less(slope, high, peak);
+            low = slope.if_greater(0.0, peak, low);
+            high = slope.if_greater(0.0, high, peak);
             let next = peak - slope / bend;
             // Newton alone can go to and fro between two slopes; half of the first half of the steps bisect.
-            let newton = if step % 2 == 0 || step > STEPS.0 / 2 { one } else { zero };
-            let within = low.if_less(next, next.if_less(high, newton, zero), zero);
-            peak = zero.if_less(within, next, half * (low + high));
+            let newton = if step % 2 == 0 || step > STEPS.0 / 2 { 1.0 } else { 0.0 };
+            let within = low.if_less(next, next.if_less(high, newton, 0.0), 0.0);
+            peak = within.if_greater(0.0, next, 0.5 * (low + high));
         }
         at.top = at.log(peak).1;
 
         // The logarithm bends by more than -1 (D > 1), and at the left falls below (D - 1) (log r + 1 - r) at r = t / t peak.
-        let reach = splat::<S>((2.0 * DEPTH).sqrt() + 0.5);
-        let fraction = splat::<S>((-DEPTH / (formula.dim - 1.0) - 1.0).max(-60.0).exp());
+        let reach = (2.0 * DEPTH).sqrt() + 0.5;
+        let fraction = (-DEPTH / (formula.dim - 1.0) - 1.0).max(-60.0).exp();
         let left = (fraction * (length + peak) - length).max(peak - reach);
         let ends = [if formula.dim == 1.0 { (peak - reach).max(-length) } else { left }, peak + reach];
         let ends = ends.map(|start| {
             let mut end = start;
             for _ in 0..STEPS.1 {
-                let above = at.log(end).1 - at.top + splat::<S>(DEPTH);
+                let above = at.log(end).1 - at.top + DEPTH;
                 let next = end - above / at.slopes(end).0;
                 // Within its bounds also where the logarithm is not concave: D = 1 near t = 0.
                 let next = next.max(start.min(peak)).min(start.max(peak));
-                end = above.if_less(zero, next, end);
+                end = above.if_less(0.0, next, end);
             }
             end
         });
         let turn = middle / steep;
         // A turn just outside still bends what is inside.
-        let near = splat::<S>(8.0) / steep.abs();
-        let inside = (ends[0] - near).if_less(turn, turn.if_less(ends[1] + near, one, zero), zero);
-        at.cut = zero.if_less(inside, turn.max(ends[0]).min(ends[1]), peak);
+        let near = 8.0 / steep.abs();
+        let inside = (ends[0] - near).if_less(turn, turn.if_less(ends[1] + near, 1.0, 0.0), 0.0);
+        at.cut = inside.if_greater(0.0, turn.max(ends[0]).min(ends[1]), peak);
         at.widths = ends.map(|end| end - at.cut);
         at
     }
@@ -227,36 +220,36 @@ impl<'a, S: Simd> Integral<'a, S> {
         let t = self.t(tau);
         let numbers = [t, self.length * t, self.y(tau)].map(lanes::<S>);
         let [q, log] = dispatch(Log { formula: self.formula, numbers });
-        (V::<S, f64>::load(&q), V::<S, f64>::load(&log) - splat::<S>(0.5) * tau * tau)
+        (V::<S, f64>::load(&q), V::<S, f64>::load(&log) - 0.5 * tau * tau)
     }
 
     #[inline(always)]
     fn t(&self, tau: V<S, f64>) -> V<S, f64> {
-        (self.length + tau).max(splat::<S>(f64::MIN_POSITIVE))
+        (self.length + tau).max(f64::MIN_POSITIVE)
     }
 
     /// L (1 - R(x)), R(x) / x and the derivative of R, x = L t.
     #[inline(always)]
     fn pull(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
-        let x = (self.length * t).max(splat::<S>(1e-100)); // R(x) / x is constant there
+        let x = (self.length * t).max(1e-100); // R(x) / x is constant there
         let [ratio, slope] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
         let (ratio, slope) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&slope));
         let by_x = ratio / x;
         // 1 - R^2 = R' + (D - 1) R / x
-        let square = splat::<S>(self.formula.dim - 1.0).mul_add(by_x, slope);
-        (self.length * square / (splat::<S>(1.0) + ratio), by_x, slope)
+        let square = by_x.mul_add(self.formula.dim - 1.0, slope);
+        (self.length * square / (1.0 + ratio), by_x, slope)
     }
 
     /// The first two derivatives of that logarithm.
     #[inline(always)]
     fn slopes(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
-        let (one, t) = (splat::<S>(1.0), self.t(tau));
+        let t = self.t(tau);
         let (short, _, slope) = self.pull(t);
         let (q, _) = sigmoid::<S>(self.y(tau));
-        let powers = splat::<S>(self.formula.dim - 1.0) / t;
+        let powers = (self.formula.dim - 1.0) / t;
         let first = powers - short - tau - self.steep * q;
-        let second = self.length * self.length * slope - powers / t - one - self.steep * self.steep * q * (one - q);
-        (first, second.if_less(-one, second, -one))
+        let second = self.length * self.length * slope - powers / t - 1.0 - self.steep * self.steep * q * (1.0 - q);
+        (first, second.if_less(-1.0, second, -1.0))
     }
 
     /// Node `i` of a part.
@@ -264,9 +257,9 @@ impl<'a, S: Simd> Integral<'a, S> {
     fn node(&self, part: usize, i: usize) -> Node<S> {
         let (u, weight) = GAUSS_64[i];
         let width = self.widths[part];
-        let tau = width.mul_add(splat::<S>(u * u * u * u), self.cut);
+        let tau = width.mul_add(u * u * u * u, self.cut);
         let (q, log) = self.log(tau);
-        let weight = width.abs() * splat::<S>(4.0 * u * u * u * weight) * exp::<S>(log - self.top);
+        let weight = width.abs() * (4.0 * u * u * u * weight) * exp::<S>(log - self.top);
         Node { tau, t: self.t(tau), q, weight }
     }
 }
@@ -281,7 +274,7 @@ struct Mass;
 impl Terms<1> for Mass {
     #[inline(always)]
     fn of<S: Simd>(&self, _: &Integral<S>, _: &Node<S>) -> [V<S, f64>; 1] {
-        [splat::<S>(1.0)]
+        [1.0.into()]
     }
 }
 
@@ -296,7 +289,7 @@ impl Terms<6> for Derivatives<'_> {
         let &Node { tau, t, q, .. } = node;
         let (short, by_x, _) = integral.pull(t);
         let bend = self.formula.bend::<S>(q, V::<S, f64>::load(&self.root) * t);
-        [splat::<S>(1.0), q, q * t, q * t * by_x, q * (tau + short), bend]
+        [1.0.into(), q, q * t, q * t * by_x, q * (tau + short), bend]
     }
 }
 
@@ -304,8 +297,8 @@ impl MatchProbability<'_> {
     /// a^2 q (2 q - 1) - a q (D - 1) / r
     #[inline(always)]
     fn bend<S: Simd>(&self, q: V<S, f64>, r: V<S, f64>) -> V<S, f64> {
-        let (a, around) = (splat::<S>(self.line.0), splat::<S>(self.dim - 1.0));
-        a * q * (a * (q + q - splat::<S>(1.0)) - around / r)
+        let a = self.line.0;
+        a * q * (a * (q + q - 1.0) - (self.dim - 1.0) / r)
     }
 
     /// Sums over the nodes that suit each pair, and the logarithm that they are relative to.
@@ -316,20 +309,20 @@ impl MatchProbability<'_> {
         root: V<S, f64>,
         terms: &impl Terms<N>,
     ) -> ([V<S, f64>; N], V<S, f64>) {
-        let (zero, smooth) = (splat::<S>(0.0), Smooth::<S>::new(self, distance, root));
+        let smooth = Smooth::<S>::new(self, distance, root);
         let trapezoidal = smooth.sums(terms);
-        if smooth.fits.not_less_bits(splat::<S>(0.5)) == (1 << f64::LANES) - 1 {
+        if smooth.fits.not_less_bits(0.5) == (1 << f64::LANES) - 1 {
             return trapezoidal;
         }
         let integral = Integral::<S>::new(self, distance, root);
-        let mut sums = [zero; N];
+        let mut sums = [V::<S, f64>::from(0.0); N];
         for i in 0..2 * GAUSS_64.len() {
             let node = integral.node(i % 2, i / 2);
             for (sum, term) in sums.iter_mut().zip(terms.of::<S>(&integral, &node)) {
                 *sum = term.mul_add(node.weight, *sum);
             }
         }
-        let choose = |a: V<S, f64>, b: V<S, f64>| zero.if_less(smooth.fits, a, b);
+        let choose = |a: V<S, f64>, b: V<S, f64>| smooth.fits.if_greater(0.0, a, b);
         for (sum, other) in sums.iter_mut().zip(trapezoidal.0) {
             *sum = choose(other, *sum);
         }
@@ -339,11 +332,10 @@ impl MatchProbability<'_> {
     /// The distance, sqrt s, and whether (> 0) s is so small that the sigmoid at the distance is the answer.
     #[inline(always)]
     fn scales<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> [V<S, f64>; 3] {
-        let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
         let s = pair.extras.0 + pair.extras.1;
-        let least = (splat::<S>(1e-200) * pair.x).max(splat::<S>(f64::MIN_POSITIVE));
-        let exact = s.if_less(least, one, zero);
-        [pair.x.sqrt(), zero.if_less(exact, one, s.sqrt()), exact]
+        let least = (1e-200 * pair.x).max(f64::MIN_POSITIVE);
+        let exact = s.if_less(least, 1.0, 0.0);
+        [pair.x.sqrt(), exact.if_greater(0.0, 1.0, s.sqrt()), exact]
     }
 }
 
@@ -355,35 +347,34 @@ impl Formula for MatchProbability<'_> {
 
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        let (pair, zero) = (pair.values(), splat::<S>(0.0));
+        let pair = pair.values();
         let [distance, root, exact] = self.scales::<S>(&pair);
         let ([total], top) = self.sums::<S, 1>(distance, root, &Mass);
-        let value = top + ln::<S, f64>(total) + splat::<S>(self.constant());
-        let (_, at_distance) = sigmoid::<S>(splat::<S>(self.line.1) - splat::<S>(self.line.0) * distance);
-        let value = zero.if_less(exact, at_distance, zero.if_less(value, zero, value));
+        let value = top + ln::<S, f64>(total) + self.constant();
+        let (_, at_distance) = sigmoid::<S>(self.line.1 - self.line.0 * distance);
+        let value = exact.if_greater(0.0, at_distance, value.if_greater(0.0, 0.0, value));
         Dual::constant(valid::<S>(pair.extras, value))
     }
 
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let (zero, half, one) = (splat::<S>(0.0), splat::<S>(0.5), splat::<S>(1.0));
-        let a = splat::<S>(self.line.0);
+        let (a, b) = self.line;
         let [distance, root, exact] = self.scales::<S>(&pair);
         let terms = Derivatives { formula: self, root: lanes::<S>(root) };
         let ([total, by_b, by_a, by_d, near, far], _) = self.sums::<S, 6>(distance, root, &terms);
         let means = [by_b, root * by_a, by_d / root].map(|x| x / total);
         let near = -a * (near / total) / root;
-        let is_far = (a * root).max(splat::<S>(FAR)).if_less(distance / root, one, zero);
-        let by_s = zero.if_less(is_far, far / total, near);
+        let is_far = (a * root).max(FAR).if_less(distance / root, 1.0, 0.0);
+        let by_s = is_far.if_greater(0.0, far / total, near);
 
         // At s = 0; where the distance is 0 too, it has no direction to move in.
-        let (q, _) = sigmoid::<S>(splat::<S>(self.line.1) - a * distance);
-        let apart = zero.if_less(distance, q / distance, zero);
-        let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, zero.if_less(exact, at_zero, x));
+        let (q, _) = sigmoid::<S>(b - a * distance);
+        let apart = distance.if_greater(0.0, q / distance, 0.0);
+        let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, exact.if_greater(0.0, at_zero, x));
         Slopes {
-            x: -half * a * choose(apart, means[2]),
-            norm: zero,
-            extra: half * choose(self.bend::<S>(q, distance), by_s),
+            x: -0.5 * a * choose(apart, means[2]),
+            norm: 0.0.into(),
+            extra: 0.5 * choose(self.bend::<S>(q, distance), by_s),
             shared: [-choose(q * distance, means[1]), choose(q, means[0])],
         }
     }

@@ -117,29 +117,29 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let (splat, load) = (V::<S, f64>::splat, V::<S, f64>::load);
+        let load = V::<S, f64>::load;
         let Pool { threshold, passed, bounded, .. } = self.pool;
         for rows in passed.chunks(f64::LANES) {
             let [mut x, mut norms, mut extras] = [[0.0; f64::LANES]; 3];
             for (lane, row) in rows.iter().enumerate() {
                 (x[lane], norms[lane], extras[lane]) = (row.x, row.norm, row.extra);
             }
-            let norms = (splat(self.query.norm), load(&norms));
-            let extras = (splat(self.query.extra), load(&extras));
-            let (x, slack) = (load(&x), splat(self.slack) * (norms.0 + norms.1));
+            let norms = (V::<S, f64>::from(self.query.norm), load(&norms));
+            let extras = (V::<S, f64>::from(self.query.extra), load(&extras));
+            let (x, slack) = (load(&x), self.slack * (norms.0 + norms.1));
             let (best, worst) = if F::DIFFERENCE {
-                let slack = slack + splat(self.smallest);
+                let slack = slack + self.smallest;
                 // A squared distance is never negative, so neither need its lower bound be.
-                ((x - slack).max(splat(0.0)), x + slack)
+                ((x - slack).max(0.0), x + slack)
             } else {
-                let slack = splat(0.5).mul_add(slack, splat(self.smallest));
+                let slack = slack.mul_add(0.5, self.smallest);
                 (x + slack, x - slack)
             };
             let own = (self.formula.own::<S>(extras.0, norms.0), self.formula.own::<S>(extras.1, norms.1));
             let pair = Pair { x: best, norms, extras, own };
             let tolerance = self.formula.tolerance::<S>(&pair);
             let most = self.formula.score::<S>(pair) + tolerance;
-            let bits = most.not_less_bits(splat(*threshold));
+            let bits = most.not_less_bits(*threshold);
             if bits == 0 {
                 continue;
             }

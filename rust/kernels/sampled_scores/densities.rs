@@ -56,7 +56,7 @@ pub struct Shape<T> {
 /// Calls a function of lanes for one number.
 macro_rules! one {
     ($S:ident, $function:expr, $x:expr) => {
-        $function(V::<$S, f64>::splat($x)).to_array()[0]
+        $function(V::<$S, f64>::from($x)).to_array()[0]
     };
 }
 
@@ -107,7 +107,7 @@ impl Density<'_> {
         let squares = stretch.iter().map(|&k| k * k).collect();
         let pull = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
         let n = unit::<S, T>(&mut y);
-        let mut sum = V::<S, T>::splat(T::default());
+        let mut sum = V::<S, T>::from(0.0);
         for part in kappa.chunks(T::LANES) {
             sum = sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
         }
@@ -131,8 +131,7 @@ impl Density<'_> {
         }
         let empty = || vec![[0.0; ROWS]; z.len()];
         let mut out = Densities { logs: empty(), cosines: empty(), squares: empty() };
-        let (splat, half_dim) = (V::<S, f64>::splat, if self.exact { 0.5 * dim } else { 0.0 });
-        let (quarter, one, zero) = (splat(0.25), splat(1.0), splat(0.0));
+        let half_dim = if self.exact { 0.5 * dim } else { 0.0 };
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut products, mut squares) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             rows::products::<T, false>(z_part, &pulls, &mut products);
@@ -146,11 +145,11 @@ impl Density<'_> {
                     let at = from..from + f64::LANES;
                     let (n, square) = (load!(n, at), load!(square, at));
                     let cosine = load!(product, at) / (square.sqrt() * n);
-                    let mut apart = n * (one - cosine);
+                    let mut apart = n * (1.0 - cosine);
                     // Where digits are lost, or where the squares may have left the range of numbers, both are computed again.
-                    let lost = (apart + splat(dim)).if_less(quarter * n, one, zero);
-                    let inside = splat(RANGE.0).if_less(square, square.if_less(splat(RANGE.1), lost, one), one);
-                    let again = zero.not_less_bits(inside) ^ ((1 << f64::LANES) - 1);
+                    let lost = (apart + dim).if_less(0.25 * n, 1.0, 0.0);
+                    let inside = square.if_greater(RANGE.0, square.if_less(RANGE.1, lost, 1.0), 1.0);
+                    let again = V::<S, f64>::from(0.0).not_less_bits(inside) ^ ((1 << f64::LANES) - 1);
                     let (mut lengths, mut cosines) = (square, cosine);
                     if again != 0 {
                         let (mut gaps, mut all) = (apart.to_array(), square.to_array());
@@ -160,9 +159,9 @@ impl Density<'_> {
                         }
                         (apart, lengths) =
                             (V::<S, f64>::load(&gaps[..f64::LANES]), V::<S, f64>::load(&all[..f64::LANES]));
-                        cosines = one - apart / n;
+                        cosines = 1.0 - apart / n;
                     }
-                    let value = load!(logs, at) - apart - splat(half_dim) * ln::<S, f64>(lengths);
+                    let value = load!(logs, at) - apart - half_dim * ln::<S, f64>(lengths);
                     value.store(&mut out.logs[first + i][at.clone()]);
                     cosines.store(&mut out.cosines[first + i][at.clone()]);
                     lengths.store(&mut out.squares[first + i][at]);
@@ -187,14 +186,13 @@ fn relative<S: Simd>(logs: &mut [[f64; ROWS]], count: usize) -> ([f64; ROWS], [f
     let (mut tops, mut sums) = ([0.0; ROWS], [0.0; ROWS]);
     for from in (0..count).step_by(f64::LANES) {
         let at = from..from + f64::LANES;
-        let (zero, infinity) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(f64::INFINITY));
-        let (mut top, mut no_number) = (-infinity, zero);
+        let (mut top, mut no_number) = (V::<S, f64>::from(f64::NEG_INFINITY), V::<S, f64>::from(0.0));
         for row in &*logs {
             let log = V::<S, f64>::load(&row[at.clone()]);
             top = log.max(top);
-            no_number = no_number + log.if_less(infinity, zero, log);
+            no_number = no_number + log.if_less(f64::INFINITY, 0.0, log);
         }
-        let mut sum = zero;
+        let mut sum = V::<S, f64>::from(0.0);
         for row in &mut *logs {
             let share = exp::<S>(V::<S, f64>::load(&row[at.clone()]) - top);
             share.store(&mut row[at.clone()]);
@@ -231,10 +229,10 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                 let (tops, sums) = relative::<S>(logs, count);
                 for from in (0..count).step_by(f64::LANES) {
                     let at = from..from + f64::LANES;
-                    let mean = V::<S, f64>::load(&sums[at.clone()]) / V::<S, f64>::splat(draws as f64);
+                    let mean = V::<S, f64>::load(&sums[at.clone()]) / draws as f64;
                     let top = V::<S, f64>::load(&tops[at.clone()]);
                     // All logs are -inf, or one is inf: there are no differences to take.
-                    let all = top.abs().if_less(V::<S, f64>::splat(f64::INFINITY), top + ln::<S, f64>(mean), top);
+                    let all = top.abs().if_less(f64::INFINITY, top + ln::<S, f64>(mean), top);
                     all.store(&mut value[at]);
                 }
             }
@@ -255,7 +253,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
         let jacobian = if self.exact { dim as f64 } else { 0.0 };
-        let (zero, mut totals, mut n) = (V::<S, f64>::splat(0.0), [0.0; ROWS], [1.0; ROWS]);
+        let (mut totals, mut n) = ([0.0; ROWS], [1.0; ROWS]);
         n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
         for (shares, weights) in found.logs.chunks_mut(draws).zip(weights) {
             let (_, sums) = relative::<S>(shares, classes.len());
@@ -264,13 +262,12 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             for from in (0..classes.len()).step_by(f64::LANES) {
                 let at = from..from + f64::LANES;
                 let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
-                let least = V::<S, f64>::splat(NEGLIGIBLE) * sum;
                 let mut total = V::<S, f64>::load(&totals[at.clone()]);
                 for share in &mut *shares {
                     let found = V::<S, f64>::load(&share[at.clone()]);
                     // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
-                    let kept = found.if_less(least, zero, weight * found / sum);
-                    let kept = weight.abs().if_less(V::<S, f64>::splat(f64::SMALLEST), zero, kept);
+                    let kept = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
+                    let kept = weight.abs().if_less(f64::SMALLEST, 0.0, kept);
                     kept.store(&mut share[at.clone()]);
                     total = total + kept;
                 }
@@ -284,12 +281,11 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                 for from in (0..classes.len()).step_by(f64::LANES) {
                     let at = from..from + f64::LANES;
                     let (share, square) = (load!(found.logs[first + i], at), load!(found.squares[first + i], at));
-                    let fall = load!(n, at).mul_add(load!(found.cosines[first + i], at), V::<S, f64>::splat(jacobian));
-                    let none = share.abs();
+                    let fall = load!(n, at).mul_add(load!(found.cosines[first + i], at), jacobian);
+                    let size = share.abs();
                     let (x, y) = (share / square.sqrt(), share * fall / square);
-                    let least = V::<S, f64>::splat(f64::SMALLEST);
-                    none.if_less(least, zero, x).store(&mut by_along[at.clone()]);
-                    none.if_less(least, zero, y).store(&mut by_own[at]);
+                    size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
+                    size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_own[at]);
                 }
                 for j in 0..classes.len() {
                     (along[i][j], own[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_own[j]));

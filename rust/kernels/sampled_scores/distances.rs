@@ -224,34 +224,33 @@ impl MatchProbability {
     /// Replaces distances by log sigmoid(y), y = b - a distance.
     #[inline(always)]
     fn logs<S: Simd>(&self, distances: &mut [f64]) {
-        let (zero, one) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0));
         for part in distances.chunks_mut(f64::LANES) {
             let y = self.y::<S>(part);
-            let logs = y.min(zero) - ln::<S, f64>(one + exp::<S>(-y.abs()));
+            let logs = y.min(0.0) - ln::<S, f64>(1.0 + exp::<S>(-y.abs()));
             part.copy_from_slice(&logs.to_array()[..part.len()]);
         }
     }
 
     #[inline(always)]
     fn y<S: Simd>(&self, distances: &[f64]) -> V<S, f64> {
-        let (a, b) = (V::<S, f64>::splat(self.line.0), V::<S, f64>::splat(self.line.1));
+        let (a, b) = self.line;
         b - a * V::<S, f64>::load_partial(distances, 0.0)
     }
 
     /// sigmoid(y) and sigmoid(-y).
     #[inline(always)]
     fn sigmoids<S: Simd>(&self, distances: &[f64]) -> (V<S, f64>, V<S, f64>) {
-        let (zero, one, y) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0), self.y::<S>(distances));
+        let y = self.y::<S>(distances);
         let decay = exp::<S>(-y.abs());
-        let large = one / (one + decay);
+        let large = 1.0 / (1.0 + decay);
         let small = decay * large;
-        (y.if_less(zero, small, large), y.if_less(zero, large, small))
+        (y.if_less(0.0, small, large), y.if_less(0.0, large, small))
     }
 }
 
 #[inline(always)]
 fn sum<S: Simd>(x: &[f64]) -> f64 {
-    let mut sum = V::<S, f64>::splat(0.0);
+    let mut sum = V::<S, f64>::from(0.0);
     for part in x.chunks(f64::LANES) {
         sum = sum + V::<S, f64>::load_partial(part, 0.0);
     }
@@ -263,7 +262,7 @@ fn sum<S: Simd>(x: &[f64]) -> f64 {
 pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
     let top = x.iter().fold(f64::NEG_INFINITY, |top, &x| if x > top || x.is_nan() { x } else { top });
     for part in x.chunks_mut(f64::LANES) {
-        let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - V::<S, f64>::splat(top));
+        let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - top);
         part.copy_from_slice(&powers.to_array()[..part.len()]);
     }
     (top, sum::<S>(x))
@@ -276,7 +275,7 @@ pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
         return *x;
     }
     let (top, sum) = relative::<S>(x);
-    let mean = V::<S, f64>::splat(sum / x.len() as f64);
+    let mean = V::<S, f64>::from(sum / x.len() as f64);
     // All x are -inf, or one is inf: there are no differences to take.
     if top.is_infinite() {
         top
@@ -288,14 +287,14 @@ pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
 impl OfDistances for MatchProbability {
     #[inline(always)]
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
-        let mut total = V::<S, f64>::splat(0.0);
+        let mut total = V::<S, f64>::from(0.0);
         for part in distances.chunks(f64::LANES) {
             let (match_probability, _) = self.sigmoids::<S>(part);
             total = match_probability.mul_add(V::<S, f64>::load_partial(&ONES[..part.len()], 0.0), total);
         }
         let mean = total.sum() / distances.len() as f64;
         if mean > LEAST {
-            return ln::<S, f64>(V::<S, f64>::splat(mean)).to_array()[0];
+            return ln::<S, f64>(V::<S, f64>::from(mean)).to_array()[0];
         }
         self.logs::<S>(distances);
         log_mean_exp::<S>(distances)
@@ -303,7 +302,7 @@ impl OfDistances for MatchProbability {
 
     #[inline(always)]
     fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2] {
-        let zero = V::<S, f64>::splat(0.0);
+        let zero = V::<S, f64>::from(0.0);
         let (mut total, mut by_a, mut by_b) = (zero, zero, zero);
         for (distances, slopes) in distances.chunks(f64::LANES).zip(slopes.chunks_mut(f64::LANES)) {
             let (match_probability, rest) = self.sigmoids::<S>(distances);

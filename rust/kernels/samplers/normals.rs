@@ -69,11 +69,11 @@ pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mu
 #[inline(always)]
 fn box_muller<S: Simd, T: Float>(u: &[T], x: &[T], sign: &[T], swap: &[T]) -> (V<S, T>, V<S, T>) {
     let (u, x) = (V::<S, T>::load(u), V::<S, T>::load(x));
-    let radius = (V::<S, T>::splat(T::from_f64(-2.0)) * ln_normal::<S, T>(u)).sqrt();
+    let radius = (-2.0 * ln_normal::<S, T>(u)).sqrt();
     let (sine, cosine) = sin_cos::<S, T>(x);
     let (sine, cosine) = (radius * sine, radius * cosine * V::<S, T>::load(sign));
-    let (swap, zero) = (V::<S, T>::load(swap), V::<S, T>::splat(T::default()));
-    (swap.if_less(zero, sine, cosine), swap.if_less(zero, cosine, sine))
+    let swap = V::<S, T>::load(swap);
+    (swap.if_less(0.0, sine, cosine), swap.if_less(0.0, cosine, sine))
 }
 
 /// Two words of a block as one, the first of them high.

@@ -57,13 +57,13 @@ impl<R: Register<Elem = f64>> Height<Lanes<R>> {
 /// Heights at eight addresses; NaN for kappa < 0.
 #[inline(always)]
 pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES]) -> Height<V<S, f64>> {
-    let (zero, one, two) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0), V::<S, f64>::splat(2.0));
-    let m = V::<S, f64>::splat(dim as f64 - 1.0);
-    let kappa = kappa.if_less(zero, V::<S, f64>::splat(f64::NAN), kappa);
-    let twice = two * kappa;
+    let m = dim as f64 - 1.0;
+    let kappa = kappa.if_less(0.0, f64::NAN, kappa);
+    let twice = 2.0 * kappa;
     let b = m / (twice + twice.mul_add(twice, m * m).sqrt());
-    let (x0, below_x0) = ((one - b) / (one + b), two * b / (one + b));
+    let (x0, below_x0) = ((1.0 - b) / (1.0 + b), 2.0 * b / (1.0 + b));
 
+    let zero = V::<S, f64>::from(0.0);
     let (mut below, mut above) = (zero, zero);
     let mut waiting = zero; // < 0 in lanes that have their height
     for attempt in 0.. {
@@ -77,27 +77,27 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
         let [u, x, sign, swap] = doubles(&radius, &angle);
         let [limit, ..] = doubles(&chance, &chance);
 
-        let rest = exp::<S>(ln::<S, f64>(V::<S, f64>::load(&u)) * V::<S, f64>::splat(2.0 / (dim as f64 - 2.0)));
-        let r = (one - rest).sqrt();
+        let rest = exp::<S>(ln::<S, f64>(V::<S, f64>::load(&u)) * (2.0 / (dim as f64 - 2.0)));
+        let r = (1.0 - rest).sqrt();
         let (sine, cosine) = sin_cos::<S, f64>(V::<S, f64>::load(&x));
         let (sine, cosine) = (r * sine, r * cosine * V::<S, f64>::load(&sign));
         let swap = V::<S, f64>::load(&swap);
-        let (x, other) = (swap.if_less(zero, sine, cosine), swap.if_less(zero, cosine, sine));
+        let (x, other) = (swap.if_less(0.0, sine, cosine), swap.if_less(0.0, cosine, sine));
         // 1 - |X| from 1 - X^2.
-        let long = one + x.abs();
+        let long = 1.0 + x.abs();
         let short = other.mul_add(other, rest) / long;
-        let (less, more) = (x.if_less(zero, long, short), x.if_less(zero, short, long)); // 1 - X, 1 + X
+        let (less, more) = (x.if_less(0.0, long, short), x.if_less(0.0, short, long)); // 1 - X, 1 + X
 
         let e = below_x0 + x0 * less;
-        let by_e = one / e;
-        let accept = m * (one - by_e - ln::<S, f64>(e));
+        let by_e = 1.0 / e;
+        let accept = m * (1.0 - by_e - ln::<S, f64>(e));
         // A NaN is accepted, and stays one.
-        let fits = accept.if_less(ln::<S, f64>(V::<S, f64>::load(&limit)), zero, one);
-        let now = waiting.if_less(zero, zero, fits); // > 0 in lanes that take this proposal
-        below = zero.if_less(now, below_x0 * more * by_e, below);
-        above = zero.if_less(now, (one + x0) * less * by_e, above);
-        waiting = zero.if_less(now, -one, waiting);
-        if waiting.not_less_bits(zero) == 0 {
+        let fits = accept.if_less(ln::<S, f64>(V::<S, f64>::load(&limit)), 0.0, 1.0);
+        let now = waiting.if_less(0.0, 0.0, fits); // > 0 in lanes that take this proposal
+        below = now.if_greater(0.0, below_x0 * more * by_e, below);
+        above = now.if_greater(0.0, (1.0 + x0) * less * by_e, above);
+        waiting = now.if_greater(0.0, -1.0, waiting);
+        if waiting.not_less_bits(0.0) == 0 {
             break;
         }
     }
@@ -114,16 +114,15 @@ pub fn slope<S: Simd>(
     below_mean: V<S, f64>,
     height: &Height<V<S, f64>>,
 ) -> V<S, f64> {
-    let (zero, one, two) = (V::<S, f64>::splat(0.0), V::<S, f64>::splat(1.0), V::<S, f64>::splat(2.0));
-    let m = V::<S, f64>::splat(dim as f64 - 1.0);
+    let m = dim as f64 - 1.0;
     let (w, square) = (height.w(), height.below * height.above);
     // w - A, whose size and sign are needed.
-    let distance = w.if_less(zero, w - mean, below_mean - height.below);
-    let upper = distance.if_less(zero, -one, one);
+    let distance = w.if_less(0.0, w - mean, below_mean - height.below);
+    let upper = distance.if_less(0.0, -1.0, 1.0);
     let side = Side::<S> {
-        half_m: V::<S, f64>::splat(0.5) * m,
+        half_m: 0.5 * m,
         u: upper * w,
-        ahead: distance.if_less(zero, height.below, height.above),
+        ahead: distance.if_less(0.0, height.below, height.above),
         pull: upper * kappa * square,
     };
     // The width of the integral: where a parabola with the slope and curvature of E at w reaches the end, then Newton steps.
@@ -133,24 +132,23 @@ pub fn slope<S: Simd>(
         _ if single => (&GAUSS_16, SINGLE_DEPTH, 3),
         _ => (&GAUSS_32, DEPTH, 6),
     };
-    let end = V::<S, f64>::splat(depth);
     let steep = side.pull - m * side.u;
-    let bend = (square * (two * kappa * w + m)).max(V::<S, f64>::splat(0.05) * m * square);
-    let mut width = two * end / ((steep * steep + two * end * bend).sqrt() - steep);
+    let bend = (square * (2.0 * kappa * w + m)).max(0.05 * m * square);
+    let mut width = 2.0 * depth / ((steep * steep + 2.0 * depth * bend).sqrt() - steep);
     for _ in 0..steps {
         let at = side.at(width);
-        let step = (at.depth + end) / (-at.steep).max(V::<S, f64>::splat(1e-3) * m);
-        width = (width + step).min(two * width).max(V::<S, f64>::splat(0.5) * width);
+        let step = (at.depth + depth) / (-at.steep).max(1e-3 * m);
+        width = (width + step).min(2.0 * width).max(0.5 * width);
     }
-    let mut total = zero;
+    let mut total = V::<S, f64>::from(0.0);
     for &(node, weight) in nodes {
-        let at = side.at(width * V::<S, f64>::splat(node));
+        let at = side.at(width * node);
         let beyond = square * at.moved + distance.abs();
-        total = (beyond * exp::<S>(at.depth)).mul_add(V::<S, f64>::splat(weight), total);
+        total = (beyond * exp::<S>(at.depth)).mul_add(weight, total);
     }
     let slope = square * width * total;
     // At an infinite kappa w does not move.
-    kappa.if_less(V::<S, f64>::splat(f64::INFINITY), slope, zero * height.below)
+    kappa.if_less(f64::INFINITY, slope, 0.0 * height.below)
 }
 
 /// How far E falls to the end of the integral; what is left out is of the size of exp(E), 1e-11.
@@ -160,7 +158,7 @@ const SINGLE_DEPTH: f64 = 20.0;
 
 /// The side of w that is integrated over.
 struct Side<S: Simd> {
-    half_m: V<S, f64>,
+    half_m: f64,
     /// +-w
     u: V<S, f64>,
     /// 1 + u
@@ -183,15 +181,14 @@ impl<S: Simd> Side<S> {
     /// The integrand at distance y from w, in the variable y of the header.
     #[inline(always)]
     fn at(&self, y: V<S, f64>) -> Place<S> {
-        let (one, two) = (V::<S, f64>::splat(1.0), V::<S, f64>::splat(2.0));
-        let decay = exp::<S>(-two * y);
-        let by = one / (one + decay);
-        let tanh = (one - decay) * by;
-        let by_g = one / (self.ahead - self.u * (two * decay * by)); // 1 - |T| = 2 decay by
-        let root = two * by * by_g; // (1 - T^2)/g^2 = decay root^2
+        let decay = exp::<S>(-2.0 * y);
+        let by = 1.0 / (1.0 + decay);
+        let tanh = (1.0 - decay) * by;
+        let by_g = 1.0 / (self.ahead - self.u * (2.0 * decay * by)); // 1 - |T| = 2 decay by
+        let root = 2.0 * by * by_g; // (1 - T^2)/g^2 = decay root^2
         let moved = tanh * by_g;
-        let logs = two * (ln::<S, f64>(root) - y);
-        let steep = self.pull * (decay * root * root) - two * self.half_m * (self.u + tanh) * by_g;
+        let logs = 2.0 * (ln::<S, f64>(root) - y);
+        let steep = self.pull * (decay * root * root) - 2.0 * self.half_m * (self.u + tanh) * by_g;
         Place { depth: self.pull.mul_add(moved, self.half_m * logs), steep, moved }
     }
 }

@@ -1,6 +1,5 @@
 //! What the functions of this family take of an order, above all the remainder's coefficients at it; for all lanes or for each.
 
-use super::splat;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::tables::REMAINDER;
 use std::f64::consts::PI;
@@ -17,9 +16,9 @@ const DISPENSABLE: f64 = 2.8e-17; // 2^-55
 
 /// A polynomial at u, by lanes, given as `pairs` of coefficients from the last one on.
 #[inline(always)]
-fn horner<S: Simd>(pairs: impl Iterator<Item = [V<S, f64>; 2]>, u: V<S, f64>) -> V<S, f64> {
-    let square = u * u;
-    let (mut even, mut odd) = (splat::<S>(0.0), splat::<S>(0.0));
+fn horner<S: Simd>(pairs: impl Iterator<Item = [impl Into<V<S, f64>>; 2]>, u: V<S, f64>) -> V<S, f64> {
+    let (square, zero) = (u * u, V::<S, f64>::from(0.0));
+    let (mut even, mut odd) = (zero, zero);
     for [a, b] in pairs {
         even = even.mul_add(square, a);
         odd = odd.mul_add(square, b);
@@ -106,28 +105,27 @@ pub fn piece(v: f64) -> usize {
 impl<S: Simd> AnyOrder<S> for Order {
     #[inline(always)]
     fn v(&self) -> V<S, f64> {
-        splat::<S>(self.v)
+        self.v.into()
     }
     #[inline(always)]
     fn w(&self) -> V<S, f64> {
-        splat::<S>(self.w)
+        self.w.into()
     }
     #[inline(always)]
     fn inverse(&self) -> V<S, f64> {
-        splat::<S>(self.inverse)
+        self.inverse.into()
     }
     #[inline(always)]
     fn constants(&self) -> (V<S, f64>, V<S, f64>) {
-        (splat::<S>(self.constant), splat::<S>(self.limit))
+        (self.constant.into(), self.limit.into())
     }
     #[inline(always)]
     fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
-        let pairs = self.series[i][..self.pairs].iter().rev();
-        horner::<S>(pairs.map(|&[a, b]| [splat::<S>(a), splat::<S>(b)]), u)
+        horner::<S>(self.series[i][..self.pairs].iter().rev().copied(), u)
     }
     #[inline(always)]
     fn log_norm_at_zero(&self) -> V<S, f64> {
-        splat::<S>(Order::log_norm_at_zero(self))
+        Order::log_norm_at_zero(self).into()
     }
 }
 
@@ -179,7 +177,7 @@ impl Kernel for MakeOrders<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let (zero, load) = (splat::<S>(0.0), V::<S, f64>::load);
+        let (zero, load) = (V::<S, f64>::from(0.0), V::<S, f64>::load);
         let LaneOrders { v, w, inverse, constant, limit, pairs, series } = self.orders;
         *v = self.v.map(|v| if (0.0..=1e60).contains(&v) { v } else { f64::NAN });
         *w = v.map(|v| v + SHIFT);
@@ -193,13 +191,13 @@ impl Kernel for MakeOrders<'_> {
         for (k, row) in rows.iter().enumerate() {
             let mut sum = zero;
             for &c in row.iter().rev() {
-                sum = sum.mul_add(place, splat::<S>(c));
+                sum = sum.mul_add(place, c);
             }
             sum.store(&mut series[0][k / 2][k % 2]);
         }
         for i in 0..self.series - 1 {
             for k in 1..2 * pairs {
-                let slope = splat::<S>((2 * k) as f64) * load(&series[i][k / 2][k % 2]);
+                let slope = (2 * k) as f64 * load(&series[i][k / 2][k % 2]);
                 slope.store(&mut series[i + 1][(k - 1) / 2][(k - 1) % 2]);
             }
             zero.store(&mut series[i + 1][pairs - 1][1]);
@@ -215,7 +213,7 @@ impl Kernel for MakeOrders<'_> {
         for k in (0..pairs).rev() {
             let [even, odd] = series[0][k].map(|c| load(&c));
             dropped = dropped + (even.abs() + odd.abs());
-            let kept = |c: V<S, f64>| dropped.if_less(splat::<S>(DISPENSABLE), zero, c);
+            let kept = |c: V<S, f64>| dropped.if_less(DISPENSABLE, 0.0, c);
             kept(above).store(&mut series[0][k][1]);
             above = above + odd;
             kept(above).store(&mut series[0][k][0]);
@@ -228,8 +226,8 @@ impl Kernel for MakeOrders<'_> {
         }
         let mut sums = ExactSum::<S>::new();
         let half_logs = load(&w.map(|w| -0.5 * w.ln()));
-        let (high, low) = (splat::<S>(-HALF_LOG_2_PI.0), splat::<S>(-HALF_LOG_2_PI.1));
-        for term in [at_zero.0, at_zero.1, half_logs, high, low] {
+        let (high, low) = HALF_LOG_2_PI;
+        for term in [at_zero.0, at_zero.1, half_logs, (-high).into(), (-low).into()] {
             sums.add(term);
         }
         sums.parts().0.store(constant);
@@ -278,7 +276,7 @@ struct ExactSum<S: Simd> {
 impl<S: Simd> ExactSum<S> {
     #[inline(always)]
     fn new() -> Self {
-        ExactSum { sum: splat::<S>(0.0), lost: splat::<S>(0.0) }
+        ExactSum { sum: 0.0.into(), lost: 0.0.into() }
     }
     #[inline(always)]
     fn add(&mut self, term: V<S, f64>) {

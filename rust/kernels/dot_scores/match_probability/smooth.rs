@@ -5,7 +5,7 @@
 //! exp((pi / A sigma)^2 / 2 - 2 pi^2 / (A h)). Together below 3e-11 for h = [`Smooth::step`], 20 to 80 nodes, taken from near the peak
 //! outwards until they add nothing.
 
-use super::{lanes, splat, Integral, MatchProbability, Node, Numbers, Terms};
+use super::{lanes, Integral, MatchProbability, Node, Numbers, Terms};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
@@ -21,13 +21,12 @@ impl Kernel for SmoothLog<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
         let [t, x, y] = self.numbers.map(|x| V::<S, f64>::load(&x));
-        let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
         let decay = exp::<S>(-y.abs());
-        let large = one / (one + decay);
+        let large = 1.0 / (1.0 + decay);
         let small = decay * large;
-        let powers = splat::<S>(self.formula.dim - 1.0) * ln::<S, f64>(t);
+        let powers = (self.formula.dim - 1.0) * ln::<S, f64>(t);
         let log = powers + self.formula.log_hyp0f1e::<S>(x);
-        [y.if_less(zero, small, large), y.if_less(zero, large, small), log].map(lanes::<S>)
+        [y.if_less(0.0, small, large), y.if_less(0.0, large, small), log].map(lanes::<S>)
     }
 }
 
@@ -48,30 +47,29 @@ pub struct Smooth<'a, S: Simd> {
 impl<'a, S: Simd> Smooth<'a, S> {
     #[inline(always)]
     pub fn new(formula: &'a MatchProbability<'a>, distance: V<S, f64>, root: V<S, f64>) -> Self {
-        let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
-        let (a, b) = formula.line;
-        let (length, steep) = (distance / root, splat::<S>(a) * root);
-        let middle = splat::<S>(b) - splat::<S>(a) * distance;
+        let (zero, (a, b)) = (V::<S, f64>::from(0.0), formula.line);
+        let (length, steep) = (distance / root, a * root);
+        let middle = b - a * distance;
         let integral = Integral { formula, length, steep, middle, cut: zero, widths: [zero; 2], top: zero };
         // E t^2 = L^2 + D.
-        let around = splat::<S>(formula.dim - 1.0);
+        let around = formula.dim - 1.0;
         let mut start = around / (length.mul_add(length, around).sqrt() + length);
         for _ in 0..4 {
             let (slope, bend) = integral.slopes(start);
-            start = (start - slope / bend).max(splat::<S>(0.5) * (start - length));
+            start = (start - slope / bend).max(0.5 * (start - length));
         }
         let (slope, bend) = integral.slopes(start);
-        let (square, steep) = (-one / bend, steep.abs());
-        let poles = splat::<S>(25.0).mul_add(steep * steep, splat::<S>(0.5 * PI * PI) / square);
-        let by_poles = splat::<S>(2.0 * PI * PI) * steep / poles;
-        let by_width = splat::<S>(0.8) * square.sqrt();
+        let (square, steep) = (-1.0 / bend, steep.abs());
+        let poles = (steep * steep).mul_add(25.0, 0.5 * PI * PI / square);
+        let by_poles = 2.0 * PI * PI * steep / poles;
+        let by_width = 0.8 * square.sqrt();
         // Poles far out are beyond where a normal allows no more.
-        let far = splat::<S>(0.4).if_less(steep * square.sqrt(), zero, one);
-        let step = zero.if_less(far, by_width, by_poles.min(by_width));
+        let far = (steep * square.sqrt()).if_greater(0.4, 0.0, 1.0);
+        let step = far.if_greater(0.0, by_width, by_poles.min(by_width));
         // The peak is near, the sigmoid is a normal number there.
-        let near = (slope * slope * square).if_less(one, one, zero);
-        let smooth = steep.if_less(splat::<S>(SMOOTH.0), near, zero);
-        let fits = splat::<S>(-600.0).if_less(integral.y(start), smooth, zero);
+        let near = (slope * slope * square).if_less(1.0, 1.0, 0.0);
+        let smooth = steep.if_less(SMOOTH.0, near, 0.0);
+        let fits = integral.y(start).if_greater(-600.0, smooth, 0.0);
         let fits = if formula.dim < SMOOTH.1 { zero } else { fits };
         Smooth { integral, start, step, fits }
     }
@@ -83,35 +81,35 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let t = at.t(tau);
         let numbers = [t, at.length * t, at.y(tau)].map(lanes::<S>);
         let [p, q, log] = dispatch(SmoothLog { formula: at.formula, numbers }).map(|x| V::<S, f64>::load(&x));
-        let log = log - splat::<S>(0.5) * tau * tau;
+        let log = log - 0.5 * tau * tau;
         (Node { tau, t, q, weight: p * exp::<S>(log - top) }, log)
     }
 
     /// Sums of what `terms` makes of nodes, over all of them; and the logarithm that they are relative to.
     #[inline(always)]
     pub fn sums<const N: usize>(&self, terms: &impl Terms<N>) -> ([V<S, f64>; N], V<S, f64>) {
-        let (zero, one) = (splat::<S>(0.0), splat::<S>(1.0));
+        let zero = V::<S, f64>::from(0.0);
         let (_, top) = self.node(self.start, zero);
         let (node, _) = self.node(self.start, top);
         let mut sums = terms.of::<S>(&self.integral, &node).map(|x| x * node.weight);
         for direction in [1.0, -1.0] {
             let mut active = self.fits;
             for k in 1..=NODES {
-                let tau = splat::<S>(direction * k as f64).mul_add(self.step, self.start);
+                let tau = self.step.mul_add(direction * k as f64, self.start);
                 let (node, _) = self.node(tau, top);
                 // Each pair stops by itself, so that its bits are its own.
-                active = (splat::<S>(NOTHING) * sums[0]).if_less(node.weight, active, zero);
-                active = (-self.integral.length).if_less(tau, active, zero);
+                active = node.weight.if_greater(NOTHING * sums[0], active, 0.0);
+                active = tau.if_greater(-self.integral.length, active, 0.0);
                 if zero.not_less_bits(active) == (1 << f64::LANES) - 1 {
                     break;
                 }
-                let weight = zero.if_less(active, node.weight, zero);
+                let weight = active.if_greater(0.0, node.weight, 0.0);
                 for (sum, term) in sums.iter_mut().zip(terms.of::<S>(&self.integral, &node)) {
-                    *sum = zero.if_less(active, term.mul_add(weight, *sum), *sum);
+                    *sum = active.if_greater(0.0, term.mul_add(weight, *sum), *sum);
                 }
             }
         }
-        let scale = zero.if_less(self.fits, self.step, one);
+        let scale = self.fits.if_greater(0.0, self.step, 1.0);
         (sums.map(|sum| sum * scale), top)
     }
 }
