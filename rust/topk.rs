@@ -6,12 +6,12 @@ use std::collections::BinaryHeap;
 
 /// A scored item; the *greatest* one is the worst, so that a max-heap gives up the worst first.
 #[derive(Clone, Copy)]
-struct Item<T> {
+struct Scored<T> {
     score: T,
     id: i64,
 }
 
-impl<T: Float> Ord for Item<T> {
+impl<T: Float> Ord for Scored<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         let (a, b) = (self.score, other.score);
         // NaN is worse than any number and ties with NaN; +0 and -0 tie, as numbers do.
@@ -19,21 +19,21 @@ impl<T: Float> Ord for Item<T> {
         by_score.then(self.id.cmp(&other.id))
     }
 }
-impl<T: Float> PartialOrd for Item<T> {
+impl<T: Float> PartialOrd for Scored<T> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl<T: Float> PartialEq for Item<T> {
+impl<T: Float> PartialEq for Scored<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
-impl<T: Float> Eq for Item<T> {}
+impl<T: Float> Eq for Scored<T> {}
 
 /// The best `k` items seen so far.
 pub struct TopK<T> {
-    heap: BinaryHeap<Item<T>>,
+    heap: BinaryHeap<Scored<T>>,
     k: usize,
 }
 
@@ -51,7 +51,7 @@ impl<T: Float> TopK<T> {
     /// Offers an item.
     #[inline]
     pub fn push(&mut self, score: T, id: i64) {
-        let item = Item { score, id };
+        let item = Scored { score, id };
         if self.heap.len() < self.k {
             self.heap.push(item);
         } else if let Some(mut worst) = self.heap.peek_mut() {

@@ -319,7 +319,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let (var, by_shared) = rest.split_at_mut(dim);
         let formula = if side == Side::Query { formula } else { formula.transposed() };
         let (pairs, rows) = (Listed { inputs: &self.inputs, side, q, g, weights }, &mut [[&mut *mean, &mut *var]]);
-        let slopes = listed::Slopes { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
+        let slopes = listed::ListedSlopes { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
         if !dispatch(slopes) {
             return false;
         }
@@ -345,7 +345,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let of_gallery = whole_rows(&mut out.gallery, (n, dim), (c, d));
         let mut rows: Vec<_> = of_query.into_iter().zip(of_gallery).flat_map(|(a, b)| [a, b]).collect();
         let (formula, rows) = (&self.formula, &mut rows[..]);
-        let known = dispatch(listed::Slopes { formula, pairs, both: true, rows, by_shared: &mut by_shared });
+        let known = dispatch(listed::ListedSlopes { formula, pairs, both: true, rows, by_shared: &mut by_shared });
         for (items, vars) in [(&mut out.query, &spare[1]), (&mut out.gallery, &spare[3])] {
             let Some(items) = items else { continue };
             if !known {

@@ -18,7 +18,7 @@ use crate::view::View;
 use cosines::MeanCosine;
 use densities::Density;
 use distances::{ByDistances, MatchProbability, MeanDistance};
-use per_row::{Kept, PerRow};
+use per_row::{Cached, PerRow};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -209,12 +209,12 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         SampledScore { inputs, comparison, queries, gallery, of_queries, of_gallery }
     }
 
-    fn query(&self, row: usize) -> Kept<'_, C::Query> {
+    fn query(&self, row: usize) -> Cached<'_, C::Query> {
         let dim = self.inputs.mu1.stored();
         self.of_queries.get(row, || dispatch(MakeQuery(&self.comparison, dim, self.queries.draws(row))))
     }
 
-    fn gallery(&self, row: usize) -> Kept<'_, C::Gallery> {
+    fn gallery(&self, row: usize) -> Cached<'_, C::Gallery> {
         let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.items.extra.row(row));
         self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), extra)))
     }
@@ -327,19 +327,19 @@ where
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         let (own, others) = if side == Side::Query { (q, g) } else { (g, q) };
         let row = own.at(0);
-        let mut by_made = vec![T::default(); PairKernel::made(self, side).unwrap_or(0)];
+        let mut by_intermediate = vec![T::default(); PairKernel::intermediate_width(self, side).unwrap_or(0)];
         let places = 0..weights.len();
         if side == Side::Query {
             let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());
-            let mut by_items = ByItems { queries: Some(&mut by_made), gallery: None, shared: &mut *out.shared };
+            let mut by_items = ByItems { queries: Some(&mut by_intermediate), gallery: None, shared: &mut *out.shared };
             self.slopes(&[&*query], &references(&gallery), &[weights], &mut by_items);
         } else {
             let (queries, gallery) = (places.map(|k| self.query(others.at(k))).collect::<Vec<_>>(), self.gallery(row));
-            let mut by_items = ByItems { queries: None, gallery: Some(&mut by_made), shared: &mut *out.shared };
+            let mut by_items = ByItems { queries: None, gallery: Some(&mut by_intermediate), shared: &mut *out.shared };
             let weights: Vec<_> = weights.chunks(1).collect();
             self.slopes(&references(&queries), &[&*gallery], &weights, &mut by_items);
         }
-        PairScore::finish(self, side, row, &by_made, out);
+        PairScore::finish(self, side, row, &by_intermediate, out);
     }
 
     #[inline(always)]
@@ -355,32 +355,33 @@ where
         self.slopes(&references(&queries), &references(&gallery), &weights, &mut by_items);
     }
 
-    fn made(&self, side: Side) -> Option<usize> {
+    fn intermediate_width(&self, side: Side) -> Option<usize> {
         let widths = self.comparison.widths(self.inputs.mu1.stored(), (self.queries.n, self.gallery.n));
         Some(if side == Side::Query { widths.0 } else { widths.1 })
     }
 
     #[inline(always)]
-    fn finish<S: Simd>(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
+    fn finish<S: Simd>(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>) {
         // An item of which no pair has a weight may have draws that are not finite.
-        if by_made.iter().all(|x| x.to_f64() == 0.0) {
+        if by_intermediate.iter().all(|x| x.to_f64() == 0.0) {
             return;
         }
         let dim = self.inputs.mu1.stored();
         if side == Side::Query {
             let (query, draws) = (self.query(row), || self.queries.draws(row));
-            let by_draws = dispatch(ToDraws(&self.comparison, dim, &*query, &draws, by_made));
+            let by_draws = dispatch(ToDraws(&self.comparison, dim, &*query, &draws, by_intermediate));
             self.queries.backward(row, &by_draws, out);
         } else {
             let (gallery, draws) = (self.gallery(row), || self.gallery.draws(row));
-            let by_draws = dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_made, &mut *out.extra));
+            let by_draws =
+                dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_intermediate, &mut *out.extra));
             self.gallery.backward(row, &by_draws, out);
         }
     }
 }
 
 /// References to intermediates.
-fn references<'a, I>(items: &'a [Kept<'_, I>]) -> Vec<&'a I> {
+fn references<'a, I>(items: &'a [Cached<'_, I>]) -> Vec<&'a I> {
     items.iter().map(|item| &**item).collect()
 }
 

@@ -62,13 +62,13 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// Where a family finds gradients with respect to an intermediate of each item, such as its draws: the number of elements
     /// of that intermediate. `backward_tile` then adds these gradients up in place of those with respect to mu, and
     /// [`PairKernel::finish`] applies the chain rule.
-    fn made(&self, _side: Side) -> Option<usize> {
+    fn intermediate_width(&self, _side: Side) -> Option<usize> {
         None
     }
 
-    /// Adds the gradient of an item, given the gradient `by_made` with respect to its intermediate.
+    /// Adds the gradient of an item, given the gradient `by_intermediate` with respect to its intermediate.
     #[inline(always)]
-    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_made: &[T], _out: &mut Gradient<T>) {}
+    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_intermediate: &[T], _out: &mut Gradient<T>) {}
 
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
@@ -94,10 +94,10 @@ pub trait PairScore<T>: Sync {
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// See [`PairKernel::backward_paired`].
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
-    /// See [`PairKernel::made`].
-    fn made(&self, side: Side) -> Option<usize>;
+    /// See [`PairKernel::intermediate_width`].
+    fn intermediate_width(&self, side: Side) -> Option<usize>;
     /// See [`PairKernel::finish`].
-    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>);
+    fn finish(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
@@ -124,11 +124,11 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         dispatch(BackwardPaired { pair: self, rows, weights, out });
     }
-    fn made(&self, side: Side) -> Option<usize> {
-        PairKernel::made(self, side)
+    fn intermediate_width(&self, side: Side) -> Option<usize> {
+        PairKernel::intermediate_width(self, side)
     }
-    fn finish(&self, side: Side, row: usize, by_made: &[T], out: &mut Gradient<T>) {
-        dispatch(Finish { pair: self, side, row, by_made, out });
+    fn finish(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>) {
+        dispatch(Finish { pair: self, side, row, by_intermediate, out });
     }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)
@@ -228,13 +228,13 @@ struct Finish<'a, 'b, P, T> {
     pair: &'a P,
     side: Side,
     row: usize,
-    by_made: &'a [T],
+    by_intermediate: &'a [T],
     out: &'a mut Gradient<'b, T>,
 }
 impl<T: Float, P: PairKernel<T>> Kernel for Finish<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.finish::<S>(self.side, self.row, self.by_made, self.out);
+        self.pair.finish::<S>(self.side, self.row, self.by_intermediate, self.out);
     }
 }

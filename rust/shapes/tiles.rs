@@ -29,7 +29,7 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// Gradients with respect to mu [n, D] or, where [`PairKernel::made`](super::PairKernel::made) says so, to the intermediates.
+    /// Gradients with respect to mu [n, D] or, where [`PairKernel::intermediate_width`](super::PairKernel::intermediate_width) says so, to the intermediates.
     pub mu: &'a mut [T],
     /// Gradients with respect to the extra input, [n, 1] or [n, D].
     pub extra: &'a mut [T],
@@ -173,7 +173,7 @@ type PairedWork<'a, T> = (usize, ((&'a [T], ((&'a mut [T], &'a mut [T]), (&'a mu
 const PARTIAL: usize = 1 << 26;
 
 /// Bytes that gradients with respect to intermediates may take; where they would take more, `backward` goes item by item.
-const MADE: usize = 1 << 30;
+const INTERMEDIATE_BYTES: usize = 1 << 30;
 
 /// The largest number of parts.
 const PARTS: usize = 64;
@@ -181,12 +181,12 @@ const PARTS: usize = 64;
 /// One side of the work: its rows, the widths of what is added up for each (by mu or by its intermediate; by the extra), the
 /// width of mu, and whether the items have intermediates.
 #[derive(Clone, Copy)]
-struct Half {
+struct WorkSide {
     side: Side,
     rows: usize,
     widths: (usize, usize),
     dim: usize,
-    made: bool,
+    intermediate: bool,
 }
 
 /// Gradients of sum(weights * scores) over all pairs.
@@ -201,11 +201,13 @@ pub fn backward<T: Float>(
 ) -> Result<(), Error> {
     let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
     let weights = View::new(weights, mu1.rows(), mu2.rows());
-    let made = |side, rows: usize| pair.made(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()));
-    let by_item = made(Side::Query, mu1.rows()).saturating_add(made(Side::Gallery, mu2.rows())) > MADE;
+    let bytes = |side, rows: usize| {
+        pair.intermediate_width(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()))
+    };
+    let by_item = bytes(Side::Query, mu1.rows()).saturating_add(bytes(Side::Gallery, mu2.rows())) > INTERMEDIATE_BYTES;
     let half = |side, rows, dim, stored| {
-        let made = pair.made(side).filter(|_| !by_item);
-        Half { side, rows, widths: (made.unwrap_or(dim), stored), dim, made: made.is_some() }
+        let width = pair.intermediate_width(side).filter(|_| !by_item);
+        WorkSide { side, rows, widths: (width.unwrap_or(dim), stored), dim, intermediate: width.is_some() }
     };
     let queries = half(Side::Query, mu1.rows(), mu1.stored(), extra1.stored());
     let gallery = half(Side::Gallery, mu2.rows(), mu2.stored(), extra2.stored());
@@ -233,8 +235,8 @@ pub fn backward<T: Float>(
         let last = long.rows.min(first + rows);
         mu.fill(T::default());
         extra.fill(T::default());
-        let mut by_made = zeros(if long.made && wanted.0 { (last - first) * long.widths.0 } else { 0 });
-        let own_mu = if long.made { &mut by_made[..] } else { &mut *mu };
+        let mut by_intermediate = zeros(if long.intermediate && wanted.0 { (last - first) * long.widths.0 } else { 0 });
+        let own_mu = if long.intermediate { &mut by_intermediate[..] } else { &mut *mu };
         let mut own = wanted.0.then_some(ItemGradients { mu: own_mu, extra: &mut *extra });
         let mut other = other.map(|(mu, extra)| ItemGradients { mu, extra });
         for b in (0..short.rows).step_by(BLOCK) {
@@ -256,27 +258,27 @@ pub fn backward<T: Float>(
                 }
             }
         }
-        finish(pair, long, first, &by_made, mu, extra);
+        finish(pair, long, first, &by_intermediate, mu, extra);
     })?;
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
     let mut shares = shares.into_iter();
-    let Some((mut by_made, mut extras)) = shares.next() else { return Ok(()) };
+    let Some((mut by_intermediate, mut extras)) = shares.next() else { return Ok(()) };
     of_short.0.fill(T::default());
     of_short.1.fill(T::default());
     for (mu, extra) in shares {
-        add(&mut by_made, &mu);
+        add(&mut by_intermediate, &mu);
         add(&mut extras, &extra);
     }
     add(of_short.1, &extras);
-    if !short.made {
-        add(of_short.0, &by_made);
+    if !short.intermediate {
+        add(of_short.0, &by_intermediate);
         return Ok(());
     }
-    let blocks = by_made.chunks(BLOCK * short.widths.0).zip(of_short.0.chunks_mut(BLOCK * short.dim));
+    let blocks = by_intermediate.chunks(BLOCK * short.widths.0).zip(of_short.0.chunks_mut(BLOCK * short.dim));
     let blocks = blocks.zip(of_short.1.chunks_mut(BLOCK * short.widths.1));
     let work = (0..short.rows).step_by(BLOCK).zip(blocks).collect();
-    parallel::for_each(work, interrupted, |(first, ((by_made, mu), extra)): FinishWork<T>| {
-        finish(pair, short, first, by_made, mu, extra);
+    parallel::for_each(work, interrupted, |(first, ((by_intermediate, mu), extra)): FinishWork<T>| {
+        finish(pair, short, first, by_intermediate, mu, extra);
     })
 }
 
@@ -284,11 +286,18 @@ pub fn backward<T: Float>(
 type FinishWork<'a, T> = (usize, ((&'a [T], &'a mut [T]), &'a mut [T]));
 
 /// Applies the chain rule from the intermediates of the items from `first` on to their mu and extra.
-fn finish<T: Float>(pair: &dyn PairScore<T>, half: Half, first: usize, by_made: &[T], mu: &mut [T], extra: &mut [T]) {
-    if half.made {
+fn finish<T: Float>(
+    pair: &dyn PairScore<T>,
+    half: WorkSide,
+    first: usize,
+    by_intermediate: &[T],
+    mu: &mut [T],
+    extra: &mut [T],
+) {
+    if half.intermediate {
         let items = mu.chunks_mut(half.dim).zip(extra.chunks_mut(half.widths.1));
-        for ((row, by_made), (mu, extra)) in (first..).zip(by_made.chunks(half.widths.0)).zip(items) {
-            pair.finish(half.side, row, by_made, &mut Gradient { mu, extra, shared: &mut [] });
+        for ((row, by_intermediate), (mu, extra)) in (first..).zip(by_intermediate.chunks(half.widths.0)).zip(items) {
+            pair.finish(half.side, row, by_intermediate, &mut Gradient { mu, extra, shared: &mut [] });
         }
     }
 }

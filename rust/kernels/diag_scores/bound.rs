@@ -1,6 +1,6 @@
 //! The features of queries and rows whose inner products `prune` takes as bounds.
 
-use super::mls::AsMls;
+use super::mls::EquivalentMls;
 use super::sieve::columns;
 use super::sums::Product;
 use crate::shapes::Inputs;
@@ -56,7 +56,7 @@ pub struct Reference {
 
 impl Reference {
     /// A reference from a sample of the rows and from the queries of the block.
-    pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls) -> Self {
+    pub fn new<T: Float>(inputs: &Inputs<T>, mls: &EquivalentMls) -> Self {
         let mut logs = vec![0.0; inputs.mu1.stored()];
         let mut count = 0.0_f64;
         for vars in mls.vars() {
@@ -78,7 +78,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// The least and greatest variances of `rows`, dimension by dimension.
-    pub fn new<T: Float>(inputs: &Inputs<T>, mls: &AsMls, rows: &[u32]) -> Self {
+    pub fn new<T: Float>(inputs: &Inputs<T>, mls: &EquivalentMls, rows: &[u32]) -> Self {
         let dim = inputs.mu1.stored();
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
         let mut buffer = Vec::new();
@@ -103,7 +103,7 @@ impl Bounds {
 }
 
 /// Writes the negated features of a query with these means and variances; returns their norm, and sum l.
-pub fn numbers<T: Float>(
+pub fn query_features<T: Float>(
     reference: &Reference,
     bounds: &Bounds,
     (means, vars): (&[f64], &[f64]),
@@ -131,9 +131,9 @@ pub fn numbers<T: Float>(
 
 /// Writes the features of the rows of one panel, the first or the second of a pair of panels; for each row also sum log(r + w)
 /// and the norm of the features.
-pub struct Numbers<'a, 'b, T> {
+pub struct RowFeatures<'a, 'b, T> {
     pub inputs: &'a Inputs<'b, T>,
-    pub mls: &'a AsMls<'a>,
+    pub mls: &'a EquivalentMls<'a>,
     pub reference: &'a Reference,
     pub rows: &'a [u32],
     pub place: usize,
@@ -141,7 +141,7 @@ pub struct Numbers<'a, 'b, T> {
     pub logs: &'a mut [f64],
     pub norms: &'a mut [f64],
 }
-impl<T: Float> Kernel for Numbers<'_, '_, T> {
+impl<T: Float> Kernel for RowFeatures<'_, '_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {

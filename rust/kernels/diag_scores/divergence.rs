@@ -20,8 +20,8 @@
 
 use super::bound::Frame;
 use super::formulas::Formula;
-use super::sieve::{columns, sift, Bound, Pairs};
-use super::sums::OwnSums;
+use super::sieve::{columns, score_survivors, Pairs, ProductBound};
+use super::sums::OffsetSums;
 use super::{at, DiagScore};
 use crate::error::Error;
 use crate::shapes::{self, Best, Inputs};
@@ -41,7 +41,7 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: B
     shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
         let (mut divergence, features) = Divergence::new(&score.inputs, &frame, share, queries.clone());
         let width = features.len() / queries.len();
-        sift(Pairs { score, queries, rows: &order[places], floors, tops }, &features, width, &mut divergence)
+        score_survivors(Pairs { score, queries, rows: &order[places], floors, tops }, &features, width, &mut divergence)
     })
 }
 
@@ -50,12 +50,12 @@ struct Divergence<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
     frame: &'a Frame,
     share: f64,
-    queries: Vec<Query>,
-    group: Group,
+    queries: Vec<DivergenceQuery>,
+    group: DivergenceGroup,
 }
 
 /// A query: the norm of its features, its constant, and the size of the logarithms in that.
-struct Query {
+struct DivergenceQuery {
     norm: f64,
     own: f64,
     log: f64,
@@ -64,7 +64,7 @@ struct Query {
 /// A group of rows: the greatest norm of their features; the middle of their constants, which is subtracted from them; the
 /// greatest distance of a constant from it; the greatest sizes of their rational parts and of their logarithms.
 #[derive(Default)]
-struct Group {
+struct DivergenceGroup {
     norm: f64,
     middle: f64,
     apart: f64,
@@ -93,22 +93,22 @@ impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
                 log += v.ln();
             }
             let log = if rest == share { 0.0 * log } else { (rest - share) * log };
-            Query { norm: f64::sqrt(square), own: own + log - inputs.mu1.stored() as f64, log: log.abs() }
+            DivergenceQuery { norm: f64::sqrt(square), own: own + log - inputs.mu1.stored() as f64, log: log.abs() }
         };
         let queries = queries.map(of_query).collect();
-        (Divergence { inputs, frame, share, queries, group: Group::default() }, features)
+        (Divergence { inputs, frame, share, queries, group: DivergenceGroup::default() }, features)
     }
 }
 
-impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
-    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
+impl<T: Float> ProductBound<T> for Divergence<'_, '_, T> {
+    fn pack_features(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
         let width = packed.len() / starts.len();
-        let mut group = Group { middle: f64::NAN, ..Group::default() };
-        let mut numbers = vec![Number::default(); starts.len()];
+        let mut group = DivergenceGroup { middle: f64::NAN, ..DivergenceGroup::default() };
+        let mut numbers = vec![RowConstant::default(); starts.len()];
         for (n, rows) in rows.chunks(T::LANES).enumerate() {
             let pair = &mut packed[n / 2 * 2 * T::LANES * width..][..2 * T::LANES * width];
             let numbers = &mut numbers[n * T::LANES..(n + 1) * T::LANES];
-            dispatch(Lay {
+            dispatch(PackFeatures {
                 inputs: self.inputs,
                 frame: self.frame,
                 share: self.share,
@@ -135,7 +135,7 @@ impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
     }
 
     fn limit(&self, query: usize, threshold: f64) -> f64 {
-        let (Query { norm, own, log }, group) = (&self.queries[query], &self.group);
+        let (DivergenceQuery { norm, own, log }, group) = (&self.queries[query], &self.group);
         let (dim, u, exact) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF, -2.0 * threshold);
         let sizes = exact.abs() + log + group.log + 3.0 * dim;
         let reached = exact + u * ((dim / 8.0 + 50.0) * sizes + 10.0 * dim);
@@ -157,7 +157,7 @@ impl<T: Float> Bound<T> for Divergence<'_, '_, T> {
 
 /// The constant of a row, NaN where it is not known; its rational part and the size of its logarithm; the norm of the features.
 #[derive(Clone, Copy, Default)]
-struct Number {
+struct RowConstant {
     value: f64,
     rational: f64,
     log: f64,
@@ -165,22 +165,22 @@ struct Number {
 }
 
 /// Writes the features of the rows of one panel, the first or the second of a pair of panels, and finds the rows' constants.
-struct Lay<'a, 'b, T> {
+struct PackFeatures<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
     frame: &'a Frame,
     share: f64,
     rows: &'a [u32],
     place: usize,
     pair: &'a mut [T],
-    numbers: &'a mut [Number],
+    numbers: &'a mut [RowConstant],
 }
-impl<T: Float> Kernel for Lay<'_, '_, T> {
+impl<T: Float> Kernel for PackFeatures<'_, '_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         let (forth, back) = (self.share > 0.0, self.share < 1.0);
         let width = 2 * (usize::from(forth) + usize::from(back));
-        let mut sums = OwnSums::<V<S, T>>::new();
+        let mut sums = OffsetSums::<V<S, T>>::new();
         let (mut norm, mut valid) = (V::<S, T>::from(0.0), V::<S, T>::from(0.0));
         let (pair, place, frame) = (self.pair, self.place, self.frame);
         columns::<S, T>(self.inputs, self.rows, |d, mean, var| {
@@ -211,7 +211,7 @@ impl<T: Float> Kernel for Lay<'_, '_, T> {
             let rational = self.share * rational[lane].to_f64();
             let log = if self.share == 0.5 { 0.0 } else { (1.0 - 2.0 * self.share) * logs[lane] };
             let value = rational - log + valid[lane].to_f64();
-            *number = Number { value, rational, log: log.abs(), norm: norm[lane].to_f64().sqrt() };
+            *number = RowConstant { value, rational, log: log.abs(), norm: norm[lane].to_f64().sqrt() };
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the maths of a score of diagonal normals looks like: a [`Formula`].
 
-use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
+use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 
@@ -89,14 +89,14 @@ pub trait Formula: Copy + Sync {
         1.0
     }
     /// The weight of the logarithm in what an item of a side adds to the MLS; none where it adds nothing.
-    fn own_log(&self, _side: Side) -> Option<f64> {
+    fn offset_log_weight(&self, _side: Side) -> Option<f64> {
         None
     }
     /// Adds a vector of an item's dimensions to that.
     #[inline(always)]
-    fn add_own<S: Simd, T: Float>(
+    fn add_offset<S: Simd, T: Float>(
         &self,
-        _sums: &mut OwnSums<V<S, T>>,
+        _sums: &mut OffsetSums<V<S, T>>,
         _mean: V<S, T>,
         _var: V<S, T>,
         _shared: V<S, T>,

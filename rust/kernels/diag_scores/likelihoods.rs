@@ -3,7 +3,7 @@
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
-use super::sums::{Loaded, OwnSums, Sums, GROUP, LOGS};
+use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
@@ -237,12 +237,18 @@ impl Formula for Llr {
         (share * x.a, share * x.v, x.a * x.a / both)
     }
 
-    fn own_log(&self, side: Side) -> Option<f64> {
+    fn offset_log_weight(&self, side: Side) -> Option<f64> {
         (side == Side::Gallery).then_some(0.5)
     }
 
     #[inline(always)]
-    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, mean: V<S, T>, var: V<S, T>, shared: V<S, T>) {
+    fn add_offset<S: Simd, T: Float>(
+        &self,
+        sums: &mut OffsetSums<V<S, T>>,
+        mean: V<S, T>,
+        var: V<S, T>,
+        shared: V<S, T>,
+    ) {
         let t = shared + var;
         sums.rational = sums.rational + mean * mean / t;
         sums.times(t);

@@ -17,7 +17,7 @@ pub struct Listed<'a, T> {
 }
 
 /// An item's means and variances, D numbers each.
-type Normal<'a, T> = (&'a [T], &'a [T]);
+type NormalRows<'a, T> = (&'a [T], &'a [T]);
 
 impl<T: Float> Listed<'_, T> {
     /// Prefetches the candidate that a query takes some pairs after pair `k`, as candidates lie anywhere.
@@ -33,7 +33,7 @@ impl<T: Float> Listed<'_, T> {
 
     /// The own and the other item of pair `k`; rows that are constant or stored in half precision are written to `buffers`.
     #[inline(always)]
-    fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [Normal<'b, T>; 2] {
+    fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [NormalRows<'b, T>; 2] {
         let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
         let [own, means, vars, other] = buffers;
         let query = (mu1.row(i), whole(extra1.row(i), mu1.stored(), own));
@@ -47,7 +47,7 @@ impl<T: Float> Listed<'_, T> {
 }
 
 /// Computes gradients over listed pairs, with respect to means, variances and the shared row.
-pub struct Slopes<'a, 'b, F, T> {
+pub struct ListedSlopes<'a, 'b, F, T> {
     /// The formula whose first item is the own one.
     pub formula: &'a F,
     pub pairs: Listed<'a, T>,
@@ -62,7 +62,7 @@ pub struct Slopes<'a, 'b, F, T> {
 
 /// What the pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what the formula
 /// computes of the common own item. Each is empty where the formula does not take it.
-struct Common<'a, T> {
+struct SharedByPairs<'a, T> {
     shared: &'a [T],
     inverses: &'a [T],
     own: [&'a [T]; OWN],
@@ -70,7 +70,7 @@ struct Common<'a, T> {
 
 /// The extremes over all pairs; apart from what lies in memory, so that they stay in registers.
 #[derive(Clone, Copy)]
-struct Seen<X> {
+struct Extremes<X> {
     /// The least divisor.
     least: X,
     /// The least variance or shared number.
@@ -81,7 +81,7 @@ struct Seen<X> {
     finite: X,
 }
 
-impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
+impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
     /// Whether the gradients are known to be right: in range, and finite.
     type Output = bool;
     #[inline(always)]
@@ -90,7 +90,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
         let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
         let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
         let mut buffers = [const { Vec::new() }; 4];
-        let mut seen = Seen { least: one, lowest: one, greatest: one, finite: zero };
+        let mut seen = Extremes { least: one, lowest: one, greatest: one, finite: zero };
         let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
         let owned = if self.both { 0 } else { F::OWN };
         let mut made = vec![T::default(); padded * (usize::from(F::ROW) + owned)];
@@ -114,7 +114,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
                 }
             }
         }
-        let mut common = Common { shared, inverses, own: [&[]; OWN] };
+        let mut common = SharedByPairs { shared, inverses, own: [&[]; OWN] };
         common.own.iter_mut().zip(own.chunks_exact(padded)).for_each(|(row, made)| *row = made);
         for (k, weight) in self.pairs.weights.iter().enumerate() {
             self.pairs.prefetch(k);
@@ -122,7 +122,7 @@ impl<T: Float, F: Formula> Kernel for Slopes<'_, '_, F, T> {
                 continue;
             }
             let (items, rows) = (self.pairs.items(k, &mut buffers), if self.both { 2 * k } else { 0 });
-            let pair = Pair { formula: self.formula, items, weight: *weight, common: &common };
+            let pair = ListedPair { formula: self.formula, items, weight: *weight, common: &common };
             let rows = &mut self.rows[rows..];
             for first in (0..whole).step_by(step) {
                 seen = match (self.both, self.by_shared.is_empty()) {
@@ -156,14 +156,14 @@ fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f6
 }
 
 /// A pair whose gradient is added, a group of vectors after the other.
-struct Pair<'a, F, T> {
+struct ListedPair<'a, F, T> {
     formula: &'a F,
-    items: [Normal<'a, T>; 2],
+    items: [NormalRows<'a, T>; 2],
     weight: T,
-    common: &'a Common<'a, T>,
+    common: &'a SharedByPairs<'a, T>,
 }
 
-impl<T: Float, F: Formula> Pair<'_, F, T> {
+impl<T: Float, F: Formula> ListedPair<'_, F, T> {
     /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
     #[inline(always)]
     fn add<S: Simd, const BOTH: bool, const SHARED: bool, const WHOLE: bool>(
@@ -171,8 +171,8 @@ impl<T: Float, F: Formula> Pair<'_, F, T> {
         first: usize,
         rows: &mut [[&mut [T]; 2]],
         by_shared: &mut [T],
-        mut seen: Seen<V<S, T>>,
-    ) -> Seen<V<S, T>> {
+        mut seen: Extremes<V<S, T>>,
+    ) -> Extremes<V<S, T>> {
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (formula, common, [of_own, of_other]) = (self.formula, self.common, self.items);
         let weight = V::<S, T>::splat(self.weight);

@@ -17,7 +17,7 @@
 
 use super::formulas::{Dimension, Formula};
 use super::likelihoods::Mls;
-use super::sums::OwnSums;
+use super::sums::OffsetSums;
 use super::{at, rest, whole};
 use crate::error::Error;
 use crate::parallel;
@@ -27,7 +27,7 @@ use std::ops::Range;
 
 /// The offset of an item.
 #[derive(Clone, Copy, Default)]
-pub struct Own {
+pub struct Offset {
     /// The offset; NaN where it is not known.
     pub value: f64,
     /// The sum of the sizes of its terms.
@@ -37,21 +37,25 @@ pub struct Own {
 }
 
 /// The offsets of the gallery's rows; none where the score has no such offsets.
-pub fn of_rows<T: Float, F: Formula>(
+pub fn row_offsets<T: Float, F: Formula>(
     inputs: &Inputs<T>,
     formula: F,
     interrupted: &dyn Fn() -> bool,
-) -> Result<Vec<Own>, Error> {
+) -> Result<Vec<Offset>, Error> {
     let side = Side::Gallery;
-    let mut all = vec![Own::default(); formula.own_log(side).map_or(0, |_| inputs.mu2.rows())];
-    parallel::for_each(all.chunks_mut(1024).enumerate().collect(), interrupted, |(part, out): (usize, &mut [Own])| {
-        dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
-    })?;
+    let mut all = vec![Offset::default(); formula.offset_log_weight(side).map_or(0, |_| inputs.mu2.rows())];
+    parallel::for_each(
+        all.chunks_mut(1024).enumerate().collect(),
+        interrupted,
+        |(part, out): (usize, &mut [Offset])| {
+            dispatch(Sum { inputs, formula, side, rows: part * 1024..part * 1024 + out.len(), out });
+        },
+    )?;
     Ok(all)
 }
 
 /// The MLS that a score is, but for offsets: what stands in it for a block of queries, and the offsets of queries and rows.
-pub struct AsMls<'a> {
+pub struct EquivalentMls<'a> {
     dim: usize,
     first: usize,
     /// The means of the queries in that MLS, [queries, D].
@@ -59,22 +63,22 @@ pub struct AsMls<'a> {
     /// The variances of the queries in that MLS, [queries, D].
     vars: Vec<f64>,
     /// The offsets of the queries.
-    queries: Vec<Own>,
+    queries: Vec<Offset>,
     /// The offsets of all rows; empty where they have none.
-    rows: &'a [Own],
+    rows: &'a [Offset],
     /// Whether a mean differs from the query's own mean.
     pub moved: bool,
     /// What the rows' variances are multiplied by.
     pub var_scale: f64,
 }
 
-impl<'a> AsMls<'a> {
-    /// The MLS for the queries `of`; `rows` are the offsets that [`of_rows`] found.
-    pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Own], of: Range<usize>) -> Self {
+impl<'a> EquivalentMls<'a> {
+    /// The MLS for the queries `of`; `rows` are the offsets that [`row_offsets`] found.
+    pub fn new<T: Float, F: Formula>(inputs: &Inputs<T>, formula: F, rows: &'a [Offset], of: Range<usize>) -> Self {
         let (first, dim, side) = (of.start, inputs.mu1.stored(), Side::Query);
         let (mut means, mut vars) = (Vec::with_capacity(of.len() * dim), Vec::with_capacity(of.len() * dim));
-        let (mut queries, mut moved) = (vec![Own::default(); of.len()], false);
-        if formula.own_log(side).is_some() {
+        let (mut queries, mut moved) = (vec![Offset::default(); of.len()], false);
+        if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
         for (i, own) in of.zip(&mut queries) {
@@ -92,7 +96,7 @@ impl<'a> AsMls<'a> {
             own.value += dim as f64 * (formula.constant() - Mls.constant());
             own.rational += 0.5 * sizes as f32;
         }
-        AsMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
+        EquivalentMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }
 
     /// The means and the variances of query `i`, counted among all queries.
@@ -107,12 +111,12 @@ impl<'a> AsMls<'a> {
     }
 
     /// The offset of query `i`, counted among all queries.
-    pub fn of_query(&self, i: usize) -> Own {
+    pub fn query_offset(&self, i: usize) -> Offset {
         self.queries[i - self.first]
     }
 
     /// The offset of row `j`.
-    pub fn of_row(&self, j: usize) -> Own {
+    pub fn row_offset(&self, j: usize) -> Offset {
         self.rows.get(j).copied().unwrap_or_default()
     }
 }
@@ -123,7 +127,7 @@ struct Sum<'a, 'b, T, F> {
     formula: F,
     side: Side,
     rows: Range<usize>,
-    out: &'a mut [Own],
+    out: &'a mut [Offset],
 }
 impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
     type Output = ();
@@ -131,7 +135,7 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
     fn run<S: Simd>(self) {
         let Inputs { mu1, extra1, mu2, extra2, shared } = self.inputs;
         let dim = mu1.stored();
-        let weight = self.formula.own_log(self.side).unwrap_or(0.0);
+        let weight = self.formula.offset_log_weight(self.side).unwrap_or(0.0);
         let (mut means, mut vars, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
         for (i, out) in self.rows.zip(self.out) {
             let (mean, var) = match self.side {
@@ -139,16 +143,16 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
                 Side::Gallery => (mu2.row(i, &mut means), extra2.row(i, &mut vars)),
             };
             let (var, shared) = (whole(var, dim, &mut repeated), if F::ROW { shared.row(0) } else { mean });
-            let mut sums = OwnSums::<V<S, T>>::new();
+            let mut sums = OffsetSums::<V<S, T>>::new();
             for from in (0..dim).step_by(T::LANES) {
                 // Padding adds nothing: means of 0, and a variance of 1 under the logarithm, with or without a shared 0.
                 let (mean, shared) = (rest::<S, T>(mean, from, 0.0), rest::<S, T>(shared, from, 0.0));
-                self.formula.add_own::<S, T>(&mut sums, mean, rest::<S, T>(var, from, 1.0), shared);
+                self.formula.add_offset::<S, T>(&mut sums, mean, rest::<S, T>(var, from, 1.0), shared);
             }
             let rational = 0.5 * sums.rational.sum().to_f64();
             let log = weight * sums.logs::<S, T>()[..T::LANES].iter().sum::<f64>();
             let value = if rational.is_finite() { rational + log } else { f64::NAN };
-            *out = Own { value, size: (rational + log.abs()) as f32, rational: rational as f32 };
+            *out = Offset { value, size: (rational + log.abs()) as f32, rational: rational as f32 };
         }
     }
 }

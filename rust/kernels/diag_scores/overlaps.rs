@@ -3,7 +3,7 @@
 //! Sources: Jebara et al. 2004 (probability product kernels); ProLIP's inclusion.
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
-use super::sums::{Loaded, OwnSums, Sums, LOGS};
+use super::sums::{Loaded, OffsetSums, Sums, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::shapes::Side;
@@ -108,13 +108,19 @@ impl Formula for Overlap {
         1.0 / self.powers.1
     }
 
-    fn own_log(&self, side: Side) -> Option<f64> {
+    fn offset_log_weight(&self, side: Side) -> Option<f64> {
         let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
         (power != 1.0).then_some(0.5 * (1.0 - power))
     }
 
     #[inline(always)]
-    fn add_own<S: Simd, T: Float>(&self, sums: &mut OwnSums<V<S, T>>, _mean: V<S, T>, var: V<S, T>, _shared: V<S, T>) {
+    fn add_offset<S: Simd, T: Float>(
+        &self,
+        sums: &mut OffsetSums<V<S, T>>,
+        _mean: V<S, T>,
+        var: V<S, T>,
+        _shared: V<S, T>,
+    ) {
         sums.times(var);
     }
 }

@@ -25,11 +25,11 @@
 //! (|X| + |least|) - (60 D + 200) u (see `scan`). All of this is subtracted from the bound; NaN, overflow and a bucket with a
 //! negative variance rule nothing out.
 
-use super::bound::{numbers, Bounds, Numbers, Reference};
+use super::bound::{query_features, Bounds, Reference, RowFeatures};
 use super::formulas::Formula;
-use super::mls::{self, AsMls, Own};
+use super::mls::{self, EquivalentMls, Offset};
 use super::scan::Scan;
-use super::sieve::{sift, Bound, Pairs};
+use super::sieve::{score_survivors, Pairs, ProductBound};
 use super::DiagScore;
 use crate::shapes::{self, Best, Inputs, Prune};
 use crate::simd::{dispatch, Float};
@@ -57,16 +57,16 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
     if dim == 0 || queries < 8 {
         return shapes::search(score, best);
     }
-    let (k, own) = (best.k, mls::of_rows(&score.inputs, score.formula, best.interrupted)?);
+    let (k, offset) = (best.k, mls::row_offsets(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
         Prune::Never => false,
-        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &own, k),
+        Prune::Auto => queries >= QUERIES && gallery >= ROWS && pays(score, &offset, k),
         Prune::Always => true,
     };
     let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
     let group = shapes::segment(dim);
     shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
-        let mls = AsMls::new(&score.inputs, score.formula, &own, queries.clone());
+        let mls = EquivalentMls::new(&score.inputs, score.formula, &offset, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         if pruned {
             task.prune(&Reference::new(&score.inputs, &mls), places, FIRST_ROWS.max(4 * k))
@@ -93,7 +93,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
 }
 
 /// Whether the bound saves time, by a trial: it searches as many rows of similar variances as a scan does.
-fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) -> bool {
+fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, offset: &[Offset], k: usize) -> bool {
     let (inputs, queries) = (&score.inputs, score.inputs.mu1.rows().min(256));
     let (rows, sample) = TRIAL;
     let step = inputs.mu2.rows() / sample;
@@ -101,7 +101,7 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) ->
     let (floors, mut tops) = (vec![f64::NEG_INFINITY; queries], Vec::new());
     tops.resize_with(queries, || TopK::new(k));
     let first = sample / 2;
-    let mls = AsMls::new(inputs, score.formula, own, 0..queries);
+    let mls = EquivalentMls::new(inputs, score.formula, offset, 0..queries);
     let mut task = Task { score, mls: &mls, order: &some, queries: 0..queries, floors: &floors, tops: &mut tops };
     task.scan(first - rows..first);
     let reference = Reference::new(inputs, &mls);
@@ -115,7 +115,7 @@ fn pays<T: Float, F: Formula>(score: &DiagScore<T, F>, own: &[Own], k: usize) ->
 /// The search of a block of queries over a shard of the gallery.
 struct Task<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
-    mls: &'a AsMls<'a>,
+    mls: &'a EquivalentMls<'a>,
     order: &'a [u32],
     queries: Range<usize>,
     floors: &'a [f64],
@@ -149,36 +149,36 @@ impl<T: Float, F: Formula> Task<'_, '_, T, F> {
         let bounds = Bounds::new(inputs, mls, rows);
         let mut features = vec![T::default(); self.queries.len() * 3 * dim];
         let queries = self.queries.clone().zip(features.chunks_exact_mut(3 * dim)).map(|(i, out)| {
-            let (norm, log) = numbers(reference, &bounds, mls.query(i), out);
+            let (norm, log) = query_features(reference, &bounds, mls.query(i), out);
             // A limit of NaN rules nothing out where variances are not valid.
-            Query { norm, log: if bounds.sound { log } else { f64::NAN }, own: mls.of_query(i) }
+            BucketQuery { norm, log: if bounds.sound { log } else { f64::NAN }, offset: mls.query_offset(i) }
         });
-        let mut bound = MlsBound { inputs, mls, reference, queries: queries.collect(), group: Group::default() };
+        let mut bound = MlsBound { inputs, mls, reference, queries: queries.collect(), group: GroupRange::default() };
         let queries = self.queries.clone();
         let pairs = Pairs { score: self.score, queries, rows, floors: self.floors, tops: &mut *self.tops };
-        sift(pairs, &features, 3 * dim, &mut bound)
+        score_survivors(pairs, &features, 3 * dim, &mut bound)
     }
 }
 
 /// The bound for the rows of a bucket.
 struct MlsBound<'a, 'b, T> {
     inputs: &'a Inputs<'b, T>,
-    mls: &'a AsMls<'a>,
+    mls: &'a EquivalentMls<'a>,
     reference: &'a Reference,
-    queries: Vec<Query>,
-    group: Group,
+    queries: Vec<BucketQuery>,
+    group: GroupRange,
 }
 
 /// A query as a bucket sees it: the norm of its features, its constant sum l, and its offset.
-struct Query {
+struct BucketQuery {
     norm: f64,
     log: f64,
-    own: Own,
+    offset: Offset,
 }
 
 /// What the bound takes of a group of rows.
 #[derive(Default)]
-struct Group {
+struct GroupRange {
     /// The least of the sums of logarithms.
     least: f64,
     /// The middle of the rows' constants, which is subtracted from them.
@@ -190,59 +190,59 @@ struct Group {
     /// The greatest norm of a row's features.
     norm: f64,
     /// The greatest sizes of the rows' offsets.
-    own: Own,
+    offset: Offset,
 }
 
-impl Group {
+impl GroupRange {
     /// A group of rows with these sums of logarithms, norms of features and offsets. Twice the offsets are subtracted from the
     /// logarithms, which makes them the rows' constants. NaN is left out: nothing rules out a row that has one.
-    fn new(logs: &mut [f64], norms: &[f64], owns: &[Own]) -> Self {
+    fn new(logs: &mut [f64], norms: &[f64], offsets: &[Offset]) -> Self {
         let range = |x: &[f64]| {
             let least = x.iter().copied().fold(f64::INFINITY, f64::min);
             (least, x.iter().copied().fold(f64::NEG_INFINITY, f64::max))
         };
         let (least, most) = range(logs);
         let log = least.abs().max(most.abs());
-        let mut own = Own::default();
-        for (log, row) in logs.iter_mut().zip(owns) {
+        let mut offset = Offset::default();
+        for (log, row) in logs.iter_mut().zip(offsets) {
             *log -= 2.0 * row.value;
-            own.size = own.size.max(row.size);
-            own.rational = own.rational.max(row.rational);
+            offset.size = offset.size.max(row.size);
+            offset.rational = offset.rational.max(row.rational);
         }
         let (low, high) = range(logs);
         let middle = 0.5 * (low + high);
         let norm = norms.iter().copied().fold(0.0, f64::max);
-        Group { least, middle, log, apart: high - middle, norm, own }
+        GroupRange { least, middle, log, apart: high - middle, norm, offset }
     }
 }
 
-impl<T: Float> Bound<T> for MlsBound<'_, '_, T> {
-    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
+impl<T: Float> ProductBound<T> for MlsBound<'_, '_, T> {
+    fn pack_features(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]) {
         let MlsBound { inputs, mls, reference, .. } = *self;
         let (mut logs, mut norms) = (vec![0.0; starts.len()], vec![0.0; starts.len()]);
         let length = 2 * T::LANES * (packed.len() / starts.len());
         for (n, rows) in rows.chunks(T::LANES).enumerate() {
             let (pair, at) = (&mut packed[n / 2 * length..][..length], n * T::LANES..(n + 1) * T::LANES);
             let (logs, norms) = (&mut logs[at.clone()], &mut norms[at]);
-            dispatch(Numbers { inputs, mls, reference, rows, place: n % 2, pair, logs, norms });
+            dispatch(RowFeatures { inputs, mls, reference, rows, place: n % 2, pair, logs, norms });
         }
-        let owns: Vec<_> = rows.iter().map(|&row| mls.of_row(row as usize)).collect();
-        self.group = Group::new(&mut logs[..owns.len()], &norms[..owns.len()], &owns);
+        let offsets: Vec<_> = rows.iter().map(|&row| mls.row_offset(row as usize)).collect();
+        self.group = GroupRange::new(&mut logs[..offsets.len()], &norms[..offsets.len()], &offsets);
         for (start, log) in starts.iter_mut().zip(&logs) {
             *start = T::from_f64(self.group.middle - log);
         }
     }
 
     fn limit(&self, query: usize, threshold: f64) -> f64 {
-        let (Query { norm, log, own }, group) = (&self.queries[query], &self.group);
+        let (BucketQuery { norm, log, offset }, group) = (&self.queries[query], &self.group);
         let (dim, u) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF);
         // The greatest true X, less twice the row's offset, with which the pair function's rounded score can reach the threshold.
-        let exact = -2.0 * (threshold - own.value) - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
+        let exact = -2.0 * (threshold - offset.value) - dim * (2.0 * PI).ln() + 4.0 * u * threshold.abs();
         let least = group.least + log;
-        let size = own.value.abs() + f64::from(own.size + group.own.size);
-        let rational = f64::from(own.rational + group.own.rational);
+        let size = offset.value.abs() + f64::from(offset.size + group.offset.size);
+        let rational = f64::from(offset.rational + group.offset.rational);
         let reached = exact
-            + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs() + 2.0 * f64::from(group.own.size))
+            + 2.0 * u * (dim / 16.0 + 40.0) * (exact.abs() + least.abs() + 2.0 * f64::from(group.offset.size))
             + u * (70.0 * dim + 200.0 + 8.0 * size + (dim + 480.0) * rational);
         let slack = u * ((3.0 * dim + 26.0) * (norm * group.norm + group.apart) + 8.0 * dim + 8.0 * group.log)
             + (6.0 * dim + 20.0) * T::SMALLEST * (1.0 + norm + group.norm);

@@ -24,7 +24,7 @@
 //! roundings, to float64 and to T, are 2 u of the score.
 
 use super::formulas::Formula;
-use super::mls::{AsMls, Own};
+use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
 use super::{at, DiagScore};
 use crate::shapes::{self, PairScore, Rows};
@@ -41,7 +41,7 @@ const RANGE: f64 = 32_768.0; // 2^15
 /// The scan of a block of queries over some positions of `order`, a group of rows at a time.
 pub struct Scan<'a, 'b, T, F> {
     pub score: &'a DiagScore<'b, T, F>,
-    pub mls: &'a AsMls<'a>,
+    pub mls: &'a EquivalentMls<'a>,
     pub queries: Range<usize>,
     /// The row at each position.
     pub order: &'a [u32],
@@ -82,24 +82,24 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let group = shapes::segment(dim);
-        let own: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
-        let all = own.iter().fold(EMPTY, hull);
-        let mut laid = vec![T::default(); 2 * padded * own.len()];
+        let ranges: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
+        let all = ranges.iter().fold(EMPTY, hull);
+        let mut laid = vec![T::default(); 2 * padded * ranges.len()];
         let mut scaled_by = None;
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
         let mut starts = vec![T::default(); group.next_multiple_of(T::LANES)];
-        let mut sieve = Sieve {
+        let mut sieve = RoughSieve {
             score: self.score,
             first_query: self.queries.start,
-            queries: self.queries.clone().map(|i| self.mls.of_query(i)).collect(),
+            queries: self.queries.clone().map(|i| self.mls.query_offset(i)).collect(),
             tops: self.tops,
             floors: self.floors,
             thresholds: self.floors.to_vec(),
-            limits: vec![T::default(); own.len()],
-            in_range: vec![false; own.len()],
-            moved: vec![0.0; own.len()],
+            limits: vec![T::default(); ranges.len()],
+            in_range: vec![false; ranges.len()],
+            moved: vec![0.0; ranges.len()],
             constant: 0.0,
-            group: Own::default(),
+            group: Offset::default(),
             scored: 0,
         };
         for first in self.places.clone().step_by(group) {
@@ -124,9 +124,9 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
             }
             let scale = 4f64.powi(-k);
-            for query in 0..own.len() {
-                let (least, greatest) = ((own[query].0 + group.0) * scale, (own[query].1 + group.1) * scale);
-                let in_range = own[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
+            for query in 0..ranges.len() {
+                let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);
+                let in_range = ranges[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
                 sieve.in_range[query] = in_range;
                 if self.mls.moved {
                     let (means, vars) = self.mls.query(self.queries.start + query);
@@ -153,18 +153,18 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
 }
 
 /// Writes -2 times the offsets of rows, relative to the middle of these offsets. Returns that middle, and the greatest sizes.
-fn start<T: Float>(mls: &AsMls, rows: impl Iterator<Item = usize> + Clone, starts: &mut [T]) -> Own {
-    let values = || rows.clone().map(|row| mls.of_row(row).value);
+fn start<T: Float>(mls: &EquivalentMls, rows: impl Iterator<Item = usize> + Clone, starts: &mut [T]) -> Offset {
+    let values = || rows.clone().map(|row| mls.row_offset(row).value);
     let least = values().fold(f64::INFINITY, f64::min);
     let most = values().fold(f64::NEG_INFINITY, f64::max);
     let value = if least <= most { 0.5 * (least + most) } else { 0.0 };
-    let mut all = Own { value, size: 0.0, rational: 0.0 };
+    let mut all = Offset { value, size: 0.0, rational: 0.0 };
     for (row, start) in rows.zip(starts) {
-        let own = mls.of_row(row);
-        *start = T::from_f64(-2.0 * (own.value - value));
+        let offset = mls.row_offset(row);
+        *start = T::from_f64(-2.0 * (offset.value - value));
         // A row whose offset is NaN has a rough score of NaN, and is scored.
-        all.size = own.size.max(all.size);
-        all.rational = own.rational.max(all.rational);
+        all.size = offset.size.max(all.size);
+        all.rational = offset.rational.max(all.rational);
     }
     all
 }
@@ -206,11 +206,11 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
 }
 
 /// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.
-struct Sieve<'a, 'b, T, F> {
+struct RoughSieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
     /// The offsets of the queries.
-    queries: Vec<Own>,
+    queries: Vec<Offset>,
     tops: &'a mut [TopK<T>],
     floors: &'a [f64],
     thresholds: Vec<f64>,
@@ -223,19 +223,19 @@ struct Sieve<'a, 'b, T, F> {
     /// What the rough scores of the group at hand leave out of -2 MLS: D (log 2 pi + 2 k log 2).
     constant: f64,
     /// The offsets of the group's rows: the middle of their values, and the greatest of their sizes and rational parts.
-    group: Own,
+    group: Offset,
     /// Pairs scored so far.
     scored: usize,
 }
 
-impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
+impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
     fn set_limit(&mut self, query: usize) {
-        let (threshold, own) = (self.thresholds[query], &self.queries[query]);
-        let rough = -2.0 * (threshold - own.value - self.group.value) - self.constant;
+        let (threshold, offset) = (self.thresholds[query], &self.queries[query]);
+        let rough = -2.0 * (threshold - offset.value - self.group.value) - self.constant;
         let dim = self.score.inputs.mu1.stored() as f64;
-        let sizes = threshold.abs() + own.value.abs() + f64::from(own.size + self.group.size);
+        let sizes = threshold.abs() + offset.value.abs() + f64::from(offset.size + self.group.size);
         let sizes = 8.0 * sizes + 4.0 * self.constant.abs();
-        let rationals = f64::from(own.rational + self.group.rational);
+        let rationals = f64::from(offset.rational + self.group.rational);
         let spare = T::ROUNDOFF
             * (70.0 * dim + 100.0 + sizes + 4.0 * (rough.abs() + self.moved[query]) + (dim + 480.0) * rationals);
         let limit = if self.in_range[query] { -(rough + spare) } else { f64::NEG_INFINITY };

@@ -10,9 +10,9 @@ use crate::view::View;
 use std::ops::Range;
 
 /// A bound on the scores of some queries: an inner product of features of query and row, and a constant of each.
-pub trait Bound<T> {
+pub trait ProductBound<T> {
     /// Writes the features of `rows` as panels, padded with anything, and what each row's inner products start with.
-    fn lay(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]);
+    fn pack_features(&mut self, rows: &[u32], packed: &mut [T], starts: &mut [T]);
     /// What the inner product of a query, counted from the first of the block, and one of these rows must reach for the pair
     /// function's score to reach a threshold; NaN or -infinity where that is not known.
     fn limit(&self, query: usize, threshold: f64) -> f64;
@@ -31,19 +31,24 @@ pub struct Pairs<'a, 'b, T, F> {
 }
 
 /// Scores the pairs that the bound does not rule out; returns how many. `features` [queries, width] are those of the queries.
-pub fn sift<T: Float, F: Formula>(pairs: Pairs<T, F>, features: &[T], width: usize, bound: &mut dyn Bound<T>) -> usize {
+pub fn score_survivors<T: Float, F: Formula>(
+    pairs: Pairs<T, F>,
+    features: &[T],
+    width: usize,
+    bound: &mut dyn ProductBound<T>,
+) -> usize {
     let Pairs { score, queries, rows, floors, tops } = pairs;
     let group = panels::padded::<T>(shapes::segment(score.inputs.mu1.stored()));
     let tiles = QueryTiles::new(&View::new(features, queries.len(), width), 0..queries.len());
     let limits = vec![T::from_f64(f64::INFINITY); tiles.padded()];
     let pending = vec![Vec::new(); queries.len()];
     let mut sieve =
-        Sieve { score, first_query: queries.start, floors, tops, limits, pending, rows: &[], bound, scored: 0 };
+        BoundSieve { score, first_query: queries.start, floors, tops, limits, pending, rows: &[], bound, scored: 0 };
     let (mut packed, mut starts) = (vec![T::default(); group * width], vec![T::default(); group]);
     for rows in rows.chunks(group) {
         sieve.rows = rows;
         let n = panels::padded::<T>(rows.len());
-        sieve.bound.lay(rows, &mut packed[..n * width], &mut starts[..n]);
+        sieve.bound.pack_features(rows, &mut packed[..n * width], &mut starts[..n]);
         for query in 0..queries.len() {
             sieve.set_limit(query);
         }
@@ -91,7 +96,7 @@ pub fn columns<S: Simd, T: Float>(
 }
 
 /// The pairs that the bound does not rule out, on their way to being scored.
-struct Sieve<'a, 'b, T, F> {
+struct BoundSieve<'a, 'b, T, F> {
     score: &'a DiagScore<'b, T, F>,
     first_query: usize,
     floors: &'a [f64],
@@ -102,11 +107,11 @@ struct Sieve<'a, 'b, T, F> {
     pending: Vec<Vec<usize>>,
     /// The rows of the group at hand.
     rows: &'a [u32],
-    bound: &'a mut dyn Bound<T>,
+    bound: &'a mut dyn ProductBound<T>,
     scored: usize,
 }
 
-impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
+impl<T: Float, F: Formula> BoundSieve<'_, '_, T, F> {
     fn set_limit(&mut self, query: usize) {
         let limit = self.bound.limit(query, self.tops[query].threshold().max(self.floors[query]));
         let limit = limit - 4.0 * T::ROUNDOFF * limit.abs();
@@ -131,7 +136,7 @@ impl<T: Float, F: Formula> Sieve<'_, '_, T, F> {
     }
 }
 
-impl<T: Float, F: Formula> Epilogue<T> for Sieve<'_, '_, T, F> {
+impl<T: Float, F: Formula> Epilogue<T> for BoundSieve<'_, '_, T, F> {
     fn limits(&self) -> &[T] {
         &self.limits
     }

@@ -134,7 +134,7 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
 }
 
 /// All pairs of two packed sides.
-struct Slopes<'a, F, C> {
+struct TileSlopes<'a, F, C> {
     formula: &'a F,
     own: Packed<C>,
     others: Packed<C>,
@@ -147,17 +147,17 @@ struct Slopes<'a, F, C> {
 }
 
 /// What [`Slopes`] adds up, packed as rows with two fields; and by the shared numbers.
-struct Sums<C> {
+struct GradientSums<C> {
     own: Vec<C>,
     others: Vec<C>,
     shared: Vec<C>,
 }
 
-impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
+impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
     /// None where that is not known to be right.
-    type Output = Option<Sums<C>>;
+    type Output = Option<GradientSums<C>>;
     #[inline(always)]
-    fn run<S: Simd>(mut self) -> Option<Sums<C>> {
+    fn run<S: Simd>(mut self) -> Option<GradientSums<C>> {
         if !self.careful && !self.in_range::<S>() {
             return None;
         }
@@ -166,7 +166,7 @@ impl<C: Float, F: Formula> Kernel for Slopes<'_, F, C> {
         let width = PAIR * C::LANES;
         let parts = self.shared.len() / width;
         let zeros = |rows: usize| vec![C::default(); parts * rows * 2 * width];
-        let mut sums = Sums {
+        let mut sums = GradientSums {
             own: zeros(self.own.rows),
             others: zeros(self.others.rows),
             shared: vec![C::default(); self.shared.len()],
@@ -201,7 +201,7 @@ pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     sum.sum().to_f64() == 0.0
 }
 
-impl<C: Float, F: Formula> Slopes<'_, F, C> {
+impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
     /// Whether the divisors of all pairs lie where the product of four is safe.
     #[inline(always)]
     fn in_range<S: Simd>(&self) -> bool {
@@ -227,7 +227,7 @@ impl<C: Float, F: Formula> Slopes<'_, F, C> {
     #[inline(always)]
     fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
         &self,
-        sums: &mut Sums<C>,
+        sums: &mut GradientSums<C>,
         part: usize,
         first: usize,
         others: std::ops::Range<usize>,
@@ -350,7 +350,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         }
         let weights = pairs.weights.iter().map(|weight| C::from_f64(weight.to_f64())).collect();
         let by_shared = F::ROW && !out.shared.is_empty();
-        let slopes = Slopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
+        let slopes = TileSlopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
         let Some(sums) = dispatch(slopes) else { return false };
         for (out, sums, rows) in
             [(&mut out.own, &sums.own, pairs.own.len()), (&mut out.others, &sums.others, pairs.others.len())]

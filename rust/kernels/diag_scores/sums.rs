@@ -49,7 +49,7 @@ pub struct Loaded<X> {
 }
 
 /// Running sums over the dimensions of one item.
-pub struct OwnSums<X> {
+pub struct OffsetSums<X> {
     /// The rational part, which callers weight.
     pub rational: X,
     /// The product under the logarithm, which callers weight.
@@ -58,12 +58,12 @@ pub struct OwnSums<X> {
     pub range: (X, X),
 }
 
-impl<R: Register> OwnSums<Lanes<R>> {
+impl<R: Register> OffsetSums<Lanes<R>> {
     /// Sums over no dimensions.
     #[inline(always)]
     pub fn new() -> Self {
         let (zero, one) = (Lanes::from(0.0), Lanes::from(1.0));
-        OwnSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
+        OffsetSums { rational: zero, product: Product { significand: one, exponent: zero }, range: (one, one) }
     }
 
     /// Multiplies the product under the logarithm by a factor.

@@ -160,13 +160,13 @@ pub struct Query {
     pub norm: f64,
     pub extra: f64,
     /// What the formula keeps for itself from one group to the next; zeros at first.
-    pub own: Kept,
+    pub own: Tangents,
 }
 
 /// What bounds of von Mises-Fisher scores keep of a query: alpha G(k1), and for both ends of a group a tangent of G, its point,
 /// value and slope.
 #[derive(Clone, Copy, Default)]
-pub struct Kept {
+pub struct Tangents {
     pub k1: f64,
     pub tangents: [[f64; 3]; 2],
 }

@@ -13,7 +13,7 @@ use crate::view::View;
 use std::ops::Range;
 
 /// The rows of a side of a tile, with their squared norms, extras and own numbers.
-struct Items<'a, T> {
+struct TileSide<'a, T> {
     rows: Vec<&'a [T]>,
     norms: [f64; BLOCK],
     extras: [f64; BLOCK],
@@ -22,19 +22,19 @@ struct Items<'a, T> {
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn items<'a>(&self, rows: Vec<&'a [T]>, extras: impl Iterator<Item = f64>, slopes: bool) -> Items<'a, T> {
+    fn items<'a>(&self, rows: Vec<&'a [T]>, extras: impl Iterator<Item = f64>, slopes: bool) -> TileSide<'a, T> {
         let (mut norms, mut numbers) = (NO_NUMBERS, NO_NUMBERS);
         if F::NORMS {
             dispatch(Norms { rows: &rows, out: &mut norms });
         }
         numbers.iter_mut().zip(extras).for_each(|(number, extra)| *number = extra);
         let own = self.own((&numbers, &norms), rows.len(), false, slopes);
-        Items { rows, norms, extras: numbers, own }
+        TileSide { rows, norms, extras: numbers, own }
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
     #[inline(always)]
-    fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, slopes: bool) -> (Items<'a, T>, Items<'a, T>) {
+    fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, slopes: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
         let inputs = &self.inputs;
         let queries = tile.queries.clone().map(|i| inputs.mu1.row(i)).collect();
         let query_extras = tile.queries.clone().map(|i| inputs.extra1.row(i)[0].to_f64());
@@ -44,7 +44,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 
     /// The squared distances or inner products of all pairs of a tile.
-    fn products(&self, (queries, gallery): (&Items<T>, &Items<T>), out: &mut Square<T>) {
+    fn products(&self, (queries, gallery): (&TileSide<T>, &TileSide<T>), out: &mut Square<T>) {
         if F::DIFFERENCE {
             rows::products::<T, true>(&queries.rows, &gallery.rows, out);
         } else {
@@ -100,7 +100,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 known = true;
             }
         }
-        let mut sums = Sums { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
+        let mut sums = WeightedSlopes { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         let mut block = Block::new();
         (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own.clone());
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
@@ -175,7 +175,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 
     /// Adds to the gradients of one side's mu (`own`) the sums over the other side, given each pair's slope by its product.
-    fn pull(&self, side: Side, (own, others): (&Items<T>, &Items<T>), slopes: &Square<T>, mu: &mut [T]) {
+    fn pull(&self, side: Side, (own, others): (&TileSide<T>, &TileSide<T>), slopes: &Square<T>, mu: &mut [T]) {
         let (own, others) = (&own.rows[..], &others.rows[..]);
         match (F::DIFFERENCE, side) {
             (true, Side::Query) => rows::pull::<T, true, true>(own, others, slopes, mu),
@@ -189,7 +189,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 impl Block {
     /// Sets the block to the pairs of query `k` of a tile, whose squared distances or inner products are `x`.
     #[inline(always)]
-    fn set<T: Float>(&mut self, queries: &Items<T>, k: usize, x: &[T]) {
+    fn set<T: Float>(&mut self, queries: &TileSide<T>, k: usize, x: &[T]) {
         for (own, x) in self.x.iter_mut().zip(x) {
             *own = x.to_f64();
         }
@@ -201,7 +201,7 @@ impl Block {
 }
 
 /// Weighted slopes of a tile: by the norm and by the extra, summed over the pairs of each item; by the shared numbers, over all.
-struct Sums {
+struct WeightedSlopes {
     query: [[f64; BLOCK]; 2],
     gallery: [[f64; BLOCK]; 2],
     shared: [f64; 2],
@@ -216,7 +216,7 @@ struct AddSlopes<'a, F> {
     n: usize,
     gallery: bool,
     by_pair: &'a mut [f64; BLOCK],
-    sums: &'a mut Sums,
+    sums: &'a mut WeightedSlopes,
 }
 impl<F: Formula> Kernel for AddSlopes<'_, F> {
     type Output = ();

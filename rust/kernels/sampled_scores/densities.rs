@@ -35,7 +35,7 @@ pub struct Density<'a> {
 const NEGLIGIBLE: f64 = 1e-30;
 
 /// The draws of a query and the squares of their elements.
-pub struct Draws<T> {
+pub struct QueryDraws<T> {
     z: Vec<T>,
     squares: Vec<T>,
 }
@@ -120,7 +120,7 @@ impl Density<'_> {
 
     /// The densities of all classes at all draws of the queries.
     #[inline(always)]
-    fn densities<S: Simd, T: Normals>(&self, items: &Items<'_, Draws<T>, Shape<T>>) -> Densities {
+    fn densities<S: Simd, T: Normals>(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>) -> Densities {
         let dim = items.dim as f64;
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let classes = items.gallery;
@@ -176,7 +176,10 @@ impl Density<'_> {
 const RANGE: (f64, f64) = (1e-30, 1e30);
 
 /// The rows of all draws of all queries, or those of their squares.
-fn draws_of<'a, T>(items: &Items<'a, Draws<T>, Shape<T>>, of: impl Fn(&'a Draws<T>) -> &'a Vec<T>) -> Vec<&'a [T]> {
+fn draws_of<'a, T>(
+    items: &Items<'a, QueryDraws<T>, Shape<T>>,
+    of: impl Fn(&'a QueryDraws<T>) -> &'a Vec<T>,
+) -> Vec<&'a [T]> {
     items.queries.iter().flat_map(|draws| of(draws).chunks_exact(items.dim)).collect()
 }
 
@@ -205,13 +208,13 @@ fn relative<S: Simd>(logs: &mut [[f64; ROWS]], count: usize) -> ([f64; ROWS], [f
 }
 
 impl<T: Normals> Comparison<T> for Density<'_> {
-    type Query = Draws<T>;
+    type Query = QueryDraws<T>;
     type Gallery = Shape<T>;
 
     #[inline(always)]
-    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> Draws<T> {
+    fn query<S: Simd>(&self, _: usize, draws: Vec<T>) -> QueryDraws<T> {
         let squares = draws.iter().map(|&z| z * z).collect();
-        Draws { z: draws, squares }
+        QueryDraws { z: draws, squares }
     }
 
     #[inline(always)]
@@ -220,7 +223,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     #[inline(always)]
-    fn values<S: Simd>(&self, items: &Items<'_, Draws<T>, Shape<T>>, out: &mut [&mut [T]]) {
+    fn values<S: Simd>(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>, out: &mut [&mut [T]]) {
         let mut logs = self.densities::<S, T>(items).logs;
         let (draws, count) = (logs.len() / items.queries.len(), items.gallery.len());
         for (out, logs) in out.iter_mut().zip(logs.chunks_mut(draws)) {
@@ -246,7 +249,12 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     /// cos + J) M^2 z / |x|^2. For each draw, two weighted sums over the classes are added up, of M y and of the diagonal of M^2;
     /// for each class, the weighted sums over the draws of z and of z^2, and the sum of the weights.
     #[inline(always)]
-    fn backward<S: Simd>(&self, items: &Items<'_, Draws<T>, Shape<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
+    fn backward<S: Simd>(
+        &self,
+        items: &Items<'_, QueryDraws<T>, Shape<T>>,
+        weights: &[&[T]],
+        out: &mut ByItems<'_, T>,
+    ) {
         let dim = items.dim;
         let mut found = self.densities::<S, T>(items);
         let (draws, classes) = (found.logs.len() / items.queries.len(), items.gallery);
@@ -322,7 +330,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         }
     }
 
-    fn finite(&self, items: &Items<'_, Draws<T>, Shape<T>>) -> bool {
+    fn finite(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>) -> bool {
         let classes = items.gallery.iter().flat_map(|class| [&class.pull[..], &class.squares[..]]);
         let known = items.gallery.iter().all(|class| class.n > 0.0 && class.logs.is_finite());
         known && rows::finite(draws_of(items, |draws| &draws.squares).into_iter().chain(classes))
@@ -333,7 +341,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     #[inline(always)]
-    fn to_draws<S: Simd>(&self, _: usize, query: &Draws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
+    fn to_draws<S: Simd>(&self, _: usize, query: &QueryDraws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
         let (along, own) = by_query.split_at(query.z.len());
         query.z.iter().zip(along).zip(own).map(|((&z, &along), &own)| along - z * own).collect()
     }

@@ -23,7 +23,7 @@ pub trait OfDistances: Sync {
 pub struct ByDistances<F>(pub F);
 
 /// Some queries and some gallery items whose draws make a tile, or a query and an item of many draws.
-struct Group<'a, T> {
+struct DrawTile<'a, T> {
     /// The numbers of the first query and of the first gallery item.
     first: (usize, usize),
     /// How many draws a query has, and a gallery item.
@@ -37,7 +37,7 @@ struct Group<'a, T> {
 /// The number of the first of some rows, and these rows.
 type Rows<'b, 'a, T> = (usize, &'b [&'a [T]]);
 
-impl<'a, T: Float> Group<'a, T> {
+impl<'a, T: Float> DrawTile<'a, T> {
     /// All groups that the pairs of some items fall into.
     fn all(items: &Items<'a, Vec<T>, Vec<T>>) -> Vec<Self> {
         let (Some(query), Some(item)) = (items.queries.first(), items.gallery.first()) else { return Vec::new() };
@@ -48,7 +48,7 @@ impl<'a, T: Float> Group<'a, T> {
         for (a, queries) in items.queries.chunks(wide).enumerate() {
             for (b, gallery) in items.gallery.chunks(high).enumerate() {
                 let (queries, gallery) = (rows(queries), rows(gallery));
-                out.push(Group { first: (a * wide, b * high), draws, queries, gallery });
+                out.push(DrawTile { first: (a * wide, b * high), draws, queries, gallery });
             }
         }
         out
@@ -78,7 +78,7 @@ impl<'a, T: Float> Group<'a, T> {
         chunks(&self.queries).flat_map(move |queries| chunks(&self.gallery).map(move |gallery| (queries, gallery)))
     }
 
-    /// The distances of all draws, stored as in [`Group::places`].
+    /// The distances of all draws, stored as in [`DrawTile::places`].
     #[inline(always)]
     fn distances<S: Simd>(&self) -> Vec<f64> {
         let mut out = vec![0.0; self.queries.len() * self.gallery.len()];
@@ -117,7 +117,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
 
     #[inline(always)]
     fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
-        for group in Group::all(items) {
+        for group in DrawTile::all(items) {
             let (mut distances, (_, gallery)) = (group.distances::<S>(), group.size());
             for (pair, distances) in distances.chunks_mut(group.draws.0 * group.draws.1).enumerate() {
                 let value = self.0.value::<S>(distances);
@@ -128,7 +128,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
 
     #[inline(always)]
     fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
-        for group in Group::all(items) {
+        for group in DrawTile::all(items) {
             let (distances, (_, gallery)) = (group.distances::<S>(), group.size());
             let (mut slopes, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
             for (pair, (distances, slopes)) in distances.chunks(size).zip(slopes.chunks_mut(size)).enumerate() {

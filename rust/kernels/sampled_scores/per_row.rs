@@ -14,20 +14,20 @@ pub struct PerRow<I> {
 }
 
 /// A stored value, or one that is made for a single use.
-pub enum Kept<'a, I> {
+pub enum Cached<'a, I> {
     /// The value is stored.
     There(&'a I),
     /// The value is made for this use.
     Once(I),
 }
 
-impl<I> Deref for Kept<'_, I> {
+impl<I> Deref for Cached<'_, I> {
     type Target = I;
     #[inline(always)]
     fn deref(&self) -> &I {
         match self {
-            Kept::There(item) => item,
-            Kept::Once(item) => item,
+            Cached::There(item) => item,
+            Cached::Once(item) => item,
         }
     }
 }
@@ -40,17 +40,17 @@ impl<I> PerRow<I> {
     }
 
     /// The value of a row; `make` must make the same one whenever it is called.
-    pub fn get(&self, row: usize, make: impl FnOnce() -> I) -> Kept<'_, I> {
-        let Some(chunk) = self.chunks.get(row / CHUNK) else { return Kept::Once(make()) };
+    pub fn get(&self, row: usize, make: impl FnOnce() -> I) -> Cached<'_, I> {
+        let Some(chunk) = self.chunks.get(row / CHUNK) else { return Cached::Once(make()) };
         let place = &chunk.get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect())[row % CHUNK];
         if let Some(item) = place.get() {
-            return Kept::There(item);
+            return Cached::There(item);
         }
         let took = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if took.is_err() {
-            return Kept::Once(make());
+            return Cached::Once(make());
         }
-        Kept::There(place.get_or_init(make))
+        Cached::There(place.get_or_init(make))
     }
 }
 

@@ -119,7 +119,7 @@ pub fn slope<S: Simd>(
     // w - A, whose size and sign are needed.
     let distance = w.if_less(0.0, w - mean, below_mean - height.below);
     let upper = distance.if_less(0.0, -1.0, 1.0);
-    let side = Side::<S> {
+    let side = Tail::<S> {
         half_m: 0.5 * m,
         u: upper * w,
         ahead: distance.if_less(0.0, height.below, height.above),
@@ -157,7 +157,7 @@ const DEPTH: f64 = 25.0;
 const SINGLE_DEPTH: f64 = 20.0;
 
 /// The side of w that is integrated over.
-struct Side<S: Simd> {
+struct Tail<S: Simd> {
     half_m: f64,
     /// +-w
     u: V<S, f64>,
@@ -168,7 +168,7 @@ struct Side<S: Simd> {
 }
 
 /// The integrand at a point of that side.
-struct Place<S: Simd> {
+struct TailPoint<S: Simd> {
     /// E
     depth: V<S, f64>,
     /// The derivative of E with respect to the distance in y.
@@ -177,10 +177,10 @@ struct Place<S: Simd> {
     moved: V<S, f64>,
 }
 
-impl<S: Simd> Side<S> {
+impl<S: Simd> Tail<S> {
     /// The integrand at distance y from w, in the variable y of the header.
     #[inline(always)]
-    fn at(&self, y: V<S, f64>) -> Place<S> {
+    fn at(&self, y: V<S, f64>) -> TailPoint<S> {
         let decay = exp::<S>(-2.0 * y);
         let by = 1.0 / (1.0 + decay);
         let tanh = (1.0 - decay) * by;
@@ -189,6 +189,6 @@ impl<S: Simd> Side<S> {
         let moved = tanh * by_g;
         let logs = 2.0 * (ln::<S, f64>(root) - y);
         let steep = self.pull * (decay * root * root) - 2.0 * self.half_m * (self.u + tanh) * by_g;
-        Place { depth: self.pull.mul_add(moved, self.half_m * logs), steep, moved }
+        TailPoint { depth: self.pull.mul_add(moved, self.half_m * logs), steep, moved }
     }
 }
