@@ -29,7 +29,7 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// Gradients with respect to mu [n, D] or, where [`PairKernel::intermediate_width`](super::PairKernel::intermediate_width) says so, to the intermediates.
+    /// Gradients with respect to mu [n, D], or to the intermediates where `PairKernel::intermediate_width` says that there are any.
     pub mu: &'a mut [T],
     /// Gradients with respect to the extra input, [n, 1] or [n, D].
     pub extra: &'a mut [T],
