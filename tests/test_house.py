@@ -35,6 +35,12 @@ RUST_LAYERS = [layer.split() for layer in (
 )]  # fmt: skip
 
 
+# Folders of cuda/, and the headers beside them.
+CUDA_LAYERS = [layer.split() for layer in (
+    "arguments", "common", "warps pair", "numerics", "formulas", "drivers", "families"
+)]  # fmt: skip
+
+
 def imports(path):
     """Every module that a Python file imports, wherever in the file."""
     for node in ast.walk(ast.parse(path.read_text())):
@@ -73,6 +79,21 @@ def test_rust_uses_go_down():
             assert used == own or height[used] < height[own], f"{path.relative_to(ROOT)} uses {used}"
 
 
+def cuda_layer(path):
+    return path.relative_to(ROOT / "cuda").parts[0].removesuffix(".cuh")
+
+
+def test_cuda_includes_go_down():
+    """So formulas include no driver, and families not each other."""
+    height = {name: i for i, layer in enumerate(CUDA_LAYERS) for name in layer}
+    for path in (ROOT / "cuda").rglob("*.cu*"):
+        own = cuda_layer(path)
+        for included in re.findall(r'#include "(.*)"', path.read_text()):
+            used = cuda_layer((path.parent / included).resolve())
+            down = height[used] < height[own] or used == own != "families"
+            assert down, f"{path.relative_to(ROOT)} includes {included}"
+
+
 @pytest.mark.parametrize(
     ("files", "what", "where"),
     [
@@ -109,7 +130,7 @@ def test_each_family_stands_in_its_three_places():
     # What a score of pairs is, and the table of them all, are of no family.
     assert families == {p.stem for p in (ROOT / "rust" / "kernels").glob("*.rs")} - {"mod", "score", "table"}
     # Selecting is no op: it is part of others.
-    assert families == {p.stem for p in (ROOT / "cuda").glob("*.cu")} - {"topk"}
+    assert families == {p.stem for p in (ROOT / "cuda" / "families").iterdir()} - {"topk"}
 
 
 def test_generated_tables_regenerate_byte_for_byte():

@@ -1,4 +1,4 @@
-//! Elementwise kernels of the Bessel family and samplers: cuda/bessel.cu, cuda/samplers.cu.
+//! Elementwise kernels of the Bessel family and samplers: cuda/families/bessel.cu and samplers.cu.
 
 use super::driver::{driver, Launch};
 use super::Matrix;
@@ -57,7 +57,7 @@ struct TabulatedArgs {
     n: i64,
 }
 
-/// Bytes that the table of one order takes at most (`Table` in cuda/bessel.cu).
+/// Bytes that the table of one order takes at most (`Table` in cuda/families/bessel.cu).
 const TABLE_BYTES: usize = 32 * 1024;
 const TABULATED: [&str; 9] = [
     "log_ive",
@@ -147,7 +147,7 @@ pub const WARPS: u64 = SAMPLER_THREADS as u64 / 32;
 pub struct Normals(u32);
 
 impl Normals {
-    /// Of draws of a dimension; `RUN EACH` of cuda/philox.cuh are made in a step.
+    /// Of draws of a dimension; `RUN EACH` of cuda/numerics/philox.cuh are made in a step.
     pub fn of(dim: usize, single: bool) -> Self {
         let each_step = if single { 64 } else { 16 };
         Normals(dim.div_ceil(each_step).clamp(1, 24) as u32)
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn normals_of_all_steps_are_kept_as_far_as_48_kb_go() {
-        let header = include_str!("../../cuda/philox.cuh");
+        let header = include_str!("../../cuda/numerics/philox.cuh");
         assert!(
             header.contains("EACH = 4, RUN = 16;\n    float n") && header.contains("EACH = 2, RUN = 8;\n    double n")
         );

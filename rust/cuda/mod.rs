@@ -1,4 +1,4 @@
-//! Kernels on a GPU: what they are given, mirrored from cuda/*.cu, and how many threads run them.
+//! Kernels on a GPU: what they are given, mirrored from cuda/arguments.cuh, and how many threads run them.
 //!
 //! The maths is in cuda/, compiled by `build.rs`; Python allocates on the device and hands over addresses.
 
@@ -13,7 +13,7 @@ pub use driver::driver;
 pub use elements::Place;
 pub use images::TARGETS;
 
-/// Memory of a device as `cuda/common.cuh` has it: rows `stride` elements apart, `stored` elements each, or one that stands
+/// Memory of a device as `cuda/arguments.cuh` has it: rows `stride` elements apart, `stored` elements each, or one that stands
 /// for all of a constant row.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

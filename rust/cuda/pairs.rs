@@ -1,4 +1,4 @@
-//! Scores of pairs: cuda/pairs.cuh and backward.cuh. Kernels are named `<op>_<driver>_<types>`.
+//! Scores of pairs: cuda/drivers/pairs.cuh and backward.cuh. Kernels are named `<op>_<driver>_<types>`.
 
 use super::driver::{driver, Launch};
 use super::sampled::Drawing;

@@ -1,4 +1,4 @@
-//! Scores that compare draws: cuda/sampled_scores.cu.
+//! Scores that compare draws: cuda/families/sampled_scores.cu.
 
 use super::driver::{driver, Launch};
 use super::elements::{Normals, SAMPLER_THREADS as THREADS, WARPS};
@@ -27,7 +27,7 @@ pub struct Drawing {
     pub made: [u64; 2],
 }
 
-/// `Drawing` in cuda/comparisons.cuh.
+/// `DrawingArgs` of cuda/arguments.cuh.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct DrawingArgs {

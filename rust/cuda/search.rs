@@ -1,4 +1,4 @@
-//! The best of a whole gallery: cuda/search.cuh, sieve.cuh, diag_sieve.cuh and topk.cu.
+//! The best of a whole gallery: cuda/drivers/search.cuh, sieve.cuh and diag_sieve.cuh, cuda/families/topk.cu.
 
 use super::driver::{driver, Launch};
 use super::pairs::{Call, PairArgs, Ranked, Types, Which};
@@ -57,7 +57,7 @@ pub struct Workspace {
     pub bounding: Bounding,
 }
 
-/// `Bounding` of cuda/diag_sieve.cuh.
+/// `Bounding` of cuda/arguments.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Bounding {

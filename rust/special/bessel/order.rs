@@ -43,7 +43,7 @@ pub trait AnyOrder<S: Simd> {
     fn log_norm_at_zero(&self) -> V<S, f64>;
 }
 
-/// Everything that depends on the order alone; takes most of a microsecond to make. cuda/special.cuh has the same struct.
+/// Everything that depends on the order alone; takes most of a microsecond to make. cuda/arguments.cuh has the same struct.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Order {

@@ -13,7 +13,7 @@
 //   transposed()     the formula that gives the score when the two items change places
 #pragma once
 
-#include "backward.cuh"
+#include "../pair.cuh"
 
 constexpr double LN_2 = 0.693147180559945309417;
 
@@ -85,10 +85,6 @@ __device__ inline T add_quotients(Sums<T>& sums, const T (&square)[4], const T (
 }
 
 // -- formulas ---------------------------------------------------------------------------------------------------------
-
-struct DimensionSlopes {
-    double mean, var, shared[2];
-};
 
 // From the least to the greatest of the variances of an item.
 template <typename T>

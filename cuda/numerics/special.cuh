@@ -59,29 +59,22 @@ struct Remainder {
 // Pairs of coefficients of P: u^0 and u^1, u^2 and u^3, ...
 constexpr int PAIRS = (REMAINDER_POWERS + 1) / 2;
 
-// Everything that depends on the order alone. rust/special/bessel.rs fills the same struct.
-struct Order {
-    double v;
-    double w;
-    int64_t pairs;  // in use in each series
-    // Coefficients, by powers of u, of what Remainder holds.
-    double series[4][PAIRS][2];
-    double inverse;   // 1/w
-    double constant;  // P at x = 0 - log(2 pi w)/2
-    double limit;     // w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0
+static_assert(sizeof(Order::series) == 4 * PAIRS * 2 * sizeof(double), "series of all coefficients");
 
-    HD Remainder remainder(double u) const { return {at(0, u), at(1, u), at(2, u), at(3, u)}; }
-
-    HD double at(int i, double u) const {
-        const double square = u * u;
-        double even = 0, odd = 0;
-        for (int k = int(pairs) - 1; k >= 0; --k) {
-            even = fma(even, square, series[i][k][0]);
-            odd = fma(odd, square, series[i][k][1]);
-        }
-        return fma(odd, u, even);
+// Series number i of an order at u.
+HD double series_at(const Order& order, int i, double u) {
+    const double square = u * u;
+    double even = 0, odd = 0;
+    for (int k = int(order.pairs) - 1; k >= 0; --k) {
+        even = fma(even, square, order.series[i][k][0]);
+        odd = fma(odd, square, order.series[i][k][1]);
     }
-};
+    return fma(odd, u, even);
+}
+
+HD Remainder remainder_of(const Order& order, double u) {
+    return {series_at(order, 0, u), series_at(order, 1, u), series_at(order, 2, u), series_at(order, 3, u)};
+}
 
 // Where the coefficients of an order are in REMAINDER.
 struct Place {
@@ -158,19 +151,19 @@ struct LoneOrder {
         sum.add(w);
         limit = sum.value();
     }
-
-    __device__ inline Remainder remainder(double u) const {
-        // p2 and p3 are halves and sixths of derivatives in u.
-        double above = 0, rest = 0, p = 0, p1 = 0, p2 = 0, p3 = 0;
-        for (int k = REMAINDER_POWERS - 1; k >= 0; --k) {
-            const double c = place.coefficient(k);
-            rest = fma(rest, u, above);
-            above += c;
-            p3 = fma(p3, u, p2), p2 = fma(p2, u, p1), p1 = fma(p1, u, p), p = fma(p, u, c);
-        }
-        return {rest, 2 * p1, 8 * p2, 48 * p3};
-    }
 };
+
+__device__ inline Remainder remainder_of(const LoneOrder& order, double u) {
+    // p2 and p3 are halves and sixths of derivatives in u.
+    double above = 0, rest = 0, p = 0, p1 = 0, p2 = 0, p3 = 0;
+    for (int k = REMAINDER_POWERS - 1; k >= 0; --k) {
+        const double c = order.place.coefficient(k);
+        rest = fma(rest, u, above);
+        above += c;
+        p3 = fma(p3, u, p2), p2 = fma(p2, u, p1), p1 = fma(p1, u, p), p = fma(p, u, c);
+    }
+    return {rest, 2 * p1, 8 * p2, 48 * p3};
+}
 
 // The limit of log C(kappa) at kappa = 0 for v = dim/2 - 1: minus the log surface of the unit sphere.
 template <class O>
@@ -222,7 +215,7 @@ struct Point {
         over_w = x * (x * by_sum), over_x = w * w * by_other;
         over_both = -w * ((over_w + x) * by_other);
 
-        const Remainder p = order.remainder(fma(2.0, t, -1.0));
+        const Remainder p = remainder_of(order, fma(2.0, t, -1.0));
         const double h = fma(t, p.p1, 0.5);
         const double h1 = t * fma(t, p.p2, p.p1);                         // theta h = -z h1
         const double h2 = t * fma(tt, p.p3, fma(t, 3 * p.p2, p.p1));      // theta h1 = -z h2

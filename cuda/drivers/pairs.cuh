@@ -20,51 +20,11 @@
 // Beyond the end of a row there are means of 0, extras of 1 and shared numbers of 1.
 #pragma once
 
+#include "../pair.cuh"
+#include "../warps.cuh"
 #include "topk.cuh"
 
-enum Pairs : int64_t { PAIRED = 0, PAIRWISE = 1, LISTED = 2 };
-enum Side : int64_t { QUERY = 0, GALLERY = 1 };
-
-// The arguments of all drivers of scores; each says what it uses.
-struct PairArgs {
-    Matrix mu1;           // T [Q, D]
-    Matrix extra1;        // T [Q, 1] or [Q, D]
-    Matrix mu2;           // S [G, D]: T or halves
-    Matrix extra2;        // S [G, 1] or [G, D]
-    Matrix shared;        // T [1, 0], [1, 1], [1, 2] or [1, D]
-    Matrix candidates;    // int64 [Q, K]: rows of the gallery, -1 = none
-    int64_t wide_extra2;  // not 0: extra2 holds T though mu2 holds halves
-    int64_t pairs;        // which: paired (i, i), all (i, j), or candidates
-    int64_t k;            // how many are the best
-    int64_t capacity;     // of a list of the best: a power of two
-    int64_t resident;     // of search: not 0 if shared memory holds all of a tile's queries
-    void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
-    int64_t* ids;         // of the best, of that shape
-    int64_t begin, end;   // of a sieve: the rows that it looks at
-    int64_t most;         // survivors of a query
-    int32_t* survivors;   // of a sieve: [Q, most], rows that may be among the best; of rerank, if not null: candidates
-                          // beside `ids`
-    int32_t* counts;      // [Q], how many they are; rerank sets them to 0
-    void* list_scores;    // of search: T [queries of all blocks, capacity], null where they fit into shared memory
-    int64_t* list_ids;    // likewise
-    void* own[2];         // by side, what belongs to each item alone, made once for the call: three doubles, whose
-                          // meaning the family knows; null: it makes them for each pair
-};
-
-// Numbers of items alone, to be made.
-struct OwnArgs {
-    PairArgs pairs;  // inputs and `own`
-    int64_t side;
-    int64_t slopes;  // whether gradients want them, not scores
-};
-
 // -- rows -------------------------------------------------------------------------------------------------------------
-
-// Four adjacent elements.
-template <typename T>
-struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
-    T x[4];
-};
 
 // Elements d .. d + 3 of a row; beyond its end, `fill`. VECTOR: all four are there, and aligned.
 template <bool VECTOR, typename T, typename S>
@@ -84,8 +44,8 @@ template <typename F, bool VECTOR>
 __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
     const int64_t dim = args.mu1.stored;
-    rows[0] = four<VECTOR>(args.mu1.row<T>(q), dim, d, dim, T(0));
-    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(args.extra1.row<T>(q), args.extra1.stored, d, dim, T(1));
+    rows[0] = four<VECTOR>(row_of<T>(args.mu1, q), dim, d, dim, T(0));
+    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(row_of<T>(args.extra1, q), args.extra1.stored, d, dim, T(1));
 }
 
 // Four dimensions of a gallery item's rows.
@@ -93,12 +53,12 @@ template <typename F, typename S, bool VECTOR>
 __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
     const int64_t dim = args.mu1.stored;
-    rows[0] = four<VECTOR>(args.mu2.row<S>(g), dim, d, dim, T(0));
+    rows[0] = four<VECTOR>(row_of<S>(args.mu2, g), dim, d, dim, T(0));
     if constexpr (F::ARRAYS == 2) {
         if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_extra2) {
-            rows[1] = four<VECTOR>(args.extra2.row<S>(g), args.extra2.stored, d, dim, T(1));
+            rows[1] = four<VECTOR>(row_of<S>(args.extra2, g), args.extra2.stored, d, dim, T(1));
         } else {
-            rows[1] = four<VECTOR>(args.extra2.row<T>(g), args.extra2.stored, d, dim, T(1));
+            rows[1] = four<VECTOR>(row_of<T>(args.extra2, g), args.extra2.stored, d, dim, T(1));
         }
     }
 }
@@ -107,23 +67,23 @@ __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, 
 template <typename F>
 __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
     using T = typename F::T;
-    if constexpr (F::ROW) return four<false>(args.shared.row<T>(0), args.shared.stored, d, args.mu1.stored, T(1));
+    if constexpr (F::ROW) return four<false>(row_of<T>(args.shared, 0), args.shared.stored, d, args.mu1.stored, T(1));
     return {};
 }
 
 // The extra of a query or of a gallery item that has one number.
 template <typename T>
 __device__ inline double extra_of_query(const PairArgs& args, int64_t q) {
-    return args.extra1.row<T>(q)[0];
+    return row_of<T>(args.extra1, q)[0];
 }
 template <typename T, typename S>
 __device__ inline double extra_of_gallery(const PairArgs& args, int64_t g) {
-    if (sizeof(S) != sizeof(T) && args.wide_extra2) return args.extra2.row<T>(g)[0];
-    return widened(args.extra2.row<S>(g)[0]);
+    if (sizeof(S) != sizeof(T) && args.wide_extra2) return row_of<T>(args.extra2, g)[0];
+    return widened(row_of<S>(args.extra2, g)[0]);
 }
 
 template <typename S>
-__device__ inline bool aligned(const Matrix& matrix, int64_t dim) {
+__device__ inline bool aligned(const DeviceMatrix& matrix, int64_t dim) {
     return (reinterpret_cast<uint64_t>(matrix.data) | uint64_t(matrix.stride) * sizeof(S)) % alignof(Four<S>) == 0 &&
            matrix.stored == dim;
 }
@@ -139,57 +99,6 @@ __device__ inline bool vectors(const PairArgs& args) {
         yes = yes && (sizeof(S) == sizeof(T) || !args.wide_extra2);
     }
     return yes;
-}
-
-// -- warps ------------------------------------------------------------------------------------------------------------
-
-__device__ inline int lane() { return threadIdx.x % WARP; }
-__device__ inline int warp() { return threadIdx.x / WARP; }
-
-struct Sum {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return x + y; }
-};
-struct Times {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return x * y; }
-};
-struct Least {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return y < x ? y : x; }
-};
-struct Greatest {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return y > x ? y : x; }
-};
-
-// Combines N numbers of each lane over the lanes of a warp, N a power of two; lane l ends with number l / (32 / N). In
-// each of the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
-template <typename Operation, int N, typename T>
-__device__ inline T combined(const T (&x)[N], Operation operation, int mask = WARP / 2) {
-    if constexpr (N > 1) {
-        const bool upper = lane() & mask;
-        T half[N / 2];
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) {
-            const T given = upper ? x[i] : x[i + N / 2], kept = upper ? x[i + N / 2] : x[i];
-            half[i] = operation(kept, __shfl_xor_sync(FULL, given, mask));
-        }
-        return combined(half, operation, mask / 2);
-    } else {
-        T all = x[0];
-        for (; mask > 0; mask /= 2) all = operation(all, __shfl_xor_sync(FULL, all, mask));
-        return all;
-    }
-}
-
-// The same of a member of N structs.
-template <typename Operation, int N, typename Struct, typename T>
-__device__ inline T combined(const Struct (&all)[N], T Struct::*member, Operation operation) {
-    T x[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = all[i].*member;
-    return combined(x, operation);
 }
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
@@ -288,7 +197,7 @@ __device__ void score_all(const F& f, const PairArgs& args) {
     for (int64_t part = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); part < rows * parts; part += warps) {
         const int64_t row = part / parts, column = part % parts * WARP + place<T>(1);
         int64_t id = NONE;
-        if (column < columns) id = listed ? args.candidates.row<int64_t>(row)[column] : column;
+        if (column < columns) id = listed ? row_of<int64_t>(args.candidates, row)[column] : column;
         const T score = score_listed<F, S>(f, args, paired ? column : row, id);
         if (column < columns) static_cast<T*>(args.scores)[row * columns + column] = score;
     }
@@ -309,7 +218,7 @@ __device__ void rerank(const F& f, const PairArgs& args) {
         const int64_t n = args.survivors ? k + args.counts[q] : args.candidates.stored;
         const auto candidate = [&](int64_t i) -> int64_t {
             if (i >= n) return NONE;
-            if (!args.survivors) return args.candidates.row<int64_t>(q)[i];
+            if (!args.survivors) return row_of<int64_t>(args.candidates, q)[i];
             return i < k ? args.ids[q * k + i] : args.survivors[q * args.most + i - k];
         };
         const auto item = [&](int64_t first) {

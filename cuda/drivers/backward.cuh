@@ -10,22 +10,6 @@
 
 #include "pairs.cuh"
 
-struct BackwardArgs {
-    PairArgs pairs;            // inputs, candidates and `pairs`; the gallery is not in halves
-    int64_t side;              // whose gradients: the own items
-    const void* weights;       // T, of the shape of the scores, contiguous
-    const int64_t* offsets;    // [G + 1] candidates seen from the gallery: row j has those from offsets[j]
-    const int64_t* positions;  // ... to offsets[j + 1] of these places, i K + c, in order
-    void* mu;                  // T [own items, D]
-    void* extra;               // T, of the stored shape of the own items' extras
-    void* shared;              // T [own items, shared.stored], a part of the sum for each; null if not wanted
-};
-
-// One dimension of a pair: own mean and extra, the other's, the shared number.
-struct Dimension {
-    double a, v, b, w, shared;
-};
-
 constexpr int TOTALS = 3;
 
 // The own item's pair i: the other item's row (NONE if it does not count) and the weight.
@@ -36,7 +20,7 @@ __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int6
     const int64_t columns = pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
     int64_t other = pairs.pairs == PAIRED ? own : i, at = query ? own * columns + i : i * columns + own;
     if (pairs.pairs == PAIRED) at = own;
-    if (pairs.pairs == LISTED && query) other = pairs.candidates.row<int64_t>(own)[i];
+    if (pairs.pairs == LISTED && query) other = row_of<int64_t>(pairs.candidates, own)[i];
     if (pairs.pairs == LISTED && !query) {
         at = args.positions[args.offsets[own] + i];
         other = at / columns;
@@ -65,12 +49,12 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
 
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
-    const Matrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
-    const Matrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
+    const DeviceMatrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
+    const DeviceMatrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
     const int64_t dim = own_mu.stored;
     T* const shared = static_cast<T*>(args.shared);
-    const auto get = [](const Matrix& matrix, int64_t row, int64_t d) {
-        return double(matrix.row<T>(row)[matrix.stored > 1 ? d : 0]);
+    const auto get = [](const DeviceMatrix& matrix, int64_t row, int64_t d) {
+        return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
     };
     for (int64_t own = blockIdx.x; own < own_mu.rows; own += gridDim.x) {
         double totals[TOTALS] = {};

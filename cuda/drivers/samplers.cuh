@@ -1,4 +1,4 @@
-// How items are drawn, and what draws depend on, by warps: samplers.cu, and the scores that compare draws.
+// How items are drawn, and what draws depend on, by warps: families/samplers.cu, and the scores that compare draws.
 //
 // A sampler makes the draws of a tile of up to 32 pairs of row and draw (the draws of a row follow each other, so that
 // mu comes from the cache), or takes the gradients of some rows' draws to the rows. Heights are drawn by a lane each,
@@ -7,20 +7,7 @@
 // depends on what runs beside it.
 #pragma once
 
-#include "wood.cuh"
-
-struct SampleArgs {
-    Matrix mu;            // [N, D], D >= 2 for von Mises-Fisher
-    Matrix extra;         // variances [N] or [N, D] (constant rows store one element), or concentrations [N]
-    const int64_t* seed;  // on the device
-    uint64_t first_row;   // number of row 0 in its distribution
-    int64_t stream;
-    int64_t draws;        // of each row, 1 .. 2^31 - 1
-    int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
-    int64_t kept;         // von Mises-Fisher: of a team's steps those whose normals fit into the shared memory of
-                          // the launch, at least 1; each takes 512 bytes of each warp of the block
-    void* out;            // [draws, N, D]
-};
+#include "../numerics/wood.cuh"
 
 // From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having.
 constexpr int64_t MANY = 16;
@@ -71,8 +58,8 @@ struct NormalSampler {
             const bool valid = from + team.number < tile.count;  // all lanes go on, as they ask each other
             const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
             const Address address = address_of(args, pair.row, pair.draw);
-            const T* const mu = args.mu.row<T>(pair.row);
-            const T* const var = args.extra.row<T>(pair.row);
+            const T* const mu = row_of<T>(args.mu, pair.row);
+            const T* const var = row_of<T>(args.extra, pair.row);
             T* const to = out(pair);
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
@@ -99,7 +86,7 @@ struct NormalSampler {
                                            int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
         const bool one = args.extra.stored == 1, valid = team.number < count;
         const int64_t row = valid ? first + team.number : first;
-        const T* const var = args.extra.row<T>(row);
+        const T* const var = row_of<T>(args.extra, row);
         T* const by_mu = all_by_mu + row * team.dim;
         T* const by_var = all_by_var + row * (one ? 1 : team.dim);
         T whole = 0;
@@ -229,7 +216,7 @@ struct VmfSampler {
                                        const Out& out) {
         T own_w = 0, own_s = 0;
         if (int(threadIdx.x % WARP) < tile.count) {
-            const double kappa = double(args.extra.row<T>(tile.own.row)[0]);
+            const double kappa = double(row_of<T>(args.extra, tile.own.row)[0]);
             const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
             own_w = T(height.w()), own_s = T(height.tangent());
         }
@@ -239,7 +226,7 @@ struct VmfSampler {
             const T w = __shfl_sync(FULL, own_w, i), s = __shfl_sync(FULL, own_s, i);
             const RowAndDraw pair = tile.pair(i);
             const Address address = address_of(args, pair.row, pair.draw);
-            const T* const mu = args.mu.row<T>(pair.row);
+            const T* const mu = row_of<T>(args.mu, pair.row);
             T* const to = out(pair);
 
             const Noise<T> noise = {team, address, memory, int(args.kept)};
@@ -268,7 +255,7 @@ struct VmfSampler {
             T own[4] = {0, 0, 0, 0};
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
-                const double kappa = double(args.extra.row<T>(row)[0]);
+                const double kappa = double(row_of<T>(args.extra, row)[0]);
                 const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
                 // s is 0 only where kappa is infinite, and dw with it.
                 own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);
@@ -278,7 +265,7 @@ struct VmfSampler {
                 const bool valid = from + team.number < count;
                 const int i = valid ? from + team.number : from;
                 const int64_t row = first + i;
-                const T* const mu = args.mu.row<T>(row);
+                const T* const mu = row_of<T>(args.mu, row);
                 T* const by_mu = all_by_mu + row * team.dim;
                 T* const by_kappa = all_by_kappa + row;
                 T total = draw == 0 ? T(0) : *by_kappa;

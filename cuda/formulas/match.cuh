@@ -6,7 +6,7 @@
 // over u, tau = cut + width u^4, from where the logarithm has fallen by DEPTH to the left to where it has to the right.
 #pragma once
 
-#include "vmf_formulas.cuh"
+#include "vmf.cuh"
 
 // sigmoid(-y) and log sigmoid(y).
 struct Sigmoid {

@@ -2,17 +2,9 @@
 // Noise has the same addresses, so draws agree with the CPU's to rounding, and backward makes it again instead of
 // keeping it.
 // - Normal: x = mu + sqrt(var) n.
-// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of wood.cuh. Its gradient in
+// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of numerics/wood.cuh. Its gradient in
 //   kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of this form.
-#include "samplers.cuh"
-
-struct SampleBackwardArgs {
-    SampleArgs items;     // out unused
-    const void* weights;  // [draws, N, D], gradients of the draws
-    void* by_mu;          // [N, D]
-    void* by_extra;       // like extra, rows adjacent
-    Order order;          // D/2, von Mises-Fisher alone
-};
+#include "../drivers/samplers.cuh"
 
 constexpr int THREADS = 128;
 

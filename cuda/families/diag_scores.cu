@@ -5,10 +5,10 @@
 // that is safe, with a negative variance or a sum that is not finite are done again, slowly, by the definition in
 // double. See rust/kernels/diag_scores.rs for the range.
 
-#include "diag_sieve.cuh"
-#include "drivers.cuh"
+#include "../drivers/diag_sieve.cuh"
+#include "../drivers/kernels.cuh"
 
-// A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see pairs.cuh.
+// A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see drivers/pairs.cuh.
 template <typename Formula>
 __device__ __noinline__ double value_of(const Formula& formula, Dimension x) {
     return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : NAN;
@@ -62,7 +62,7 @@ struct DiagScore {
 
     __device__ explicit DiagScore(const PairArgs& args) : formula(number(args, 0), number(args, 1)) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return !ROW && n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return !ROW && n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
 
     __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>& shared) const {
@@ -119,12 +119,12 @@ struct DiagScore {
         double sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
-            x.a = get(args.mu1.row<T>(q), dim, d), x.v = get(args.extra1.row<T>(q), args.extra1.stored, d);
-            x.b = get(args.mu2.row<S>(g), dim, d);
+            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(args.extra1, q), args.extra1.stored, d);
+            x.b = get(row_of<S>(args.mu2, g), dim, d);
             const int64_t stored = args.extra2.stored;
             const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
-            x.w = wide ? get(args.extra2.row<T>(g), stored, d) : get(args.extra2.row<S>(g), stored, d);
-            x.shared = ROW ? get(args.shared.row<T>(0), args.shared.stored, d) : 0;
+            x.w = wide ? get(row_of<T>(args.extra2, g), stored, d) : get(row_of<S>(args.extra2, g), stored, d);
+            x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
             sum += value_of(formula, x);
         }
         return fma(formula.constant, double(dim), warp_sum(sum));

@@ -8,20 +8,8 @@
 //                            to what `out` points to; each lane its own dimensions
 #pragma once
 
-#include "drivers.cuh"
-#include "vmf_formulas.cuh"
-
-// What the kernels of sampled scores take beyond the inputs.
-struct Drawing {
-    const int64_t* seed;  // on the device
-    int64_t draws;        // of each item
-    int64_t kept;         // as in SampleArgs
-    int64_t columns;      // pairs that a warp takes at a time
-    int64_t stride;       // elements of a block's workspace
-    void* workspace;      // T [blocks, stride]; null: in shared memory, behind the samplers' normals
-    void* made[2];        // T [draws, N, D] of queries and gallery; null: made for each pair
-    TwoOrders orders;
-};
+#include "../warps.cuh"
+#include "vmf.cuh"
 
 // The draws of an item, n rows of D.
 template <typename T>
@@ -64,7 +52,7 @@ struct DrawnGradient {
 // The mean over all pairs of draws is the inner product of the two means of directions.
 template <typename T>
 struct MeanCosine {
-    __device__ MeanCosine(const PairArgs&, const Drawing&) {}
+    __device__ MeanCosine(const PairArgs&, const DrawingArgs&) {}
 
     __device__ void summarise(int64_t dim, const Draws<T>& draws) const {
         for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = 0;
@@ -178,9 +166,9 @@ struct ByDistances {
     static_assert(DOWN * ACROSS == WARP, "a pair for each lane");
     F f;
 
-    __device__ ByDistances(const PairArgs& args, const Drawing&) : f(number(args, 0), number(args, 1)) {}
+    __device__ ByDistances(const PairArgs& args, const DrawingArgs&) : f(number(args, 0), number(args, 1)) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
@@ -273,7 +261,7 @@ template <typename T, bool STRETCHED, bool EXACT>
 struct Density {
     Orders orders;
 
-    __device__ Density(const PairArgs&, const Drawing& drawing) : orders{&drawing.orders} {}
+    __device__ Density(const PairArgs&, const DrawingArgs& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
     static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }

@@ -1,5 +1,5 @@
 // The Bessel family, elementwise: an order (or dimension) and x for each element. Formulas and error bounds:
-// special.cuh.
+// numerics/special.cuh.
 //
 // `<op>_f64`, `<op>_f32`: by the formula in float64, rounded once to the type of x. The order is read on the device;
 // one for all is made once per block.
@@ -7,15 +7,8 @@
 // `<op>_table_f32`, then `<op>_tabulated_f32`: float32 of one order, as rust/kernels/bessel.rs: quadratics on 64 pieces
 // an octave of x in [2^-2, 2^24), fitted to the float64 function, in shared memory; elements outside those octaves take
 // the formula. Errs by less than 2e-7 relative to max(1, |value|) (vmf_log_norm: max(1, order, |value|)).
-#include "special.cuh"
-
-struct ElementwiseArgs {
-    const double* order;  // one for all, or as many as x
-    int64_t orders;
-    const void* x;
-    void* out;
-    int64_t n;
-};
+#include "../numerics/special.cuh"
+#include "../pair.cuh"
 
 constexpr int THREADS = 256;
 
@@ -103,24 +96,13 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 32 * 1024, "what rust/cuda/elements.rs says");
 
-struct TableArgs {
-    const double* order;  // one
-    Table* table;         // written
-};
-
-struct TabulatedArgs {
-    const Table* table;
-    const float* x;
-    float* out;
-    int64_t n;
-};
-
 // Interpolates at the Chebyshev nodes -b, 0, b of each piece.
 template <class Q>
 __device__ inline void make_table(const TableArgs& args) {
     __shared__ Order order;
+    Table& table = *static_cast<Table*>(args.table);
     make_order(Q::order(args.order[0]), order);
-    if (blockIdx.x == 0 && threadIdx.x == 0) args.table->order = order;
+    if (blockIdx.x == 0 && threadIdx.x == 0) table.order = order;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < PIECES; i += gridDim.x * blockDim.x) {
         const double octave = PIECES_FROM * double(1 << (i / 64)), middle = 1 + HALF_PIECE + (i % 64) / 64.0;
         const double b = HALF_PIECE * sqrt(0.75);
@@ -130,7 +112,7 @@ __device__ inline void make_table(const TableArgs& args) {
             y[k] = Q::value(order, x) * (Q::POWER == 2 ? x * x : 1);
         }
         const double c1 = (y[2] - y[0]) / (2 * b), c2 = ((y[2] - y[1]) - (y[1] - y[0])) / (2 * b * b);
-        args.table->pieces[i] = {float(y[1]), float(c1), float(c2), 0};
+        table.pieces[i] = {float(y[1]), float(c1), float(c2), 0};
     }
 }
 
@@ -162,32 +144,29 @@ __device__ inline void by_table(const Table* table, const Piece* pieces, float (
     for (int k = 0; k < N; ++k) x[k] = y[k];
 }
 
-struct alignas(16) Four {
-    float x[4];
-};
-
 template <class Q>
 __device__ inline void tabulated(const TabulatedArgs& args) {
     __shared__ Piece pieces[PIECES];
-    for (int i = threadIdx.x; i < PIECES; i += blockDim.x) pieces[i] = args.table->pieces[i];
+    const Table* const table = static_cast<const Table*>(args.table);
+    for (int i = threadIdx.x; i < PIECES; i += blockDim.x) pieces[i] = table->pieces[i];
     __syncthreads();
     const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
     const uintptr_t places = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.out);
-    const int64_t fours = places % sizeof(Four) == 0 ? args.n / 4 : 0;
+    const int64_t fours = places % sizeof(Four<float>) == 0 ? args.n / 4 : 0;
     for (int64_t i = first; i < fours; i += 2 * step) {
         // Two loads are under way at once: where there is no second one, the first is made twice.
         const bool second = i + step < fours;
-        const Four* const x = reinterpret_cast<const Four*>(args.x) + i;
-        Four* const out = reinterpret_cast<Four*>(args.out) + i;
-        Four a = x[0], b = x[second ? step : 0];
-        by_table<Q>(args.table, pieces, a.x);
+        const Four<float>* const x = reinterpret_cast<const Four<float>*>(args.x) + i;
+        Four<float>* const out = reinterpret_cast<Four<float>*>(args.out) + i;
+        Four<float> a = x[0], b = x[second ? step : 0];
+        by_table<Q>(table, pieces, a.x);
         out[0] = a;
-        by_table<Q>(args.table, pieces, b.x);
+        by_table<Q>(table, pieces, b.x);
         if (second) out[step] = b;
     }
     for (int64_t i = 4 * fours + first; i < args.n; i += step) {
         float one[1] = {args.x[i]};
-        by_table<Q>(args.table, pieces, one);
+        by_table<Q>(table, pieces, one);
         args.out[i] = one[0];
     }
 }

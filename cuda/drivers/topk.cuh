@@ -2,7 +2,7 @@
 // -1); ties go to the lower id.
 #pragma once
 
-#include "common.cuh"
+#include "../warps.cuh"
 
 // The id of what is no item; its score is -infinity.
 constexpr int64_t NONE = -1;

@@ -17,16 +17,8 @@
 // and their sum by (D/8 + 64) u. What variances leave the range of that product is not bounded, but kept.
 #pragma once
 
-#include "diag_formulas.cuh"
+#include "../formulas/diag.cuh"
 #include "tensor.cuh"
-
-struct Bounding {
-    const int32_t* order;    // rows by their mean variance, from number `first` of a search's sequence on
-    int64_t first;
-    const float* reference;  // [D], variances
-    float* ranges;           // [tiles, 2, D]: least and greatest variances of each 128 of them
-    float* sums;             // [rows, 2]: L and R
-};
 
 // The row of a number of the sequence.
 __device__ inline int64_t row_at(const Bounding& bounding, int64_t number) {

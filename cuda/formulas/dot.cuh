@@ -10,26 +10,7 @@
 //   own(k, slopes)   of von Mises-Fisher: what belongs to an item alone, as far as scores or their slopes want it
 #pragma once
 
-#include "backward.cuh"
-
-// What belongs to a von Mises-Fisher item alone, as far as it is wanted: H, A and A' of its concentration
-// (vmf_formulas.cuh).
-struct Own {
-    double h, a, a_slope;
-};
-
-// What a formula sees of a pair: the first item is the one that gradients are asked for.
-struct DotPair {
-    double x;                   // squared distance or inner product
-    double n, m;                // squared norms of the first and second; of no meaning unless the formula asks for them
-    double v, w;                // extras: variances, weights, ...
-    const Own *first, *second;  // null where they were not made
-};
-
-// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
-struct DotSlopes {
-    double x, norm, extra, shared[2];
-};
+#include "../pair.cuh"
 
 // What is monotone in x as computed: x is only added to, multiplied and divided by what does not depend on it.
 struct Monotone {

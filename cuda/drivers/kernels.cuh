@@ -13,13 +13,6 @@ constexpr int RERANK_BLOCKS = F::ARRAYS == 1 ? 6 : sizeof(typename F::T) == 4 ? 
 template <typename F>
 constexpr int SEARCH_BLOCKS = sizeof(typename F::T) == 4 ? 2 : 1;
 
-// Arguments of kernels whose formulas need more than arrays.
-template <typename Args, typename More>
-struct With {
-    Args args;
-    More more;
-};
-
 // A family's object, and the drivers' own part, of any arguments.
 template <typename F>
 __device__ F family(const PairArgs& args) {

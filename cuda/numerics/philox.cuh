@@ -10,6 +10,7 @@
 // approximate quotient in the logarithm and other fusing of products make, which is less than 4 ulp.
 #pragma once
 
+#include "../warps.cuh"
 #include "elementary.cuh"
 
 struct Words {

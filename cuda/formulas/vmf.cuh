@@ -5,13 +5,8 @@
 // log C(0).
 #pragma once
 
-#include "dot_formulas.cuh"
-#include "special.cuh"
-
-// D/2 - 1, of the normaliser, and D/2, of the mean's length: among the arguments, made by the caller.
-struct TwoOrders {
-    Order normaliser, ratio;
-};
+#include "../numerics/special.cuh"
+#include "dot.cuh"
 
 // Where they are, and what an item may have been given already.
 struct Orders {

@@ -7,9 +7,9 @@
 // Of von Mises-Fisher items the Bessel functions of each one's concentration are made once for a call, where the caller
 // has memory for them: they are most of a formula's cost.
 
-#include "drivers.cuh"
-#include "match_formula.cuh"
-#include "sieve.cuh"
+#include "../drivers/kernels.cuh"
+#include "../drivers/sieve.cuh"
+#include "../formulas/match.cuh"
 
 // Not inlined, so that a pair's score has the same bits from all kernels.
 template <typename Formula>
@@ -54,7 +54,7 @@ struct DotScore {
     __device__ DotScore(const PairArgs& args, const TwoOrders& orders)
         : formula(double(args.mu1.stored), number(args, 0), number(args, 1), Orders{&orders}) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
 
     __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>&) const {

@@ -18,7 +18,7 @@
 // of k rows known, so is the row's. A NaN rules nothing out.
 #pragma once
 
-#include "dot_formulas.cuh"
+#include "../formulas/dot.cuh"
 #include "tensor.cuh"
 
 // What a thread loads of one side in a step, and its four sums of squares of each row.

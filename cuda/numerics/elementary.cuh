@@ -7,7 +7,7 @@
 // sin_cos: sin(pi x / 2) = x S(x^2), cos(pi x / 2) = C(x^2) for |x| <= 1/2. Largest error: 1.6 ulp.
 #pragma once
 
-#include "common.cuh"
+#include "../common.cuh"
 #include "tables.cuh"
 
 // The polynomial with these coefficients.

@@ -1,16 +1,6 @@
 // The best k of given scores.
 
-#include "topk.cuh"
-
-// The items of a query are those of its row; an id of -1 is none.
-struct TopKArgs {
-    Matrix scores;     // T [Q, N]
-    Matrix ids;        // int64 [Q, N]
-    int64_t k;         // 1 .. 1024
-    int64_t capacity;  // of the list: a power of two >= min(N, k + THREADS)
-    void* out_scores;  // T [Q, k]
-    int64_t* out_ids;  // [Q, k]
-};
+#include "../drivers/topk.cuh"
 
 constexpr int THREADS = 256;
 
@@ -23,8 +13,8 @@ __device__ void topk(const TopKArgs& args) {
     const List<T> list{reinterpret_cast<T*>(ids + args.capacity), ids, &state, k};
     const int64_t n = args.scores.stored;
     for (int64_t q = blockIdx.x; q < args.scores.rows; q += gridDim.x) {
-        const T* scores = args.scores.row<T>(q);
-        const int64_t* own = args.ids.row<int64_t>(q);
+        const T* scores = row_of<T>(args.scores, q);
+        const int64_t* own = row_of<int64_t>(args.ids, q);
         const auto item = [&](int64_t first) {
             const int64_t i = first + threadIdx.x;
             return i < n ? Scored<T>{scores[i], own[i]} : Scored<T>{0, NONE};
