@@ -27,6 +27,7 @@ struct DimensionSlopes {
 struct Own {
     double h, a, a_slope;
 };
+static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
 
 // What a formula sees of a pair: the first item is the one that gradients are asked for.
 struct DotPair {

@@ -1,6 +1,6 @@
 //! The compute core of peaccel. Map of the crate, each line using only what stands above it:
 //!
-//! - [`error`]: one enum
+//! - [`error`]: one enum · `layout`: structs and constants that Rust and CUDA share
 //! - [`view`]: the only array type · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`rows`]: tiles of rows against rows · [`topk`], [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
@@ -11,6 +11,7 @@
 pub mod cuda;
 pub mod error;
 pub mod kernels;
+mod layout;
 pub mod panels;
 pub mod parallel;
 #[cfg(feature = "python")]

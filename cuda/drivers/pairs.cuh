@@ -203,8 +203,6 @@ __device__ void score_all(const F& f, const PairArgs& args) {
     }
 }
 
-constexpr int PAIR_THREADS = 128;
-
 // The best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, and the next
 // after gridDim.x; shared memory: capacity items, a power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
@@ -219,7 +217,7 @@ __device__ void rerank(const F& f, const PairArgs& args) {
         const auto candidate = [&](int64_t i) -> int64_t {
             if (i >= n) return NONE;
             if (!args.survivors) return row_of<int64_t>(args.candidates, q)[i];
-            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most + i - k];
+            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most_survivors + i - k];
         };
         const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.

@@ -229,7 +229,7 @@ struct VmfSampler {
             const T* const mu = row_of<T>(args.mu, pair.row);
             T* const to = out(pair);
 
-            const Noise<T> noise = {team, address, memory, int(args.kept)};
+            const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
             const Tangent<T> tangent(noise, mu);
             const T by_noise = s / tangent.length, by_mu = w - (team.dim >= MANY ? by_noise * tangent.along : T(0));
             noise.for_each(false, [&](int d, T n) {
@@ -273,7 +273,7 @@ struct VmfSampler {
                     T its[4];
                     for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, own[k], i * chunk + j);
                     const Address address = address_of(args, row, draw + j);
-                    const Noise<T> noise = {team, address, memory, int(args.kept)};
+                    const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
                     total += add_vmf_gradient<T>(noise, mu, weights(row, draw + j), its[0], its[1], its[2], its[3],
                                                  draw + j == 0, valid, by_mu);
                 }

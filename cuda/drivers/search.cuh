@@ -6,8 +6,6 @@
 
 #include "pairs.cuh"
 
-constexpr int SEARCH_THREADS = 256;
-
 // How a block's pairs are laid out.
 template <typename T>
 struct Tile {
@@ -21,6 +19,9 @@ struct Tile {
     static constexpr int STEP = 4 * WARP;
     // A warp stages one row, and sums up one row for itself.
     static_assert(BLOCK_ROWS == SEARCH_THREADS / WARP && ROWS == ACROSS);
+    // What the launch counts with.
+    static_assert(BLOCK_QUERIES == (sizeof(T) == 4 ? SEARCH_QUERIES_F32 : SEARCH_QUERIES_F64));
+    static_assert(BLOCK_ROWS == SEARCH_ROWS && BLOCK_ROWS * TILES <= SEARCH_GROUP && STEP == SEARCH_STEP);
 };
 
 // What the blocks of a search share with nobody: the queries [step][query][array][128] and rows [row][array][128].

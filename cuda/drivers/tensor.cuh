@@ -9,16 +9,14 @@
 
 #include "pairs.cuh"
 
-constexpr int SIEVE_THREADS = 256;
-
 struct SieveShape {
-    static constexpr int QUERIES = 128, ROWS = 128, STEP = 32;
+    static constexpr int QUERIES = SIEVE_TILE, ROWS = SIEVE_TILE, STEP = SIEVE_STEP;
     // Elements from one row in shared memory to the next: no two lanes of a fragment want the same bank.
-    static constexpr int STRIDE = STEP + 4, BUFFER = 128 * STRIDE;
+    static constexpr int STRIDE = SIEVE_STRIDE, BUFFER = SIEVE_TILE * STRIDE;
     // Of a warp: 4 x 4 products of 16 x 8.
     static constexpr int DOWN = 4, ACROSS = 4;
     // Rows that a thread loads, eight threads each.
-    static constexpr int LOADS = 128 * 8 / SIEVE_THREADS;
+    static constexpr int LOADS = SIEVE_TILE * 8 / SIEVE_THREADS;
     // Of the products, when they take the place of what they were made of.
     static constexpr int PRODUCTS_STRIDE = ROWS + 4;
     static_assert(QUERIES * PRODUCTS_STRIDE <= 4 * BUFFER, "two buffers for each side");
@@ -117,7 +115,7 @@ __device__ inline void sift(const PairArgs& args, int64_t first_query, int rows,
             int at = 0;
             if (lane() == 0) at = atomicAdd(args.counts + q, __popc(all));
             at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-            if (kept) args.survivors[q * args.most + at] = id(row);
+            if (kept) args.survivors[q * args.most_survivors + at] = id(row);
         }
     }
 }

@@ -10,8 +10,6 @@
 #include "../numerics/special.cuh"
 #include "../pair.cuh"
 
-constexpr int THREADS = 256;
-
 // -- the quantities ---------------------------------------------------------------------------------------------------
 
 // Of which power of x a table holds the product with the function: 0, or 2 where that goes like x^-2 or x^-3.
@@ -58,8 +56,8 @@ __device__ inline void elementwise(const ElementwiseArgs& args) {
 }
 
 #define FORMULA(name, Q)                                                                   \
-    KERNEL(name##_f32, ElementwiseArgs, THREADS) { elementwise<Q, float>(args); }          \
-    KERNEL(name##_f64, ElementwiseArgs, THREADS) { elementwise<Q, double>(args); }
+    KERNEL(name##_f32, ElementwiseArgs, ELEMENT_THREADS) { elementwise<Q, float>(args); }          \
+    KERNEL(name##_f64, ElementwiseArgs, ELEMENT_THREADS) { elementwise<Q, double>(args); }
 FORMULA(log_ive, LogIve)
 FORMULA(log_ive_dx, LogIveDx)
 FORMULA(log_ive_dxx, LogIveDxx)
@@ -77,7 +75,6 @@ FORMULA(log_ndtr_dxx, LogNdtrDxx)
 
 // -- by a table -------------------------------------------------------------------------------------------------------
 
-constexpr int PIECES = 26 * 64;
 constexpr double PIECES_FROM = 0.25;
 // Bits of a float that number its piece, from the number of the first on.
 constexpr int PIECE_SHIFT = 17;
@@ -92,9 +89,9 @@ struct alignas(16) Piece {
 
 struct Table {
     Order order;
-    Piece pieces[PIECES];
+    Piece pieces[TABLE_PIECES];
 };
-static_assert(sizeof(Table) <= 32 * 1024, "what rust/cuda/elements.rs says");
+static_assert(sizeof(Table) <= TABLE_BYTES, "what the caller has memory for");
 
 // Interpolates at the Chebyshev nodes -b, 0, b of each piece.
 template <class Q>
@@ -103,7 +100,7 @@ __device__ inline void make_table(const TableArgs& args) {
     Table& table = *static_cast<Table*>(args.table);
     make_order(Q::order(args.order[0]), order);
     if (blockIdx.x == 0 && threadIdx.x == 0) table.order = order;
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < PIECES; i += gridDim.x * blockDim.x) {
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < TABLE_PIECES; i += gridDim.x * blockDim.x) {
         const double octave = PIECES_FROM * double(1 << (i / 64)), middle = 1 + HALF_PIECE + (i % 64) / 64.0;
         const double b = HALF_PIECE * sqrt(0.75);
         double y[3];
@@ -122,7 +119,7 @@ __attribute__((noinline)) __device__ float outside_table(const Order* order, flo
     return float(Q::value(*order, double(x)));
 }
 
-HD uint32_t piece_of(float x) { return (to_bits(x) >> PIECE_SHIFT) - FIRST_PIECE; }  // PIECES or more for x < 0 and NaN
+HD uint32_t piece_of(float x) { return (to_bits(x) >> PIECE_SHIFT) - FIRST_PIECE; }  // TABLE_PIECES or more for x < 0 and NaN
 
 // Values in the place of x. Without a branch for each, as elements outside are few.
 template <class Q, int N>
@@ -131,8 +128,8 @@ __device__ inline void by_table(const Table* table, const Piece* pieces, float (
     bool outside = false;
     for (int k = 0; k < N; ++k) {
         const uint32_t i = piece_of(x[k]);
-        outside |= i >= uint32_t(PIECES);
-        const Piece piece = pieces[i < uint32_t(PIECES) ? i : 0];
+        outside |= i >= uint32_t(TABLE_PIECES);
+        const Piece piece = pieces[i < uint32_t(TABLE_PIECES) ? i : 0];
         const float place = from_bits((to_bits(x[k]) & ((1u << PIECE_SHIFT) - 1)) | 0x3f800000u);
         const float u = place - float(1 + HALF_PIECE);
         y[k] = fmaf(u, fmaf(u, piece.c2, piece.c1), piece.c0);
@@ -140,15 +137,15 @@ __device__ inline void by_table(const Table* table, const Piece* pieces, float (
     }
     if (outside)
         for (int k = 0; k < N; ++k)
-            if (piece_of(x[k]) >= uint32_t(PIECES)) y[k] = outside_table<Q>(&table->order, x[k]);
+            if (piece_of(x[k]) >= uint32_t(TABLE_PIECES)) y[k] = outside_table<Q>(&table->order, x[k]);
     for (int k = 0; k < N; ++k) x[k] = y[k];
 }
 
 template <class Q>
 __device__ inline void tabulated(const TabulatedArgs& args) {
-    __shared__ Piece pieces[PIECES];
+    __shared__ Piece pieces[TABLE_PIECES];
     const Table* const table = static_cast<const Table*>(args.table);
-    for (int i = threadIdx.x; i < PIECES; i += blockDim.x) pieces[i] = table->pieces[i];
+    for (int i = threadIdx.x; i < TABLE_PIECES; i += blockDim.x) pieces[i] = table->pieces[i];
     __syncthreads();
     const int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x, step = int64_t(gridDim.x) * blockDim.x;
     const uintptr_t places = reinterpret_cast<uintptr_t>(args.x) | reinterpret_cast<uintptr_t>(args.out);
@@ -172,8 +169,8 @@ __device__ inline void tabulated(const TabulatedArgs& args) {
 }
 
 #define TABULATED(name, Q)                                                                  \
-    KERNEL(name##_table_f32, TableArgs, THREADS) { make_table<Q>(args); }                   \
-    KERNEL(name##_tabulated_f32, TabulatedArgs, THREADS) { tabulated<Q>(args); }
+    KERNEL(name##_table_f32, TableArgs, ELEMENT_THREADS) { make_table<Q>(args); }                   \
+    KERNEL(name##_tabulated_f32, TabulatedArgs, ELEMENT_THREADS) { tabulated<Q>(args); }
 // Those of which quadratics on the pieces keep the accuracy.
 TABULATED(log_ive, LogIve)
 TABULATED(log_ive_dx, LogIveDx)

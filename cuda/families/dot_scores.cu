@@ -76,7 +76,7 @@ struct DotScore {
         return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
     }
     // What was made of an item of a side alone.
-    static __device__ const Own* own_of(const PairArgs& args, Side side, int64_t row) {
+    static __device__ const Own* own_of(const PairArgs& args, int side, int64_t row) {
         const Own* const all = static_cast<const Own*>(args.own[side]);
         return all ? all + row : nullptr;
     }

@@ -14,7 +14,7 @@ using DrawnArgs = With<PairArgs, DrawingArgs>;
 using DrawnBackwardArgs = With<BackwardArgs, DrawingArgs>;
 using DrawnOwnArgs = With<OwnArgs, DrawingArgs>;
 
-constexpr int DRAWN_THREADS = 128, DRAWN_WARPS = DRAWN_THREADS / WARP;
+constexpr int DRAWN_WARPS = SAMPLER_THREADS / WARP;
 
 // An item that is its own one draw.
 struct Itself {
@@ -24,7 +24,7 @@ struct Itself {
 // A side's items, to be drawn.
 __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& drawing, bool query) {
     const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
-    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, drawing.made[query ? 0 : 1]};
+    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.cached_steps, drawing.made[query ? 0 : 1]};
 }
 
 // The draws of an item: those that were made, or, by a warp, in `workspace` of D (n + 1) numbers.
@@ -59,7 +59,7 @@ __device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
 template <typename T>
 __device__ inline T* block_workspace(const DrawingArgs& drawing, T* shared) {
     if (drawing.workspace) return static_cast<T*>(drawing.workspace) + blockIdx.x * drawing.stride;
-    return shared + DRAWN_WARPS * drawing.kept * Normals<T>::EACH * WARP;
+    return shared + DRAWN_WARPS * drawing.cached_steps * Normals<T>::EACH * WARP;
 }
 
 // Scores of `args.pairs` pairs; a warp's workspace is D (n + 1) numbers for each side.
@@ -69,7 +69,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
     const PairArgs& args = all.args;
     const DrawingArgs& drawing = all.more;
     const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
-    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const normals = memory_of_normals(shared, drawing.cached_steps);
     T* const own = block_workspace(drawing, shared) + warp() * 2 * numbers;
     const SampleArgs queries = items_of(args, drawing, true), gallery = items_of(args, drawing, false);
     const Comparison comparison(args, drawing);
@@ -135,7 +135,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     const PairArgs& args = all.args.pairs;
     const DrawingArgs& drawing = all.more;
     const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
-    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const normals = memory_of_normals(shared, drawing.cached_steps);
     T* const block = block_workspace(drawing, shared);
     T* const others = block + numbers + warp() * 2 * numbers;
     const SampleArgs own_items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
@@ -172,7 +172,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         }
         __syncthreads();
         T* const first = block + 2 * numbers;
-        for (int64_t i = threadIdx.x; i < numbers; i += DRAWN_THREADS) {
+        for (int64_t i = threadIdx.x; i < numbers; i += SAMPLER_THREADS) {
             for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
         }
         if (all.args.shared && int64_t(threadIdx.x) < args.shared.stored) {
@@ -196,12 +196,12 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all) {
 }
 
 #define DRAWN(op, Comparison, P, R)                                                                               \
-    KERNEL(op##_pairs_f32, DrawnArgs, DRAWN_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
-    KERNEL(op##_pairs_f64, DrawnArgs, DRAWN_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
-    KERNEL(op##_backward_f32, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+    KERNEL(op##_pairs_f32, DrawnArgs, SAMPLER_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
+    KERNEL(op##_pairs_f64, DrawnArgs, SAMPLER_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
+    KERNEL(op##_backward_f32, DrawnBackwardArgs, SAMPLER_THREADS) {                                                 \
         backward_drawn<float, Comparison(float), P, R>(args);                                                     \
     }                                                                                                             \
-    KERNEL(op##_backward_f64, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+    KERNEL(op##_backward_f64, DrawnBackwardArgs, SAMPLER_THREADS) {                                                 \
         backward_drawn<double, Comparison(double), P, R>(args);                                                   \
     }
 
@@ -240,8 +240,8 @@ __device__ void make_own(const DrawnOwnArgs& all) {
     }
 }
 #define OWN(op, Comparison)                                                                           \
-    KERNEL(op##_own_f32, DrawnOwnArgs, DRAWN_THREADS) { make_own<float, Comparison(float)>(args); }   \
-    KERNEL(op##_own_f64, DrawnOwnArgs, DRAWN_THREADS) { make_own<double, Comparison(double)>(args); }
+    KERNEL(op##_own_f32, DrawnOwnArgs, SAMPLER_THREADS) { make_own<float, Comparison(float)>(args); }   \
+    KERNEL(op##_own_f64, DrawnOwnArgs, SAMPLER_THREADS) { make_own<double, Comparison(double)>(args); }
 OWN(el_nivmf, DENSITY)
 OWN(el_nivmf_published, PUBLISHED_LIKELIHOOD)
 OWN(nivmf, DENSITY)

@@ -2,8 +2,6 @@
 
 #include "../drivers/topk.cuh"
 
-constexpr int THREADS = 256;
-
 // A block takes a query, and the next after gridDim.x; shared memory: capacity items.
 template <typename T>
 __device__ void topk(const TopKArgs& args) {
@@ -20,9 +18,9 @@ __device__ void topk(const TopKArgs& args) {
             return i < n ? Scored<T>{scores[i], own[i]} : Scored<T>{0, NONE};
         };
         T* const to = static_cast<T*>(args.out_scores) + q * k;
-        take_best<THREADS>(list, n, args.capacity, to, args.out_ids + q * k, item);
+        take_best<TOPK_THREADS>(list, n, args.capacity, to, args.out_ids + q * k, item);
     }
 }
 
-KERNEL(topk_f32, TopKArgs, THREADS) { topk<float>(args); }
-KERNEL(topk_f64, TopKArgs, THREADS) { topk<double>(args); }
+KERNEL(topk_f32, TopKArgs, TOPK_THREADS) { topk<float>(args); }
+KERNEL(topk_f64, TopKArgs, TOPK_THREADS) { topk<double>(args); }

@@ -27,6 +27,7 @@ struct Draws {
 struct OwnShape {
     double n, logs, ratio;
 };
+static_assert(sizeof(OwnShape) == OWN_NUMBERS * sizeof(double));
 
 // The draws of two items, and the extra of the gallery's.
 template <typename T>

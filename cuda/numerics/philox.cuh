@@ -83,7 +83,7 @@ struct Normals;
 
 template <>
 struct Normals<float> {
-    static constexpr int EACH = 4, RUN = 16;
+    static constexpr int EACH = NORMALS_F32, RUN = RUN_F32;
     float n[EACH];
 
     HD explicit Normals(const Words& words) {
@@ -94,7 +94,7 @@ struct Normals<float> {
 
 template <>
 struct Normals<double> {
-    static constexpr int EACH = 2, RUN = 8;
+    static constexpr int EACH = NORMALS_F64, RUN = RUN_F64;
     double n[EACH];
 
     HD explicit Normals(const Words& words) {
