@@ -41,7 +41,7 @@ constexpr int SIEVE_THREADS = 256;
 constexpr int SIEVE_TILE = 128;
 // Dimensions that a block of a sieve loads at a time.
 constexpr int SIEVE_STEP = 32;
-// Numbers from row to row in the shared memory of a sieve, such that lanes that read together read from different banks.
+// Numbers from row to row in the shared memory of a sieve: lanes that read together read from different banks.
 constexpr int SIEVE_STRIDE = 36;
 // Threads of a block that selects the best of given scores.
 constexpr int TOPK_THREADS = 256;
@@ -99,8 +99,8 @@ static_assert(offsetof(TwoOrders, normaliser) == 0);
 static_assert(offsetof(TwoOrders, ratio) == 1584);
 static_assert(sizeof(TwoOrders) == 3168);
 
-// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row stores
-// one element, which stands for all of the row.
+// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row
+// stores one element, which stands for all of the row.
 struct DeviceMatrix {
     // Address of the first element.
     const void* data;
@@ -117,8 +117,8 @@ static_assert(offsetof(DeviceMatrix, stored) == 16);
 static_assert(offsetof(DeviceMatrix, stride) == 24);
 static_assert(sizeof(DeviceMatrix) == 32);
 
-// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S that
-// of the stored gallery: T, float16 or bfloat16.
+// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+// that of the stored gallery: T, float16 or bfloat16.
 struct PairArgs {
     // T [Q, D], the queries' means.
     DeviceMatrix mu1;
@@ -161,7 +161,8 @@ struct PairArgs {
     void* list_scores;
     // Search: the rows of the lists, of the same shape.
     int64_t* list_ids;
-    // By side, float64 [N, OWN_NUMBERS], what the family has made of each item alone; null where each pair makes it anew.
+    // By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+    // anew.
     void* own[2];
 };
 static_assert(offsetof(PairArgs, mu1) == 0);

@@ -12,11 +12,11 @@
 
 #ifdef __CUDACC__
 #define HD __host__ __device__ inline
-// A kernel takes one struct by value; its name is its symbol. Then: how many threads a block has at most, and, if it
-// matters, how many blocks are to fit on a multiprocessor.
+// Declares a kernel, which takes one struct by value and whose name is its symbol. After the struct comes the most
+// threads of a block and, where it matters, how many blocks are to fit on a multiprocessor.
 #define KERNEL(name, Args, ...) \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Args args)
-// The launch's dynamic shared memory.
+// Names the dynamic shared memory of the launch.
 #define DYNAMIC_SHARED(T, name)                  \
     extern __shared__ __align__(16) char dynamic_shared[]; \
     T* const name = reinterpret_cast<T*>(dynamic_shared)
@@ -26,7 +26,7 @@ constexpr double LOG_2PI = 1.83787706640934548356;
 
 // -- numbers ----------------------------------------------------------------------------------------------------------
 
-// Halves as they are stored: words of a type of their own.
+// Halves as they are stored: their bits, in a type for each format.
 struct Float16 {
     uint16_t bits;
 };
@@ -81,7 +81,7 @@ HD float widened(Float16 x) {
 
 // -- memory -----------------------------------------------------------------------------------------------------------
 
-// Row i of a matrix.
+// A pointer to row i of a matrix.
 template <typename T>
 HD const T* row_of(const DeviceMatrix& matrix, int64_t i) {
     return static_cast<const T*>(matrix.data) + i * matrix.stride;

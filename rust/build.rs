@@ -34,9 +34,9 @@ fn main() {
         Err(why) => (String::new(), String::new(), why),
     };
     let text = format!(
-        "/// Family and fatbin.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
-         /// What they hold code for.\npub const TARGETS: &str = {targets:?};\n\
-         /// Why there are none, if so.\npub const WHY_NONE: &str = {why:?};\n"
+        "/// The name and the fatbin of each family.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
+         /// The targets that they hold code for.\npub const TARGETS: &str = {targets:?};\n\
+         /// Why there are none; empty where there are.\npub const WHY_NONE: &str = {why:?};\n"
     );
     std::fs::write(out.join("images.rs"), text).expect("OUT_DIR can be written to");
 }
@@ -85,7 +85,7 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     });
     let mut images = String::new();
     for outcome in compiled {
-        // A kernel that does not compile is an error whatever was wanted.
+        // A kernel that does not compile is an error even where `PEACCEL_CUDA` is `auto`.
         let (family, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
         let _ = write!(images, "({family:?}, &Aligned(*include_bytes!({image:?}))), ");
     }

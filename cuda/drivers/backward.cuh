@@ -1,18 +1,20 @@
-// Gradients of scores as sums over pairs, once seen from the queries and once from the gallery; the order of sums is
-// fixed.
+// Gradients of sum(weights * scores) by the items of one side, the own items: each is a sum over the pairs that the
+// item is in, always in the same order.
 //
-// A family says, beyond what pairs.cuh asks of it,
-//   Slopes           what a pair's gradient takes beyond the two rows, kept in shared memory
-//   slopes(args, query, own, other, weight, totals)   by all lanes: of the lane's pair, none where other < 0; adds to
-//                    totals the gradients of an extra of one number and of two shared numbers
-//   Gradient         sums of one dimension; add_gradient(gradient, slopes, query, dimension, shared)   adds a pair's
+// Beyond what pairs.cuh requires, a family's class has
+//   Slopes           what the gradient of a pair takes beside its two rows; it is stored in shared memory
+//   slopes(args, query, own, other, weight, totals)   called by all lanes: the slopes of the lane's pair, none if
+//                    other < 0; adds to `totals` the gradients by an extra of one number and by two shared numbers
+//   Gradient         the sums of one dimension
+//   add_gradient(gradient, slopes, query, dimension, shared)   adds one pair's gradient in one dimension
 #pragma once
 
 #include "pairs.cuh"
 
+// The gradients that are single numbers: by the extra and by two shared numbers.
 constexpr int TOTALS = 3;
 
-// The own item's pair i: the other item's row (NONE if it does not count) and the weight.
+// Pair i of an own item: returns the other item's row, or NONE if the pair adds nothing, and the pair's weight.
 template <typename T>
 __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int64_t i, T* weight) {
     const PairArgs& pairs = args.pairs;
@@ -27,10 +29,11 @@ __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int6
     }
     *weight = static_cast<const T*>(args.weights)[at];
     const bool row = other >= 0 && other < (query ? pairs.mu2.rows : pairs.mu1.rows);
-    // A pair that does not count must not spread the NaN or infinity of its slopes.
+    // A weight of 0 adds nothing even where slopes are NaN or infinite.
     return row && *weight != 0 ? other : NONE;
 }
 
+// How many pairs an own item is in.
 __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own) {
     const PairArgs& pairs = args.pairs;
     if (pairs.pairs == PAIRED) return 1;
@@ -38,7 +41,7 @@ __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own)
     return pairs.pairs == LISTED ? args.offsets[own + 1] - args.offsets[own] : pairs.mu1.rows;
 }
 
-// A block takes an own item, and the next after gridDim.x.
+// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
@@ -94,7 +97,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        // The totals of all threads, by one tree.
+        // The totals of all threads are added up by one tree.
         for (int s = 0; s < TOTALS; ++s) {
             const double sum = warp_sum(totals[s]);
             if (lane() == 0) parts[warp()][s] = sum;

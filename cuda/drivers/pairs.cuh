@@ -1,23 +1,24 @@
-// Drivers: one pair function becomes paired, pairwise, listed and reranked scores; search.cuh and backward.cuh have the
-// others.
+// Drivers that score pairs: one pair function becomes paired, pairwise, listed and reranked scores. search.cuh and
+// backward.cuh hold the other drivers.
 //
-// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' numbers are
-// combined by one tree. So a pair's score has the same bits whoever asks. Several pairs are in hand at once, to have
-// enough loads under way; after 32 pairs each lane holds the numbers of one of them and does the rest, in double, for
-// it.
+// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' sums are
+// combined by one tree. So a pair's score has the same bits from every driver. A warp computes several pairs at once,
+// so that enough loads are under way; after 32 pairs each lane holds the sums of one of them and finishes its score in
+// double.
 //
-// The compiler may contract a product and a sum or not, from one kernel to the next. Where bits count, products are
-// added by an explicit fma only, so that nothing is left to contract, and what is done in double is not inlined.
+// The compiler may contract a product and a sum in one kernel and not in another. Where bits must be equal, products
+// are added by an explicit fma, so that nothing is left to contract, and functions that compute in double are not
+// inlined.
 //
 // A family is a class F with
-//   T                what is computed in
-//   ARRAYS           rows that it reads of an item: 1, the mean, or 2, also the extra
+//   T                the type that it computes in
+//   ARRAYS           how many rows it reads of an item: 1, the mean, or 2, also the extra
 //   ROW              whether it reads the shared row, a number per dimension
-//   Pair, Item       numbers of a pair, and of an item on its own, that are summed up over dimensions; start() is none
+//   Pair, Item       sums over dimensions of a pair, and of an item alone; start() is those of no dimension
 //   add_item(item, rows, shared), add_pair(pair, query's rows, gallery's rows, shared)    add four dimensions
-//   Pair::reduced(all), Item::reduced(all)    what a warp's lanes hold of N of them, combined: lane l has l / (32 / N)
+//   Pair::reduced(all), Item::reduced(all)    combine N sums over the lanes of a warp: lane l gets number l / (32 / N)
 //   score<S>(args, pair, query's item, gallery's item, q, g, wanted)    by all lanes: the score of the lane's pair
-// Beyond the end of a row there are means of 0, extras of 1 and shared numbers of 1.
+// Beyond the end of a row, means are 0, extras 1 and shared numbers 1.
 #pragma once
 
 #include "../pair.cuh"
@@ -26,7 +27,7 @@
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
-// Elements d .. d + 3 of a row; beyond its end, `fill`. VECTOR: all four are there, and aligned.
+// Elements d .. d + 3 of a row, with `fill` beyond its end. VECTOR says that all four exist and are aligned.
 template <bool VECTOR, typename T, typename S>
 __device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t dim, T fill) {
     Four<T> out;
@@ -39,7 +40,7 @@ __device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t 
     return out;
 }
 
-// Four dimensions of a query's rows.
+// Loads four dimensions of a query's rows.
 template <typename F, bool VECTOR>
 __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
@@ -48,7 +49,7 @@ __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Fo
     if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(row_of<T>(args.extra1, q), args.extra1.stored, d, dim, T(1));
 }
 
-// Four dimensions of a gallery item's rows.
+// Loads four dimensions of a gallery item's rows.
 template <typename F, typename S, bool VECTOR>
 __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
@@ -63,7 +64,7 @@ __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, 
     }
 }
 
-// Four dimensions of the shared row.
+// Four dimensions of the shared row, if the family reads it.
 template <typename F>
 __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
     using T = typename F::T;
@@ -71,7 +72,7 @@ __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t 
     return {};
 }
 
-// The extra of a query or of a gallery item that has one number.
+// The extra of a query, and of a gallery item, that is one number.
 template <typename T>
 __device__ inline double extra_of_query(const PairArgs& args, int64_t q) {
     return row_of<T>(args.extra1, q)[0];
@@ -82,13 +83,14 @@ __device__ inline double extra_of_gallery(const PairArgs& args, int64_t g) {
     return widened(row_of<S>(args.extra2, g)[0]);
 }
 
+// Whether the rows of a matrix have all dimensions, and are aligned for loads of four elements.
 template <typename S>
 __device__ inline bool aligned(const DeviceMatrix& matrix, int64_t dim) {
     return (reinterpret_cast<uint64_t>(matrix.data) | uint64_t(matrix.stride) * sizeof(S)) % alignof(Four<S>) == 0 &&
            matrix.stored == dim;
 }
 
-// Whether all rows can be read four elements at once.
+// Whether every row can be read four elements at a time.
 template <typename F, typename S>
 __device__ inline bool vectors(const PairArgs& args) {
     using T = typename F::T;
@@ -103,19 +105,19 @@ __device__ inline bool vectors(const PairArgs& args) {
 
 // -- pairs ------------------------------------------------------------------------------------------------------------
 
-// Pairs that a warp has in hand at once: as many loads as registers allow.
+// Pairs that a warp computes at once: as many as registers have space for.
 template <typename T>
 constexpr int AT_ONCE = sizeof(T) == 4 ? 4 : 2;
 
-// The number of the lane's pair among those of the warp, whose groups of AT_ONCE adjacent pairs are `apart` groups
-// apart.
+// The number of the lane's pair, where a warp takes groups of AT_ONCE adjacent pairs and its groups are `apart` groups
+// from each other.
 template <typename T>
 __device__ inline int64_t place(int64_t apart) {
     constexpr int N = AT_ONCE<T>, GROUPS = WARP / N;
     return N * (lane() % GROUPS) * apart + lane() / GROUPS;
 }
 
-// Numbers of N pairs (q, g) at once, of each lane's dimensions.
+// Adds the lane's dimensions to the sums of N pairs (q, g).
 template <typename F, typename S, bool VECTOR, int N>
 __device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t (&q)[N], const int64_t (&g)[N],
                                 typename F::Pair (&pairs)[N], typename F::Item (&queries)[N],
@@ -137,14 +139,14 @@ __device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t 
     }
 }
 
-// Numbers of a pair and of its two items.
+// The sums of a pair and of its two items.
 template <typename F>
 struct Numbers {
     typename F::Pair pair;
     typename F::Item query, item;
 };
 
-// The numbers of each lane's pair (q, g), by all lanes; of none where g < 0.
+// The sums of each lane's pair (q, g), which all lanes compute together; a lane with g < 0 has no pair.
 template <typename F, typename S>
 __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t q, int64_t g) {
     constexpr int N = AT_ONCE<typename F::T>, GROUPS = WARP / N;
@@ -161,7 +163,7 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
         typename F::Item queries[N], items[N];
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-            // In the place of a pair that is not wanted, one that is.
+            // A place without a pair repeats one that is computed anyway.
             const int at = i * GROUPS + group, source = members >> at & 1 ? at : __ffs(int(members)) - 1;
             rows_q[i] = __shfl_sync(FULL, q, source), rows_g[i] = __shfl_sync(FULL, g, source);
             pairs[i] = F::Pair::start(), queries[i] = items[i] = F::Item::start();
@@ -177,7 +179,8 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
     return own;
 }
 
-// The score of each lane's pair of a query and a listed id: -infinity for none, NaN for what is no row of the gallery.
+// The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of
+// the gallery.
 template <typename F, typename S>
 __device__ inline typename F::T score_listed(const F& f, const PairArgs& args, int64_t q, int64_t id) {
     using T = typename F::T;
@@ -187,7 +190,7 @@ __device__ inline typename F::T score_listed(const F& f, const PairArgs& args, i
     return row ? score : T(id == NONE ? -INFINITY : NAN);
 }
 
-// Scores of `args.pairs` pairs. Any grid of whole warps.
+// Writes the scores of all pairs that `args.pairs` says. The grid may be any number of blocks of whole warps.
 template <typename F, typename S>
 __device__ void score_all(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -203,8 +206,8 @@ __device__ void score_all(const F& f, const PairArgs& args) {
     }
 }
 
-// The best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, and the next
-// after gridDim.x; shared memory: capacity items, a power of two >= min(K, k + PAIR_THREADS).
+// Writes the best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, then
+// the one gridDim.x further on. Shared memory holds `capacity` items, a power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
 __device__ void rerank(const F& f, const PairArgs& args) {
     using T = typename F::T;

@@ -1,14 +1,16 @@
-// Scores of normals with a variance per dimension (on one side at least; one stored variance stands for all of a row).
+// Scores of normals of which one side at least has a variance per dimension; one stored variance stands for all of a
+// row.
 //
-// Four dimensions share one division where that was worth writing out, and a pair takes one logarithm of each kind: the
-// product of what stands under it is kept as significand and exponent. Pairs whose variances leave the range in which
-// that is safe, with a negative variance or a sum that is not finite are done again, slowly, by the definition in
-// double. See rust/kernels/diag_scores.rs for the range.
+// Where a formula allows it, four dimensions share one division. A pair takes one logarithm of each kind, of a product
+// that is accumulated as significand and exponent. Pairs whose variances leave the range in which that is accurate, or
+// that have a negative variance or a sum that is not finite, are scored again, slowly, by the definition in double.
+// rust/kernels/diag_scores.rs derives the range.
 
 #include "../drivers/diag_sieve.cuh"
 #include "../drivers/kernels.cuh"
 
-// A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see drivers/pairs.cuh.
+// The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh
+// gives.
 template <typename Formula>
 __device__ __noinline__ double value_of(const Formula& formula, Dimension x) {
     return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : NAN;
@@ -73,7 +75,7 @@ struct DiagScore {
         for (int i = 0; i < 4; ++i) {
             T greatest = var[i];
             if (ROW) {
-                // Too small a prior is treated as too great a variance.
+                // A prior that is too small counts as a variance that is too great.
                 const T prior = shared.x[i];
                 greatest = prior < 1 / QUARTER_RANGE<T> ? T(INFINITY) : fmax(greatest, prior);
             }
@@ -109,7 +111,7 @@ struct DiagScore {
         return T(value);
     }
 
-    // The slow path: any input, by the whole warp.
+    // The score by the definition, for any input. Called by all lanes for one pair.
     template <typename S>
     __device__ __noinline__ double by_dimension(const PairArgs& args, int64_t q, int64_t g) const {
         const int64_t dim = args.mu1.stored;
@@ -155,7 +157,7 @@ SCORE(llr_diagonal, DiagScore, Llr)
 SCORE(overlap_diagonal, DiagScore, Overlap)
 SCORE(neg_kl_diagonal, DiagScore, NegKl)
 
-// How a search for the best by mls rules pairs out.
+// The sieve of searches by mls.
 using Bounded = With<PairArgs, Bounding>;
 #define SIEVE_OF(S, types)                                         \
     KERNEL(mls_diagonal_bound_##types, Bounded, SIEVE_THREADS) {   \

@@ -1,10 +1,11 @@
-// Scores of draws: each item is drawn n times, and the draws of two items are compared (formulas/comparisons.cuh).
+// Scores that compare draws: each item is drawn n times, and the draws of two items are compared
+// (formulas/comparisons.cuh).
 //
-// Draws are those of the samplers: key the seed, row the item's number in its distribution, stream its side. So a pair
-// has the same draws in every verb. They are made once for a call where there is memory for them; else a warp, which
-// computes a pair, makes both items' draws, the query's once for pairs that follow each other. What densities take of a
-// class alone is made in the same way. Gradients are those of the drawn function: by each draw, then through the
-// sampler.
+// Draws are those of the samplers: the key is the seed, the row the item's number in its distribution, the stream its
+// side. So a pair has the same draws in every verb. Where the caller gives memory, they are made once for a call; else
+// the warp that computes a pair draws both items, and the query once for consecutive pairs. The numbers of a class
+// alone, which densities take, are made in the same way. Gradients are those of the drawn score: by each draw, then
+// through the sampler.
 
 #include "../drivers/backward.cuh"
 #include "../drivers/samplers.cuh"
@@ -16,18 +17,20 @@ using DrawnOwnArgs = With<OwnArgs, DrawingArgs>;
 
 constexpr int DRAWN_WARPS = SAMPLER_THREADS / WARP;
 
-// An item that is its own one draw.
+// The sampler of an item that is itself its only draw.
 struct Itself {
     static constexpr bool RANDOM = false;
 };
 
-// A side's items, to be drawn.
+// The arguments of a sampler of a side's items.
 __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& drawing, bool query) {
     const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
-    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.cached_steps, drawing.made[query ? 0 : 1]};
+    const int side = query ? QUERY : GALLERY;  // also the number of its stream
+    return {mu, extra, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
-// The draws of an item: those that were made, or, by a warp, in `workspace` of D (n + 1) numbers.
+// The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
+// numbers.
 template <typename Sampler, typename T>
 __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* workspace) {
     const int64_t dim = items.mu.stored;
@@ -49,20 +52,20 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
     }
 }
 
-// What was made of an item of the gallery alone.
+// The own numbers of a gallery item, or null where no memory was given for them.
 __device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
     const OwnShape* const all = static_cast<const OwnShape*>(args.own[GALLERY]);
     return all ? all + row : nullptr;
 }
 
-// Where a block's workspace is.
+// The workspace of the block.
 template <typename T>
 __device__ inline T* block_workspace(const DrawingArgs& drawing, T* shared) {
     if (drawing.workspace) return static_cast<T*>(drawing.workspace) + blockIdx.x * drawing.stride;
     return shared + DRAWN_WARPS * drawing.cached_steps * Normals<T>::EACH * WARP;
 }
 
-// Scores of `args.pairs` pairs; a warp's workspace is D (n + 1) numbers for each side.
+// Writes the scores of all pairs that `args.pairs` says. A warp's workspace is D (n + 1) numbers for each side.
 template <typename T, typename Comparison, typename P, typename R>
 __device__ void score_drawn(const DrawnArgs& all) {
     DYNAMIC_SHARED(T, shared);
@@ -102,8 +105,8 @@ __device__ void score_drawn(const DrawnArgs& all) {
     }
 }
 
-// Takes what the warps of a block have added up by the draws of an own item (the first warp's are the sums) to its mean
-// and extra.
+// Takes the gradients by the draws of an own item, which the block has added up, through the sampler to its mean and
+// extra.
 template <typename Own, typename T>
 __device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
                                        const T* draws, const T* extra) {
@@ -125,9 +128,9 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
     }
 }
 
-// A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's
-// workspace: D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many,
-// those by the extra before those by the draws.
+// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on, and its warps
+// share the item's pairs. The block's workspace is D (n + 1) numbers for the own item's draws, then for each warp as
+// many for another item's draws and as many for sums, those by the extra before those by the draws.
 template <typename T, typename Comparison, typename Own, typename Other>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     __shared__ double parts[DRAWN_WARPS][2];
@@ -146,7 +149,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         for (int64_t i = lane(); i < numbers; i += WARP) sums[i] = 0;
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
-        // All warps want them; one makes them, if nobody has.
+        // All warps read the own item's draws; one warp makes them, unless they were made for the call.
         Draws<T> draws{block + dim, int(drawing.draws), block, dim};
         if (!Own::RANDOM || own_items.out) {
             draws = drawn<Own>(own_items, own, normals, block);
@@ -159,11 +162,11 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             T weight;
             const int64_t other = other_item<T>(all.args, own, i, &weight);
             if (other < 0) continue;
-            const Draws<T> theirs = drawn<Other>(other_items, other, normals, others);
-            comparison.summarise(dim, theirs);
+            const Draws<T> drawn_other = drawn<Other>(other_items, other, normals, others);
+            comparison.summarise(dim, drawn_other);
             const int64_t g = query ? other : own;
-            const DrawnPair<T> pair{dim, query ? draws : theirs, query ? theirs : draws, row_of<T>(args.extra2, g),
-                                    args.extra2.stored, own_of(args, g)};
+            const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
+                                    row_of<T>(args.extra2, g), args.extra2.stored, own_of(args, g)};
             comparison.backward(query, pair, double(weight), out);
         }
         for (int s = 0; s < 2; ++s) {
@@ -226,7 +229,7 @@ DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
 DRAWN(nivmf, DENSITY, Itself, Itself)
 DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
 
-// What belongs to the gallery's items alone. A warp takes an item.
+// Writes the own numbers of the gallery's items. A warp takes an item.
 template <typename T, typename Comparison>
 __device__ void make_own(const DrawnOwnArgs& all) {
     const PairArgs& args = all.args.pairs;

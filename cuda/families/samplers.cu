@@ -1,9 +1,10 @@
-// Samples of normal and von Mises-Fisher distributions, with exact reparametrised gradients: rust/kernels/samplers.rs.
-// Noise has the same addresses, so draws agree with the CPU's to rounding, and backward makes it again instead of
-// keeping it.
+// Draws of normal and von Mises-Fisher distributions, with exact reparametrised gradients, as in
+// rust/kernels/samplers.rs. Random numbers have the same addresses, so draws agree with the CPU's to rounding, and
+// gradients make them again instead of storing them.
 // - Normal: x = mu + sqrt(var) n.
-// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of numerics/wood.cuh. Its gradient in
-//   kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of this form.
+// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of
+//   numerics/wood.cuh. Its gradient in kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of
+//   this form.
 #include "../drivers/samplers.cuh"
 
 __device__ inline int64_t warp_of_grid() { return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; }
@@ -13,7 +14,7 @@ template <typename Sampler, typename T>
 __device__ inline void sample(const SampleArgs& args) {
     DYNAMIC_SHARED(T, shared);
     const Team<T> team(args.mu.stored);
-    // None of a warp's teams is to be idle.
+    // As many draws as a warp has teams, so that none is idle.
     const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const SampleTile tile(args, first, most);

@@ -2,7 +2,8 @@
 
 #include "../drivers/topk.cuh"
 
-// A block takes a query, and the next after gridDim.x; shared memory: capacity items.
+// Writes the best k of each query's items. A block takes a query, then the one gridDim.x further on. Shared memory
+// holds `capacity` items.
 template <typename T>
 __device__ void topk(const TopKArgs& args) {
     DYNAMIC_SHARED(int64_t, ids);

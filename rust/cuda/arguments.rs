@@ -4,8 +4,8 @@ use crate::layout::shared_with_cuda;
 use crate::special::bessel::Order;
 
 shared_with_cuda! {
-    /// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row stores
-    /// one element, which stands for all of the row.
+    /// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row
+    /// stores one element, which stands for all of the row.
     pub struct DeviceMatrix {
         /// Address of the first element.
         pub data: u64 as "const void*",
@@ -25,8 +25,8 @@ shared_with_cuda! {
         pub ratio: Order,
     }
 
-    /// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S that
-    /// of the stored gallery: T, float16 or bfloat16.
+    /// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+    /// that of the stored gallery: T, float16 or bfloat16.
     pub struct PairArgs {
         /// T [Q, D], the queries' means.
         pub mu1: DeviceMatrix,
@@ -69,7 +69,8 @@ shared_with_cuda! {
         pub list_scores: u64 as "void*",
         /// Search: the rows of the lists, of the same shape.
         pub list_ids: u64 as "int64_t*",
-        /// By side, float64 [N, OWN_NUMBERS], what the family has made of each item alone; null where each pair makes it anew.
+        /// By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+        /// anew.
         pub own: [u64; 2] as "void*",
     }
 

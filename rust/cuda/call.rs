@@ -85,7 +85,7 @@ pub struct Ranked {
     pub ids: u64,
 }
 
-/// Which gradients are wanted of a side.
+/// The gradients of a side.
 #[derive(Clone, Copy)]
 pub struct Gradients {
     /// The side: 0 for queries, 1 for the gallery.
@@ -170,7 +170,7 @@ impl Call {
     /// Launches the score's kernel for a driver, with the orders where it calls Bessel functions.
     ///
     /// # Safety
-    /// As for the driver's launch.
+    /// As for the driver's `launch`: `args` must be the struct that the kernel takes.
     pub(super) unsafe fn launch<A: Copy>(&self, kernel: &str, at: Launch, args: A) -> Result<(), Error> {
         let name = self.name(kernel);
         if self.kernel.orders {

@@ -44,7 +44,7 @@ shared_with_cuda! {
     pub const SIEVE_TILE: usize = 128;
     /// Dimensions that a block of a sieve loads at a time.
     pub const SIEVE_STEP: usize = 32;
-    /// Numbers from row to row in the shared memory of a sieve, such that lanes that read together read from different banks.
+    /// Numbers from row to row in the shared memory of a sieve: lanes that read together read from different banks.
     pub const SIEVE_STRIDE: usize = SIEVE_STEP + 4;
 
     /// Threads of a block that selects the best of given scores.

@@ -21,8 +21,11 @@ pub struct Tiling {
     pub shards: usize,
     /// Items of all lists of the best; 0 where shared memory holds them.
     pub listed: usize,
+    /// Items that a list of the best has memory for.
     pub(super) capacity: usize,
-    pub(super) resident: bool,
+    /// Whether shared memory holds all dimensions of a block's queries.
+    resident: bool,
+    /// Parts of the queries.
     tiles: usize,
     /// Bytes of shared memory of a block.
     shared: usize,

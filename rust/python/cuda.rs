@@ -1,4 +1,4 @@
-//! Exports of the CUDA kernels: addresses are the Python layer's word, shapes and dtypes are checked here.
+//! Exports of the CUDA kernels. Shapes and dtypes are checked here; that addresses are valid is up to the Python layer.
 
 use super::array::DeviceArray;
 use super::ensure;
@@ -23,14 +23,14 @@ pub fn cuda_info() -> (&'static str, i32, Option<String>) {
     }
 }
 
-/// Device and stream.
+/// The number of a device, and the address of a stream.
 pub type At = (i32, u64);
 
 pub fn place(at: At) -> Place {
     Place { device: at.0, stream: at.1 }
 }
 
-/// Whether a dtype that kernels compute in is float32.
+/// Whether an array is of float32, or else of float64: kernels compute in no other type.
 pub fn single(x: &DeviceArray) -> Result<bool, Error> {
     match x.dtype() {
         "float32" => Ok(true),
@@ -43,7 +43,7 @@ pub fn count(x: &DeviceArray) -> usize {
     x.shape().iter().product()
 }
 
-/// A matrix whose rows are all there: none is one element that stands for as many as its shape says.
+/// A matrix that stores all elements of its rows, none of which is one element that stands for a constant row.
 pub fn full(x: &DeviceArray) -> Result<DeviceMatrix, Error> {
     let matrix = x.matrix()?;
     let width = x.shape().get(1).copied().unwrap_or(1);
@@ -51,10 +51,10 @@ pub fn full(x: &DeviceArray) -> Result<DeviceMatrix, Error> {
     Ok(matrix)
 }
 
-/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a score: mu1, extra1, mu2, extra2, shared.
 type FiveArrays = [DeviceArray; 5];
 
-/// The checked call of a score.
+/// The call of a score, whose inputs are checked.
 fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     let kernel = table::facts(op)?;
     let [mu1, extra1, mu2, extra2, shared] = arrays;
@@ -82,7 +82,7 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, own: [0; 2] })
 }
 
-/// By side, memory for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
+/// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
 type Own = [Option<DeviceArray>; 2];
 
 fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
@@ -95,8 +95,8 @@ fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
     Ok(())
 }
 
-/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, and the draws of
-/// queries and gallery [n, N, D] where they have been made.
+/// What a score that compares draws takes: the seed (none where nothing is random), the number of draws, a workspace, and the
+/// draws of queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
 /// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how large
@@ -124,8 +124,8 @@ fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usiz
     Ok(Some(Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made }))
 }
 
-/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items want for n draws; None for
-/// an op that compares none.
+/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None for
+/// a score that compares no draws.
 #[pyfunction]
 pub fn cuda_workspace(
     name: &str,
@@ -145,7 +145,7 @@ fn listed(candidates: &DeviceArray, queries: i64) -> Result<DeviceMatrix, Error>
     Ok(matrix)
 }
 
-/// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
+/// The pairs that are scored: those of the candidates, or else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) -> Result<Which, Error> {
     let (queries, gallery) = (call.inputs.mu1.rows, call.inputs.mu2.rows);
     let (which, shape) = match candidates {
@@ -163,7 +163,7 @@ fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) ->
     Ok(which)
 }
 
-/// Scores and ids of `rows` x k.
+/// k, and where scores and ids [rows, k] are written.
 fn ranked(dtype: &str, rows: usize, scores: &DeviceArray, ids: &DeviceArray) -> Result<(usize, Ranked), Error> {
     let k = scores.shape().last().copied().unwrap_or(0);
     let shape = [rows, k];
@@ -240,7 +240,7 @@ pub fn cuda_score_backward(
         let (mu, extra) = (&arrays[2 * side], &arrays[2 * side + 1]);
         let rows = mu.shape()[0];
         let drawing = drawing(&call, draws.as_ref(), rows, None)?;
-        full(extra)?; // as its gradient's are
+        full(extra)?; // its gradient is
         let shapes = out[0].shape() == mu.shape()
             && out[1].shape() == extra.shape()
             && out[2].shape() == [rows, arrays[4].shape()[1]];
@@ -296,8 +296,8 @@ fn pruning(prune: &str) -> Result<Prune, Error> {
 }
 
 /// How a search for the best k is cut: how many shards it makes, how many items its lists hold outside of the kernel's own
-/// memory; how many rows are scored without a sieve, how many survivors of one it keeps of each query, and how many
-/// tiles of rows it bounds.
+/// memory; how many rows are scored without a sieve, how many survivors of it a query has at most, and how many
+/// tiles of rows have bounds.
 #[pyfunction]
 pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 5]> {
     let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
@@ -305,7 +305,7 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of each] and [Q] zeros. `bounding`, where there are tiles: the order of
+/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles: the order of
 /// the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays

@@ -1,4 +1,4 @@
-//! Exports of the CUDA kernels that work by elements or draw; what is shared with those of pairs stands in `cuda.rs`.
+//! Exports of the CUDA kernels that compute elements or draw; what they share with those of pairs is in `cuda.rs`.
 
 use super::array::DeviceArray;
 use super::cuda::{count, full, place, single, At};
@@ -45,7 +45,7 @@ pub fn cuda_elementwise(
     Ok(())
 }
 
-/// Items and where their noise is, checked against what is drawn, [n, N, D].
+/// The arguments of a sampler, checked against the draws [n, N, D].
 fn samples(arrays: [&DeviceArray; 3], first_row: u64, stream: u32, drawn: &DeviceArray) -> Result<SampleArgs, Error> {
     let [mu, extra, seed] = arrays;
     let (items, spread) = (full(mu)?, extra.matrix()?);
@@ -59,7 +59,7 @@ fn samples(arrays: [&DeviceArray; 3], first_row: u64, stream: u32, drawn: &Devic
 
 /// Draws of the items into out [n, N, D]; the seed is read on the device.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+#[allow(clippy::too_many_arguments)] // arrays, and the address of the random numbers
 pub fn cuda_sample(
     py: Python<'_>,
     name: &str,
@@ -97,7 +97,7 @@ pub fn cuda_sample_backward(
 ) -> PyResult<()> {
     let single = single(&mu)?;
     let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
-    full(&extra)?; // as its gradient's are
+    full(&extra)?; // its gradient is
     ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
         "gradients need the shapes of the inputs".into()
     })?;

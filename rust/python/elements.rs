@@ -69,7 +69,7 @@ macro_rules! with_sampler {
 
 /// Draws of the items into out [n, N, D].
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+#[allow(clippy::too_many_arguments)] // arrays, and the address of the random numbers
 pub fn sample(
     py: Python<'_>,
     name: &str,

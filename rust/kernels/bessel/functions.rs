@@ -46,13 +46,13 @@ macro_rules! quantity {
         }
     };
 }
-quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, series: 1, table: Value);
-quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, series: 2, table: TimesSquare);
-quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, series: 3, table: TimesSquare);
-quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, series: 2, table: Value);
-quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, series: 3, table: TimesSquare);
-quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, series: 4, table: TimesSquare);
-quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, series: 3, table: Value);
+quantity!(/** log(I_v(x) e^-x). */ LogIve, log_ive, series: 1, table: Value);
+quantity!(/** The first derivative of [`LogIve`] in x. */ LogIveDx, log_ive_dx, series: 2, table: TimesSquare);
+quantity!(/** The second derivative of [`LogIve`] in x. */ LogIveDxx, log_ive_dxx, series: 3, table: TimesSquare);
+quantity!(/** I_v(x) / I_(v-1)(x). */ IvRatio, iv_ratio, series: 2, table: Value);
+quantity!(/** The first derivative of [`IvRatio`] in x. */ IvRatioDx, iv_ratio_dx, series: 3, table: TimesSquare);
+quantity!(/** The second derivative of [`IvRatio`] in x. */ IvRatioDxx, iv_ratio_dxx, series: 4, table: TimesSquare);
+quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2. */ IvRatioComplement, iv_ratio_complement, series: 3, table: Value);
 
 /// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension.
 pub struct VmfLogNorm;
@@ -70,7 +70,7 @@ impl Quantity for VmfLogNorm {
     }
 }
 
-/// Its derivative in kappa, -[`IvRatio`] of order dim/2.
+/// The derivative of [`VmfLogNorm`] in kappa: -[`IvRatio`] of order dim/2.
 pub struct VmfLogNormDx;
 impl Quantity for VmfLogNormDx {
     const TABLE: Tabulated = Tabulated::Value;
@@ -101,8 +101,8 @@ macro_rules! mean_direction {
         }
     };
 }
-mean_direction!(/** the length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var) */ NormalLength, length);
-mean_direction!(/** its derivative in x */ NormalLengthDx, slope);
+mean_direction!(/** The length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var). */ NormalLength, length);
+mean_direction!(/** The derivative of [`NormalLength`] in x. */ NormalLengthDx, slope);
 
 macro_rules! without_order {
     ($(#[$doc:meta])* $name:ident, $function:ident) => {
@@ -121,9 +121,9 @@ macro_rules! without_order {
         }
     };
 }
-without_order!(/** log Phi(x), Phi the normal distribution function */ LogNdtr, log_ndtr);
-without_order!(/** its derivative */ LogNdtrDx, log_ndtr_dx);
-without_order!(/** its second derivative */ LogNdtrDxx, log_ndtr_dxx);
+without_order!(/** log Phi(x), where Phi is the normal distribution function. */ LogNdtr, log_ndtr);
+without_order!(/** The derivative of [`LogNdtr`]. */ LogNdtrDx, log_ndtr_dx);
+without_order!(/** The second derivative of [`LogNdtr`]. */ LogNdtrDxx, log_ndtr_dxx);
 
 #[cfg(test)]
 pub(super) use quantity;
