@@ -1,4 +1,4 @@
-// What every kernel file starts from: how a kernel is declared, memory as it comes from Python, the lanes of a warp.
+// What every kernel file starts from: how a kernel is declared, numbers and their bits, rows in memory.
 //
 // All of cuda/ also compiles with a host compiler after `-include tests/host_cuda.hpp`, which runs the threads of a
 // block as fibers: kernels are tested whole where there is no GPU.
@@ -8,24 +8,25 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "arguments.cuh"
+
 #ifdef __CUDACC__
 #define HD __host__ __device__ inline
-// A kernel takes one struct by value; its name is its symbol. Then: how many threads a block has at most, and, if it
-// matters, how many blocks are to fit on a multiprocessor.
+// Declares a kernel, which takes one struct by value and whose name is its symbol. After the struct comes the most
+// threads of a block and, where it matters, how many blocks are to fit on a multiprocessor.
 #define KERNEL(name, Args, ...) \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Args args)
-// The launch's dynamic shared memory.
+// Names the dynamic shared memory of the launch.
 #define DYNAMIC_SHARED(T, name)                  \
     extern __shared__ __align__(16) char dynamic_shared[]; \
     T* const name = reinterpret_cast<T*>(dynamic_shared)
 #endif
 
-constexpr int WARP = 32;
 constexpr double LOG_2PI = 1.83787706640934548356;
 
 // -- numbers ----------------------------------------------------------------------------------------------------------
 
-// Halves as they are stored: words of a type of their own.
+// Halves as they are stored: their bits, in a type for each format.
 struct Float16 {
     uint16_t bits;
 };
@@ -80,27 +81,8 @@ HD float widened(Float16 x) {
 
 // -- memory -----------------------------------------------------------------------------------------------------------
 
-// A read-only matrix as rust/view.rs has it: rows `stride` elements apart, `stored` elements each; one element of a
-// constant row stands for all.
-struct Matrix {
-    const void* data;
-    int64_t rows;
-    int64_t stored;
-    int64_t stride;
-
-    template <typename T>
-    HD const T* row(int64_t i) const {
-        return static_cast<const T*>(data) + i * stride;
-    }
-};
-
-// -- warps ------------------------------------------------------------------------------------------------------------
-
-#define FULL 0xffffffffu
-
-// Sum over the lanes of a warp, in all of them: by one tree, so that its bits do not depend on who asks.
+// A pointer to row i of a matrix.
 template <typename T>
-__device__ inline T warp_sum(T x) {
-    for (int mask = WARP / 2; mask > 0; mask /= 2) x += __shfl_xor_sync(FULL, x, mask);
-    return x;
+HD const T* row_of(const DeviceMatrix& matrix, int64_t i) {
+    return static_cast<const T*>(matrix.data) + i * matrix.stride;
 }

@@ -1,4 +1,4 @@
-//! Compiles each cuda/<family>.cu into a fatbin that the library embeds: the only place that knows nvcc.
+//! Compiles each cuda/families/<family>.cu into a fatbin that the library embeds: the only place that knows nvcc.
 //!
 //! `PEACCEL_CUDA`: `auto` (the default) does without CUDA where there is no nvcc, `require` fails there, `off` does without.
 //! nvcc is sought in `PEACCEL_NVCC`, among the installed wheels of the Python that builds, in `CUDA_HOME` or `CUDA_PATH`, in
@@ -34,9 +34,9 @@ fn main() {
         Err(why) => (String::new(), String::new(), why),
     };
     let text = format!(
-        "/// Family and fatbin.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
-         /// What they hold code for.\npub const TARGETS: &str = {targets:?};\n\
-         /// Why there are none, if so.\npub const WHY_NONE: &str = {why:?};\n"
+        "/// The name and the fatbin of each family.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
+         /// The targets that they hold code for.\npub const TARGETS: &str = {targets:?};\n\
+         /// Why there are none; empty where there are.\npub const WHY_NONE: &str = {why:?};\n"
     );
     std::fs::write(out.join("images.rs"), text).expect("OUT_DIR can be written to");
 }
@@ -73,8 +73,8 @@ fn nvcc() -> Result<PathBuf, String> {
 fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     let targets = env::var("PEACCEL_CUDA_TARGETS").unwrap_or_else(|_| TARGETS.into());
     let capabilities: Vec<&str> = targets.split(',').map(str::trim).collect();
-    let mut families: Vec<PathBuf> = std::fs::read_dir("cuda")
-        .map_err(|e| format!("cuda/: {e}"))?
+    let mut families: Vec<PathBuf> = std::fs::read_dir("cuda/families")
+        .map_err(|e| format!("cuda/families: {e}"))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
         .collect();
@@ -85,7 +85,7 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     });
     let mut images = String::new();
     for outcome in compiled {
-        // A kernel that does not compile is an error whatever was wanted.
+        // A kernel that does not compile is an error even where `PEACCEL_CUDA` is `auto`.
         let (family, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
         let _ = write!(images, "({family:?}, &Aligned(*include_bytes!({image:?}))), ");
     }

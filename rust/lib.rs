@@ -1,6 +1,6 @@
 //! The compute core of peaccel. Map of the crate, each line using only what stands above it:
 //!
-//! - [`error`]: the error type
+//! - [`error`]: the error type · `layout`: structs and constants that Rust and CUDA share
 //! - [`view`]: the array types · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`rows`]: tiles of rows against rows · [`panels`]: register tiles of inner products
@@ -12,6 +12,7 @@
 pub mod cuda;
 pub mod error;
 pub mod kernels;
+mod layout;
 pub mod panels;
 pub mod parallel;
 #[cfg(feature = "python")]

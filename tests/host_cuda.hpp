@@ -1,4 +1,4 @@
-// CUDA on the host, as far as cuda/ uses it: `g++ -x c++ -include tests/host_cuda.hpp cuda/<family>.cu` gives a library whose
+// CUDA on the host, as far as cuda/ uses it: `g++ -x c++ -include tests/host_cuda.hpp cuda/families/<family>.cu` gives a library whose
 // kernels run whole, index code included. Blocks run one after the other; the threads of a block are fibers that give way
 // where they communicate, so shuffles, votes and barriers do what they do on a GPU. A barrier that not all threads reach is
 // an error, as is memory outside an allocation (with -fsanitize=address).

@@ -10,7 +10,7 @@ from filelock import FileLock
 
 ROOT = pathlib.Path(__file__).parent.parent
 DRIVER, PRELUDE = (ROOT / "tests" / name for name in ("fake_cuda.cpp", "host_cuda.hpp"))
-FAMILIES = sorted((ROOT / "cuda").glob("*.cu"))
+FAMILIES = sorted((ROOT / "cuda" / "families").iterdir())
 FLAGS = ("-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra")
 # Multiply-adds are written out where they matter; a compiler that adds some would hide where they are missing.
 KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PRELUDE, "-x", "c++")
@@ -18,7 +18,7 @@ KERNEL = ("-mfma", "-ffp-contract=off", "-Wno-unknown-pragmas", "-include", PREL
 
 def compiled():
     """The environment in which the core finds that device; libraries are compiled once for the same sources."""
-    sources = [pathlib.Path(__file__), DRIVER, PRELUDE, *sorted((ROOT / "cuda").iterdir())]
+    sources = [pathlib.Path(__file__), DRIVER, PRELUDE, *sorted((ROOT / "cuda").rglob("*.cu*"))]
     made_of = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     folder = ROOT / "target" / "host_cuda" / made_of[:16]
     folder.parent.mkdir(parents=True, exist_ok=True)

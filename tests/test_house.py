@@ -1,6 +1,7 @@
 """The plan of the house: imports go down only, each tool is used in one place, generated files regenerate."""
 
 import ast
+import graphlib
 import pathlib
 import re
 import subprocess
@@ -31,7 +32,13 @@ LAYERS = [
 ]
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error", "simd parallel", "view topk special rng rows", "shapes panels", "kernels", "cuda", "python"
+    "error layout", "simd parallel", "view topk special rng rows", "shapes panels", "kernels", "cuda", "python"
+)]  # fmt: skip
+
+
+# Folders of cuda/, and the headers beside them.
+CUDA_LAYERS = [layer.split() for layer in (
+    "arguments", "common", "warps pair", "numerics", "formulas", "drivers", "families"
 )]  # fmt: skip
 
 
@@ -56,10 +63,10 @@ def test_python_imports_go_down():
                 assert own != "io" or parts[1] in ("distributions", "files", "fits"), f"io imports {module}"
 
 
-def crate_paths(text):
-    """The first part of every path under `crate`, those in braces too."""
-    yield from re.findall(r"crate::(\w+)", text)
-    for group in re.findall(r"crate::\{(.*?)\};", text, re.DOTALL):
+def paths_under(module, text):
+    """The first part of every path under a module, those in braces too."""
+    yield from re.findall(rf"{module}::(\w+)", text)
+    for group in re.findall(rf"{module}::\{{(.*?)\}};", text, re.DOTALL):
         yield from re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"\{[^{}]*\}", "", group))
 
 
@@ -69,8 +76,37 @@ def test_rust_uses_go_down():
         own = path.relative_to(ROOT / "rust").parts[0].removesuffix(".rs")
         if own == "lib":
             continue
-        for used in crate_paths(path.read_text()):
+        for used in paths_under("crate", path.read_text()):
             assert used == own or height[used] < height[own], f"{path.relative_to(ROOT)} uses {used}"
+
+
+RUST_FOLDERS = [path for path in (ROOT / "rust").rglob("*") if path.is_dir()]
+
+
+@pytest.mark.parametrize("folder", RUST_FOLDERS, ids=lambda folder: str(folder.relative_to(ROOT)))
+def test_files_of_a_folder_do_not_import_in_a_circle(folder):
+    module = "::".join(("crate", *folder.relative_to(ROOT / "rust").parts))
+    files = {path.stem: path.read_text() for path in folder.glob("*.rs") if path.stem != "mod"}
+    sorter = graphlib.TopologicalSorter()
+    for name, text in files.items():
+        used = {*paths_under("super", text), *paths_under(module, text)}
+        sorter.add(name, *(used & files.keys() - {name}))
+    sorter.prepare()  # raises an error that names the circle
+
+
+def cuda_layer(path):
+    return path.relative_to(ROOT / "cuda").parts[0].removesuffix(".cuh")
+
+
+def test_cuda_includes_go_down():
+    """So formulas include no driver, and families not each other."""
+    height = {name: i for i, layer in enumerate(CUDA_LAYERS) for name in layer}
+    for path in (ROOT / "cuda").rglob("*.cu*"):
+        own = cuda_layer(path)
+        for included in re.findall(r'#include "(.*)"', path.read_text()):
+            used = cuda_layer((path.parent / included).resolve())
+            down = height[used] < height[own] or used == own != "families"
+            assert down, f"{path.relative_to(ROOT)} includes {included}"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +145,7 @@ def test_each_family_stands_in_its_three_places():
     # What a score of pairs is, and the table of them all, are of no family.
     assert families == {p.stem for p in (ROOT / "rust" / "kernels").glob("*.rs")} - {"mod", "score", "table"}
     # Selecting is no op: it is part of others.
-    assert families == {p.stem for p in (ROOT / "cuda").glob("*.cu")} - {"topk"}
+    assert families == {p.stem for p in (ROOT / "cuda" / "families").iterdir()} - {"topk"}
 
 
 def test_generated_tables_regenerate_byte_for_byte():

@@ -92,7 +92,7 @@ def test_elements_broadcast(device):
 # -- draws -------------------------------------------------------------------------------------------------------------
 
 SHAPES = [(1, 1, 1), (3, 2, 1), (5, 3, 2), (40, 5, 3), (9, 16, 7), (7, 64, 33), (6, 127, 5), (4, 128, 2), (3, 300, 4)]
-LONG = (2, 4500, 2)  # more normals than have room
+LONG = (2, 4500, 2)  # more normals than shared memory holds
 
 
 def drawn_items(op, n, dim, dtype, wide, spread):

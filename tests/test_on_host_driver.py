@@ -1,7 +1,7 @@
 """What of CUDA can be proved without a GPU: kernels run whole on the host, through the core's own launches.
 
-The driver is a library of ours (fake_cuda.cpp) that runs what the host's compiler made of cuda/*.cu, all threads of a
-block as fibers, and knows only kernels that the embedded machine code holds too, with the shared memory that they
+The driver is a library of ours (fake_cuda.cpp) that runs what the host's compiler made of cuda/families/, all threads
+of a block as fibers, and knows only kernels that the embedded machine code holds too, with the shared memory that they
 declare there. Not proved here: that code itself. This file is about launches, the others about what is computed.
 """
 
@@ -45,8 +45,10 @@ def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
 
 def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
     x = torch.ones(3, dtype=torch.float64)
-    with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
+    with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.elementwise(SimpleNamespace(name="no_such_op"), x[:1], x)
+    with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
+        _cuda.sample(SimpleNamespace(name="no_such_op", extra="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
     monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
     with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
         _cuda.elementwise(bessel.log_ive, x[:1], x)

@@ -72,7 +72,7 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
 
 @each_case
 def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g_kind, variant):
-    """Scores and gradients from the room that queries and gallery share by mistake, where each has one, are others."""
+    """Where queries and gallery each have memory, one memory for both gives other scores and gradients."""
     n, dim = 8, 12
     q = make(q_kind, n, dim, 1, library="torch")
     g = make(g_kind, n, dim, 2, library="torch")
@@ -87,22 +87,22 @@ def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g
         "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY)[1],
         "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY)[3],
     }
-    own, rooms, shared = _cuda._own, [], False
+    own, given, shared = _cuda._own, [], False
 
     def emptied(*args):
-        rooms[:] = own(*args)
-        for room in rooms:
-            if room is not None:
-                room.fill_(torch.nan)
-        return [rooms[1], rooms[1]] if shared else rooms
+        given[:] = own(*args)
+        for memory in given:
+            if memory is not None:
+                memory.fill_(torch.nan)
+        return [given[1], given[1]] if shared else given
 
     monkeypatch.setattr(_cuda, "_own", emptied)
     for verb, call in calls.items():
         shared = False
         want = call()
-        made = [room for room in rooms if room is not None]
+        made = [memory for memory in given if memory is not None]
         assert len(made) == 1 + (op.name.endswith("vmf") and not op.sampled), verb
-        assert all(room.isfinite().all() for room in made), verb
+        assert all(memory.isfinite().all() for memory in made), verb
         if len(made) == 2 and verb != "by gallery":  # for which it may be the right one: the gallery's is made last
             shared = True
             assert not torch.equal(call(), want), verb
@@ -114,13 +114,13 @@ def test_where_it_pays():
     for op in (op for op in OPS if isinstance(op, PairOp)):
         sides = "vmf" in op.name and not op.sampled, ("vmf" in op.name and not op.sampled) or "nivmf" in op.name
         for pairs, pays in ((4, (0, 0)), (7, (0, 0)), (8, (1, 0)), (17, (1, 0)), (18, (1, 1))):
-            room = _cuda._own(op, [mu[0], mu[0], mu[1], mu[1]], pairs)
-            assert [x is not None for x in room] == [a and bool(b) for a, b in zip(sides, pays, strict=True)]
-            assert all(x.shape == (n, 3) for x, n in zip(room, (4, 9), strict=True) if x is not None)
+            given = _cuda._own(op, [mu[0], mu[0], mu[1], mu[1]], pairs)
+            assert [x is not None for x in given] == [a and bool(b) for a, b in zip(sides, pays, strict=True)]
+            assert all(x.shape == (n, 3) for x, n in zip(given, (4, 9), strict=True) if x is not None)
     assert _cuda._own(op, [mu[0][:0]] * 4, 0) == [None, None]
 
 
-def test_a_room_of_another_size_is_refused(device):
+def test_memory_of_another_size_is_refused(device):
     d = make("vmf", 3, 8, library="torch")
     op, inputs = planned("mls", None, d, d)
     arrays = [_cuda.memory(x) for x in (*inputs[:4], inputs[4][None])]

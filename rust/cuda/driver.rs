@@ -1,8 +1,8 @@
-//! CUDA's driver: loaded when first asked for, and called here only.
+//! CUDA's driver: loaded with the first call that needs it, and called in this file only.
 //!
-//! A missing library, a stub of one, an old driver or a machine without a GPU is a reason in words, never a panic. Kernels are
+//! A missing library, a stub of one, an old driver or a machine without a GPU is an error that says so, never a panic. Kernels are
 //! loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
-//! that the caller names. Nothing is allocated on the device and nothing waits.
+//! that the caller names. Nothing here allocates memory on the device or waits for it.
 
 use super::images::{IMAGES, WHY_NONE};
 use crate::error::Error;
@@ -14,9 +14,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// The driver of CUDA 13, with whose toolkit the kernels are compiled.
 const LEAST_VERSION: c_int = 13_000;
-/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, what a kernel declares.
+/// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: the static shared memory that a kernel declares.
 const OWN_SHARED: c_int = 1;
-/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: until it is raised, what is left of 48 KB.
+/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: until it is raised, what a kernel's own leaves of 48 KB.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 /// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 const MULTIPROCESSORS: c_int = 16;
@@ -24,10 +24,10 @@ const MULTIPROCESSORS: c_int = 16;
 const MAX_SHARED: c_int = 97;
 
 type Status = c_int;
-/// A pointer to something of the driver's, or 0.
+/// A pointer to an object of the driver, or null.
 type Handle = *mut c_void;
 
-/// Declares the functions of the driver that are used, and how they are found.
+/// Declares the driver's functions that are used, and finds them in its library.
 macro_rules! functions {
     ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
         struct Functions {
@@ -84,16 +84,34 @@ struct Kernel {
 pub struct Driver {
     functions: Functions,
     version: c_int,
-    /// The family's images, loaded, in the order of [`IMAGES`].
+    /// The loaded images of the families, in the order of [`IMAGES`].
     libraries: Vec<Handle>,
     devices: Mutex<HashMap<i32, Device>>,
-    /// By device and name.
+    /// The kernels that have been launched, by device and name.
     kernels: Mutex<HashMap<c_int, HashMap<String, Kernel>>>,
 }
 // SAFETY: handles of libraries and kernels may be used from any thread.
 unsafe impl Sync for Driver {}
-// SAFETY: as above.
+// SAFETY: the same holds of moving them there.
 unsafe impl Send for Driver {}
+
+/// The device and the stream on which a call runs.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The number of the device, as torch counts.
+    pub device: i32,
+    /// The stream, as torch gives it.
+    pub stream: u64,
+}
+
+impl Place {
+    /// A launch of `blocks` blocks, or of `per_multiprocessor` on each multiprocessor where that is fewer.
+    pub(super) fn launch(self, blocks: u64, per_multiprocessor: u32, threads: usize) -> Result<Launch, Error> {
+        let busy = driver()?.capacities(self.device)?.0 as u64 * u64::from(per_multiprocessor);
+        let (grid, block) = ((blocks.min(busy) as u32, 1), threads as u32);
+        Ok(Launch { device: self.device, stream: self.stream, grid, block, shared: 0 })
+    }
+}
 
 /// Where and how a kernel runs.
 #[derive(Clone, Copy)]
@@ -102,7 +120,7 @@ pub struct Launch {
     pub device: i32,
     /// The stream, as torch gives it.
     pub stream: u64,
-    /// Blocks.
+    /// Numbers of blocks, `gridDim.x` and `gridDim.y`.
     pub grid: (u32, u32),
     /// Threads of a block.
     pub block: u32,
@@ -110,7 +128,7 @@ pub struct Launch {
     pub shared: u32,
 }
 
-/// The driver, or why there is none. `PEACCEL_LIBCUDA` names another library than the system's.
+/// The driver, or an error that says why there is none. `PEACCEL_LIBCUDA` names another library than the system's.
 pub fn driver() -> Result<&'static Driver, Error> {
     static LOADED: Mutex<Vec<(OsString, &Driver)>> = Mutex::new(Vec::new());
     let path = std::env::var_os("PEACCEL_LIBCUDA")
@@ -230,8 +248,8 @@ impl Driver {
         Err(format!("there is no CUDA kernel {name}"))
     }
 
-    /// Lets launches of a kernel have all the shared memory of the device beside what it declares: how much that is. Once and
-    /// for all, since what one thread would ask for before its launch another one could take back.
+    /// Allows launches of a kernel all the shared memory that a block of the device may have beside what the kernel declares, and
+    /// returns how many bytes that is. Done once, as two threads that set it before each launch would undo each other's setting.
     fn raise_shared(&self, name: &str, handle: Handle, device: Device) -> Result<u32, String> {
         let f = &self.functions;
         let mut own = 0;
@@ -257,7 +275,7 @@ impl Driver {
     /// until the stream has run the kernel.
     pub unsafe fn launch<A: Copy>(&self, name: &str, at: Launch, arguments: &A) -> Result<(), Error> {
         if at.grid.0 == 0 || at.grid.1 == 0 {
-            return Ok(()); // nothing to do, which the driver calls an error
+            return Ok(()); // the driver refuses launches of no blocks
         }
         let f = &self.functions;
         let run = |device: Device| {

@@ -1,121 +1,125 @@
-//! Scores that compare draws: cuda/sampled_scores.cu.
+//! Scores that compare draws, and their gradients: cuda/families/sampled_scores.cu.
 
+use super::arguments::{DrawingArgs, PairArgs, With};
+use super::call::{Call, Gradients, Lists, Which};
+use super::constants::{SAMPLER_THREADS, WARP};
 use super::driver::{driver, Launch};
-use super::elements::{Normals, SAMPLER_THREADS as THREADS, WARPS};
-use super::pairs::{BackwardArgs, Call, OwnArgs, PairArgs};
+use super::samplers::{CachedNormals, WARPS};
 use crate::error::Error;
-use crate::kernels::score::Family;
-use crate::special::bessel::Order;
 
-/// Of a block's own shared memory; more, and too few blocks fit on a multiprocessor.
+/// Bytes of shared memory that a block's workspace has at most: more, and too few blocks fit on a multiprocessor.
 const SHARED: usize = 24 * 1024;
-/// Of all blocks outside of it.
+/// Bytes that the workspaces of all blocks have at most outside of shared memory.
 const MOST_WORKSPACE: usize = 1 << 28;
-const BLOCKS: u32 = 8; // on a multiprocessor
+/// Blocks that keep a multiprocessor busy.
+const BLOCKS: u32 = 8;
 
-/// What is drawn: the address of the seed (0 where nothing is), how many draws of each item, and the address of the workspace that
-/// [`Call::workspace`] asks for.
-#[derive(Clone, Copy, Default)]
+/// What a score draws.
+#[derive(Clone, Copy)]
 pub struct Drawing {
-    /// Address of the seed, int64.
+    /// Address of the seed, int64; 0 where nothing is random.
     pub seed: u64,
     /// Number of draws of each item.
     pub draws: usize,
-    /// Address of the workspace.
+    /// Address of the workspace that [`workspace`] asks for.
     pub workspace: u64,
-    /// Addresses of the draws [n, N, D] of queries and gallery, 0 where they are made for each pair.
+    /// Addresses of the draws [n, N, D] of queries and gallery; 0 where each pair draws anew.
     pub made: [u64; 2],
 }
 
-/// `Drawing` in cuda/comparisons.cuh.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct DrawingArgs {
-    seed: u64,
-    draws: i64,
-    kept: i64,
-    columns: i64,
-    stride: i64,
-    workspace: u64,
-    made: [u64; 2],
-    normaliser: Order,
-    ratio: Order,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct With<A> {
-    args: A,
-    drawing: DrawingArgs,
-}
-
-/// How a call is shared out.
+/// How a call is shared out among blocks.
 struct Plan {
     launch: Launch,
-    normals: Normals,
+    normals: CachedNormals,
+    /// Pairs that a warp takes at a time.
     columns: usize,
-    /// Elements of a block's workspace, and whether they are in shared memory.
+    /// Elements of a block's workspace.
     stride: usize,
+    /// Whether the workspace is in shared memory.
     in_shared: bool,
 }
 
-impl Call {
-    /// Whether the op compares draws.
-    pub fn compares_draws(&self) -> bool {
-        self.kernel.family == Family::Sampled
-    }
-
-    /// For scores [rows, columns]; or, without columns, for gradients of `rows` items.
-    fn plan(&self, draws: usize, rows: usize, columns: Option<usize>) -> Result<Plan, Error> {
-        let (size, dim) = (self.types.size(), self.inputs.mu1.stored as usize);
-        let normals = Normals::of(dim, size == 4);
-        let (busy, _) = driver()?.capacities(self.at.device)?;
-        // Of each warp two items' draws; or one's and the sums by the own item's, which all warps share.
-        let items = 2 * WARPS as usize + usize::from(columns.is_none());
+impl Plan {
+    /// The plan for scores [rows, columns]; or, without columns, for gradients of `rows` items.
+    fn of(call: &Call, draws: usize, rows: usize, columns: Option<usize>) -> Result<Plan, Error> {
+        let (size, dim) = (call.types.size(), call.inputs.mu1.stored as usize);
+        let normals = CachedNormals::of(dim, size == 4);
+        let (busy, _) = driver()?.capacities(call.at.device)?;
+        // For scores each warp has the draws of two items. For gradients it has one item's, and the sums by the own item's
+        // draws, which all warps share.
+        let items = 2 * WARPS + usize::from(columns.is_none());
         let stride = items * (draws + 1) * dim;
-        let warps = busy * BLOCKS as usize * WARPS as usize;
-        let at_once = (rows * columns.unwrap_or(0) / warps).clamp(1, 32);
-        let blocks = columns.map_or(rows, |columns| (rows * columns.div_ceil(at_once)).div_ceil(WARPS as usize));
+        let warps = busy * BLOCKS as usize * WARPS;
+        let at_once = (rows * columns.unwrap_or(0) / warps).clamp(1, WARP);
+        let blocks = columns.map_or(rows, |columns| (rows * columns.div_ceil(at_once)).div_ceil(WARPS));
         let in_shared = stride * size <= SHARED;
         let most = if in_shared { usize::MAX } else { (MOST_WORKSPACE / (stride * size)).max(1) };
-        let mut launch = self.at.launch(blocks.min(most) as u64, BLOCKS, THREADS)?;
-        launch.shared = normals.bytes() + if in_shared { (stride * size) as u32 } else { 0 };
+        let mut launch = call.at.launch(blocks.min(most) as u64, BLOCKS, SAMPLER_THREADS)?;
+        launch.shared = (normals.bytes() + if in_shared { stride * size } else { 0 }) as u32;
         Ok(Plan { launch, normals, columns: at_once, stride, in_shared })
     }
 
-    /// How many elements of memory a call wants for its draws.
-    pub fn workspace(&self, draws: usize, rows: usize, columns: Option<usize>) -> Result<usize, Error> {
-        let plan = self.plan(draws, rows, columns)?;
-        Ok(if plan.in_shared { 0 } else { plan.launch.grid.0 as usize * plan.stride })
-    }
-
-    unsafe fn launch_drawn<A: Copy>(&self, driver_name: &str, plan: &Plan, args: A) -> Result<(), Error> {
-        let dim = self.inputs.mu1.stored as f64;
-        let drawing = DrawingArgs {
-            seed: self.drawing.seed,
-            draws: self.drawing.draws as i64,
-            kept: plan.normals.kept(),
-            columns: plan.columns as i64,
-            stride: plan.stride as i64,
-            workspace: if plan.in_shared { 0 } else { self.drawing.workspace },
-            made: self.drawing.made,
-            normaliser: Order::new(0.5 * dim - 1.0),
-            ratio: Order::new(0.5 * dim),
+    /// Launches a kernel of the score.
+    ///
+    /// # Safety
+    /// As [`scores`].
+    unsafe fn launch<A: Copy>(&self, call: &Call, kernel: &str, args: A, drawing: &Drawing) -> Result<(), Error> {
+        let more = DrawingArgs {
+            seed: drawing.seed,
+            draws: drawing.draws as i64,
+            cached_steps: self.normals.steps() as i64,
+            columns: self.columns as i64,
+            stride: self.stride as i64,
+            workspace: if self.in_shared { 0 } else { drawing.workspace },
+            made: drawing.made,
+            orders: call.orders(),
         };
-        driver()?.launch(&self.name(driver_name), plan.launch, &With { args, drawing })
+        driver()?.launch(&call.name(kernel), self.launch, &With { args, more })
     }
+}
 
-    pub(super) unsafe fn drawn_own(&self, rows: usize, args: OwnArgs) -> Result<(), Error> {
-        self.launch_drawn("own", &self.plan(1, rows, None)?, args)
-    }
+/// Elements of the workspace that a call needs for scores [rows, columns] or, without columns, for gradients of `rows` items.
+pub fn workspace(call: &Call, draws: usize, rows: usize, columns: Option<usize>) -> Result<usize, Error> {
+    let plan = Plan::of(call, draws, rows, columns)?;
+    Ok(if plan.in_shared { 0 } else { plan.launch.grid.0 as usize * plan.stride })
+}
 
-    pub(super) unsafe fn drawn_scores(&self, (rows, columns): (usize, usize), args: PairArgs) -> Result<(), Error> {
-        let plan = self.plan(self.drawing.draws, rows, Some(columns))?;
-        self.launch_drawn("pairs", &plan, args)
+/// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
+unsafe fn make_own(call: &Call, drawing: &Drawing, slopes: bool) -> Result<(), Error> {
+    for (rows, args) in call.own_args(slopes) {
+        Plan::of(call, 1, rows, None)?.launch(call, "own", args, drawing)?;
     }
+    Ok(())
+}
 
-    pub(super) unsafe fn drawn_backward(&self, rows: usize, args: BackwardArgs) -> Result<(), Error> {
-        let plan = self.plan(self.drawing.draws, rows, None)?;
-        self.launch_drawn("backward", &plan, args)
+/// Scores of pairs, to `out` [N], [Q, G] or [Q, K].
+///
+/// # Safety
+/// As [`Call::scores`]; the workspace is of the size that [`workspace`] says.
+pub unsafe fn scores(call: &Call, drawing: &Drawing, which: Which, out: u64) -> Result<(), Error> {
+    make_own(call, drawing, false)?;
+    let (rows, columns) = call.grid(which);
+    let args = PairArgs { scores: out, ..call.args(which) };
+    Plan::of(call, drawing.draws, rows, Some(columns))?.launch(call, "pairs", args, drawing)
+}
+
+/// Gradients of sum(weights * scores) of some sides, each with what it draws and a workspace of its own.
+///
+/// # Safety
+/// As [`scores`].
+pub unsafe fn backward(
+    call: &Call,
+    which: Which,
+    sides: &[(Gradients, Drawing)],
+    lists: Lists,
+    weights: u64,
+) -> Result<(), Error> {
+    if let Some((_, drawing)) = sides.first() {
+        make_own(call, drawing, true)?;
     }
+    for &(side, drawing) in sides {
+        let (rows, args) = call.backward_args(which, side, lists, weights);
+        Plan::of(call, drawing.draws, rows, None)?.launch(call, "backward", args, &drawing)?;
+    }
+    Ok(())
 }

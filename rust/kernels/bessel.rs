@@ -14,132 +14,15 @@
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
-use crate::special::bessel::{self, AnyOrder, LaneOrders, Order};
-use crate::special::{direction, ndtr};
+use crate::special::bessel::{self, LaneOrders, Order};
 use std::marker::PhantomData;
 
+mod functions;
 mod table;
 
+use functions::Tabulated;
+pub use functions::{find, Computed, Function, Quantity};
 use table::{ByTable, Table};
-
-/// A function of an order and x.
-pub trait Quantity: 'static {
-    /// Whether quadratics on the pieces keep its accuracy, and of what: it goes like powers of x there.
-    const TABLE: Tabulated;
-    /// How many of an order's series it takes: one more than derivatives of the remainder.
-    const SERIES: usize;
-    /// The order that belongs to the first argument.
-    fn order(argument: f64) -> f64;
-    /// The value.
-    fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>;
-}
-
-/// What a table holds.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Tabulated {
-    /// There is none.
-    No,
-    /// The function, which goes like x^-1 at most, to x^2.
-    Value,
-    /// x^2 times the function, which goes like x^-3 at most, to x.
-    TimesSquare,
-}
-
-macro_rules! quantity {
-    ($(#[$doc:meta])* $name:ident, $function:ident, series: $series:expr, table: $table:ident) => {
-        $(#[$doc])*
-        pub struct $name;
-        impl Quantity for $name {
-            const TABLE: Tabulated = Tabulated::$table;
-            const SERIES: usize = $series;
-            fn order(order: f64) -> f64 {
-                order
-            }
-            #[inline(always)]
-            fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
-                bessel::$function::<S>(order, x)
-            }
-        }
-    };
-}
-quantity!(/** log(I_v(x) e^-x) */ LogIve, log_ive, series: 1, table: Value);
-quantity!(/** its first derivative in x */ LogIveDx, log_ive_dx, series: 2, table: TimesSquare);
-quantity!(/** its second derivative in x */ LogIveDxx, log_ive_dxx, series: 3, table: TimesSquare);
-quantity!(/** I_v(x) / I_(v-1)(x) */ IvRatio, iv_ratio, series: 2, table: Value);
-quantity!(/** its first derivative in x */ IvRatioDx, iv_ratio_dx, series: 3, table: TimesSquare);
-quantity!(/** its second derivative in x */ IvRatioDxx, iv_ratio_dxx, series: 4, table: TimesSquare);
-quantity!(/** 1 - (I_v(x) / I_(v-1)(x))^2 */ IvRatioComplement, iv_ratio_complement, series: 3, table: Value);
-
-/// log C_dim(kappa) of von Mises-Fisher, with full constants; the first argument is the dimension.
-pub struct VmfLogNorm;
-impl Quantity for VmfLogNorm {
-    const TABLE: Tabulated = Tabulated::Value;
-    const SERIES: usize = 1;
-    fn order(dim: f64) -> f64 {
-        0.5 * dim - 1.0
-    }
-    #[inline(always)]
-    fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
-        let value = order.log_norm_at_zero() - bessel::log_hyp0f1e::<S>(order, kappa) - kappa;
-        // -inf at infinity, where the terms have opposite signs; NaN passes.
-        kappa.if_less(f64::INFINITY, value, -kappa)
-    }
-}
-
-/// Its derivative in kappa, -[`IvRatio`] of order dim/2.
-pub struct VmfLogNormDx;
-impl Quantity for VmfLogNormDx {
-    const TABLE: Tabulated = Tabulated::Value;
-    const SERIES: usize = 2;
-    fn order(dim: f64) -> f64 {
-        0.5 * dim
-    }
-    #[inline(always)]
-    fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
-        -bessel::iv_ratio::<S>(order, kappa)
-    }
-}
-
-macro_rules! mean_direction {
-    ($(#[$doc:meta])* $name:ident, $function:ident) => {
-        $(#[$doc])*
-        pub struct $name;
-        impl Quantity for $name {
-            const TABLE: Tabulated = Tabulated::No;
-            const SERIES: usize = 1;
-            fn order(dim: f64) -> f64 {
-                dim
-            }
-            #[inline(always)]
-            fn value<S: Simd>(dim: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
-                direction::$function::<S>(dim.v(), x)
-            }
-        }
-    };
-}
-mean_direction!(/** the length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var) */ NormalLength, length);
-mean_direction!(/** its derivative in x */ NormalLengthDx, slope);
-
-macro_rules! without_order {
-    ($(#[$doc:meta])* $name:ident, $function:ident) => {
-        $(#[$doc])*
-        pub struct $name;
-        impl Quantity for $name {
-            const TABLE: Tabulated = Tabulated::No;
-            const SERIES: usize = 1;
-            fn order(_: f64) -> f64 {
-                0.0
-            }
-            #[inline(always)]
-            fn value<S: Simd>(_: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
-                ndtr::$function::<S>(x)
-            }
-        }
-    };
-}
-without_order!(/** log Phi(x), Phi the normal distribution function */ LogNdtr, log_ndtr);
-without_order!(/** its derivative */ LogNdtrDx, log_ndtr_dx);
-without_order!(/** its second derivative */ LogNdtrDxx, log_ndtr_dxx);
 
 /// `out[i] = Q(order[i], x[i])`; `order` has one element for all, or as many as `x`.
 pub fn elementwise<Q: Quantity, T: Float>(
@@ -257,7 +140,9 @@ fn by_formula_at<S: Simd, Q: Quantity, T: Float>(order: &Order, x: &[T], out: &m
 
 #[cfg(test)]
 mod tests {
+    use super::functions::*;
     use super::*;
+    use crate::special::bessel::AnyOrder;
 
     quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, series: 1, table: No);
 

@@ -1,4 +1,4 @@
-//! The families of quantities. Each stands in `rust/kernels/<family>.rs`, `cuda/<family>.cu` and
+//! The families of quantities. Each stands in `rust/kernels/<family>.rs`, `cuda/families/<family>.cu` and
 //! `python/peaccel/ops/<family>.py`; the scores of pairs make up a [`table`].
 
 pub mod bessel;

@@ -58,7 +58,7 @@ impl DeviceArray {
     }
 
     /// A matrix [N, D], or a vector [N] as [N, 1]; rows as in [`Array::view`].
-    pub fn matrix(&self) -> Result<cuda::Matrix, Error> {
+    pub fn matrix(&self) -> Result<cuda::DeviceMatrix, Error> {
         let (rows, cols, by_row, by_col) = match (&self.1[..], &self.2[..]) {
             ([n], [s]) => (*n, 1, *s, 1),
             ([n, d], [s, t]) => (*n, *d, *s, *t),
@@ -70,7 +70,7 @@ impl DeviceArray {
             (_, 0) => 1,
             _ => return Err(Error::Value("expected rows of adjacent elements".into())),
         };
-        Ok(cuda::Matrix { data: self.0, rows: rows as i64, stored: stored as i64, stride: by_row as i64 })
+        Ok(cuda::DeviceMatrix { data: self.0, rows: rows as i64, stored: stored as i64, stride: by_row as i64 })
     }
 }
 

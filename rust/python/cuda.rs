@@ -1,11 +1,13 @@
-//! Exports of the CUDA kernels: addresses are the Python layer's word, shapes and dtypes are checked here.
+//! Exports of the CUDA kernels. Shapes and dtypes are checked here; that addresses are valid is up to the Python layer.
 
 use super::array::DeviceArray;
 use super::ensure;
-use crate::cuda::pairs::{Call, Gradients, Inputs, Ranked, Types, Which, BEST, OWN};
-use crate::cuda::sampled::Drawing;
-use crate::cuda::search::{self, Bounding, Workspace};
-use crate::cuda::{self, Matrix, Place};
+use crate::cuda::arguments::Bounding;
+use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
+use crate::cuda::constants::{BEST, OWN_NUMBERS};
+use crate::cuda::sampled::{self, Drawing};
+use crate::cuda::search::{self, Workspace};
+use crate::cuda::{self, DeviceMatrix, Place};
 use crate::error::Error;
 use crate::kernels::sampled_scores::DRAWS;
 use crate::kernels::table;
@@ -21,14 +23,14 @@ pub fn cuda_info() -> (&'static str, i32, Option<String>) {
     }
 }
 
-/// Device and stream.
+/// The number of a device, and the address of a stream.
 pub type At = (i32, u64);
 
 pub fn place(at: At) -> Place {
     Place { device: at.0, stream: at.1 }
 }
 
-/// Whether a dtype that kernels compute in is float32.
+/// Whether an array is of float32, or else of float64: kernels compute in no other type.
 pub fn single(x: &DeviceArray) -> Result<bool, Error> {
     match x.dtype() {
         "float32" => Ok(true),
@@ -41,18 +43,18 @@ pub fn count(x: &DeviceArray) -> usize {
     x.shape().iter().product()
 }
 
-/// A matrix whose rows are all there: none is one element that stands for as many as its shape says.
-pub fn full(x: &DeviceArray) -> Result<Matrix, Error> {
+/// A matrix that stores all elements of its rows, none of which is one element that stands for a constant row.
+pub fn full(x: &DeviceArray) -> Result<DeviceMatrix, Error> {
     let matrix = x.matrix()?;
     let width = x.shape().get(1).copied().unwrap_or(1);
     ensure(matrix.stored == width as i64, || format!("expected rows of {width} elements, got one for all of a row"))?;
     Ok(matrix)
 }
 
-/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a score: mu1, extra1, mu2, extra2, shared.
 type FiveArrays = [DeviceArray; 5];
 
-/// The checked call of a score.
+/// The call of a score, whose inputs are checked.
 fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     let kernel = table::facts(op)?;
     let [mu1, extra1, mu2, extra2, shared] = arrays;
@@ -67,48 +69,49 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     };
     let dtypes = extra1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&extra2.dtype());
     ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
-    let inputs = Inputs {
+    let inputs = DeviceInputs {
         mu1: full(mu1)?,
         extra1: extra1.matrix()?,
         mu2: full(mu2)?,
         extra2: extra2.matrix()?,
         shared: shared.matrix()?,
     };
-    let size = |matrix: &Matrix| (matrix.rows as usize, matrix.stored as usize);
+    let size = |matrix: &DeviceMatrix| (matrix.rows as usize, matrix.stored as usize);
     kernel.check([&inputs.mu1, &inputs.extra1, &inputs.mu2, &inputs.extra2, &inputs.shared].map(size))?;
     let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, drawing: Drawing::default(), own: [0; 2] })
+    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, own: [0; 2] })
 }
 
-/// By side, memory for what a call makes of each item alone, once: float64 [N, 3]; none where it is to be made for each pair.
+/// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
 type Own = [Option<DeviceArray>; 2];
 
 fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
     for ((address, memory), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
         let Some(memory) = memory else { continue };
-        let shape = [mu.rows as usize, OWN];
+        let shape = [mu.rows as usize, OWN_NUMBERS];
         ensure(memory.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", memory.shape()))?;
         *address = memory.address("float64")?;
     }
     Ok(())
 }
 
-/// Of a score that compares draws: the seed (none where nothing is random), the number of draws, a workspace, and the draws of
-/// queries and gallery [n, N, D] where they have been made.
+/// What a score that compares draws takes: the seed (none where nothing is random), the number of draws, a workspace, and the
+/// draws of queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
-/// Tells a call what to draw; scores [rows, columns], or gradients of `rows` items, tell how large the workspace must be.
-fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<(), Error> {
+/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how large
+/// the workspace must be.
+fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<Option<Drawing>, Error> {
     let op = call.kernel.name;
     if !call.compares_draws() {
-        return ensure(draws.is_none(), || format!("{op}: draws nothing"));
+        return ensure(draws.is_none(), || format!("{op}: draws nothing")).map(|()| None);
     }
     let Some((seed, n, workspace, query, gallery)) = draws else {
         return Err(Error::Value(format!("{op}: compares draws")));
     };
     ensure((1..=DRAWS).contains(n), || format!("n is {n}, expected 1 .. {DRAWS}"))?;
     ensure(seed.is_some() || !call.kernel.draws(), || format!("{op}: draws need a seed"))?;
-    let (wanted, found) = (call.workspace(*n, rows, columns)?, count(workspace));
+    let (wanted, found) = (sampled::workspace(call, *n, rows, columns)?, count(workspace));
     ensure(found >= wanted, || format!("the workspace has {found} elements, expected {wanted}"))?;
     let seed = seed.as_ref().map_or(Ok(0), |seed| seed.address("int64"))?;
     let mut made = [0; 2];
@@ -118,12 +121,11 @@ fn set_draws(call: &mut Call, draws: Option<&Draws>, rows: usize, columns: Optio
         ensure(given.shape() == shape, || format!("draws have shape {:?}, expected {shape:?}", given.shape()))?;
         *made = given.address(call.types.name())?;
     }
-    call.drawing = Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made };
-    Ok(())
+    Ok(Some(Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made }))
 }
 
-/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items want for n draws; None for
-/// an op that compares none.
+/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None for
+/// a score that compares no draws.
 #[pyfunction]
 pub fn cuda_workspace(
     name: &str,
@@ -134,16 +136,16 @@ pub fn cuda_workspace(
     columns: Option<usize>,
 ) -> PyResult<Option<usize>> {
     let call = call(name, at, &arrays)?;
-    Ok(if call.compares_draws() { Some(call.workspace(n, rows, columns)?) } else { None })
+    Ok(if call.compares_draws() { Some(sampled::workspace(&call, n, rows, columns)?) } else { None })
 }
 
-fn listed(candidates: &DeviceArray, queries: i64) -> Result<Matrix, Error> {
+fn listed(candidates: &DeviceArray, queries: i64) -> Result<DeviceMatrix, Error> {
     let matrix = full(candidates)?;
     ensure(candidates.dtype() == "int64" && matrix.rows == queries, || "candidates need int64 [Q, K]".into())?;
     Ok(matrix)
 }
 
-/// Which pairs: listed ones, else (i, i) for a vector of scores and all (i, j) for a matrix.
+/// The pairs that are scored: those of the candidates, or else (i, i) for a vector of scores and all (i, j) for a matrix.
 fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) -> Result<Which, Error> {
     let (queries, gallery) = (call.inputs.mu1.rows, call.inputs.mu2.rows);
     let (which, shape) = match candidates {
@@ -161,7 +163,7 @@ fn which(call: &Call, candidates: Option<&DeviceArray>, scores: &DeviceArray) ->
     Ok(which)
 }
 
-/// Scores and ids of `rows` x k.
+/// k, and where scores and ids [rows, k] are written.
 fn ranked(dtype: &str, rows: usize, scores: &DeviceArray, ids: &DeviceArray) -> Result<(usize, Ranked), Error> {
     let k = scores.shape().last().copied().unwrap_or(0);
     let shape = [rows, k];
@@ -187,10 +189,15 @@ pub fn cuda_score(
     set_own(&mut call, &own)?;
     let which = which(&call, candidates.as_ref(), &out)?;
     let (rows, columns) = call.grid(which);
-    set_draws(&mut call, draws.as_ref(), rows, Some(columns))?;
+    let drawing = drawing(&call, draws.as_ref(), rows, Some(columns))?;
     let out = out.address(arrays[0].dtype())?;
     // SAFETY: as in `cuda_elementwise`; ids that are no row of the gallery are found by the kernel.
-    py.detach(|| unsafe { call.scores(which, out) })?;
+    py.detach(|| unsafe {
+        match &drawing {
+            Some(drawing) => sampled::scores(&call, drawing, which, out),
+            None => call.scores(which, out),
+        }
+    })?;
     Ok(())
 }
 
@@ -227,24 +234,33 @@ pub fn cuda_score_backward(
         (None, Some(_)) => return Err(Error::Value("candidates seen from the gallery need lists".into()).into()),
         _ => (0, 0),
     };
-    let mut wanted = Vec::new();
+    let (mut plain, mut drawn) = (Vec::new(), Vec::new());
     for (side, draws, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
         let (mu, extra) = (&arrays[2 * side], &arrays[2 * side + 1]);
         let rows = mu.shape()[0];
-        let mut of_side = call;
-        set_draws(&mut of_side, draws.as_ref(), rows, None)?;
-        full(extra)?; // as its gradient's are
+        let drawing = drawing(&call, draws.as_ref(), rows, None)?;
+        full(extra)?; // its gradient is
         let shapes = out[0].shape() == mu.shape()
             && out[1].shape() == extra.shape()
             && out[2].shape() == [rows, arrays[4].shape()[1]];
         ensure(shapes, || "gradients need the shapes of the inputs".into())?;
         let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
-        wanted.push(Gradients { side: *side, drawing: of_side.drawing, out });
+        let gradients = Gradients { side: *side, out };
+        match drawing {
+            Some(drawing) => drawn.push((gradients, drawing)),
+            None => plain.push(gradients),
+        }
     }
     let weights = weights.address(dtype)?;
     // SAFETY: as in `cuda_score`.
-    py.detach(|| unsafe { call.backward(which, &wanted, lists, weights) })?;
+    py.detach(|| unsafe {
+        if call.compares_draws() {
+            sampled::backward(&call, which, &drawn, lists, weights)
+        } else {
+            call.backward(which, &plain, lists, weights)
+        }
+    })?;
     Ok(())
 }
 
@@ -280,16 +296,16 @@ fn pruning(prune: &str) -> Result<Prune, Error> {
 }
 
 /// How a search for the best k is cut: how many shards it makes, how many items its lists hold outside of the kernel's own
-/// memory; how many rows are scored without a sieve, how many survivors of one it keeps of each query, and how many
-/// tiles of rows it bounds.
+/// memory; how many rows are scored without a sieve, how many survivors of it a query has at most, and how many
+/// tiles of rows have bounds.
 #[pyfunction]
 pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -> PyResult<[usize; 5]> {
     let cut = call(name, at, &arrays)?.cut(k, pruning(prune)?)?;
-    Ok([cut.shards, cut.listed, cut.first, cut.survivors, cut.bounded])
+    Ok([cut.tiling.shards, cut.tiling.listed, cut.first, cut.survivors, cut.bounded])
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of each] and [Q] zeros. `bounding`, where there are tiles: the order of
+/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles: the order of
 /// the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
@@ -317,7 +333,8 @@ pub fn cuda_search(
         ensure(fits, || format!("a search needs memory for {items} items"))?;
         Ok::<_, Error>(Ranked { scores: arrays[0].address(dtype)?, ids: arrays[1].address("int64")? })
     };
-    let (parts, lists) = (ranked_memory(&parts, queries * cut.shards * k)?, ranked_memory(&lists, cut.listed)?);
+    let (parts, lists) =
+        (ranked_memory(&parts, queries * cut.tiling.shards * k)?, ranked_memory(&lists, cut.tiling.listed)?);
     let [survivors, counts] = &survivors;
     let fits = count(survivors) >= queries * cut.survivors && (cut.survivors == 0 || count(counts) == queries);
     ensure(fits, || format!("a search needs memory for {} survivors of each query", cut.survivors))?;

@@ -1,16 +1,18 @@
-//! Exports of the CUDA kernels that work by elements or draw; what is shared with those of pairs stands in `cuda.rs`.
+//! Exports of the CUDA kernels that compute elements or draw; what they share with those of pairs is in `cuda.rs`.
 
 use super::array::DeviceArray;
 use super::cuda::{count, full, place, single, At};
 use super::ensure;
-use crate::cuda::elements;
+use crate::cuda::arguments::{ElementwiseArgs, SampleArgs};
+use crate::cuda::{elements, samplers};
 use crate::error::Error;
+use crate::kernels::bessel;
 use pyo3::prelude::*;
 
-/// Bytes of workspace that `cuda_elementwise` wants.
+/// Bytes of workspace that `cuda_elementwise` needs.
 #[pyfunction]
-pub fn cuda_table_size(name: &str, dtype: &str, orders: usize, elements: usize) -> usize {
-    elements::table_size(name, dtype == "float32", orders, elements)
+pub fn cuda_table_size(name: &str, dtype: &str, orders: usize, elements: usize) -> PyResult<usize> {
+    Ok(elements::table_size(bessel::find(name)?, dtype == "float32", orders, elements))
 }
 
 /// A function of the Bessel family over elements: `order` float64 [1] or [N], `x` and `out` [N], `table` uint8.
@@ -24,12 +26,12 @@ pub fn cuda_elementwise(
     table: DeviceArray,
     out: DeviceArray,
 ) -> PyResult<()> {
-    let single = single(&x)?;
+    let (function, single) = (bessel::find(name)?, single(&x)?);
     let (n, orders, bytes) = (count(&x), count(&order), count(&table));
     ensure(count(&out) == n && [1, n].contains(&orders), || "order, x and out need as many elements".into())?;
-    let wanted = elements::table_size(name, single, orders, n);
+    let wanted = elements::table_size(function, single, orders, n);
     ensure(bytes >= wanted, || format!("the table has {bytes} bytes, expected {wanted}"))?;
-    let args = elements::Elements {
+    let args = ElementwiseArgs {
         order: order.address("float64")?,
         orders: orders as i64,
         x: x.address(x.dtype())?,
@@ -39,29 +41,25 @@ pub fn cuda_elementwise(
     let table = if wanted > 0 { Some(table.address("uint8")?) } else { None };
     // SAFETY: sizes were checked; the Python layer reads addresses off tensors that it keeps alive, and torch keeps memory
     // that is freed in a stream's order.
-    py.detach(|| unsafe { elements::elementwise(name, place(at), single, args, table) })?;
+    py.detach(|| unsafe { elements::elementwise(function, place(at), single, args, table) })?;
     Ok(())
 }
 
-/// Items and where their noise is, checked against what is drawn, [n, N, D].
-fn samples(
-    arrays: [&DeviceArray; 3],
-    first_row: u64,
-    stream: u32,
-    drawn: &DeviceArray,
-) -> Result<elements::Samples, Error> {
+/// The arguments of a sampler, checked against the draws [n, N, D].
+fn samples(arrays: [&DeviceArray; 3], first_row: u64, stream: u32, drawn: &DeviceArray) -> Result<SampleArgs, Error> {
     let [mu, extra, seed] = arrays;
     let (items, spread) = (full(mu)?, extra.matrix()?);
     let draws = drawn.shape().first().copied().unwrap_or(0);
     let fit = spread.rows == items.rows && [1, items.stored].contains(&spread.stored) && stream < 3;
     let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
     ensure(fit && extra.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
-    Ok(elements::Samples::new(items, spread, seed.address("int64")?, first_row, i64::from(stream), draws as i64))
+    let (seed, stream, draws) = (seed.address("int64")?, i64::from(stream), draws as i64);
+    Ok(SampleArgs { mu: items, extra: spread, seed, first_row, stream, draws, ..SampleArgs::default() })
 }
 
 /// Draws of the items into out [n, N, D]; the seed is read on the device.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+#[allow(clippy::too_many_arguments)] // arrays, and the address of the random numbers
 pub fn cuda_sample(
     py: Python<'_>,
     name: &str,
@@ -75,9 +73,9 @@ pub fn cuda_sample(
 ) -> PyResult<()> {
     let single = single(&mu)?;
     let args = samples([&mu, &extra, &seed], first_row, stream, &out)?;
-    let out = out.address(mu.dtype())?;
+    let args = SampleArgs { out: out.address(mu.dtype())?, ..args };
     // SAFETY: as in `cuda_elementwise`.
-    py.detach(|| unsafe { elements::sample(name, place(at), single, args, out) })?;
+    py.detach(|| unsafe { samplers::sample(name, place(at), single, args) })?;
     Ok(())
 }
 
@@ -99,13 +97,13 @@ pub fn cuda_sample_backward(
 ) -> PyResult<()> {
     let single = single(&mu)?;
     let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
-    full(&extra)?; // as its gradient's are
+    full(&extra)?; // its gradient is
     ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
         "gradients need the shapes of the inputs".into()
     })?;
     let weights = weights.address(mu.dtype())?;
     let out = (by_mu.address(mu.dtype())?, by_extra.address(mu.dtype())?);
     // SAFETY: as in `cuda_elementwise`.
-    py.detach(|| unsafe { elements::sample_backward(name, place(at), single, args, weights, out) })?;
+    py.detach(|| unsafe { samplers::sample_backward(name, place(at), single, args, weights, out) })?;
     Ok(())
 }

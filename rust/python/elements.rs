@@ -3,37 +3,22 @@
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
 use crate::error::Error;
+use crate::kernels::bessel::{self, Computed as _};
+use crate::kernels::samplers;
 use crate::kernels::samplers::Items;
-use crate::kernels::{bessel, samplers};
 use crate::rng::Stream;
 use pyo3::prelude::*;
 
 /// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
 #[pyfunction]
 pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
+    let function = bessel::find(name)?;
     py.detach(|| {
         with_type!(x, |T| {
             let (order, x, out) = (order.slice::<f64>()?, x.slice::<T>()?, out.output::<T>()?);
             let fits = x.len() == out.len() && [1, x.len()].contains(&order.len());
             ensure(fits, || "order, x and out need the same number of elements".into())?;
-            let elementwise = match name {
-                "log_ive" => bessel::elementwise::<bessel::LogIve, T>,
-                "log_ive_dx" => bessel::elementwise::<bessel::LogIveDx, T>,
-                "log_ive_dxx" => bessel::elementwise::<bessel::LogIveDxx, T>,
-                "iv_ratio" => bessel::elementwise::<bessel::IvRatio, T>,
-                "iv_ratio_dx" => bessel::elementwise::<bessel::IvRatioDx, T>,
-                "iv_ratio_dxx" => bessel::elementwise::<bessel::IvRatioDxx, T>,
-                "iv_ratio_complement" => bessel::elementwise::<bessel::IvRatioComplement, T>,
-                "normal_length" => bessel::elementwise::<bessel::NormalLength, T>,
-                "normal_length_dx" => bessel::elementwise::<bessel::NormalLengthDx, T>,
-                "log_ndtr" => bessel::elementwise::<bessel::LogNdtr, T>,
-                "log_ndtr_dx" => bessel::elementwise::<bessel::LogNdtrDx, T>,
-                "log_ndtr_dxx" => bessel::elementwise::<bessel::LogNdtrDxx, T>,
-                "vmf_log_norm" => bessel::elementwise::<bessel::VmfLogNorm, T>,
-                "vmf_log_norm_dx" => bessel::elementwise::<bessel::VmfLogNormDx, T>,
-                other => return Err(Error::Value(format!("no kernel is called {other:?}"))),
-            };
-            elementwise(order, x, out, &interrupted)
+            T::by(function)(order, x, out, &interrupted)
         })
     })?;
     Ok(())
@@ -84,7 +69,7 @@ macro_rules! with_sampler {
 
 /// Draws of the items into out [n, N, D].
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // they are the address of the noise, and arrays
+#[allow(clippy::too_many_arguments)] // arrays, and the address of the random numbers
 pub fn sample(
     py: Python<'_>,
     name: &str,

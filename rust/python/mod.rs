@@ -84,7 +84,7 @@ fn set_num_threads(n: usize) {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     simd::level_name()?;
-    module.add("CUDA_BEST", crate::cuda::pairs::BEST)?;
+    module.add("CUDA_BEST", crate::cuda::constants::BEST)?;
     module.add("QUERY", scores::QUERY)?;
     module.add("GALLERY", scores::GALLERY)?;
     module.add("SHARED", scores::SHARED)?;

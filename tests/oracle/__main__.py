@@ -1,7 +1,7 @@
 """Writes the numerics' coefficient tables and golden values: `python -m tests.oracle [--check] [--golden]`.
 
-It writes rust/special/tables.rs and cuda/tables.cuh, and with --golden also tests/golden/*.csv (seconds). With --check
-nothing is written: the exit status says whether the files are what this code generates, byte for byte.
+It writes rust/special/tables.rs and cuda/numerics/tables.cuh, and with --golden also tests/golden/*.csv (seconds). With
+--check nothing is written: the exit status says whether the files are what this code generates, byte for byte.
 """
 
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> int:
-    made = {"rust/special/tables.rs": tables.source, "cuda/tables.cuh": tables.cuda_source}
+    made = {"rust/special/tables.rs": tables.source, "cuda/numerics/tables.cuh": tables.cuda_source}
     if "--golden" in sys.argv:
         made["tests/golden/bessel.csv"] = golden.bessel
     stale = []

@@ -1,5 +1,6 @@
 //! What the functions of this family take of an order, above all the remainder's coefficients at it; for all lanes or for each.
 
+use crate::layout::shared_with_cuda;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::tables::REMAINDER;
 use std::f64::consts::PI;
@@ -42,22 +43,24 @@ pub trait AnyOrder<S: Simd> {
     fn log_norm_at_zero(&self) -> V<S, f64>;
 }
 
-/// Everything that depends on the order alone; it takes most of a microsecond to compute. cuda/special.cuh has the same struct.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Order {
-    v: f64,
-    w: f64,
-    /// Pairs in use in each series.
-    pairs: usize,
-    /// Coefficients, by powers of u, of (P - P at x = 0) / (u - 1) and of the first three derivatives of P in t.
-    series: [Series; 4],
-    /// 1/w
-    inverse: f64,
-    /// P at x = 0 - log(2 pi w)/2
-    constant: f64,
-    /// w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0.
-    limit: f64,
+shared_with_cuda! {
+    /// Everything that depends on the order v alone; takes most of a microsecond to make.
+    pub struct Order {
+        /// v, or NaN outside the domain.
+        v: f64,
+        /// v + 3.25.
+        w: f64,
+        /// Pairs in use in each series.
+        pairs: usize as "int64_t",
+        /// Coefficients, by powers of u, of (P - P at x = 0) / (u - 1) and of the first three derivatives of P in t.
+        series: [Series; 4],
+        /// 1/w.
+        inverse: f64,
+        /// P at x = 0 - log(2 pi w)/2.
+        constant: f64,
+        /// w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0.
+        limit: f64,
+    }
 }
 
 impl Order {

@@ -1,15 +1,15 @@
 // Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //
-// A pair costs one pass over its two rows; the rest, the formula, is done once in double, whatever the rows' type.
+// A pair costs one pass over its two rows; then the formula is computed once, in double, whatever the rows' type.
 // Squared distances are sums of squared differences, never |a|^2 + |b|^2 - 2 a.b, which loses all digits for
 // near-duplicates.
 //
-// Of von Mises-Fisher items the Bessel functions of each one's concentration are made once for a call, where the caller
-// has memory for them: they are most of a formula's cost.
+// Bessel functions are most of the cost of von Mises-Fisher scores. Where the caller gives memory, those of each item's
+// own concentration are computed once for a call.
 
-#include "drivers.cuh"
-#include "match_formula.cuh"
-#include "sieve.cuh"
+#include "../drivers/kernels.cuh"
+#include "../drivers/sieve.cuh"
+#include "../formulas/match.cuh"
 
 // Not inlined, so that a pair's score has the same bits from all kernels.
 template <typename Formula>
@@ -27,7 +27,7 @@ struct DotScore {
     static constexpr int ARRAYS = 1;
     static constexpr bool ROW = false;
 
-    // x, and the squared norm.
+    // The sum of a pair is x, the inner product or squared distance; that of an item is its squared norm.
     struct Pair {
         T sum;
 
@@ -54,7 +54,7 @@ struct DotScore {
     __device__ DotScore(const PairArgs& args, const TwoOrders& orders)
         : formula(double(args.mu1.stored), number(args, 0), number(args, 1), Orders{&orders}) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
 
     __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>&) const {
@@ -75,22 +75,23 @@ struct DotScore {
         const Own *const first = own_of(args, QUERY, q), *const second = own_of(args, GALLERY, g);
         return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
     }
-    // What was made of an item of a side alone.
-    static __device__ const Own* own_of(const PairArgs& args, Side side, int64_t row) {
+    // An item's own numbers, or null where no memory was given for them.
+    static __device__ const Own* own_of(const PairArgs& args, int side, int64_t row) {
         const Own* const all = static_cast<const Own*>(args.own[side]);
         return all ? all + row : nullptr;
     }
 
     // The highest score that a pair can have whose inner product lies within half of `slack` of x.
     __device__ double highest(DotPair pair, double slack) const {
-        // A squared distance is never negative, so neither need its lower bound be.
+        // A squared distance is never below 0, so its lower bound need not be either.
         pair.x = Formula::DIFFERENCE ? greater(pair.n + pair.m - slack - 2 * pair.x, 0) : pair.x + 0.5 * slack;
         return value_of(formula, pair) + formula.tolerance(pair.v, pair.w);
     }
 
     // -- gradients
 
-    // Of the own mean: by_other times the other mean (or own - other, for differences) + by_own times the own one.
+    // The gradient by the own mean is by_other times the other mean (or own - other, for distances) plus by_own times
+    // the own mean.
     struct Slopes {
         T by_other, by_own;
     };
@@ -116,7 +117,7 @@ struct DotScore {
     }
 };
 
-// What belongs to the items of a side alone. A thread takes an item.
+// Writes the own numbers of the items of a side. A thread takes an item.
 template <typename F, typename S>
 __device__ void make_own(const F& f, const OwnArgs& args) {
     using T = typename F::T;
@@ -157,5 +158,5 @@ DOT_FORMULAS(SIEVED_SCORE)
     SIEVE(op)
 VMF_FORMULAS(SIEVED_VMF_SCORE)
 
-// Without a sieve: its quadrature is not monotone in x.
+// hib has no sieve, as its quadrature is not monotone in x.
 SCORE_WITH(hib_isotropic, DotScore, MatchProbability, TwoOrders)

@@ -6,16 +6,19 @@
 //   28 bits of place: below 2^27 block b of the normals of this row and draw; from 2^27 on blocks 2a and 2a + 1 of
 //   proposal a.
 //
-// Words are the CPU's. So are the normals when compiled for the host, to the last bit; a device's differ by what an
-// approximate quotient in the logarithm and other fusing of products make, which is less than 4 ulp.
+// Words are the CPU's. Normals compiled for the host are the CPU's to the last bit; those of a device differ by less
+// than 4 ulp, as the logarithm has an approximate quotient and products are fused otherwise.
 #pragma once
 
+#include "../warps.cuh"
 #include "elementary.cuh"
 
+// Four random words.
 struct Words {
     uint32_t a, b, c, d;
 };
 
+// The words of a counter x under the key `seed`.
 HD Words philox(uint64_t seed, Words x) {
     uint32_t low = uint32_t(seed), high = uint32_t(seed >> 32);
     for (int round = 0; round < 10; ++round) {
@@ -44,7 +47,7 @@ struct Address {
 
 HD uint64_t joined(uint32_t high, uint32_t low) { return uint64_t(high) << 32 | low; }
 
-// A number in (0, 1), all differences exact.
+// A number in (0, 1) from the highest bits of a word, by an exact subtraction.
 HD float uniform(uint32_t word) { return from_bits(0x3f800000u | word >> 9) - (1 - 0x1p-24f); }
 HD double uniform(uint64_t word) { return from_bits(uint64_t(0x3ff0000000000000) | word >> 12) - (1 - 0x1p-53); }
 
@@ -82,7 +85,7 @@ struct Normals;
 
 template <>
 struct Normals<float> {
-    static constexpr int EACH = 4, RUN = 16;
+    static constexpr int EACH = NORMALS_F32, RUN = RUN_F32;
     float n[EACH];
 
     HD explicit Normals(const Words& words) {
@@ -93,7 +96,7 @@ struct Normals<float> {
 
 template <>
 struct Normals<double> {
-    static constexpr int EACH = 2, RUN = 8;
+    static constexpr int EACH = NORMALS_F64, RUN = RUN_F64;
     double n[EACH];
 
     HD explicit Normals(const Words& words) {
@@ -101,26 +104,26 @@ struct Normals<double> {
     }
 };
 
-// How the threads of a warp share the normals of D dimensions: a team of lanes takes those of one draw, lane `me` block
-// t * RUN + me in step t; so neighbours have neighbours. Several teams make a warp.
+// How the lanes of a warp share the normals of draws in D dimensions. A team of lanes takes those of one draw: lane
+// `me` takes block t * RUN + me in step t, so that adjacent lanes have adjacent dimensions. A warp is several teams.
 template <typename T>
 struct Team {
     static constexpr int EACH = Normals<T>::EACH, RUN = Normals<T>::RUN;
-    int dim, size, me, number, steps;  // number: of the team in its warp
+    int dim, size, me, number, steps;  // `number` is that of the team in its warp
 
     __device__ inline explicit Team(int64_t d) : dim(int(d)), size(1), steps((dim + RUN * EACH - 1) / (RUN * EACH)) {
         while (size < RUN && size < dim) size *= 2;
         const int lane = threadIdx.x % WARP;
         me = lane % size, number = lane / size;
     }
-    // Draws that a warp makes at once.
+    // How many draws a warp makes at once.
     __device__ inline int together() const { return WARP / size; }
 
     __device__ inline uint32_t block(int step) const { return uint32_t(step * RUN + me); }
-    // The index of normal k of that block; at D and beyond there is none.
+    // The dimension of normal k of that block; from D on there is none.
     __device__ inline int index(int step, int k) const { return step * (RUN * EACH) + k * RUN + me; }
 
-    // Sum over the lanes of a team, in all of them; called by all teams of a warp.
+    // Returns to all lanes of a team the sum of their x. Called by all teams of a warp.
     __device__ inline T sum(T x) const {
         for (int mask = RUN / 2; mask > 0; mask /= 2) {
             const T other = __shfl_xor_sync(FULL, x, mask);

@@ -1,5 +1,5 @@
 // Modified Bessel functions of the first kind in log space, their ratio, and derivatives in x, for real orders v >= 0,
-// in double precision: rust/special/bessel.rs for one thread, which says more about why.
+// in double precision, by one thread, as in rust/special/bessel.rs, which says more about why.
 //
 // One formula for all orders and all x, without regimes. With w = v + 3.25, r = sqrt(x^2 + w^2), t = w/r:
 //
@@ -25,7 +25,7 @@
 
 // log(2 pi) / 2 in two parts.
 constexpr double HALF_LOG_2_PI = 0.9189385332046728, HALF_LOG_2_PI_REST = -3.878294158067242e-17;
-// w - v.
+// The shift of the order, w - v.
 constexpr double SHIFT = 3.25;
 // Orders below which the head of log_ive is taken relative to its limit at x = 0.
 constexpr double NEAR = 3.0;
@@ -33,7 +33,7 @@ constexpr double LARGEST = 1.7976931348623157e308;
 
 // -- the order --------------------------------------------------------------------------------------------------------
 
-// A sum and what rounding lost of it.
+// A sum, and the error that rounding has made in it.
 struct ExactSum {
     double sum, lost;
 
@@ -51,37 +51,30 @@ struct ExactSum {
     HD double value() const { return sum + lost; }
 };
 
-// What is left of the formula at one u: (P - P at x = 0) / (u - 1) and the first three derivatives of P in t.
+// The remainder of the formula at one u: (P - P at x = 0) / (u - 1) and the first three derivatives of P in t.
 struct Remainder {
     double rest, p1, p2, p3;
 };
 
-// Pairs of coefficients of P: u^0 and u^1, u^2 and u^3, ...
+// How many pairs of coefficients P has: those of u^0 and u^1, of u^2 and u^3, ...
 constexpr int PAIRS = (REMAINDER_POWERS + 1) / 2;
 
-// Everything that depends on the order alone. rust/special/bessel.rs fills the same struct.
-struct Order {
-    double v;
-    double w;
-    int64_t pairs;  // in use in each series
-    // Coefficients, by powers of u, of what Remainder holds.
-    double series[4][PAIRS][2];
-    double inverse;   // 1/w
-    double constant;  // P at x = 0 - log(2 pi w)/2
-    double limit;     // w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0
+static_assert(sizeof(Order::series) == 4 * PAIRS * 2 * sizeof(double), "series of all coefficients");
 
-    HD Remainder remainder(double u) const { return {at(0, u), at(1, u), at(2, u), at(3, u)}; }
-
-    HD double at(int i, double u) const {
-        const double square = u * u;
-        double even = 0, odd = 0;
-        for (int k = int(pairs) - 1; k >= 0; --k) {
-            even = fma(even, square, series[i][k][0]);
-            odd = fma(odd, square, series[i][k][1]);
-        }
-        return fma(odd, u, even);
+// Series number i of an order at u.
+HD double series_at(const Order& order, int i, double u) {
+    const double square = u * u;
+    double even = 0, odd = 0;
+    for (int k = int(order.pairs) - 1; k >= 0; --k) {
+        even = fma(even, square, order.series[i][k][0]);
+        odd = fma(odd, square, order.series[i][k][1]);
     }
-};
+    return fma(odd, u, even);
+}
+
+HD Remainder remainder_of(const Order& order, double u) {
+    return {series_at(order, 0, u), series_at(order, 1, u), series_at(order, 2, u), series_at(order, 3, u)};
+}
 
 // Where the coefficients of an order are in REMAINDER.
 struct Place {
@@ -102,7 +95,7 @@ struct Place {
 
 HD double order_in_domain(double v) { return v >= 0 && v <= 1e60 ? v : NAN; }
 
-// Makes the order v: called by all threads of a block, for one struct in shared memory.
+// Fills `order`, in shared memory, for the order v. Called by all threads of a block.
 __device__ inline void make_order(double v, Order& order) {
     v = order_in_domain(v);
     const double w = v + SHIFT;
@@ -121,7 +114,7 @@ __device__ inline void make_order(double v, Order& order) {
     __syncthreads();
     if (threadIdx.x == 0) {
         double(&series)[PAIRS][2] = order.series[0];
-        // What is dropped is below 2^-55 together.
+        // The coefficients that are dropped are below 2^-55 together.
         int pairs = PAIRS;
         for (double dropped = 0; pairs > 0; --pairs) {
             dropped += fabs(series[pairs - 1][0]) + fabs(series[pairs - 1][1]);
@@ -145,7 +138,7 @@ __device__ inline void make_order(double v, Order& order) {
     __syncthreads();
 }
 
-// The order of one x, when each has its own: the coefficients are made as they are used.
+// The order of one x, where each x has its own: coefficients are computed when they are used.
 struct LoneOrder {
     double v, w, inverse, constant, limit;
     Place place;
@@ -158,19 +151,19 @@ struct LoneOrder {
         sum.add(w);
         limit = sum.value();
     }
-
-    __device__ inline Remainder remainder(double u) const {
-        // p2 and p3 are halves and sixths of derivatives in u.
-        double above = 0, rest = 0, p = 0, p1 = 0, p2 = 0, p3 = 0;
-        for (int k = REMAINDER_POWERS - 1; k >= 0; --k) {
-            const double c = place.coefficient(k);
-            rest = fma(rest, u, above);
-            above += c;
-            p3 = fma(p3, u, p2), p2 = fma(p2, u, p1), p1 = fma(p1, u, p), p = fma(p, u, c);
-        }
-        return {rest, 2 * p1, 8 * p2, 48 * p3};
-    }
 };
+
+__device__ inline Remainder remainder_of(const LoneOrder& order, double u) {
+    // p2 and p3 are halves and sixths of derivatives in u.
+    double above = 0, rest = 0, p = 0, p1 = 0, p2 = 0, p3 = 0;
+    for (int k = REMAINDER_POWERS - 1; k >= 0; --k) {
+        const double c = order.place.coefficient(k);
+        rest = fma(rest, u, above);
+        above += c;
+        p3 = fma(p3, u, p2), p2 = fma(p2, u, p1), p1 = fma(p1, u, p), p = fma(p, u, c);
+    }
+    return {rest, 2 * p1, 8 * p2, 48 * p3};
+}
 
 // The limit of log C(kappa) at kappa = 0 for v = dim/2 - 1: minus the log surface of the unit sphere.
 template <class O>
@@ -181,21 +174,21 @@ HD double log_norm_at_zero(const O& order) {
 
 // -- one x ------------------------------------------------------------------------------------------------------------
 
-// From here on r = d = x to the last bit, and all else is at its limit; products of two such numbers stay finite.
-// 2^510.
+// 2^510. From here on r = d = x to the last bit, and all other terms are at their limits; products of two such numbers
+// are finite.
 constexpr double FAR = 3.3519519824856493e153;
 // Outside these bounds each derivative is its limit times a power of x, to the last bit; inside, nothing underflows or
 // overflows where that would matter.
 constexpr double BOUND_BELOW = 1e-100, BOUND_ABOVE = 1e300;
 
-// Smaller and larger of two; b where either is NaN.
+// The smaller and the larger of two numbers; b where either is NaN.
 HD double lesser(double a, double b) { return a < b ? a : b; }
 HD double greater(double a, double b) { return a > b ? a : b; }
 
 HD double nonnegative(double x) { return x < 0 ? double(NAN) : x; }
 HD double bounded(double x) { return lesser(BOUND_ABOVE, greater(BOUND_BELOW, x)); }
 
-// All functions at one x, of which the compiler keeps those that are used. theta = x d/dx.
+// The terms of all functions at one x, of which the compiler computes those that are used. theta = x d/dx.
 struct Point {
     double x;                // at most FAR
     double sum, by_sum;      // w + r and its reciprocal
@@ -222,7 +215,7 @@ struct Point {
         over_w = x * (x * by_sum), over_x = w * w * by_other;
         over_both = -w * ((over_w + x) * by_other);
 
-        const Remainder p = order.remainder(fma(2.0, t, -1.0));
+        const Remainder p = remainder_of(order, fma(2.0, t, -1.0));
         const double h = fma(t, p.p1, 0.5);
         const double h1 = t * fma(t, p.p2, p.p1);                         // theta h = -z h1
         const double h2 = t * fma(tt, p.p3, fma(t, 3 * p.p2, p.p1));      // theta h1 = -z h2
@@ -324,7 +317,8 @@ HD double iv_ratio_dxx(const O& order, double x) {
     return at_bound * lesser(1, x * (1 / BOUND_BELOW));  // proportional to x below the lower bound
 }
 
-// What turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
+// The divisor that turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v =
+// 0.
 template <class O>
 HD double slope_divisor(const O& order, double x, double within) {
     return order.v > 0 ? x : greater(within, x);
@@ -348,8 +342,8 @@ HD double log_ive_dxx(const O& order, double x) {
 
 // -- the mean direction of an isotropic normal ------------------------------------------------------------------------
 
-// int_0^(pi/2) exp(-x sin^2 t) sin^(2 n) t cos^(dim - 2 n) t dt, n 0 or 1, for x in [0, 1e100]: the trapezoidal rule in y,
-// sin t = tanh y; rust/special/direction.rs says why.
+// int_0^(pi/2) exp(-x sin^2 t) sin^(2 n) t cos^(dim - 2 n) t dt, n 0 or 1, for x in [0, 1e100]: the trapezoidal rule in
+// y, sin t = tanh y; rust/special/direction.rs says why.
 HD double direction_integral(double dim, double x, int n) {
     const double step = 0.62 / sqrt(2 * x + dim + 8), square = step * step;
     double sinh = 1, cosh = 1;
@@ -364,7 +358,7 @@ HD double direction_integral(double dim, double x, int n) {
         tanh = (tanh + tanh_step) * by;
         square_sech *= sech_step * (by * by);
         const double square_tanh = tanh * tanh, rounded = 1 - square_tanh;
-        // What the rounding lost, which a large power would show.
+        // The error of that rounding, which a large power would magnify.
         const double lost = (1 - rounded - square_tanh) * (1 + square_tanh);
         const double log = square_tanh < 0.5 ? ln_normal(rounded) + lost : ln_normal(square_sech);
         double term = exp(power * log - x * square_tanh);
@@ -385,7 +379,7 @@ HD double normal_length(const O& dim, double x) {
     return lesser(1, 2 / ROOT_PI * sqrt(x) * direction_integral(dim.v, x, 0));
 }
 
-// Its derivative in x.
+// The derivative of normal_length in x.
 template <class O>
 HD double normal_length_dx(const O& dim, double x) {
     if (!(dim.v >= 1 && x >= 0)) return NAN;
@@ -405,7 +399,7 @@ struct NormalTail {
         p = horner(series, 1 - 7 / (a + 3.5));
         excess = p / (a + 2);
         near = lesser(a, 60);
-        // With what the rounding of z^2 lost.
+        // Corrected by the error of the rounding of z^2.
         const double square = near * near, lost = fma(near, near, -square);
         density = 0.3989422804014327 * (exp(-0.5 * square) * (1 - 0.5 * lost));
     }

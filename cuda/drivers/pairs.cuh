@@ -1,72 +1,33 @@
-// Drivers: one pair function becomes paired, pairwise, listed and reranked scores; search.cuh and backward.cuh have the
-// others.
+// Drivers that score pairs: one pair function becomes paired, pairwise, listed and reranked scores. search.cuh and
+// backward.cuh hold the other drivers.
 //
-// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' numbers are
-// combined by one tree. So a pair's score has the same bits whoever asks. Several pairs are in hand at once, to have
-// enough loads under way; after 32 pairs each lane holds the numbers of one of them and does the rest, in double, for
-// it.
+// A warp computes a pair: lane l takes the dimensions 4 (l + 32 j) .. + 3, four at a time, and the lanes' sums are
+// combined by one tree. So a pair's score has the same bits from every driver. A warp computes several pairs at once,
+// so that enough loads are under way; after 32 pairs each lane holds the sums of one of them and finishes its score in
+// double.
 //
-// The compiler may contract a product and a sum or not, from one kernel to the next. Where bits count, products are
-// added by an explicit fma only, so that nothing is left to contract, and what is done in double is not inlined.
+// The compiler may contract a product and a sum in one kernel and not in another. Where bits must be equal, products
+// are added by an explicit fma, so that nothing is left to contract, and functions that compute in double are not
+// inlined.
 //
 // A family is a class F with
-//   T                what is computed in
-//   ARRAYS           rows that it reads of an item: 1, the mean, or 2, also the extra
+//   T                the type that it computes in
+//   ARRAYS           how many rows it reads of an item: 1, the mean, or 2, also the extra
 //   ROW              whether it reads the shared row, a number per dimension
-//   Pair, Item       numbers of a pair, and of an item on its own, that are summed up over dimensions; start() is none
+//   Pair, Item       sums over dimensions of a pair, and of an item alone; start() is those of no dimension
 //   add_item(item, rows, shared), add_pair(pair, query's rows, gallery's rows, shared)    add four dimensions
-//   Pair::reduced(all), Item::reduced(all)    what a warp's lanes hold of N of them, combined: lane l has l / (32 / N)
+//   Pair::reduced(all), Item::reduced(all)    combine N sums over the lanes of a warp: lane l gets number l / (32 / N)
 //   score<S>(args, pair, query's item, gallery's item, q, g, wanted)    by all lanes: the score of the lane's pair
-// Beyond the end of a row there are means of 0, extras of 1 and shared numbers of 1.
+// Beyond the end of a row, means are 0, extras 1 and shared numbers 1.
 #pragma once
 
+#include "../pair.cuh"
+#include "../warps.cuh"
 #include "topk.cuh"
-
-enum Pairs : int64_t { PAIRED = 0, PAIRWISE = 1, LISTED = 2 };
-enum Side : int64_t { QUERY = 0, GALLERY = 1 };
-
-// The arguments of all drivers of scores; each says what it uses.
-struct PairArgs {
-    Matrix mu1;           // T [Q, D]
-    Matrix extra1;        // T [Q, 1] or [Q, D]
-    Matrix mu2;           // S [G, D]: T or halves
-    Matrix extra2;        // S [G, 1] or [G, D]
-    Matrix shared;        // T [1, 0], [1, 1], [1, 2] or [1, D]
-    Matrix candidates;    // int64 [Q, K]: rows of the gallery, -1 = none
-    int64_t wide_extra2;  // not 0: extra2 holds T though mu2 holds halves
-    int64_t pairs;        // which: paired (i, i), all (i, j), or candidates
-    int64_t k;            // how many are the best
-    int64_t capacity;     // of a list of the best: a power of two
-    int64_t resident;     // of search: not 0 if shared memory holds all of a tile's queries
-    void* scores;         // T: of all pairs, [N], [Q, G] or [Q, K]; of the best, [Q, k] or, by shards, [Q, shards, k]
-    int64_t* ids;         // of the best, of that shape
-    int64_t begin, end;   // of a sieve: the rows that it looks at
-    int64_t most;         // survivors of a query
-    int32_t* survivors;   // of a sieve: [Q, most], rows that may be among the best; of rerank, if not null: candidates
-                          // beside `ids`
-    int32_t* counts;      // [Q], how many they are; rerank sets them to 0
-    void* list_scores;    // of search: T [queries of all blocks, capacity], null where they fit into shared memory
-    int64_t* list_ids;    // likewise
-    void* own[2];         // by side, what belongs to each item alone, made once for the call: three doubles, whose
-                          // meaning the family knows; null: it makes them for each pair
-};
-
-// Numbers of items alone, to be made.
-struct OwnArgs {
-    PairArgs pairs;  // inputs and `own`
-    int64_t side;
-    int64_t slopes;  // whether gradients want them, not scores
-};
 
 // -- rows -------------------------------------------------------------------------------------------------------------
 
-// Four adjacent elements.
-template <typename T>
-struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
-    T x[4];
-};
-
-// Elements d .. d + 3 of a row; beyond its end, `fill`. VECTOR: all four are there, and aligned.
+// Elements d .. d + 3 of a row, with `fill` beyond its end. VECTOR says that all four exist and are aligned.
 template <bool VECTOR, typename T, typename S>
 __device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t dim, T fill) {
     Four<T> out;
@@ -79,56 +40,57 @@ __device__ inline Four<T> four(const S* row, int64_t stored, int64_t d, int64_t 
     return out;
 }
 
-// Four dimensions of a query's rows.
+// Loads four dimensions of a query's rows.
 template <typename F, bool VECTOR>
 __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
     const int64_t dim = args.mu1.stored;
-    rows[0] = four<VECTOR>(args.mu1.row<T>(q), dim, d, dim, T(0));
-    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(args.extra1.row<T>(q), args.extra1.stored, d, dim, T(1));
+    rows[0] = four<VECTOR>(row_of<T>(args.mu1, q), dim, d, dim, T(0));
+    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(row_of<T>(args.extra1, q), args.extra1.stored, d, dim, T(1));
 }
 
-// Four dimensions of a gallery item's rows.
+// Loads four dimensions of a gallery item's rows.
 template <typename F, typename S, bool VECTOR>
 __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, Four<typename F::T>* rows) {
     using T = typename F::T;
     const int64_t dim = args.mu1.stored;
-    rows[0] = four<VECTOR>(args.mu2.row<S>(g), dim, d, dim, T(0));
+    rows[0] = four<VECTOR>(row_of<S>(args.mu2, g), dim, d, dim, T(0));
     if constexpr (F::ARRAYS == 2) {
         if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_extra2) {
-            rows[1] = four<VECTOR>(args.extra2.row<S>(g), args.extra2.stored, d, dim, T(1));
+            rows[1] = four<VECTOR>(row_of<S>(args.extra2, g), args.extra2.stored, d, dim, T(1));
         } else {
-            rows[1] = four<VECTOR>(args.extra2.row<T>(g), args.extra2.stored, d, dim, T(1));
+            rows[1] = four<VECTOR>(row_of<T>(args.extra2, g), args.extra2.stored, d, dim, T(1));
         }
     }
 }
 
-// Four dimensions of the shared row.
+// Four dimensions of the shared row, if the family reads it.
 template <typename F>
 __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t d) {
     using T = typename F::T;
-    if constexpr (F::ROW) return four<false>(args.shared.row<T>(0), args.shared.stored, d, args.mu1.stored, T(1));
+    if constexpr (F::ROW) return four<false>(row_of<T>(args.shared, 0), args.shared.stored, d, args.mu1.stored, T(1));
     return {};
 }
 
-// The extra of a query or of a gallery item that has one number.
+// The extra of a query, and of a gallery item, that is one number.
 template <typename T>
 __device__ inline double extra_of_query(const PairArgs& args, int64_t q) {
-    return args.extra1.row<T>(q)[0];
+    return row_of<T>(args.extra1, q)[0];
 }
 template <typename T, typename S>
 __device__ inline double extra_of_gallery(const PairArgs& args, int64_t g) {
-    if (sizeof(S) != sizeof(T) && args.wide_extra2) return args.extra2.row<T>(g)[0];
-    return widened(args.extra2.row<S>(g)[0]);
+    if (sizeof(S) != sizeof(T) && args.wide_extra2) return row_of<T>(args.extra2, g)[0];
+    return widened(row_of<S>(args.extra2, g)[0]);
 }
 
+// Whether the rows of a matrix have all dimensions, and are aligned for loads of four elements.
 template <typename S>
-__device__ inline bool aligned(const Matrix& matrix, int64_t dim) {
+__device__ inline bool aligned(const DeviceMatrix& matrix, int64_t dim) {
     return (reinterpret_cast<uint64_t>(matrix.data) | uint64_t(matrix.stride) * sizeof(S)) % alignof(Four<S>) == 0 &&
            matrix.stored == dim;
 }
 
-// Whether all rows can be read four elements at once.
+// Whether every row can be read four elements at a time.
 template <typename F, typename S>
 __device__ inline bool vectors(const PairArgs& args) {
     using T = typename F::T;
@@ -141,72 +103,21 @@ __device__ inline bool vectors(const PairArgs& args) {
     return yes;
 }
 
-// -- warps ------------------------------------------------------------------------------------------------------------
-
-__device__ inline int lane() { return threadIdx.x % WARP; }
-__device__ inline int warp() { return threadIdx.x / WARP; }
-
-struct Sum {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return x + y; }
-};
-struct Times {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return x * y; }
-};
-struct Least {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return y < x ? y : x; }
-};
-struct Greatest {
-    template <typename T>
-    __device__ T operator()(T x, T y) const { return y > x ? y : x; }
-};
-
-// Combines N numbers of each lane over the lanes of a warp, N a power of two; lane l ends with number l / (32 / N). In
-// each of the first steps a lane gives away half of what it holds; the tree is that of warp_sum, whatever N.
-template <typename Operation, int N, typename T>
-__device__ inline T combined(const T (&x)[N], Operation operation, int mask = WARP / 2) {
-    if constexpr (N > 1) {
-        const bool upper = lane() & mask;
-        T half[N / 2];
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) {
-            const T given = upper ? x[i] : x[i + N / 2], kept = upper ? x[i + N / 2] : x[i];
-            half[i] = operation(kept, __shfl_xor_sync(FULL, given, mask));
-        }
-        return combined(half, operation, mask / 2);
-    } else {
-        T all = x[0];
-        for (; mask > 0; mask /= 2) all = operation(all, __shfl_xor_sync(FULL, all, mask));
-        return all;
-    }
-}
-
-// The same of a member of N structs.
-template <typename Operation, int N, typename Struct, typename T>
-__device__ inline T combined(const Struct (&all)[N], T Struct::*member, Operation operation) {
-    T x[N];
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = all[i].*member;
-    return combined(x, operation);
-}
-
 // -- pairs ------------------------------------------------------------------------------------------------------------
 
-// Pairs that a warp has in hand at once: as many loads as registers allow.
+// Pairs that a warp computes at once: as many as registers have space for.
 template <typename T>
 constexpr int AT_ONCE = sizeof(T) == 4 ? 4 : 2;
 
-// The number of the lane's pair among those of the warp, whose groups of AT_ONCE adjacent pairs are `apart` groups
-// apart.
+// The number of the lane's pair, where a warp takes groups of AT_ONCE adjacent pairs and its groups are `apart` groups
+// from each other.
 template <typename T>
 __device__ inline int64_t place(int64_t apart) {
     constexpr int N = AT_ONCE<T>, GROUPS = WARP / N;
     return N * (lane() % GROUPS) * apart + lane() / GROUPS;
 }
 
-// Numbers of N pairs (q, g) at once, of each lane's dimensions.
+// Adds the lane's dimensions to the sums of N pairs (q, g).
 template <typename F, typename S, bool VECTOR, int N>
 __device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t (&q)[N], const int64_t (&g)[N],
                                 typename F::Pair (&pairs)[N], typename F::Item (&queries)[N],
@@ -228,14 +139,14 @@ __device__ inline void add_rows(const F& f, const PairArgs& args, const int64_t 
     }
 }
 
-// Numbers of a pair and of its two items.
+// The sums of a pair and of its two items.
 template <typename F>
 struct Numbers {
     typename F::Pair pair;
     typename F::Item query, item;
 };
 
-// The numbers of each lane's pair (q, g), by all lanes; of none where g < 0.
+// The sums of each lane's pair (q, g), which all lanes compute together; a lane with g < 0 has no pair.
 template <typename F, typename S>
 __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t q, int64_t g) {
     constexpr int N = AT_ONCE<typename F::T>, GROUPS = WARP / N;
@@ -252,7 +163,7 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
         typename F::Item queries[N], items[N];
 #pragma unroll
         for (int i = 0; i < N; ++i) {
-            // In the place of a pair that is not wanted, one that is.
+            // A place without a pair repeats one that is computed anyway.
             const int at = i * GROUPS + group, source = members >> at & 1 ? at : __ffs(int(members)) - 1;
             rows_q[i] = __shfl_sync(FULL, q, source), rows_g[i] = __shfl_sync(FULL, g, source);
             pairs[i] = F::Pair::start(), queries[i] = items[i] = F::Item::start();
@@ -268,7 +179,8 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
     return own;
 }
 
-// The score of each lane's pair of a query and a listed id: -infinity for none, NaN for what is no row of the gallery.
+// The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of
+// the gallery.
 template <typename F, typename S>
 __device__ inline typename F::T score_listed(const F& f, const PairArgs& args, int64_t q, int64_t id) {
     using T = typename F::T;
@@ -278,7 +190,7 @@ __device__ inline typename F::T score_listed(const F& f, const PairArgs& args, i
     return row ? score : T(id == NONE ? -INFINITY : NAN);
 }
 
-// Scores of `args.pairs` pairs. Any grid of whole warps.
+// Writes the scores of all pairs that `args.pairs` says. The grid may be any number of blocks of whole warps.
 template <typename F, typename S>
 __device__ void score_all(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -288,16 +200,14 @@ __device__ void score_all(const F& f, const PairArgs& args) {
     for (int64_t part = int64_t(blockIdx.x) * (blockDim.x / WARP) + warp(); part < rows * parts; part += warps) {
         const int64_t row = part / parts, column = part % parts * WARP + place<T>(1);
         int64_t id = NONE;
-        if (column < columns) id = listed ? args.candidates.row<int64_t>(row)[column] : column;
+        if (column < columns) id = listed ? row_of<int64_t>(args.candidates, row)[column] : column;
         const T score = score_listed<F, S>(f, args, paired ? column : row, id);
         if (column < columns) static_cast<T*>(args.scores)[row * columns + column] = score;
     }
 }
 
-constexpr int PAIR_THREADS = 128;
-
-// The best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, and the next
-// after gridDim.x; shared memory: capacity items, a power of two >= min(K, k + PAIR_THREADS).
+// Writes the best k of each query's candidates, or of its survivors and the best k so far. A block takes a query, then
+// the one gridDim.x further on. Shared memory holds `capacity` items, a power of two >= min(K, k + PAIR_THREADS).
 template <typename F, typename S>
 __device__ void rerank(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -309,8 +219,8 @@ __device__ void rerank(const F& f, const PairArgs& args) {
         const int64_t n = args.survivors ? k + args.counts[q] : args.candidates.stored;
         const auto candidate = [&](int64_t i) -> int64_t {
             if (i >= n) return NONE;
-            if (!args.survivors) return args.candidates.row<int64_t>(q)[i];
-            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most + i - k];
+            if (!args.survivors) return row_of<int64_t>(args.candidates, q)[i];
+            return i < k ? args.ids[q * k + i] : args.survivors[q * args.most_survivors + i - k];
         };
         const auto item = [&](int64_t first) {
             // Warps take turns by groups of pairs, so that few candidates keep all of them busy.

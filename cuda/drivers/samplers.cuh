@@ -1,26 +1,13 @@
-// How items are drawn, and what draws depend on, by warps: samplers.cu, and the scores that compare draws.
+// Samplers: how warps draw items and take gradients through draws, for families/samplers.cu and the scores that compare
+// draws.
 //
-// A sampler makes the draws of a tile of up to 32 pairs of row and draw (the draws of a row follow each other, so that
-// mu comes from the cache), or takes the gradients of some rows' draws to the rows. Heights are drawn by a lane each,
-// all at once; then teams of lanes make the normals of one draw after the other. Normals are kept in shared memory
-// between the passes over them, each lane its own, as far as its memory reaches; what goes beyond is made again. No sum
-// depends on what runs beside it.
+// A sampler makes a tile of up to 32 draws (those of a row follow each other, so that mu comes from the cache), or
+// takes the gradients by some rows' draws to the rows. Each lane draws a height, all at once; then teams of lanes make
+// the normals of one draw after another. Between the passes over them, each lane stores its normals in shared memory as
+// far as that reaches, and makes the others again. No sum depends on how draws are shared out.
 #pragma once
 
-#include "wood.cuh"
-
-struct SampleArgs {
-    Matrix mu;            // [N, D], D >= 2 for von Mises-Fisher
-    Matrix extra;         // variances [N] or [N, D] (constant rows store one element), or concentrations [N]
-    const int64_t* seed;  // on the device
-    uint64_t first_row;   // number of row 0 in its distribution
-    int64_t stream;
-    int64_t draws;        // of each row, 1 .. 2^31 - 1
-    int64_t tile;         // pairs that a warp takes at a time, 1 .. 32 (backward: rows)
-    int64_t kept;         // von Mises-Fisher: of a team's steps those whose normals fit into the shared memory of
-                          // the launch, at least 1; each takes 512 bytes of each warp of the block
-    void* out;            // [draws, N, D]
-};
+#include "../numerics/wood.cuh"
 
 // From this dimension on |p|^2 = |n|^2 - (n.mu)^2 loses no digits worth having.
 constexpr int64_t MANY = 16;
@@ -29,30 +16,31 @@ __device__ inline Address address_of(const SampleArgs& args, int64_t row, int64_
     return {uint64_t(*args.seed), args.first_row + uint64_t(row), uint32_t(draw), uint32_t(args.stream)};
 }
 
-// A warp's memory of normals, in dynamic shared memory, which begins with that of all warps.
+// The memory of a warp's normals: dynamic shared memory begins with that of all warps, one after another.
 template <typename T>
-__device__ inline T* memory_of_normals(T* shared, int64_t kept) {
-    return shared + threadIdx.x / WARP * (kept * Normals<T>::EACH * WARP);
+__device__ inline T* memory_of_normals(T* shared, int64_t cached_steps) {
+    return shared + threadIdx.x / WARP * (cached_steps * Normals<T>::EACH * WARP);
 }
 
+// A draw: the number of its row, and its own number among the draws of that row.
 struct RowAndDraw {
     int64_t row;
     uint32_t draw;
 };
 
-// Consecutive pairs, draws of a row side by side, one with each lane.
+// Consecutive draws, those of a row side by side, one for each lane.
 struct SampleTile {
     int count;
     RowAndDraw own;
 
-    // `most` pairs, if there are as many, from `first` on.
+    // `most` draws from `first` on, or as many as there are.
     __device__ inline SampleTile(const SampleArgs& args, int64_t first, int64_t most) {
         const int64_t left = args.mu.rows * args.draws - first;
         count = int(left < most ? left : most);
         const uint32_t draws = uint32_t(args.draws), ahead = uint32_t(first % args.draws) + threadIdx.x % WARP;
         own = {first / args.draws + ahead / draws, ahead % draws};
     }
-    // Of lane i; asked for by all lanes.
+    // The draw of lane i. Called by all lanes.
     __device__ inline RowAndDraw pair(int i) const {
         return {__shfl_sync(FULL, own.row, i), __shfl_sync(FULL, own.draw, i)};
     }
@@ -63,16 +51,16 @@ struct SampleTile {
 struct NormalSampler {
     static constexpr bool RANDOM = true;
 
-    // The draws of a tile, each to out(pair).
+    // Writes each draw of a tile to out(pair).
     template <typename T, typename Out>
     static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T*,
                                        const Out& out) {
         for (int from = 0; from < tile.count; from += team.together()) {
-            const bool valid = from + team.number < tile.count;  // all lanes go on, as they ask each other
+            const bool valid = from + team.number < tile.count;  // all lanes go on, as shuffles need all of them
             const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
             const Address address = address_of(args, pair.row, pair.draw);
-            const T* const mu = args.mu.row<T>(pair.row);
-            const T* const var = args.extra.row<T>(pair.row);
+            const T* const mu = row_of<T>(args.mu, pair.row);
+            const T* const var = row_of<T>(args.extra, pair.row);
             T* const to = out(pair);
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
@@ -86,20 +74,20 @@ struct NormalSampler {
         }
     }
 
-    // Rows that a warp takes at a time.
+    // How many rows a warp takes at a time.
     template <typename T>
     static __device__ inline int rows_at_once(const SampleArgs&, const Team<T>& team) {
         return team.together();
     }
 
-    // The gradients of rows from `first` on, those of their draws being weights(row, draw). A team takes all draws of a
-    // row; all lanes go on as long as one does: they add up together.
+    // Writes the gradients by `count` rows from `first` on; weights(row, draw) are those by a draw. A team takes all
+    // draws of a row; all lanes go on as long as one does, as sums need all of them.
     template <typename T, typename Weights>
     static __device__ inline void backward(const SampleArgs& args, const Order&, const Team<T>& team, int64_t first,
                                            int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
         const bool one = args.extra.stored == 1, valid = team.number < count;
         const int64_t row = valid ? first + team.number : first;
-        const T* const var = args.extra.row<T>(row);
+        const T* const var = row_of<T>(args.extra, row);
         T* const by_mu = all_by_mu + row * team.dim;
         T* const by_var = all_by_var + row * (one ? 1 : team.dim);
         T whole = 0;
@@ -129,23 +117,25 @@ struct NormalSampler {
 
 // -- von Mises-Fisher -------------------------------------------------------------------------------------------------
 
-// The normals of a draw, then what becomes of them, each lane its own: the first `kept` steps in shared memory.
+// The normals of a draw, which each lane makes and may replace: those of the first `cached_steps` steps stay in shared
+// memory.
 template <typename T>
 struct Noise {
     const Team<T>& team;
     const Address& address;
-    T* memory;  // of the warp
-    int kept;
+    T* memory;  // the warp's
+    int cached_steps;
 
     __device__ inline T& at(int step, int k) const {
         return memory[(step * Normals<T>::EACH + k) * WARP + threadIdx.x % WARP];
     }
 
-    // Calls f(d, n) for what this lane has; the first time that is normals.
+    // Calls f(d, n) for each dimension d of this lane and its number n. `first_time` makes normals; later calls see
+    // what has replaced them.
     template <typename F>
     __device__ inline void for_each(bool first_time, const F& f) const {
         for (int t = 0; t < team.steps; ++t) {
-            const bool has_place = t < kept;
+            const bool has_place = t < cached_steps;
             if (first_time || !has_place) {
                 const Normals<T> normals(address.normals(team.block(t)));
                 for (int k = 0; k < Normals<T>::EACH; ++k) {
@@ -164,7 +154,7 @@ struct Noise {
     }
 };
 
-// n.mu and |p|. In few dimensions p takes the place of n.
+// n.mu and |p| of a draw's normals n. In few dimensions p replaces n.
 template <typename T>
 struct Tangent {
     T along, length;
@@ -178,7 +168,7 @@ struct Tangent {
             length = sqrt(square - along * along);
             return;
         }
-        // Twice: in two dimensions p may be a small remainder of n. All of it has a place: there is one step.
+        // Twice, as in two dimensions p may be a small remainder of n. There is one step, which is cached.
         T rest = along;
         for (int i = 0; i < 2; ++i) {
             product = 0, square = 0;
@@ -195,7 +185,7 @@ struct Tangent {
     }
 };
 
-// Adds to the gradients of a row what one draw gives; returns what it adds to that of kappa.
+// Adds the gradient by a row's mean that one draw gives; returns the one by kappa.
 template <typename T>
 __device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T* weights, T w, T s, T ratio,
                                      T by_kappa, bool fresh, bool valid, T* by_mu) {
@@ -223,26 +213,26 @@ __device__ inline T add_vmf_gradient(const Noise<T>& noise, const T* mu, const T
 struct VmfSampler {
     static constexpr bool RANDOM = true;
 
-    // As those of NormalSampler; `memory` is the warp's memory of normals.
+    // The functions are those of NormalSampler; `memory` is that of the warp's normals.
     template <typename T, typename Out>
     static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T* memory,
                                        const Out& out) {
         T own_w = 0, own_s = 0;
         if (int(threadIdx.x % WARP) < tile.count) {
-            const double kappa = double(args.extra.row<T>(tile.own.row)[0]);
+            const double kappa = double(row_of<T>(args.extra, tile.own.row)[0]);
             const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
             own_w = T(height.w()), own_s = T(height.tangent());
         }
         for (int from = 0; from < tile.count; from += team.together()) {
-            const bool valid = from + team.number < tile.count;  // all lanes go on, as they add up together
+            const bool valid = from + team.number < tile.count;  // all lanes go on, as sums need all of them
             const int i = valid ? from + team.number : from;
             const T w = __shfl_sync(FULL, own_w, i), s = __shfl_sync(FULL, own_s, i);
             const RowAndDraw pair = tile.pair(i);
             const Address address = address_of(args, pair.row, pair.draw);
-            const T* const mu = args.mu.row<T>(pair.row);
+            const T* const mu = row_of<T>(args.mu, pair.row);
             T* const to = out(pair);
 
-            const Noise<T> noise = {team, address, memory, int(args.kept)};
+            const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
             const Tangent<T> tangent(noise, mu);
             const T by_noise = s / tangent.length, by_mu = w - (team.dim >= MANY ? by_noise * tangent.along : T(0));
             noise.for_each(false, [&](int d, T n) {
@@ -251,7 +241,7 @@ struct VmfSampler {
         }
     }
 
-    // Lane i has the slope of row i / chunk, draw i % chunk of a chunk of draws.
+    // How many draws of a row are taken at a time: lane i takes the slope of row i / chunk, draw i % chunk.
     static __device__ inline int chunk(const SampleArgs& args) { return int(args.draws < WARP ? args.draws : WARP); }
     template <typename T>
     static __device__ inline int rows_at_once(const SampleArgs& args, const Team<T>&) {
@@ -268,9 +258,9 @@ struct VmfSampler {
             T own[4] = {0, 0, 0, 0};
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
-                const double kappa = double(args.extra.row<T>(row)[0]);
+                const double kappa = double(row_of<T>(args.extra, row)[0]);
                 const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
-                // s is 0 only where kappa is infinite, and dw with it.
+                // s is 0 only where kappa is infinite; there dw is 0 too.
                 own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);
                 own[3] = T(slope.by_kappa);
             }
@@ -278,7 +268,7 @@ struct VmfSampler {
                 const bool valid = from + team.number < count;
                 const int i = valid ? from + team.number : from;
                 const int64_t row = first + i;
-                const T* const mu = args.mu.row<T>(row);
+                const T* const mu = row_of<T>(args.mu, row);
                 T* const by_mu = all_by_mu + row * team.dim;
                 T* const by_kappa = all_by_kappa + row;
                 T total = draw == 0 ? T(0) : *by_kappa;
@@ -286,7 +276,7 @@ struct VmfSampler {
                     T its[4];
                     for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, own[k], i * chunk + j);
                     const Address address = address_of(args, row, draw + j);
-                    const Noise<T> noise = {team, address, memory, int(args.kept)};
+                    const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
                     total += add_vmf_gradient<T>(noise, mu, weights(row, draw + j), its[0], its[1], its[2], its[3],
                                                  draw + j == 0, valid, by_mu);
                 }

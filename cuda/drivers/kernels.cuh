@@ -1,11 +1,11 @@
-// The kernels of a score: <op>_{pairs,rerank,search,backward}_<types>, for each type of the numbers computed in and,
-// where that is another one, of the gallery.
+// The kernels of a score: <op>_{pairs,rerank,search,backward}_<types>. The types are the one that is computed in and,
+// where it is another one, that of the stored gallery.
 #pragma once
 
 #include "backward.cuh"
 #include "search.cuh"
 
-// Blocks that are to fit on a multiprocessor, which has 65536 registers: so many that few are spilled.
+// How many blocks are to fit on a multiprocessor, which has 65536 registers: with more, the compiler would spill many.
 template <typename F>
 constexpr int PAIR_BLOCKS = F::ARRAYS == 1 ? 5 : 3;
 template <typename F>
@@ -13,14 +13,8 @@ constexpr int RERANK_BLOCKS = F::ARRAYS == 1 ? 6 : sizeof(typename F::T) == 4 ? 
 template <typename F>
 constexpr int SEARCH_BLOCKS = sizeof(typename F::T) == 4 ? 2 : 1;
 
-// Arguments of kernels whose formulas need more than arrays.
-template <typename Args, typename More>
-struct With {
-    Args args;
-    More more;
-};
-
-// A family's object, and the drivers' own part, of any arguments.
+// A kernel's arguments may be those of a driver alone, or With more for the formula. `family` makes the family's object
+// of either; `plain` returns the driver's part.
 template <typename F>
 __device__ F family(const PairArgs& args) {
     return F(args);
@@ -66,10 +60,11 @@ __device__ const Args& plain(const With<Args, More>& all) {
     BACKWARD(op, op##_single, f32, op##_back)                      \
     BACKWARD(op, op##_double, f64, op##_back)
 
-// A type in a macro's argument.
+// Lets a type with commas be the argument of a macro.
 #define TYPE(...) __VA_ARGS__
 
-// All of the score `op`: Family<T, Formula> is its pair function; `More`, what it takes beyond arrays.
+// Defines all kernels of the score `op`, whose pair function is Family<T, Formula>. `More` is what its formula takes
+// beside arrays.
 #define SCORE(op, Family, Formula) KERNELS(op, Family, Formula, PairArgs, BackwardArgs)
 #define SCORE_WITH(op, Family, Formula, More) \
     KERNELS(op, Family, Formula, TYPE(With<PairArgs, More>), TYPE(With<BackwardArgs, More>))

@@ -1,14 +1,16 @@
-// Scores of normals with a variance per dimension (on one side at least; one stored variance stands for all of a row).
+// Scores of normals of which one side at least has a variance per dimension; one stored variance stands for all of a
+// row.
 //
-// Four dimensions share one division where that was worth writing out, and a pair takes one logarithm of each kind: the
-// product of what stands under it is kept as significand and exponent. Pairs whose variances leave the range in which
-// that is safe, with a negative variance or a sum that is not finite are done again, slowly, by the definition in
-// double. See rust/kernels/diag_scores.rs for the range.
+// Where a formula allows it, four dimensions share one division. A pair takes one logarithm of each kind, of a product
+// that is accumulated as significand and exponent. Pairs whose variances leave the range in which that is accurate, or
+// that have a negative variance or a sum that is not finite, are scored again, slowly, by the definition in double.
+// rust/kernels/diag_scores.rs derives the range.
 
-#include "diag_sieve.cuh"
-#include "drivers.cuh"
+#include "../drivers/diag_sieve.cuh"
+#include "../drivers/kernels.cuh"
 
-// A dimension's value, NaN outside the domain: variances below 0 have no score. Not inlined: see pairs.cuh.
+// The value of one dimension, NaN where a variance is below 0. Not inlined, for the reason that drivers/pairs.cuh
+// gives.
 template <typename Formula>
 __device__ __noinline__ double value_of(const Formula& formula, Dimension x) {
     return x.v >= 0 && x.w >= 0 && x.shared >= 0 ? formula.by_dimension(x) : NAN;
@@ -62,7 +64,7 @@ struct DiagScore {
 
     __device__ explicit DiagScore(const PairArgs& args) : formula(number(args, 0), number(args, 1)) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return !ROW && n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return !ROW && n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
 
     __device__ void add_pair(Pair& pair, const Four<T>* query, const Four<T>* gallery, const Four<T>& shared) const {
@@ -73,7 +75,7 @@ struct DiagScore {
         for (int i = 0; i < 4; ++i) {
             T greatest = var[i];
             if (ROW) {
-                // Too small a prior is treated as too great a variance.
+                // A prior that is too small counts as a variance that is too great.
                 const T prior = shared.x[i];
                 greatest = prior < 1 / QUARTER_RANGE<T> ? T(INFINITY) : fmax(greatest, prior);
             }
@@ -109,7 +111,7 @@ struct DiagScore {
         return T(value);
     }
 
-    // The slow path: any input, by the whole warp.
+    // The score by the definition, for any input. Called by all lanes for one pair.
     template <typename S>
     __device__ __noinline__ double by_dimension(const PairArgs& args, int64_t q, int64_t g) const {
         const int64_t dim = args.mu1.stored;
@@ -119,12 +121,12 @@ struct DiagScore {
         double sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
-            x.a = get(args.mu1.row<T>(q), dim, d), x.v = get(args.extra1.row<T>(q), args.extra1.stored, d);
-            x.b = get(args.mu2.row<S>(g), dim, d);
+            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(args.extra1, q), args.extra1.stored, d);
+            x.b = get(row_of<S>(args.mu2, g), dim, d);
             const int64_t stored = args.extra2.stored;
             const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
-            x.w = wide ? get(args.extra2.row<T>(g), stored, d) : get(args.extra2.row<S>(g), stored, d);
-            x.shared = ROW ? get(args.shared.row<T>(0), args.shared.stored, d) : 0;
+            x.w = wide ? get(row_of<T>(args.extra2, g), stored, d) : get(row_of<S>(args.extra2, g), stored, d);
+            x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
             sum += value_of(formula, x);
         }
         return fma(formula.constant, double(dim), warp_sum(sum));
@@ -155,7 +157,7 @@ SCORE(llr_diagonal, DiagScore, Llr)
 SCORE(overlap_diagonal, DiagScore, Overlap)
 SCORE(neg_kl_diagonal, DiagScore, NegKl)
 
-// How a search for the best by mls rules pairs out.
+// The sieve of searches by mls.
 using Bounded = With<PairArgs, Bounding>;
 #define SIEVE_OF(S, types)                                         \
     KERNEL(mls_diagonal_bound_##types, Bounded, SIEVE_THREADS) {   \

@@ -1,53 +1,35 @@
-// The maths of the scores that are functions of one inner product or squared distance and a few numbers per item, in
-// double, as rust/kernels/dot_scores/{formulas,normals}.rs has it: there are the sources.
+// The formulas of scores that are functions of one inner product or squared distance and a few numbers per item, in
+// double, as in rust/kernels/dot_scores/{formulas,normals}.rs, which name their sources.
 //
 // A formula is made of (D, first and second shared number) and has
 //   DIFFERENCE       whether x is the squared distance or the inner product
 //   NORMS            whether the squared norms are used
 //   value(pair), slopes(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
-//   tolerance(v, w)  how far the value of an x may lie below that of another x which gives no higher a score
-//   own(k, slopes)   of von Mises-Fisher: what belongs to an item alone, as far as scores or their slopes want it
+//   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
+//   own(k, slopes)   of von Mises-Fisher: the own numbers of an item, for scores or, if `slopes`, for their slopes
 #pragma once
 
-#include "backward.cuh"
+#include "../pair.cuh"
 
-// What belongs to a von Mises-Fisher item alone, as far as it is wanted: H, A and A' of its concentration
-// (vmf_formulas.cuh).
-struct Own {
-    double h, a, a_slope;
-};
-
-// What a formula sees of a pair: the first item is the one that gradients are asked for.
-struct DotPair {
-    double x;                   // squared distance or inner product
-    double n, m;                // squared norms of the first and second; of no meaning unless the formula asks for them
-    double v, w;                // extras: variances, weights, ...
-    const Own *first, *second;  // null where they were not made
-};
-
-// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
-struct DotSlopes {
-    double x, norm, extra, shared[2];
-};
-
-// What is monotone in x as computed: x is only added to, multiplied and divided by what does not depend on it.
+// A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
+// not depend on it.
 struct Monotone {
     __device__ static double tolerance(double, double) { return 0; }
 };
 
-// `yes` where both extras are >= 0, else NaN: the answer to variances outside their domain.
-__device__ inline double valid(double v, double w, double yes) { return v < 0 || w < 0 ? NAN : yes; }
+// `value` where both extras are >= 0, else NaN, as scores of variances outside their domain are.
+__device__ inline double valid(double v, double w, double value) { return v < 0 || w < 0 ? NAN : value; }
 
 __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
-    const double yes = valid(v, w, 0);
-    return {s.x + yes, s.norm + yes, s.extra + yes, {s.shared[0] + yes, s.shared[1] + yes}};
+    const double zero = valid(v, w, 0);
+    return {s.x + zero, s.norm + zero, s.extra + zero, {s.shared[0] + zero, s.shared[1] + zero}};
 }
 
-// factor log x, 0 for a factor of 0 whatever x.
+// factor log x, which is 0 for a factor of 0 and any x.
 __device__ inline double times_log(double factor, double x) { return factor == 0 ? 0 : factor * log(x); }
 
-// w1 w2 (cos(mu1, mu2) - shift).
+// v w (cos(mu1, mu2) - shift), where v and w are weights.
 struct ShiftedCosine : Monotone {
     static constexpr bool DIFFERENCE = false, NORMS = true;
     double shift;
@@ -65,12 +47,13 @@ struct ShiftedCosine : Monotone {
     }
 };
 
+// v w cos(mu1, mu2).
 struct Cosine : ShiftedCosine {
     __device__ Cosine(double, double, double) : ShiftedCosine(0, 0, 0) {}
     __device__ Cosine transposed() const { return *this; }
 };
 
-// -(|mu1 - mu2|^2 + t1 + t2).
+// -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances.
 struct NegSqL2 : Monotone {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
@@ -180,7 +163,7 @@ struct NegKlIsotropic : Monotone {
         double twice = times_log((1 - 2 * share) * dim, v / w);
         if (share != 0) twice += share * (pair.x / w + dim * ((v - w) / w));
         if (share != 1) twice += (1 - share) * (pair.x / v + dim * ((w - v) / v));
-        // A certain item and another one are infinitely far apart, whichever way.
+        // An item without variance is infinitely far from any other, in both directions.
         return valid(v, w, v == 0 || w == 0 ? -INFINITY : -0.5 * twice);
     }
     __device__ DotSlopes slopes(const DotPair& pair) const {
@@ -195,7 +178,7 @@ struct NegKlIsotropic : Monotone {
     }
 };
 
-// The kernels of these formulas.
+// Names of kernels and their formulas.
 #define DOT_FORMULAS(KERNEL_OF)                    \
     KERNEL_OF(cosine, Cosine)                      \
     KERNEL_OF(shifted_cosine, ShiftedCosine)       \

@@ -1,26 +1,26 @@
-// The maths of the scores of diagonal normals, as rust/kernels/diag_scores/formulas.rs has it: there are the sources.
+// The formulas of scores of diagonal normals, as in rust/kernels/diag_scores/formulas.rs, which names their sources.
 //
 // A formula is a sum over dimensions of rational_weight * rational part + log_weight * log of a product + var_weights *
 // log of both variances + constant. Its class has
 //   ROW              whether the shared row holds a number per dimension
-//   PRODUCTS         significands that it takes of four dimensions' product: 1, or 4; 0 if there is none
-//   VARS             whether the logarithms of the variances are wanted
+//   PRODUCTS         how many factors four dimensions give to the product: 1 or 4; 0 if there is no product
+//   VARS             whether the logarithms of the variances are used
 //   add(sums, ...)   adds four dimensions: see Sums
 //   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
-//   beyond()         what stands under the logarithm in a dimension beyond the end: variances and prior are 1
-//   by_dimension(x)  one dimension's value without the constant, in double: the definition, for any input
-//   slopes(x)        its derivatives by the first mean, first variance and shared numbers
+//   beyond()         the factor of the product in a dimension beyond the end, where variances and prior are 1
+//   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input
+//   slopes(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
 #pragma once
 
-#include "backward.cuh"
+#include "../pair.cuh"
 
 constexpr double LN_2 = 0.693147180559945309417;
 
 // -- products ---------------------------------------------------------------------------------------------------------
 
-// The range of variances in which products of four neither overflow nor lose digits to subnormals; its reciprocal is
-// the other end.
+// The greatest variance, and the reciprocal of the least, of which products of four neither overflow nor become
+// subnormal.
 template <typename T>
 constexpr T QUARTER_RANGE = 0x1p31f;
 template <>
@@ -38,7 +38,7 @@ __device__ inline float reciprocal(float x) {
 }
 __device__ inline double reciprocal(double x) { return 1 / x; }
 
-// Takes the exponent of a positive normal x off, with its bias, and leaves the significand in [1, 2).
+// Splits a positive normal x: adds its biased exponent to `exponent` and returns its significand in [1, 2).
 __device__ inline float take_exponent(float x, int& exponent) {
     const uint32_t bits = to_bits(x);
     exponent += int(bits >> 23);
@@ -52,7 +52,7 @@ __device__ inline double take_exponent(double x, int& exponent) {
 template <typename T>
 constexpr int BIAS = sizeof(T) == 4 ? 127 : 1023;
 
-// A product of many numbers, as significand and biased exponents.
+// A product of many numbers, as a significand and the sum of the numbers' biased exponents.
 template <typename T>
 struct Product {
     T significand;
@@ -61,14 +61,14 @@ struct Product {
     __device__ void times(T x) { significand = take_exponent(significand * x, exponent); }
 };
 
-// Its logarithm, after that many numbers.
+// The logarithm of a product of that many numbers.
 template <typename T>
 __device__ __noinline__ double log_of(Product<T> product, int64_t numbers) {
     const double exponent = double(product.exponent - numbers * BIAS<T>);
     return fma(exponent, LN_2, log(double(product.significand)));
 }
 
-// Running sums of a pair.
+// The sums of a pair over dimensions: the rational part, and the product under the logarithm.
 template <typename T>
 struct Sums {
     T rational;
@@ -86,11 +86,7 @@ __device__ inline T add_quotients(Sums<T>& sums, const T (&square)[4], const T (
 
 // -- formulas ---------------------------------------------------------------------------------------------------------
 
-struct DimensionSlopes {
-    double mean, var, shared[2];
-};
-
-// From the least to the greatest of the variances of an item.
+// The least and the greatest of the variances of an item.
 template <typename T>
 struct Extremes {
     T least, greatest;
@@ -179,7 +175,7 @@ struct Llr {
             sums.product.times(both * inverse);
         }
     }
-    // The greatest of an item covers the prior; it is infinite where the prior is too small.
+    // The greatest variance of an item is at least the prior, and infinite where the prior is too small.
     __device__ bool in_range(const Extremes<T>& v, const Extremes<T>& w) const {
         const T least = v.least + w.least;
         return v.least >= 0 && w.least >= 0 && least >= 1 / QUARTER_RANGE<T> && v.greatest <= QUARTER_RANGE<T> &&
@@ -279,7 +275,7 @@ struct NegKl {
         return v.least >= 1 / range && w.least >= 1 / range && v.greatest <= range && w.greatest <= range;
     }
     __device__ double by_dimension(const Dimension& x) const {
-        // A certain item and another one are infinitely far apart, whichever way.
+        // An item without variance is infinitely far from any other, in both directions.
         if (x.v == 0 || x.w == 0) return -INFINITY;
         const double difference = x.a - x.b, log_weight = 0.5 - share;
         double sum = log_weight == 0 ? 0 : log_weight * (log(x.w) - log(x.v));

@@ -1,19 +1,14 @@
-// The maths of the scores of von Mises-Fisher distributions, in double: rust/kernels/dot_scores/vmf.rs.
+// The formulas of scores of von Mises-Fisher distributions, in double, as in rust/kernels/dot_scores/vmf.rs.
 //
 // With x = |mu1 - mu2|^2 nothing large cancels: for R = |k1 mu1 + k2 mu2|, k1 + k2 - R = k1 k2 x / (k1 + k2 + R) and
 // R^2 = (k1 + k2)^2 - k1 k2 x. With H = log_hyp0f1e, log C(k) = log C(0) - H(k) - k, so all log C are taken relative to
 // log C(0).
 #pragma once
 
-#include "dot_formulas.cuh"
-#include "special.cuh"
+#include "../numerics/special.cuh"
+#include "dot.cuh"
 
-// D/2 - 1, of the normaliser, and D/2, of the mean's length: among the arguments, made by the caller.
-struct TwoOrders {
-    Order normaliser, ratio;
-};
-
-// Where they are, and what an item may have been given already.
+// H, A and A' of a concentration k: read from the item's own numbers, or computed where there are none.
 struct Orders {
     const TwoOrders* both;
 
@@ -73,7 +68,7 @@ struct OverlapVmf {
     }
 };
 
-// The mutual likelihood score, plus an offset that is what its shared number means.
+// The mutual likelihood score plus an offset, its shared number.
 struct MlsVmf : OverlapVmf {
     __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {}
     __device__ MlsVmf transposed() const { return *this; }
@@ -121,7 +116,7 @@ struct NegKlVmf : Monotone {
     }
 };
 
-// The kernels of these formulas.
+// Names of kernels and their formulas.
 #define VMF_FORMULAS(KERNEL_OF)        \
     KERNEL_OF(mls_vmf, MlsVmf)         \
     KERNEL_OF(overlap_vmf, OverlapVmf) \

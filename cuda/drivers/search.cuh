@@ -1,29 +1,31 @@
 // Exact search by scoring every pair: a block takes a tile of queries and a shard of the gallery.
 //
-// Rows pass through shared memory, 128 dimensions of eight rows at a time; each warp has some queries and some of the
-// rows, and scores all their pairs in registers, with the lanes and the order of sums of pairs.cuh.
+// Gallery rows are loaded into shared memory, 128 dimensions of eight rows at a time. Each warp scores all pairs of
+// some of the queries and some of the rows in registers, with the lanes and the order of sums of pairs.cuh.
 #pragma once
 
 #include "pairs.cuh"
 
-constexpr int SEARCH_THREADS = 256;
-
-// How a block's pairs are laid out.
+// How the pairs of a block are shared out among its warps.
 template <typename T>
 struct Tile {
-    // Queries and rows of a warp; registers hold the numbers of all their pairs.
+    // Queries and rows of a warp, the sums of whose pairs fit into registers.
     static constexpr int QUERIES = sizeof(T) == 4 ? 4 : 2, ROWS = 4, PAIRS = QUERIES * ROWS;
-    // Warps side by side over queries and over rows.
+    // Warps along the queries, and along the rows.
     static constexpr int ACROSS = 4, DOWN = SEARCH_THREADS / WARP / ACROSS;
-    // Queries and rows of a block; as many tiles of rows as give each lane a pair to finish.
+    // Queries and rows of a block, and how many tiles of rows give each lane one pair to finish.
     static constexpr int BLOCK_QUERIES = ACROSS * QUERIES, BLOCK_ROWS = DOWN * ROWS, TILES = WARP / PAIRS;
-    // Dimensions at a time.
+    // Dimensions that are loaded at a time.
     static constexpr int STEP = 4 * WARP;
-    // A warp stages one row, and sums up one row for itself.
+    // Each warp loads one row and computes the sums of one row.
     static_assert(BLOCK_ROWS == SEARCH_THREADS / WARP && ROWS == ACROSS);
+    // The launch counts with these numbers.
+    static_assert(BLOCK_QUERIES == (sizeof(T) == 4 ? SEARCH_QUERIES_F32 : SEARCH_QUERIES_F64));
+    static_assert(BLOCK_ROWS == SEARCH_ROWS && BLOCK_ROWS * TILES <= SEARCH_GROUP && STEP == SEARCH_STEP);
 };
 
-// What the blocks of a search share with nobody: the queries [step][query][array][128] and rows [row][array][128].
+// A block's shared memory: queries [step][query][array][128], of all steps or of one, and gallery rows
+// [row][array][128].
 template <typename F, typename S>
 struct Stage {
     using T = typename F::T;
@@ -38,7 +40,7 @@ struct Stage {
         }
     }
 
-    // Whether the lane has dimensions in a step.
+    // Whether the lane's dimensions of a step exist.
     __device__ bool has(int64_t step) const { return Tile<T>::STEP * step + 4 * lane() < args.mu1.stored; }
 
     __device__ void load_query(int64_t q, int64_t step, Four<T>* to) const {
@@ -51,7 +53,7 @@ struct Stage {
         vector ? load_gallery<F, S, true>(args, g, d, to) : load_gallery<F, S, false>(args, g, d, to);
     }
 
-    // The block's queries from q on, each by one warp; a query beyond the last is the last.
+    // Copies the block's queries from q on, one by each warp; a query beyond the last is a copy of the last.
     __device__ void stage_queries(int64_t q, int64_t step, T* to) const {
         for (int i = warp(); i < Tile<T>::BLOCK_QUERIES; i += SEARCH_THREADS / WARP) {
             Four<T> four[F::ARRAYS];
@@ -63,7 +65,7 @@ struct Stage {
     }
 };
 
-// Adds a step's dimensions to the numbers of the warp's pairs, and of the row that it sums up for itself.
+// Adds a step's dimensions to the sums of the warp's pairs, and to those of the one row whose sums the warp computes.
 template <typename F>
 __device__ inline void add_tile(const F& f, const typename F::T* queries, const typename F::T* rows,
                                 const Four<typename F::T>& shared,
@@ -90,9 +92,9 @@ __device__ inline void add_tile(const F& f, const typename F::T* queries, const 
     f.add_item(item, y[0], shared);
 }
 
-// The best k of each query over the rows of a shard; or, where k is 0, all scores [Q, G]. Grid: tiles of BLOCK_QUERIES,
-// shards. Shared memory, in this order: rows, queries (of all steps if they are resident), lists of `capacity` >= k +
-// 32 items (if shared memory has them).
+// Writes the best k of each query among the rows of a shard or, where k is 0, all scores [Q, G]. The grid is tiles of
+// BLOCK_QUERIES queries by shards. Shared memory holds, in this order, rows, queries (of all steps if they are
+// resident) and, if they fit, lists of `capacity` >= k + SEARCH_GROUP items.
 template <typename F, typename S>
 __device__ void search(const F& f, const PairArgs& args) {
     using T = typename F::T;
@@ -161,7 +163,7 @@ __device__ void search(const F& f, const PairArgs& args) {
                 if (stage.has(step)) stage.store(next, rows, warp());
                 if (!args.resident) stage.stage_queries(first_query, step, queries);
                 __syncthreads();
-                // The rows of the next step come while this one is computed.
+                // The rows of the next step are loaded while this one is computed.
                 const bool last = step + 1 == steps;
                 stage.load_row(clamped(first + (tile + last) * ROWS + warp()), last ? 0 : step + 1, next);
                 if (stage.has(step)) {

@@ -1,20 +1,11 @@
-// Samples of normal and von Mises-Fisher distributions, with exact reparametrised gradients: rust/kernels/samplers.rs.
-// Noise has the same addresses, so draws agree with the CPU's to rounding, and backward makes it again instead of
-// keeping it.
+// Draws of normal and von Mises-Fisher distributions, with exact reparametrised gradients, as in
+// rust/kernels/samplers.rs. Random numbers have the same addresses, so draws agree with the CPU's to rounding, and
+// gradients make them again instead of storing them.
 // - Normal: x = mu + sqrt(var) n.
-// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of wood.cuh. Its gradient in
-//   kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of this form.
-#include "samplers.cuh"
-
-struct SampleBackwardArgs {
-    SampleArgs items;     // out unused
-    const void* weights;  // [draws, N, D], gradients of the draws
-    void* by_mu;          // [N, D]
-    void* by_extra;       // like extra, rows adjacent
-    Order order;          // D/2, von Mises-Fisher alone
-};
-
-constexpr int THREADS = 128;
+// - von Mises-Fisher: x = w mu + sqrt(1 - w^2) p/|p|, p = n - (n.mu) mu, with w = x.mu of
+//   numerics/wood.cuh. Its gradient in kappa is the implicit one of w (Figurnov et al., NeurIPS 2018), in mu that of
+//   this form.
+#include "../drivers/samplers.cuh"
 
 __device__ inline int64_t warp_of_grid() { return (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; }
 __device__ inline int64_t warps_of_grid() { return int64_t(gridDim.x) * blockDim.x / WARP; }
@@ -23,11 +14,11 @@ template <typename Sampler, typename T>
 __device__ inline void sample(const SampleArgs& args) {
     DYNAMIC_SHARED(T, shared);
     const Team<T> team(args.mu.stored);
-    // None of a warp's teams is to be idle.
+    // As many draws as a warp has teams, so that none is idle.
     const int64_t pairs = args.mu.rows * args.draws, most = args.tile > team.together() ? args.tile : team.together();
     for (int64_t first = warp_of_grid() * most; first < pairs; first += warps_of_grid() * most) {
         const SampleTile tile(args, first, most);
-        Sampler::draw(args, team, tile, memory_of_normals(shared, args.kept), [&](const RowAndDraw& pair) {
+        Sampler::draw(args, team, tile, memory_of_normals(shared, args.cached_steps), [&](const RowAndDraw& pair) {
             return static_cast<T*>(args.out) + (pair.draw * args.mu.rows + pair.row) * team.dim;
         });
     }
@@ -45,15 +36,15 @@ __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     const int most = Sampler::rows_at_once(args, team);
     for (int64_t first = warp_of_grid() * most; first < rows; first += warps_of_grid() * most) {
         const int count = int(rows - first < most ? rows - first : most);
-        Sampler::backward(args, all.order, team, first, count, memory_of_normals(shared, args.kept), weights,
+        Sampler::backward(args, all.order, team, first, count, memory_of_normals(shared, args.cached_steps), weights,
                           static_cast<T*>(all.by_mu), static_cast<T*>(all.by_extra));
     }
 }
 
 #define SAMPLER(name, Sampler)                                                                         \
-    KERNEL(name##_f32, SampleArgs, THREADS) { sample<Sampler, float>(args); }                          \
-    KERNEL(name##_f64, SampleArgs, THREADS) { sample<Sampler, double>(args); }                         \
-    KERNEL(name##_backward_f32, SampleBackwardArgs, THREADS) { sample_backward<Sampler, float>(args); } \
-    KERNEL(name##_backward_f64, SampleBackwardArgs, THREADS) { sample_backward<Sampler, double>(args); }
+    KERNEL(name##_f32, SampleArgs, SAMPLER_THREADS) { sample<Sampler, float>(args); }                          \
+    KERNEL(name##_f64, SampleArgs, SAMPLER_THREADS) { sample<Sampler, double>(args); }                         \
+    KERNEL(name##_backward_f32, SampleBackwardArgs, SAMPLER_THREADS) { sample_backward<Sampler, float>(args); } \
+    KERNEL(name##_backward_f64, SampleBackwardArgs, SAMPLER_THREADS) { sample_backward<Sampler, double>(args); }
 SAMPLER(sample_normal, NormalSampler)
 SAMPLER(sample_vmf, VmfSampler)

@@ -1,5 +1,5 @@
-// Search by tensor cores for the mutual likelihood score of diagonal normals: a bound on the scores of a query and a
-// tile of rows that is one inner product of 3 D numbers rules pairs out; what is left is scored by the pair function.
+// The sieve of the mutual likelihood score of diagonal normals: an inner product of 3 D numbers, by tensor cores,
+// bounds the score of a query and a row of a tile, and rules pairs out. The survivors are scored by the pair function.
 //
 // With v the query's variances, s a row's, least <= s <= greatest over the rows of a tile, and any reference p:
 //   1 / (v + s) >= r w, w = 1 / (p + s), r = (p + f) / (v + f), f = least where v > p, else greatest,
@@ -8,37 +8,30 @@
 //   score <= -1/2 (sum r w (a - b)^2 + L + C + D log 2 pi), sum r w (a - b)^2 = [r a^2, -2 r a, r] . [w, w b, w b^2].
 // Rows are sorted by their mean variance beforehand, so that a tile's ranges are narrow.
 //
-// Slack, with u = 2^-24. What the products sum up is at most 2 sum r w (a^2 + b^2) <= 2 (P + R max r), with P the sum
-// of r a^2 / (p + least) and R that of w b^2. Numbers and their products carry 16 roundings, each side 2^-11 more, and
-// their sum errs by (3 D + 1) 4u (tensor.cuh), so that
+// Slack, with u = 2^-24. The absolute values of the products add up to at most 2 sum r w (a^2 + b^2) <= 2 (P + R max
+// r), with P the sum of r a^2 / (p + least) and R that of w b^2. Each product comes of 16 roundings and, on each side,
+// of one to tf32, 2^-11; their sum errs by (3 D + 1) 4u (tensor.cuh), so that
 //   sum r w (a - b)^2 >= products - 2.02 (2^-10 + 2^-22 + 16 u + (3 D + 1) 4u) (P + R max r) - 12 D 2^-126.
-// Each logarithm in C errs by 4 u (1 + |it|) and their sum by (D/8 + 3) u of the sum of their sizes; L, of a product of
-// D numbers, by (2 D + 16) u, and the pair function's logarithm, of a product too, by less than 2 D u; its quotients
-// and their sum by (D/8 + 64) u. What variances leave the range of that product is not bounded, but kept.
+// Each logarithm l in C errs by 4 u (1 + |l|) and their sum by (D/8 + 3) u of the sum of their sizes. L, the logarithm
+// of a product of D numbers, errs by (2 D + 16) u, and the pair function's logarithm, of a product too, by less than 2
+// D u; its quotients and their sum err by (D/8 + 64) u. Rows whose variances leave the range of that product have no
+// bound: they all survive.
 #pragma once
 
-#include "diag_formulas.cuh"
+#include "../formulas/diag.cuh"
 #include "tensor.cuh"
 
-struct Bounding {
-    const int32_t* order;    // rows by their mean variance, from number `first` of a search's sequence on
-    int64_t first;
-    const float* reference;  // [D], variances
-    float* ranges;           // [tiles, 2, D]: least and greatest variances of each 128 of them
-    float* sums;             // [rows, 2]: L and R
-};
-
-// The row of a number of the sequence.
+// The row that has a number in the order by mean variance.
 __device__ inline int64_t row_at(const Bounding& bounding, int64_t number) {
     return bounding.order[number - bounding.first];
 }
 
-// Four numbers of a row of D; `fill` beyond the end.
+// Four numbers of a row of D, with `fill` beyond its end.
 __device__ inline Four<float> four_of(const float* row, int64_t d, int64_t dim, float fill) {
     return four<false>(row, dim, d, dim, fill);
 }
 
-// Makes the ranges and sums of all tiles; a block takes one, and the next after gridDim.x.
+// Writes the ranges and sums of all tiles. A block takes a tile, then the one gridDim.x further on.
 template <typename F, typename S>
 __device__ void bound_tiles(const PairArgs& args, const Bounding& bounding) {
     const int64_t dim = args.mu1.stored, rows = args.end - bounding.first;
@@ -54,7 +47,7 @@ __device__ void bound_tiles(const PairArgs& args, const Bounding& bounding) {
             for (int64_t number = begin; number < end; ++number) {
                 variances(number, d, row);
                 for (int j = 0; j < 4; ++j) {
-                    // A NaN is no variance, and what is below 0 neither: those rows have no score.
+                    // Rows with a NaN or a number below 0 in the place of a variance have no score, and need no bound.
                     least.x[j] = fmin(least.x[j], fmax(row[1].x[j], 0.0f));
                     greatest.x[j] = fmax(greatest.x[j], row[1].x[j]);
                 }
@@ -85,7 +78,7 @@ __device__ void bound_tiles(const PairArgs& args, const Bounding& bounding) {
     }
 }
 
-// What a thread holds of its four rows of one side: means, and r or w.
+// What a thread holds of its four rows of one side: their means, and r (queries) or w (gallery).
 template <typename F, typename S, bool GALLERY>
 struct DiagSide {
     static constexpr int LOADS = SieveShape::LOADS;
@@ -94,7 +87,7 @@ struct DiagSide {
     int64_t first, last;
     const float* ranges;
     Four<float> mean[LOADS], weight[LOADS];
-    // Of queries: P, the largest r, C and the sum of its absolute terms.
+    // For each query: P, the largest r, C and the sum of the absolute values of C's terms.
     float spread[LOADS], largest[LOADS], logs[LOADS], terms[LOADS];
 
     __device__ DiagSide(const PairArgs& args, const Bounding& bounding, int64_t first, int64_t last,
@@ -135,7 +128,7 @@ struct DiagSide {
             }
         }
     }
-    // Part 0, 1 or 2 of the products' numbers.
+    // Stores part 0, 1 or 2 of the 3 D numbers whose products are bounds.
     __device__ void store(int part, uint32_t* to) const {
 #pragma unroll
         for (int i = 0; i < LOADS; ++i) {
@@ -149,7 +142,7 @@ struct DiagSide {
             *reinterpret_cast<Four<uint32_t>*>(to + loaded_row(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
         }
     }
-    // P, the largest r, C and the sum of absolute terms of each query, from those who have a part of them.
+    // Writes P, the largest r, C and the sum of its absolute terms of each query, from the eight threads that load it.
     __device__ void write(float (*to)[4]) const {
         for (int i = 0; i < LOADS; ++i) {
             float all[4] = {spread[i], largest[i], logs[i], terms[i]};
@@ -166,7 +159,8 @@ struct DiagSide {
     }
 };
 
-// As `sieve`, of the rows that have the numbers args.begin .. args.end in the sequence, whole tiles of it.
+// Adds rows to args.survivors as `sieve` does, of those that have the numbers args.begin .. args.end, whole tiles of
+// them.
 template <typename F, typename S>
 __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     using Shape = SieveShape;
@@ -191,7 +185,7 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     query_side.load(0), row_side.load(0);
 #pragma unroll 1
     for (int64_t part = 0; part < 3 * steps; ++part) {
-        // The other buffer may still be read.
+        // Other warps may still read the other buffer.
         uint32_t* const own = shared + (part % 2) * 2 * Shape::BUFFER;
         query_side.store(int(part % 3), own), row_side.store(int(part % 3), own + Shape::BUFFER);
         __syncthreads();
@@ -208,7 +202,7 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
         const double spread = queries[query][0], largest = queries[query][1], ratios = queries[query][2];
         const double own = sums_of_rows[row][0], other = sums_of_rows[row][1];
         const double slack = share * (spread + largest * other) + smallest;
-        // A NaN of a product takes nothing away.
+        // Where the products are NaN, 0 stands for the quotients, which are never below it.
         const double quotients = fmax(products[query * Shape::PRODUCTS_STRIDE + row] - slack, 0.0);
         const double spare = u * ((d / 8 + 16) * queries[query][3] + 16 * (2 * d + fabs(own) + fabs(ratios)));
         return -0.5 * (quotients * (1 - (d / 8 + 64) * u) + own + ratios + d * LOG_2PI - spare);

@@ -1,30 +1,31 @@
-// What searches by tensor cores share: products of rows rounded to tf32, and the lists of the pairs that they do not
-// rule out. A block takes 128 queries and 128 rows, 32 numbers of each at a time; a warp 64 queries and 32 rows.
+// What the sieves share: products of rows rounded to tf32, by tensor cores, and the survivors, rows that are not ruled
+// out. A block takes 128 queries and 128 gallery rows, 32 numbers of each at a time; a warp takes 64 queries and 32
+// rows.
 //
-// Rounding to tf32 moves a number by 2^-11 of it at most, so products a b by (2^-10 + 2^-22) |a b|; they are added up
-// with "at least single precision", in any order and rounded in any direction (PTX ISA, mma). Tensor cores are known to
-// add some products at once and to cut each of them and the sum so far, before, at 2^-23 of the largest, so a sum of K
-// products is taken to err by another (K + 1) 2^-22 sum |a b|. Numbers below 2^-126 may be flushed to 0.
+// Rounding to tf32 changes a number by at most 2^-11 of itself, and so a product a b by (2^-10 + 2^-22) |a b|. Products
+// are added up with "at least single precision", in any order and rounded in any direction (PTX ISA, mma). Tensor cores
+// are known to add some products at once, after they cut each of them and the sum so far at 2^-23 of the largest; so a
+// sum of K products is taken to err by another (K + 1) 2^-22 sum |a b|. Numbers below 2^-126 may be flushed to 0.
 #pragma once
 
 #include "pairs.cuh"
 
-constexpr int SIEVE_THREADS = 256;
-
+// How a block of a sieve is laid out.
 struct SieveShape {
-    static constexpr int QUERIES = 128, ROWS = 128, STEP = 32;
-    // Elements from one row in shared memory to the next: no two lanes of a fragment want the same bank.
-    static constexpr int STRIDE = STEP + 4, BUFFER = 128 * STRIDE;
-    // Of a warp: 4 x 4 products of 16 x 8.
+    static constexpr int QUERIES = SIEVE_TILE, ROWS = SIEVE_TILE, STEP = SIEVE_STEP;
+    // Numbers from one row in shared memory to the next, such that no two lanes of a fragment read from the same bank;
+    // and numbers of a buffer.
+    static constexpr int STRIDE = SIEVE_STRIDE, BUFFER = SIEVE_TILE * STRIDE;
+    // A warp computes 4 x 4 fragments of 16 x 8 products.
     static constexpr int DOWN = 4, ACROSS = 4;
-    // Rows that a thread loads, eight threads each.
-    static constexpr int LOADS = 128 * 8 / SIEVE_THREADS;
-    // Of the products, when they take the place of what they were made of.
+    // Rows that a thread loads; eight threads load a row together.
+    static constexpr int LOADS = SIEVE_TILE * 8 / SIEVE_THREADS;
+    // Numbers from one query's products to the next query's, where products overwrite the buffers.
     static constexpr int PRODUCTS_STRIDE = ROWS + 4;
     static_assert(QUERIES * PRODUCTS_STRIDE <= 4 * BUFFER, "two buffers for each side");
 };
 
-// The number, within its block, of the row that a thread loads as its i-th.
+// The number within the block of the i-th row that a thread loads.
 __device__ inline int loaded_row(int i) { return threadIdx.x / 8 + i * (SIEVE_THREADS / 8); }
 
 __device__ inline uint32_t rounded_to_tf32(float x) {
@@ -39,8 +40,9 @@ __device__ inline uint32_t rounded_to_tf32(float x) {
 }
 
 #ifdef __CUDACC__
-// sums [16, 8] += a [16, 8] b [8, 8], by a warp. With g = lane / 4 and t = lane % 4: a has rows g, g + 8, g, g + 8 and
-// columns t, t, t + 4, t + 4; b rows t, t + 4 and column g; sums rows g, g, g + 8, g + 8 and columns 2 t, 2 t + 1, ...
+// Adds to sums [16, 8] the product of a [16, 8] and b [8, 8], by a warp. With g = lane / 4 and t = lane % 4: a has rows
+// g, g + 8, g, g + 8 and columns t, t, t + 4, t + 4; b rows t, t + 4 and column g; sums rows g, g, g + 8, g + 8 and
+// columns 2 t, 2 t + 1, ...
 __device__ inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -49,7 +51,7 @@ __device__ inline void multiply_add(float (&sums)[4], const uint32_t (&a)[4], co
 }
 #endif
 
-// A warp's products of a step.
+// Adds a step's products to the warp's sums.
 __device__ inline void add_products(const uint32_t* queries, const uint32_t* rows,
                                     float (&sums)[SieveShape::DOWN][SieveShape::ACROSS][4]) {
     constexpr int STRIDE = SieveShape::STRIDE;
@@ -73,7 +75,7 @@ __device__ inline void add_products(const uint32_t* queries, const uint32_t* row
     }
 }
 
-// Puts the block's products in the place of what they were made of: query by query, PRODUCTS_STRIDE apart.
+// Overwrites the buffers with the block's products, query by query, PRODUCTS_STRIDE apart.
 __device__ inline float* write_products(const float (&sums)[SieveShape::DOWN][SieveShape::ACROSS][4],
                                         uint32_t* shared) {
     float* const products = reinterpret_cast<float*>(shared);
@@ -94,15 +96,15 @@ __device__ inline float* write_products(const float (&sums)[SieveShape::DOWN][Si
     return products;
 }
 
-// The score that a pair must reach to be among the best: that of the worst of k known rows, the last ones in
-// args.scores and args.ids; NaN, which is above nothing, where there are not as many.
+// The score that a pair must reach to be among the best: that of the worst of k known rows, the last one in args.scores
+// and args.ids. Where fewer rows are known it is NaN, below which no score is.
 __device__ inline float threshold(const PairArgs& args, int64_t q) {
     const int64_t worst = (q + 1) * args.k - 1;
     return args.ids[worst] == NONE ? NAN : static_cast<const float*>(args.scores)[worst];
 }
 
-// Adds to the queries' survivors the rows id(row) of those pairs whose highest(query, row) is not below the threshold;
-// both are numbers within the block. A NaN rules nothing out.
+// Adds id(row) to a query's survivors for each pair whose highest possible score, highest(query, row), is not below the
+// threshold. `query` and `row` are numbers within the block. A NaN rules nothing out.
 template <typename Highest, typename Id>
 __device__ inline void sift(const PairArgs& args, int64_t first_query, int rows, const float* thresholds,
                             const Highest& highest, const Id& id) {
@@ -111,13 +113,13 @@ __device__ inline void sift(const PairArgs& args, int64_t first_query, int rows,
         if (q >= args.mu1.rows) break;
 #pragma unroll 1
         for (int row = lane(); row < SieveShape::ROWS; row += WARP) {
-            const bool kept = row < rows && !(float(highest(query, row)) < thresholds[query]);
-            const unsigned all = __ballot_sync(FULL, kept);
+            const bool survives = row < rows && !(float(highest(query, row)) < thresholds[query]);
+            const unsigned all = __ballot_sync(FULL, survives);
             if (!all) continue;
             int at = 0;
             if (lane() == 0) at = atomicAdd(args.counts + q, __popc(all));
             at = __shfl_sync(FULL, at, 0) + __popc(all & ((1u << lane()) - 1));
-            if (kept) args.survivors[q * args.most + at] = id(row);
+            if (survives) args.survivors[q * args.most_survivors + at] = id(row);
         }
     }
 }

@@ -1,34 +1,20 @@
-// Gradients of scores as sums over pairs, once seen from the queries and once from the gallery; the order of sums is
-// fixed.
+// Gradients of sum(weights * scores) by the items of one side, the own items: each is a sum over the pairs that the
+// item is in, always in the same order.
 //
-// A family says, beyond what pairs.cuh asks of it,
-//   Slopes           what a pair's gradient takes beyond the two rows, kept in shared memory
-//   slopes(args, query, own, other, weight, totals)   by all lanes: of the lane's pair, none where other < 0; adds to
-//                    totals the gradients of an extra of one number and of two shared numbers
-//   Gradient         sums of one dimension; add_gradient(gradient, slopes, query, dimension, shared)   adds a pair's
+// Beyond what pairs.cuh requires, a family's class has
+//   Slopes           what the gradient of a pair takes beside its two rows; it is stored in shared memory
+//   slopes(args, query, own, other, weight, totals)   called by all lanes: the slopes of the lane's pair, none if
+//                    other < 0; adds to `totals` the gradients by an extra of one number and by two shared numbers
+//   Gradient         the sums of one dimension
+//   add_gradient(gradient, slopes, query, dimension, shared)   adds one pair's gradient in one dimension
 #pragma once
 
 #include "pairs.cuh"
 
-struct BackwardArgs {
-    PairArgs pairs;            // inputs, candidates and `pairs`; the gallery is not in halves
-    int64_t side;              // whose gradients: the own items
-    const void* weights;       // T, of the shape of the scores, contiguous
-    const int64_t* offsets;    // [G + 1] candidates seen from the gallery: row j has those from offsets[j]
-    const int64_t* positions;  // ... to offsets[j + 1] of these places, i K + c, in order
-    void* mu;                  // T [own items, D]
-    void* extra;               // T, of the stored shape of the own items' extras
-    void* shared;              // T [own items, shared.stored], a part of the sum for each; null if not wanted
-};
-
-// One dimension of a pair: own mean and extra, the other's, the shared number.
-struct Dimension {
-    double a, v, b, w, shared;
-};
-
+// The gradients that are single numbers: by the extra and by two shared numbers.
 constexpr int TOTALS = 3;
 
-// The own item's pair i: the other item's row (NONE if it does not count) and the weight.
+// Pair i of an own item: returns the other item's row, or NONE if the pair adds nothing, and the pair's weight.
 template <typename T>
 __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int64_t i, T* weight) {
     const PairArgs& pairs = args.pairs;
@@ -36,17 +22,18 @@ __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int6
     const int64_t columns = pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
     int64_t other = pairs.pairs == PAIRED ? own : i, at = query ? own * columns + i : i * columns + own;
     if (pairs.pairs == PAIRED) at = own;
-    if (pairs.pairs == LISTED && query) other = pairs.candidates.row<int64_t>(own)[i];
+    if (pairs.pairs == LISTED && query) other = row_of<int64_t>(pairs.candidates, own)[i];
     if (pairs.pairs == LISTED && !query) {
         at = args.positions[args.offsets[own] + i];
         other = at / columns;
     }
     *weight = static_cast<const T*>(args.weights)[at];
     const bool row = other >= 0 && other < (query ? pairs.mu2.rows : pairs.mu1.rows);
-    // A pair that does not count must not spread the NaN or infinity of its slopes.
+    // A weight of 0 adds nothing even where slopes are NaN or infinite.
     return row && *weight != 0 ? other : NONE;
 }
 
+// How many pairs an own item is in.
 __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own) {
     const PairArgs& pairs = args.pairs;
     if (pairs.pairs == PAIRED) return 1;
@@ -54,7 +41,7 @@ __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own)
     return pairs.pairs == LISTED ? args.offsets[own + 1] - args.offsets[own] : pairs.mu1.rows;
 }
 
-// A block takes an own item, and the next after gridDim.x.
+// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
@@ -65,12 +52,12 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
 
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
-    const Matrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
-    const Matrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
+    const DeviceMatrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
+    const DeviceMatrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
     const int64_t dim = own_mu.stored;
     T* const shared = static_cast<T*>(args.shared);
-    const auto get = [](const Matrix& matrix, int64_t row, int64_t d) {
-        return double(matrix.row<T>(row)[matrix.stored > 1 ? d : 0]);
+    const auto get = [](const DeviceMatrix& matrix, int64_t row, int64_t d) {
+        return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
     };
     for (int64_t own = blockIdx.x; own < own_mu.rows; own += gridDim.x) {
         double totals[TOTALS] = {};
@@ -110,7 +97,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        // The totals of all threads, by one tree.
+        // The totals of all threads are added up by one tree.
         for (int s = 0; s < TOTALS; ++s) {
             const double sum = warp_sum(totals[s]);
             if (lane() == 0) parts[warp()][s] = sum;

@@ -1,13 +1,13 @@
-// Natural logarithm, sine and cosine as rust/special/{log,trig}.rs have them, from the same coefficients, so that
-// random numbers agree with the CPU's to the last bits, and so that what the host tests is what the device runs. What
-// they do not cover, exp and sqrt, are CUDA's own.
+// Natural logarithm, sine and cosine as in rust/special/{log,trig}.rs, from the same coefficients, so that random
+// numbers agree with the CPU's to the last bits, and so that the host tests the functions that the device runs. exp and
+// sqrt are CUDA's own.
 //
 // ln_normal: x = 2^k (1 + f) with 1 + f in [1/sqrt 2, sqrt 2); s = f / (2 + f), z = s^2;
 // log(1 + f) = f - f^2/2 + s (f^2/2 + z R(z)). Largest error: 0.9 ulp.
 // sin_cos: sin(pi x / 2) = x S(x^2), cos(pi x / 2) = C(x^2) for |x| <= 1/2. Largest error: 1.6 ulp.
 #pragma once
 
-#include "common.cuh"
+#include "../common.cuh"
 #include "tables.cuh"
 
 // The polynomial with these coefficients.
@@ -18,7 +18,7 @@ HD T horner(const T (&ascending)[N], T x) {
     return sum;
 }
 
-// a / b where 2 ulp do no harm.
+// a / b, with an error of up to 2 ulp on a device.
 HD float quotient(float a, float b) {
 #ifdef __CUDA_ARCH__
     return __fdividef(a, b);

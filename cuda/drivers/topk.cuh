@@ -1,10 +1,10 @@
-// The best k of a stream of items in the order that every verb keeps: higher score first, then NaN, then padding (id
-// -1); ties go to the lower id.
+// The best k of a stream of items, in the order of every verb: higher score first, then NaN, then padding (id -1);
+// among equal scores the lower id comes first.
 #pragma once
 
-#include "common.cuh"
+#include "../warps.cuh"
 
-// The id of what is no item; its score is -infinity.
+// The id of padding, whose score is -infinity.
 constexpr int64_t NONE = -1;
 
 // Whether the item (s, i) comes before (t, j).
@@ -17,7 +17,7 @@ HD bool before(T s, int64_t i, T t, int64_t j) {
     return nan != other ? other : i < j;
 }
 
-// Who sorts: all threads of a block, or of a warp.
+// The group of threads that sorts together: a block or a warp.
 struct Block {
     static __device__ int rank() { return threadIdx.x; }
     static __device__ int size() { return blockDim.x; }
@@ -29,7 +29,8 @@ struct Warp {
     static __device__ void sync() { __syncwarp(); }
 };
 
-// Bitonic sort of n items, n a power of two. What came before is synchronised, and so is the result.
+// Bitonic sort of n items, n a power of two. The group must have synchronised before the call, and is synchronised
+// after it.
 template <typename Group, typename T>
 __device__ __noinline__ void sort(T* scores, int64_t* ids, int n) {
     for (int size = 2; size <= n; size *= 2) {
@@ -49,14 +50,14 @@ __device__ __noinline__ void sort(T* scores, int64_t* ids, int n) {
     }
 }
 
-// An item.
+// An item: a row of the gallery and its score.
 template <typename T>
 struct Scored {
     T score;
     int64_t id;
 };
 
-// What all threads know of a list, in shared memory: how many items it holds, and the one that others must come before.
+// The state of a list, in shared memory: how many items it holds, and the item that new ones must come before.
 template <typename T>
 struct ListState {
     int count;
@@ -64,7 +65,8 @@ struct ListState {
     int64_t id;
 };
 
-// The best k so far and what has been offered since, in any order: at most `capacity` items, a power of two >= k.
+// A list of the best k so far and of the items that have been added since, in any order. It has memory for `capacity`
+// items, a power of two >= k.
 template <typename T>
 struct List {
     T* scores;
@@ -72,17 +74,18 @@ struct List {
     ListState<T>* state;
     int k;
 
-    // By one thread.
+    // Empties the list. Called by one thread.
     __device__ void clear() const { *state = {0, T(-INFINITY), NONE}; }
 
-    // By any thread, while the list is not full.
+    // Adds an item that comes before the k-th best so far. Called by any thread, while the list is not full.
     __device__ void offer(T score, int64_t id) const {
         if (!before(score, id, state->score, state->id)) return;
         const int at = atomicAdd(&state->count, 1);
         scores[at] = score, ids[at] = id;
     }
 
-    // Sorts, and forgets all but the best k. By a group, synchronised before; so it is after.
+    // Sorts the list and drops all but the best k. Called by a group that has synchronised, which it is again
+    // afterwards.
     template <typename Group>
     __device__ void settle() const {
         const int count = state->count;
@@ -95,7 +98,7 @@ struct List {
         Group::sync();
     }
 
-    // Writes the best k of a settled list.
+    // Writes the best k of a settled list, with padding where there are fewer. Called by a group.
     template <typename Group>
     __device__ void write(T* out_scores, int64_t* out_ids) const {
         for (int i = Group::rank(); i < k; i += Group::size()) {
@@ -106,8 +109,9 @@ struct List {
     }
 };
 
-// The best k of n items, which `item(first)` gives, to each of THREADS threads one of those from `first` on: all of
-// them call it together, and what has the id NONE is none. The list holds `capacity` >= min(n, k + THREADS).
+// Writes the best k of n items. `item(first)`, which all of THREADS threads call together, returns to each of them one
+// of the items from `first` on, or one with the id NONE. The list has memory for `capacity` >= min(n, k + THREADS)
+// items.
 template <int THREADS, typename T, typename Items>
 __device__ inline void take_best(const List<T>& list, int64_t n, int64_t capacity, T* scores, int64_t* ids,
                                  const Items& item) {

@@ -1,44 +1,33 @@
-// How the draws of two items are compared: rust/kernels/sampled_scores/{distances,densities}.rs. By all lanes of a
-// warp, which have the dimensions l, l + 32, ...
+// How the draws of two items are compared, as in rust/kernels/sampled_scores/{distances,densities}.rs. All lanes of a
+// warp compare a pair together: lane l has the dimensions l, l + 32, ...
 //
-// A comparison is a class C<T>, made of the inputs and of what else the kernel is given, with
-//   summarise(dim, draws)    what it wants of an item's draws before they are compared
-//   value(pair)              the score, in all lanes
-//   backward(query, pair, weight, out)   adds `weight` times its gradient by the draws of one side (the query's, if so)
-//                            to what `out` points to; each lane its own dimensions
+// A comparison is a class C<T>, made of the arguments, with
+//   summarise(dim, draws)    computes, before draws are compared, what the comparison needs of one item's draws
+//   value(pair)              returns the score to all lanes
+//   backward(query, pair, weight, out)   adds `weight` times the gradient by the draws of one side, the queries' if
+//                            `query`, to what `out` points to; each lane adds to its own dimensions
 #pragma once
 
-#include "drivers.cuh"
-#include "vmf_formulas.cuh"
-
-// What the kernels of sampled scores take beyond the inputs.
-struct Drawing {
-    const int64_t* seed;  // on the device
-    int64_t draws;        // of each item
-    int64_t kept;         // as in SampleArgs
-    int64_t columns;      // pairs that a warp takes at a time
-    int64_t stride;       // elements of a block's workspace
-    void* workspace;      // T [blocks, stride]; null: in shared memory, behind the samplers' normals
-    void* made[2];        // T [draws, N, D] of queries and gallery; null: made for each pair
-    TwoOrders orders;
-};
+#include "../warps.cuh"
+#include "vmf.cuh"
 
 // The draws of an item, n rows of D.
 template <typename T>
 struct Draws {
     const T* z;
     int n;
-    T* summary;      // D numbers, for the comparison
+    T* summary;      // D numbers, which summarise() may fill
     int64_t stride;  // from draw to draw
 
     __device__ const T* row(int i) const { return z + i * stride; }
 };
 
-// What belongs to a non-isotropic von Mises-Fisher distribution alone, as far as it is wanted: n = |y|, all of the log
-// density but for what depends on the draw, and I_(D/2)(n) / I_(D/2-1)(n).
+// Numbers of a non-isotropic von Mises-Fisher distribution alone: n = |y|, the terms of the log density that do not
+// depend on the draw and, for gradients, I_(D/2)(n) / I_(D/2-1)(n).
 struct OwnShape {
     double n, logs, ratio;
 };
+static_assert(sizeof(OwnShape) == OWN_NUMBERS * sizeof(double));
 
 // The draws of two items, and the extra of the gallery's.
 template <typename T>
@@ -47,11 +36,11 @@ struct DrawnPair {
     Draws<T> query, gallery;
     const T* extra;
     int64_t stored;
-    const OwnShape* own;  // the gallery's; null where it was not made
+    const OwnShape* own;  // the gallery item's; null where no memory was given for it
 };
 
-// Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is not drawn with; by
-// the shared numbers, each lane a part.
+// Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is no parameter of a
+// sampler; and by the shared numbers, of which each lane has a part.
 template <typename T>
 struct DrawnGradient {
     T* draws;
@@ -64,7 +53,7 @@ struct DrawnGradient {
 // The mean over all pairs of draws is the inner product of the two means of directions.
 template <typename T>
 struct MeanCosine {
-    __device__ MeanCosine(const PairArgs&, const Drawing&) {}
+    __device__ MeanCosine(const PairArgs&, const DrawingArgs&) {}
 
     __device__ void summarise(int64_t dim, const Draws<T>& draws) const {
         for (int64_t d = lane(); d < dim; d += WARP) draws.summary[d] = 0;
@@ -104,11 +93,11 @@ struct MeanCosine {
 
 // -- distances --------------------------------------------------------------------------------------------------------
 
-// A running log of a mean of powers of e.
+// The logarithm of a mean of powers of e, term by term.
 struct LogMean {
     double top = -INFINITY, sum = 0;
 
-    // exp(x - top), where equal infinities differ by nothing.
+    // exp(x - top), which is 1 where both are the same infinity.
     __device__ double relative(double x) const { return exp(x == top ? 0 : x - top); }
     __device__ void add(LogMean other) {
         if (other.top > top) {
@@ -121,7 +110,7 @@ struct LogMean {
     __device__ double value(int64_t count) const { return top + log(sum / double(count)); }
     __device__ double share(double x) const { return relative(x) / sum; }
 
-    // Of all lanes, in all of them.
+    // Returns to all lanes of a warp the LogMean of all their terms.
     __device__ LogMean over_warp() const {
         LogMean all = *this;
         for (int mask = WARP / 2; mask > 0; mask /= 2) {
@@ -142,7 +131,7 @@ struct MeanDistance {
 
         __device__ Total over_warp() const { return Total{warp_sum(sum)}; }
     };
-    static constexpr bool ONE_SLOPE = true;  // whatever the distances
+    static constexpr bool ONE_SLOPE = true;  // the derivative is the same for every distance
 
     __device__ MeanDistance(double, double) {}
     __device__ void add(Total& total, double distance) const { total.sum += distance; }
@@ -163,7 +152,7 @@ struct MatchOfDraws {
     }
     __device__ void add(Total& total, double distance) const { total.add(log_at(distance)); }
     __device__ double value(const Total& total, int64_t count) const { return total.value(count); }
-    // By one distance; adds what the pair gives by a and b.
+    // The derivative by one distance; adds to `by_line` those by a and b.
     __device__ double slope(const Total& total, int64_t, double distance, double* by_line) const {
         const double log = log_at(distance), rest = total.share(log) * -expm1(log);
         by_line[0] -= rest * distance, by_line[1] += rest;
@@ -171,20 +160,21 @@ struct MatchOfDraws {
     }
 };
 
-// A function F of the distances of all pairs of draws, 4 x 8 of which a warp has in hand at a time: one in each lane.
+// A function F of the distances between all pairs of draws. A warp computes 4 x 8 distances at a time, one for each
+// lane.
 template <typename T, typename F>
 struct ByDistances {
     static constexpr int DOWN = 4, ACROSS = 8;
     static_assert(DOWN * ACROSS == WARP, "a pair for each lane");
     F f;
 
-    __device__ ByDistances(const PairArgs& args, const Drawing&) : f(number(args, 0), number(args, 1)) {}
+    __device__ ByDistances(const PairArgs& args, const DrawingArgs&) : f(number(args, 0), number(args, 1)) {}
     static __device__ double number(const PairArgs& args, int n) {
-        return n < args.shared.stored ? double(args.shared.row<T>(0)[n]) : NAN;
+        return n < args.shared.stored ? double(row_of<T>(args.shared, 0)[n]) : NAN;
     }
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
-    // Rows of `draws` from `first` on, the last one in the place of what is beyond.
+    // The rows of N draws from `first` on; the last draw stands for those beyond it.
     template <int N>
     static __device__ inline void rows(const Draws<T>& draws, int first, const T* (&out)[N]) {
         for (int i = 0; i < N; ++i) out[i] = draws.row(first + i < draws.n ? first + i : draws.n - 1);
@@ -205,7 +195,7 @@ struct ByDistances {
         }
         return sqrt(double(combined(sums, Sum())));
     }
-    // Calls each(i, j, rows, rows, valid, distance) for all blocks of pairs.
+    // Calls each(i, own rows, other rows, valid, distance) for each block of pairs, whose first own draw is i.
     template <typename Each>
     static __device__ inline void for_each(const Draws<T>& own, const Draws<T>& other, int64_t dim, const Each& each) {
         for (int i = 0; i < own.n; i += DOWN) {
@@ -238,7 +228,7 @@ struct ByDistances {
                  [&](int i, const T* const* down, const T* const* across, bool valid, double distance) {
             double by_line[2] = {0, 0}, scale = 0;
             if (valid) {
-                // Draws that coincide have no direction to move in.
+                // The distance of draws that coincide has no gradient.
                 const double slope = f.slope(all, count, distance, by_line);
                 scale = distance == 0 ? 0 : weight * slope / distance;
                 for (int s = 0; s < 2; ++s) out.shared[s] += weight * by_line[s];
@@ -273,7 +263,7 @@ template <typename T, bool STRETCHED, bool EXACT>
 struct Density {
     Orders orders;
 
-    __device__ Density(const PairArgs&, const Drawing& drawing) : orders{&drawing.orders} {}
+    __device__ Density(const PairArgs&, const DrawingArgs& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
     static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }
@@ -291,7 +281,7 @@ struct Density {
         const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
         return {n, orders.log_norm_at_zero() - orders.h(n) + det, slopes ? orders.a(n) : 0};
     }
-    // Of one draw: |x|, |x/|x| - y/n|^2 and the log density.
+    // Of one draw z: |x|, |x/|x| - y/n|^2 and the log density.
     struct At {
         T length;
         double apart, log;

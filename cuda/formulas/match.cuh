@@ -1,12 +1,12 @@
-// Log of the probability that draws of two isotropic normals match, log E sigmoid(b - a |z1 - z2|), in double:
-// rust/kernels/dot_scores/match_probability.rs, which has the source and the derivation.
+// The log of the probability that draws of two isotropic normals match, log E sigmoid(b - a |z1 - z2|), in double, as
+// in rust/kernels/dot_scores/match_probability.rs, which has the source and the derivation.
 //
 // With s = v1 + v2, L = |mu1 - mu2| / sqrt s, A = a sqrt s and t = |z1 - z2| / sqrt s, the density of t times the
 // sigmoid is integrated over tau = t - L, on both sides of where the sigmoid turns, or else of its peak: Gauss-Legendre
 // over u, tau = cut + width u^4, from where the logarithm has fallen by DEPTH to the left to where it has to the right.
 #pragma once
 
-#include "vmf_formulas.cuh"
+#include "vmf.cuh"
 
 // sigmoid(-y) and log sigmoid(y).
 struct Sigmoid {
@@ -19,14 +19,15 @@ struct Sigmoid {
     }
 };
 
+// The formula, of which a and b are the shared numbers.
 struct MatchProbability {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     static constexpr int NODES = 64;
-    // By so much the logarithm falls to the ends of the interval.
+    // By how much the logarithm falls from the peak to the ends of the interval.
     static constexpr double DEPTH = 28;
-    // Steps towards the peak and towards the ends.
+    // Steps of the iterations that find the peak and the ends.
     static constexpr int PEAK_STEPS = 32, END_STEPS = 8;
-    // Between L and this, and A, the derivative by s changes form.
+    // Where L is greater than this and than A, the derivative by s takes another form.
     static constexpr double FAR_APART = 40;
 
     double dim, a, b;
@@ -56,14 +57,14 @@ struct MatchProbability {
     __device__ DotSlopes slopes(const DotPair& pair) const;
 };
 
-// The integral of a pair; places are tau = t - L.
+// The integral of a pair over tau = t - L.
 struct MatchIntegral {
     MatchProbability formula;
     double length, steep, middle;  // L, A and b - a d
     double cut, widths[2];         // where the interval is cut, how far it reaches to the left (< 0) and to the right
-    double top;                    // the logarithm of what is integrated, at its peak
+    double top;                    // the logarithm of the integrand at its peak
 
-    // What is integrated, at a node.
+    // The integrand at a node.
     struct Node {
         double tau, t, q, weight;  // q: sigmoid(-y); weight: density times sigmoid times du, relative to the peak
     };
@@ -89,7 +90,7 @@ struct MatchIntegral {
             } else {
                 high = peak;
             }
-            // Newton alone can go to and fro between two slopes; half of the first half of the steps bisect.
+            // Newton's steps alone can alternate between two slopes, so every other step of the first half bisects.
             const double next = peak - slope / bend;
             const bool newton = step % 2 == 0 || step > MatchProbability::PEAK_STEPS / 2;
             peak = newton && low < next && next < high ? next : 0.5 * (low + high);
@@ -111,13 +112,13 @@ struct MatchIntegral {
                 double log, slope, bend;
                 logarithm(end, q, log);
                 slopes(end, slope, bend);
-                // From outside; within its bounds also where the logarithm is not concave: D = 1 near t = 0.
+                // Steps come from outside. For D = 1 the logarithm is not concave near t = 0; there bounds hold them.
                 const double above = log - top + depth, next = end - above / slope;
                 if (above < 0) end = lesser(greater(next, lesser(start, peak)), greater(start, peak));
             }
             ends[side] = end;
         }
-        // A turn just outside still bends what is inside.
+        // A turn just outside of the interval still bends the integrand inside.
         const double near = 8 / fabs(steep);
         const bool inside = ends[0] - near < turn && turn < ends[1] + near;
         cut = inside ? lesser(greater(turn, ends[0]), ends[1]) : peak;
@@ -126,7 +127,8 @@ struct MatchIntegral {
 
     __device__ double t_at(double tau) const { return greater(length + tau, 2.2250738585072014e-308); }
 
-    // sigmoid(-y), and the logarithm of what is integrated without its constant. Not inlined: it has many places.
+    // sigmoid(-y), and the logarithm of the integrand without its constant. Not inlined, as it is called in many
+    // places.
     __device__ __noinline__ void logarithm(double tau, double& q, double& log) const {
         const double t = t_at(tau);
         const Sigmoid sigmoid(middle - steep * tau);
@@ -160,7 +162,7 @@ struct MatchIntegral {
     }
 };
 
-// The distance, sqrt s, and whether s is so small that the sigmoid at the distance is the answer.
+// The distance, sqrt s, and whether s is so small that the score is that of the distance without noise.
 struct MatchScales {
     double distance, root;
     bool exact;
@@ -190,7 +192,7 @@ __device__ inline DotSlopes MatchProbability::slopes(const DotPair& pair) const 
     const MatchScales at(pair);
     const auto bend = [&](double q, double r) { return a * q * (a * (q + q - 1) - (dim - 1) / r); };
     if (at.exact) {
-        // Where the distance is 0 too, it has no direction to move in.
+        // A distance of 0 has no gradient.
         const double q = Sigmoid(b - a * at.distance).opposite, apart = 0 < at.distance ? q / at.distance : 0;
         const double by_s = 0.5 * bend(q, at.distance);
         return valid(pair.v, pair.w, DotSlopes{-0.5 * a * apart, 0, by_s, {-q * at.distance, q}});

@@ -1,41 +1,36 @@
-// Scores of draws: each item is drawn n times, and the draws of two items are compared (comparisons.cuh).
+// Scores that compare draws: each item is drawn n times, and the draws of two items are compared
+// (formulas/comparisons.cuh).
 //
-// Draws are those of the samplers: key the seed, row the item's number in its distribution, stream its side. So a pair
-// has the same draws in every verb. They are made once for a call where there is memory for them; else a warp, which
-// computes a pair, makes both items' draws, the query's once for pairs that follow each other. What densities take of a
-// class alone is made in the same way. Gradients are those of the drawn function: by each draw, then through the
-// sampler.
+// Draws are those of the samplers: the key is the seed, the row the item's number in its distribution, the stream its
+// side. So a pair has the same draws in every verb. Where the caller gives memory, they are made once for a call; else
+// the warp that computes a pair draws both items, and the query once for consecutive pairs. The numbers of a class
+// alone, which densities take, are made in the same way. Gradients are those of the drawn score: by each draw, then
+// through the sampler.
 
-#include "comparisons.cuh"
-#include "samplers.cuh"
+#include "../drivers/backward.cuh"
+#include "../drivers/samplers.cuh"
+#include "../formulas/comparisons.cuh"
 
-struct DrawnArgs {
-    PairArgs pairs;
-    Drawing drawing;
-};
-struct DrawnBackwardArgs {
-    BackwardArgs all;
-    Drawing drawing;
-};
-struct DrawnOwnArgs {
-    OwnArgs own;
-    Drawing drawing;
-};
+using DrawnArgs = With<PairArgs, DrawingArgs>;
+using DrawnBackwardArgs = With<BackwardArgs, DrawingArgs>;
+using DrawnOwnArgs = With<OwnArgs, DrawingArgs>;
 
-constexpr int DRAWN_THREADS = 128, DRAWN_WARPS = DRAWN_THREADS / WARP;
+constexpr int DRAWN_WARPS = SAMPLER_THREADS / WARP;
 
-// An item that is its own one draw.
+// The sampler of an item that is itself its only draw.
 struct Itself {
     static constexpr bool RANDOM = false;
 };
 
-// A side's items, to be drawn.
-__device__ inline SampleArgs items_of(const PairArgs& args, const Drawing& drawing, bool query) {
-    const Matrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
-    return {mu, extra, drawing.seed, 0, query ? 0 : 1, drawing.draws, WARP, drawing.kept, drawing.made[query ? 0 : 1]};
+// The arguments of a sampler of a side's items.
+__device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& drawing, bool query) {
+    const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
+    const int side = query ? QUERY : GALLERY;  // also the number of its stream
+    return {mu, extra, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
-// The draws of an item: those that were made, or, by a warp, in `workspace` of D (n + 1) numbers.
+// The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
+// numbers.
 template <typename Sampler, typename T>
 __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* normals, T* workspace) {
     const int64_t dim = items.mu.stored;
@@ -53,31 +48,31 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
         __syncwarp();
         return {z, int(items.draws), workspace, dim};
     } else {
-        return {items.mu.row<T>(row), 1, workspace, dim};
+        return {row_of<T>(items.mu, row), 1, workspace, dim};
     }
 }
 
-// What was made of an item of the gallery alone.
+// The own numbers of a gallery item, or null where no memory was given for them.
 __device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
     const OwnShape* const all = static_cast<const OwnShape*>(args.own[GALLERY]);
     return all ? all + row : nullptr;
 }
 
-// Where a block's workspace is.
+// The workspace of the block.
 template <typename T>
-__device__ inline T* block_workspace(const Drawing& drawing, T* shared) {
+__device__ inline T* block_workspace(const DrawingArgs& drawing, T* shared) {
     if (drawing.workspace) return static_cast<T*>(drawing.workspace) + blockIdx.x * drawing.stride;
-    return shared + DRAWN_WARPS * drawing.kept * Normals<T>::EACH * WARP;
+    return shared + DRAWN_WARPS * drawing.cached_steps * Normals<T>::EACH * WARP;
 }
 
-// Scores of `args.pairs` pairs; a warp's workspace is D (n + 1) numbers for each side.
+// Writes the scores of all pairs that `args.pairs` says. A warp's workspace is D (n + 1) numbers for each side.
 template <typename T, typename Comparison, typename P, typename R>
 __device__ void score_drawn(const DrawnArgs& all) {
     DYNAMIC_SHARED(T, shared);
-    const PairArgs& args = all.pairs;
-    const Drawing& drawing = all.drawing;
+    const PairArgs& args = all.args;
+    const DrawingArgs& drawing = all.more;
     const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
-    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const normals = memory_of_normals(shared, drawing.cached_steps);
     T* const own = block_workspace(drawing, shared) + warp() * 2 * numbers;
     const SampleArgs queries = items_of(args, drawing, true), gallery = items_of(args, drawing, false);
     const Comparison comparison(args, drawing);
@@ -92,7 +87,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
         int64_t drawn_query = NONE;
         for (int64_t column = first; column < first + count; ++column) {
             const int64_t q = paired ? column : row;
-            const int64_t id = listed ? args.candidates.row<int64_t>(row)[column] : column;
+            const int64_t id = listed ? row_of<int64_t>(args.candidates, row)[column] : column;
             T score = id == NONE ? -INFINITY : NAN;
             if (id >= 0 && id < args.mu2.rows) {
                 if (q != drawn_query) {
@@ -102,7 +97,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
                 }
                 pair.gallery = drawn<R>(gallery, id, normals, own + numbers);
                 comparison.summarise(dim, pair.gallery);
-                pair.extra = args.extra2.row<T>(id), pair.own = own_of(args, id);
+                pair.extra = row_of<T>(args.extra2, id), pair.own = own_of(args, id);
                 score = T(comparison.value(pair));
             }
             if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
@@ -110,17 +105,17 @@ __device__ void score_drawn(const DrawnArgs& all) {
     }
 }
 
-// Takes what the warps of a block have added up by the draws of an own item (the first warp's are the sums) to its mean
-// and extra.
+// Takes the gradients by the draws of an own item, which the block has added up, through the sampler to its mean and
+// extra.
 template <typename Own, typename T>
 __device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
                                        const T* draws, const T* extra) {
     const int64_t dim = items.mu.stored;
-    T* const by_mu = static_cast<T*>(all.all.mu);
-    T* const by_extra = static_cast<T*>(all.all.extra);
+    T* const by_mu = static_cast<T*>(all.args.mu);
+    T* const by_extra = static_cast<T*>(all.args.extra);
     if constexpr (Own::RANDOM) {
         const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
-        Own::backward(items, all.drawing.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_extra);
+        Own::backward(items, all.more.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_extra);
     } else {
         T sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
@@ -133,17 +128,17 @@ __device__ inline void through_sampler(const DrawnBackwardArgs& all, const Sampl
     }
 }
 
-// A block takes an own item, and the next after gridDim.x; each of its warps some of the item's pairs. The block's
-// workspace: D (n + 1) numbers for the own item's draws, then for each warp as many for another's, and for sums as many,
-// those by the extra before those by the draws.
+// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on, and its warps
+// share the item's pairs. The block's workspace is D (n + 1) numbers for the own item's draws, then for each warp as
+// many for another item's draws and as many for sums, those by the extra before those by the draws.
 template <typename T, typename Comparison, typename Own, typename Other>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     __shared__ double parts[DRAWN_WARPS][2];
     DYNAMIC_SHARED(T, shared);
-    const PairArgs& args = all.all.pairs;
-    const Drawing& drawing = all.drawing;
+    const PairArgs& args = all.args.pairs;
+    const DrawingArgs& drawing = all.more;
     const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
-    T* const normals = memory_of_normals(shared, drawing.kept);
+    T* const normals = memory_of_normals(shared, drawing.cached_steps);
     T* const block = block_workspace(drawing, shared);
     T* const others = block + numbers + warp() * 2 * numbers;
     const SampleArgs own_items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
@@ -154,7 +149,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         for (int64_t i = lane(); i < numbers; i += WARP) sums[i] = 0;
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
-        // All warps want them; one makes them, if nobody has.
+        // All warps read the own item's draws; one warp makes them, unless they were made for the call.
         Draws<T> draws{block + dim, int(drawing.draws), block, dim};
         if (!Own::RANDOM || own_items.out) {
             draws = drawn<Own>(own_items, own, normals, block);
@@ -162,16 +157,16 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             drawn<Own>(own_items, own, normals, block);
         }
         __syncthreads();
-        const int64_t n = number_of_pairs(all.all, own);
+        const int64_t n = number_of_pairs(all.args, own);
         for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {
             T weight;
-            const int64_t other = other_item<T>(all.all, own, i, &weight);
+            const int64_t other = other_item<T>(all.args, own, i, &weight);
             if (other < 0) continue;
-            const Draws<T> theirs = drawn<Other>(other_items, other, normals, others);
-            comparison.summarise(dim, theirs);
+            const Draws<T> drawn_other = drawn<Other>(other_items, other, normals, others);
+            comparison.summarise(dim, drawn_other);
             const int64_t g = query ? other : own;
-            const DrawnPair<T> pair{dim, query ? draws : theirs, query ? theirs : draws, args.extra2.row<T>(g),
-                                    args.extra2.stored, own_of(args, g)};
+            const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
+                                    row_of<T>(args.extra2, g), args.extra2.stored, own_of(args, g)};
             comparison.backward(query, pair, double(weight), out);
         }
         for (int s = 0; s < 2; ++s) {
@@ -180,13 +175,13 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         }
         __syncthreads();
         T* const first = block + 2 * numbers;
-        for (int64_t i = threadIdx.x; i < numbers; i += DRAWN_THREADS) {
+        for (int64_t i = threadIdx.x; i < numbers; i += SAMPLER_THREADS) {
             for (int w = 1; w < DRAWN_WARPS; ++w) first[i] += first[i + w * 2 * numbers];
         }
-        if (all.all.shared && int64_t(threadIdx.x) < args.shared.stored) {
+        if (all.args.shared && int64_t(threadIdx.x) < args.shared.stored) {
             double sum = 0;
             for (int w = 0; w < DRAWN_WARPS; ++w) sum += parts[w][threadIdx.x];
-            static_cast<T*>(all.all.shared)[own * args.shared.stored + threadIdx.x] = T(sum);
+            static_cast<T*>(all.args.shared)[own * args.shared.stored + threadIdx.x] = T(sum);
         }
         __syncthreads();
         if (warp() == 0) through_sampler<Own>(all, own_items, own, normals, first + dim, first);
@@ -196,7 +191,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
 
 template <typename T, typename Comparison, typename P, typename R>
 __device__ void backward_drawn(const DrawnBackwardArgs& all) {
-    if (all.all.side == QUERY) {
+    if (all.args.side == QUERY) {
         backward_drawn<T, Comparison, P, R>(all, true);
     } else {
         backward_drawn<T, Comparison, R, P>(all, false);
@@ -204,12 +199,12 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all) {
 }
 
 #define DRAWN(op, Comparison, P, R)                                                                               \
-    KERNEL(op##_pairs_f32, DrawnArgs, DRAWN_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
-    KERNEL(op##_pairs_f64, DrawnArgs, DRAWN_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
-    KERNEL(op##_backward_f32, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+    KERNEL(op##_pairs_f32, DrawnArgs, SAMPLER_THREADS) { score_drawn<float, Comparison(float), P, R>(args); }       \
+    KERNEL(op##_pairs_f64, DrawnArgs, SAMPLER_THREADS) { score_drawn<double, Comparison(double), P, R>(args); }     \
+    KERNEL(op##_backward_f32, DrawnBackwardArgs, SAMPLER_THREADS) {                                                 \
         backward_drawn<float, Comparison(float), P, R>(args);                                                     \
     }                                                                                                             \
-    KERNEL(op##_backward_f64, DrawnBackwardArgs, DRAWN_THREADS) {                                                 \
+    KERNEL(op##_backward_f64, DrawnBackwardArgs, SAMPLER_THREADS) {                                                 \
         backward_drawn<double, Comparison(double), P, R>(args);                                                   \
     }
 
@@ -234,22 +229,22 @@ DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
 DRAWN(nivmf, DENSITY, Itself, Itself)
 DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
 
-// What belongs to the gallery's items alone. A warp takes an item.
+// Writes the own numbers of the gallery's items. A warp takes an item.
 template <typename T, typename Comparison>
 __device__ void make_own(const DrawnOwnArgs& all) {
-    const PairArgs& args = all.own.pairs;
+    const PairArgs& args = all.args.pairs;
     const int64_t dim = args.mu2.stored, warps = int64_t(gridDim.x) * DRAWN_WARPS;
-    const Comparison comparison(args, all.drawing);
+    const Comparison comparison(args, all.more);
     for (int64_t g = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); g < args.mu2.rows; g += warps) {
-        const Draws<T> itself{args.mu2.row<T>(g), 1, nullptr, dim};
-        const DrawnPair<T> pair{dim, itself, itself, args.extra2.row<T>(g), args.extra2.stored, nullptr};
-        const OwnShape shape = comparison.shape(pair, all.own.slopes);
+        const Draws<T> itself{row_of<T>(args.mu2, g), 1, nullptr, dim};
+        const DrawnPair<T> pair{dim, itself, itself, row_of<T>(args.extra2, g), args.extra2.stored, nullptr};
+        const OwnShape shape = comparison.shape(pair, all.args.slopes);
         if (lane() == 0) static_cast<OwnShape*>(args.own[GALLERY])[g] = shape;
     }
 }
 #define OWN(op, Comparison)                                                                           \
-    KERNEL(op##_own_f32, DrawnOwnArgs, DRAWN_THREADS) { make_own<float, Comparison(float)>(args); }   \
-    KERNEL(op##_own_f64, DrawnOwnArgs, DRAWN_THREADS) { make_own<double, Comparison(double)>(args); }
+    KERNEL(op##_own_f32, DrawnOwnArgs, SAMPLER_THREADS) { make_own<float, Comparison(float)>(args); }   \
+    KERNEL(op##_own_f64, DrawnOwnArgs, SAMPLER_THREADS) { make_own<double, Comparison(double)>(args); }
 OWN(el_nivmf, DENSITY)
 OWN(el_nivmf_published, PUBLISHED_LIKELIHOOD)
 OWN(nivmf, DENSITY)

@@ -1,5 +1,5 @@
-// The height w = x.mu of a von Mises-Fisher sample, and its derivative in kappa, in float64, one by each thread:
-// rust/kernels/samplers/wood.rs, which says why all of it is so.
+// The height w = x.mu of a von Mises-Fisher draw, and its derivative in kappa, in float64, by one thread, as in
+// rust/kernels/samplers/wood.rs, which says why.
 //
 // Wood's rejection sampler (Comm. Statist. Simul. 23, 1994): with b = m/(2k + sqrt(4k^2 + m^2)), m = D - 1,
 // x0 = (1 - b)/(1 + b), and X drawn from the uniform distribution on the sphere, w = (x0 - X)/e, e = 1 - x0 X, and the
@@ -16,7 +16,7 @@
 #include "philox.cuh"
 #include "special.cuh"
 
-// w, as what is left to both ends.
+// A height w, as its distances from 1 and from -1.
 struct Height {
     double below;  // 1 - w
     double above;  // 1 + w
@@ -26,7 +26,7 @@ struct Height {
     HD double tangent() const { return sqrt(above * below); }
 };
 
-// NaN for kappa < 0.
+// Draws a height, which is NaN for kappa < 0.
 HD Height draw_height(int64_t dim, double kappa, const Address& address) {
     const double m = double(dim - 1), exponent = 2 / double(dim - 2);
     kappa = nonnegative(kappa);
@@ -37,24 +37,24 @@ HD Height draw_height(int64_t dim, double kappa, const Address& address) {
         const double rest = exp(ln_normal(uniform(joined(words.a, words.b))) * exponent), r = sqrt(1 - rest);
         const Direction<double> direction(joined(words.c, words.d));
         const double x = r * direction.first, other = r * direction.second;
-        // 1 - |X| from 1 - X^2.
+        // 1 - |X| is (1 - X^2) / (1 + |X|).
         const double far = 1 + fabs(x), near = fma(other, other, rest) / far;
         const double less = x < 0 ? far : near, more = x < 0 ? near : far;  // 1 - X, 1 + X
         const double e = below_x0 + x0 * less, by_e = 1 / e;
         const double accept = m * (1 - by_e - ln_normal(e));
-        // NaN is accepted, as what it is.
+        // NaN is accepted, and returned.
         if (!(accept < ln_normal(uniform(joined(chance.a, chance.b)))))
             return {below_x0 * more * by_e, (1 + x0) * less * by_e};
     }
 }
 
-// One side of w.
+// The integrand on one side of w.
 struct SideOfHeight {
     double half_m;
     double u;      // +-w
     double ahead;  // 1 + u
     double pull;   // +-k (1 - w^2)
-    // At a distance in y: E, its derivative by the distance, |t - w|/(1 - w^2).
+    // At a distance in y: E, its derivative by the distance, and |t - w|/(1 - w^2).
     double depth, steep, moved;
 
     HD void move_to(double y) {
@@ -70,14 +70,15 @@ struct SideOfHeight {
 
 // dw/dkappa at fixed quantile; `mean` is A(kappa), `below_mean` 1 - A(kappa).
 __device__ inline double height_slope(int64_t dim, double kappa, double mean, double below_mean, const Height& height) {
-    constexpr double END = 25;  // by so much E falls to the end of the integral
+    constexpr double END = 25;  // by how much E falls to the end of the integral
     const double m = double(dim - 1), w = height.w(), square = height.below * height.above;
-    // w - A; |w - A| is wanted, and which side.
+    // w - A, of which the size and the sign are used.
     const double distance = w < 0 ? w - mean : below_mean - height.below, upper = distance < 0 ? -1 : 1;
     SideOfHeight side;
     side.half_m = 0.5 * m, side.u = upper * w, side.pull = upper * kappa * square;
     side.ahead = distance < 0 ? height.below : height.above;
-    // Where a parabola with the slope and the bend of E at w reaches the end, then Newton steps towards where E does.
+    // The integral ends where E has fallen by END: first by a parabola with the slope and the bend of E at w, then by
+    // Newton's steps.
     const double steep = side.pull - m * side.u;
     const double bend = greater(square * (2 * kappa * w + m), 0.05 * m * square);
     double width = 2 * END / (sqrt(steep * steep + 2 * END * bend) - steep);
@@ -93,11 +94,11 @@ __device__ inline double height_slope(int64_t dim, double kappa, double mean, do
         side.move_to(width * rule[2 * i]);
         total = fma((square * side.moved + fabs(distance)) * exp(side.depth), rule[2 * i + 1], total);
     }
-    // At an infinite kappa nothing moves.
+    // At an infinite kappa the derivative is 0.
     return kappa < INFINITY ? square * width * total : 0 * height.below;
 }
 
-// Of one draw: w, sqrt(1 - w^2) and dw/dkappa. `order` is dim/2.
+// w, sqrt(1 - w^2) and dw/dkappa of one draw. `order` is dim/2.
 struct Slope {
     double w, s, by_kappa;
 

@@ -1,8 +1,10 @@
-// Search by tensor cores: inner products of rows rounded to tf32 rule out the pairs that cannot be among the best, and
-// what is left is scored by the pair function (rerank, pairs.cuh), so that ids and bits are those of every other verb.
+// The sieve of scores that are monotone in an inner product: tensor cores compute the products of rows rounded to tf32,
+// which rule out the pairs that cannot be among the best. The survivors are scored by the pair function (rerank,
+// pairs.cuh), so that ids and bits are those of every other verb.
 //
-// The pair function's squared norms are by-products of loading: eight threads have a row, and thread t sees, in step s,
-// what lane (t + 8 s) % 32 of a pair's warp sees, so four sums, by s % 4, add up in the order of lanes.
+// The squared norms are computed while rows are loaded, to the pair function's bits: eight threads load a row, and in
+// step s thread t loads what lane (t + 8 s) % 32 of a pair's warp loads, so that four sums, by s % 4, add up in the
+// order of lanes.
 //
 // Slack, relative to n + m = |a|^2 + |b|^2 >= 2 |a||b|, with u = 2^-24. The products err by
 // (2^-10 + 2^-22 + (D + 1) 4u) |a||b| (tensor.cuh). The pair function's own sum of D squares of differences errs by
@@ -12,20 +14,20 @@
 // on a squared distance, and half of that on an inner product; a factor 1.01 covers products of such terms (for
 // D < 2^16). Numbers below 2^-126 may be flushed to 0: 4 D 2^-126 covers that.
 //
-// Proof that no row is lost: let x be what the pair function finds and y what is found here, moved by the slack to the
-// side of higher scores. The pair function's score is T(value(x)); value is monotone in x as rounded, but for what a
-// formula's tolerance says, and so is the rounding to T. So if T(value(y) + tolerance) is below the score of the worst
-// of k rows known, so is the row's. A NaN rules nothing out.
+// Proof that no row is lost: let x be the product or distance of the pair function, and y the one computed here, moved
+// by the slack towards higher scores. The pair function's score is T(value(x)). `value` as computed is monotone in x up
+// to the formula's tolerance, and rounding to T is monotone. So if T(value(y) + tolerance) is below the score of the
+// worst of k known rows, so is the row's score. A NaN rules nothing out.
 #pragma once
 
-#include "dot_formulas.cuh"
+#include "../formulas/dot.cuh"
 #include "tensor.cuh"
 
-// What a thread loads of one side in a step, and its four sums of squares of each row.
+// What a thread holds of one side: the numbers that it loads in a step, and four sums of squares of each of its rows.
 template <typename F, typename S, bool GALLERY>
 struct SieveSide {
     const PairArgs& args;
-    int64_t first, last;  // rows; beyond the last one comes the last one
+    int64_t first, last;  // the block's first row, and the last row that there is, which stands for all beyond it
     bool vector;
     Four<float> next[SieveShape::LOADS];
     float squares[SieveShape::LOADS][4];
@@ -65,7 +67,7 @@ struct SieveSide {
             *reinterpret_cast<Four<uint32_t>*>(to + loaded_row(i) * SieveShape::STRIDE + 4 * (threadIdx.x % 8)) = words;
         }
     }
-    // The squared norms of the rows, as the pair function has them.
+    // Writes the squared norms of the rows, to the pair function's bits.
     __device__ void write_norms(float* norms) const {
         for (int i = 0; i < SieveShape::LOADS; ++i) {
             float sum = (squares[i][0] + squares[i][2]) + (squares[i][1] + squares[i][3]);
@@ -75,7 +77,7 @@ struct SieveSide {
     }
 };
 
-// Rows of args.begin .. args.end that may be among the best, after those in args.survivors. Grid: tiles of queries,
+// Adds the rows of args.begin .. args.end that may be among the best to args.survivors. The grid is tiles of queries by
 // tiles of rows.
 template <typename F, typename S>
 __device__ void sieve(const F& f, const PairArgs& args) {
@@ -104,7 +106,7 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     queries.load(0), rows.load(0);
 #pragma unroll 1
     for (int64_t step = 0; step < steps; ++step) {
-        // The other buffer may still be read.
+        // Other warps may still read the other buffer.
         uint32_t* const own = shared + (step % 2) * 2 * Shape::BUFFER;
         queries.store(own), rows.store(own + Shape::BUFFER);
         __syncthreads();

@@ -1,0 +1,420 @@
+// GENERATED from rust/cuda/arguments.rs, constants.rs and rust/special/bessel/order.rs; do not edit. To write it anew:
+// PEACCEL_WRITE=1 cargo test arguments
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Threads of a warp.
+constexpr int WARP = 32;
+// The side of the queries.
+constexpr int QUERY = 0;
+// The side of the gallery.
+constexpr int GALLERY = 1;
+// The pairs of query i and gallery row i.
+constexpr int PAIRED = 0;
+// The pairs of each query and each gallery row.
+constexpr int PAIRWISE = 1;
+// The pairs of each query and its candidates.
+constexpr int LISTED = 2;
+// The most items of a query that rerank, search and top-k return.
+constexpr int BEST = 1024;
+// The most float64 numbers that a family makes of an item alone.
+constexpr int OWN_NUMBERS = 3;
+// Threads of a block that scores pairs one by one, or adds up gradients.
+constexpr int PAIR_THREADS = 128;
+// Threads of a block of a search.
+constexpr int SEARCH_THREADS = 256;
+// Dimensions that a block of a search loads at a time.
+constexpr int SEARCH_STEP = 128;
+// Gallery rows that a block of a search loads at a time.
+constexpr int SEARCH_ROWS = 8;
+// Queries of a block of a search that computes in float32.
+constexpr int SEARCH_QUERIES_F32 = 16;
+// Queries of a block of a search that computes in float64.
+constexpr int SEARCH_QUERIES_F64 = 8;
+// The most gallery rows that a block of a search scores at a time, so the most items that it adds to a list at a time.
+constexpr int SEARCH_GROUP = 32;
+// Threads of a block of a sieve.
+constexpr int SIEVE_THREADS = 256;
+// Queries, and gallery rows, of a block of a sieve.
+constexpr int SIEVE_TILE = 128;
+// Dimensions that a block of a sieve loads at a time.
+constexpr int SIEVE_STEP = 32;
+// Numbers from row to row in the shared memory of a sieve: lanes that read together read from different banks.
+constexpr int SIEVE_STRIDE = 36;
+// Threads of a block that selects the best of given scores.
+constexpr int TOPK_THREADS = 256;
+// Threads of a block that computes elements.
+constexpr int ELEMENT_THREADS = 256;
+// Pieces of a function's table: 64 of each octave.
+constexpr int TABLE_PIECES = 1664;
+// The most bytes of the table of a function for one order.
+constexpr int TABLE_BYTES = 32768;
+// Threads of a block that draws, or compares draws.
+constexpr int SAMPLER_THREADS = 128;
+// float32 normals that a block of random words gives.
+constexpr int NORMALS_F32 = 4;
+// Blocks of random words whose float32 normals are interleaved.
+constexpr int RUN_F32 = 16;
+// float64 normals that a block of random words gives.
+constexpr int NORMALS_F64 = 2;
+// Blocks of random words whose float64 normals are interleaved.
+constexpr int RUN_F64 = 8;
+
+// Everything that depends on the order v alone; takes most of a microsecond to make.
+struct Order {
+    // v, or NaN outside the domain.
+    double v;
+    // v + 3.25.
+    double w;
+    // Pairs in use in each series.
+    int64_t pairs;
+    // Coefficients, by powers of u, of (P - P at x = 0) / (u - 1) and of the first three derivatives of P in t.
+    double series[4][24][2];
+    // 1/w.
+    double inverse;
+    // P at x = 0 - log(2 pi w)/2.
+    double constant;
+    // w + constant: the limit of log(I_v(x) e^-x) - v log(x/2w) at x = 0.
+    double limit;
+};
+static_assert(offsetof(Order, v) == 0);
+static_assert(offsetof(Order, w) == 8);
+static_assert(offsetof(Order, pairs) == 16);
+static_assert(offsetof(Order, series) == 24);
+static_assert(offsetof(Order, inverse) == 1560);
+static_assert(offsetof(Order, constant) == 1568);
+static_assert(offsetof(Order, limit) == 1576);
+static_assert(sizeof(Order) == 1584);
+
+// The orders of the Bessel functions that densities of von Mises-Fisher distributions in D dimensions call.
+struct TwoOrders {
+    // D/2 - 1, of the normaliser.
+    Order normaliser;
+    // D/2, of the mean direction's length.
+    Order ratio;
+};
+static_assert(offsetof(TwoOrders, normaliser) == 0);
+static_assert(offsetof(TwoOrders, ratio) == 1584);
+static_assert(sizeof(TwoOrders) == 3168);
+
+// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row
+// stores one element, which stands for all of the row.
+struct DeviceMatrix {
+    // Address of the first element.
+    const void* data;
+    // Number of rows.
+    int64_t rows;
+    // Number of elements stored of each row.
+    int64_t stored;
+    // Number of elements from the beginning of a row to that of the next one.
+    int64_t stride;
+};
+static_assert(offsetof(DeviceMatrix, data) == 0);
+static_assert(offsetof(DeviceMatrix, rows) == 8);
+static_assert(offsetof(DeviceMatrix, stored) == 16);
+static_assert(offsetof(DeviceMatrix, stride) == 24);
+static_assert(sizeof(DeviceMatrix) == 32);
+
+// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+// that of the stored gallery: T, float16 or bfloat16.
+struct PairArgs {
+    // T [Q, D], the queries' means.
+    DeviceMatrix mu1;
+    // T [Q, 1] or [Q, D], the queries' extras.
+    DeviceMatrix extra1;
+    // S [G, D], the gallery's means.
+    DeviceMatrix mu2;
+    // S [G, 1] or [G, D], the gallery's extras.
+    DeviceMatrix extra2;
+    // T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
+    DeviceMatrix shared;
+    // int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
+    DeviceMatrix candidates;
+    // Not 0 where extra2 holds T though mu2 holds halves.
+    int64_t wide_extra2;
+    // Which pairs are scored: PAIRED, PAIRWISE or LISTED.
+    int64_t pairs;
+    // How many items of each query are wanted; 0 in a search that writes all scores.
+    int64_t k;
+    // Items that a list of the best has memory for: a power of two.
+    int64_t capacity;
+    // Search: not 0 where shared memory holds all dimensions of a block's queries.
+    int64_t resident;
+    // T, written: the scores of all pairs, [N], [Q, G] or [Q, K], or of the best, [Q, k] or [Q, shards, k].
+    void* scores;
+    // The rows of the best, of the same shape.
+    int64_t* ids;
+    // Sieve: the first of the rows that it tests.
+    int64_t begin;
+    // Sieve: the end of those rows.
+    int64_t end;
+    // Sieve and rerank: the most survivors of a query.
+    int64_t most_survivors;
+    // Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates beside `ids`, unless
+    // it is null.
+    int32_t* survivors;
+    // [Q], the number of survivors of each query, which rerank sets to 0.
+    int32_t* counts;
+    // Search: T [queries of all blocks, capacity], the scores of the lists; null where shared memory holds them.
+    void* list_scores;
+    // Search: the rows of the lists, of the same shape.
+    int64_t* list_ids;
+    // By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+    // anew.
+    void* own[2];
+};
+static_assert(offsetof(PairArgs, mu1) == 0);
+static_assert(offsetof(PairArgs, extra1) == 32);
+static_assert(offsetof(PairArgs, mu2) == 64);
+static_assert(offsetof(PairArgs, extra2) == 96);
+static_assert(offsetof(PairArgs, shared) == 128);
+static_assert(offsetof(PairArgs, candidates) == 160);
+static_assert(offsetof(PairArgs, wide_extra2) == 192);
+static_assert(offsetof(PairArgs, pairs) == 200);
+static_assert(offsetof(PairArgs, k) == 208);
+static_assert(offsetof(PairArgs, capacity) == 216);
+static_assert(offsetof(PairArgs, resident) == 224);
+static_assert(offsetof(PairArgs, scores) == 232);
+static_assert(offsetof(PairArgs, ids) == 240);
+static_assert(offsetof(PairArgs, begin) == 248);
+static_assert(offsetof(PairArgs, end) == 256);
+static_assert(offsetof(PairArgs, most_survivors) == 264);
+static_assert(offsetof(PairArgs, survivors) == 272);
+static_assert(offsetof(PairArgs, counts) == 280);
+static_assert(offsetof(PairArgs, list_scores) == 288);
+static_assert(offsetof(PairArgs, list_ids) == 296);
+static_assert(offsetof(PairArgs, own) == 304);
+static_assert(sizeof(PairArgs) == 320);
+
+// What a kernel is given that fills `pairs.own` of one side.
+struct OwnArgs {
+    // The inputs, and where the numbers go.
+    PairArgs pairs;
+    // Whose numbers: QUERY or GALLERY.
+    int64_t side;
+    // Not 0 where the numbers are for gradients.
+    int64_t slopes;
+};
+static_assert(offsetof(OwnArgs, pairs) == 0);
+static_assert(offsetof(OwnArgs, side) == 320);
+static_assert(offsetof(OwnArgs, slopes) == 328);
+static_assert(sizeof(OwnArgs) == 336);
+
+// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+struct BackwardArgs {
+    // The inputs, the candidates and which pairs.
+    PairArgs pairs;
+    // The side: QUERY or GALLERY.
+    int64_t side;
+    // T, the weight of each score, of the scores' shape.
+    const void* weights;
+    // [G + 1], for candidates seen from the gallery: row j is named at the places from offsets[j] to offsets[j + 1].
+    const int64_t* offsets;
+    // Those places among the candidates [Q, K], in ascending order.
+    const int64_t* positions;
+    // T [own items, D], written: the gradients by the means.
+    void* mu;
+    // T, written: the gradients by the extras, of their stored shape.
+    void* extra;
+    // T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+    // not wanted.
+    void* shared;
+};
+static_assert(offsetof(BackwardArgs, pairs) == 0);
+static_assert(offsetof(BackwardArgs, side) == 320);
+static_assert(offsetof(BackwardArgs, weights) == 328);
+static_assert(offsetof(BackwardArgs, offsets) == 336);
+static_assert(offsetof(BackwardArgs, positions) == 344);
+static_assert(offsetof(BackwardArgs, mu) == 352);
+static_assert(offsetof(BackwardArgs, extra) == 360);
+static_assert(offsetof(BackwardArgs, shared) == 368);
+static_assert(sizeof(BackwardArgs) == 376);
+
+// What scores that compare draws take beside their inputs.
+struct DrawingArgs {
+    // The seed, one number.
+    const int64_t* seed;
+    // Draws of each item.
+    int64_t draws;
+    // As in SampleArgs.
+    int64_t cached_steps;
+    // Pairs that a warp takes at a time.
+    int64_t columns;
+    // Elements of a block's workspace.
+    int64_t stride;
+    // T [blocks, stride], the workspace; null where it is in shared memory, behind the normals.
+    void* workspace;
+    // T [draws, N, D], the draws of queries and gallery; null where each pair draws anew.
+    void* made[2];
+    // The orders of densities.
+    TwoOrders orders;
+};
+static_assert(offsetof(DrawingArgs, seed) == 0);
+static_assert(offsetof(DrawingArgs, draws) == 8);
+static_assert(offsetof(DrawingArgs, cached_steps) == 16);
+static_assert(offsetof(DrawingArgs, columns) == 24);
+static_assert(offsetof(DrawingArgs, stride) == 32);
+static_assert(offsetof(DrawingArgs, workspace) == 40);
+static_assert(offsetof(DrawingArgs, made) == 48);
+static_assert(offsetof(DrawingArgs, orders) == 64);
+static_assert(sizeof(DrawingArgs) == 3232);
+
+// What bounds of tiles of gallery rows are made of, and where they are stored. A search numbers the rows that are
+// tested from `first` on, by their mean variance.
+struct Bounding {
+    // [numbers], the row of each number.
+    const int32_t* order;
+    // The first number.
+    int64_t first;
+    // [D], the reference variances p.
+    const float* reference;
+    // [tiles, 2, D], written: the least and the greatest variances of each tile.
+    float* ranges;
+    // [numbers, 2], written: L and R of each row.
+    float* sums;
+};
+static_assert(offsetof(Bounding, order) == 0);
+static_assert(offsetof(Bounding, first) == 8);
+static_assert(offsetof(Bounding, reference) == 16);
+static_assert(offsetof(Bounding, ranges) == 24);
+static_assert(offsetof(Bounding, sums) == 32);
+static_assert(sizeof(Bounding) == 40);
+
+// What a kernel is given that selects the best of given scores.
+struct TopKArgs {
+    // T [Q, N], the scores of each query's items.
+    DeviceMatrix scores;
+    // int64 [Q, N], the items' ids, or -1 for none.
+    DeviceMatrix ids;
+    // How many items of each query are wanted, 1 to BEST.
+    int64_t k;
+    // Items that a list has memory for: a power of two, at least min(N, k + TOPK_THREADS).
+    int64_t capacity;
+    // T [Q, k], written: the best scores.
+    void* out_scores;
+    // [Q, k], written: their ids.
+    int64_t* out_ids;
+};
+static_assert(offsetof(TopKArgs, scores) == 0);
+static_assert(offsetof(TopKArgs, ids) == 32);
+static_assert(offsetof(TopKArgs, k) == 64);
+static_assert(offsetof(TopKArgs, capacity) == 72);
+static_assert(offsetof(TopKArgs, out_scores) == 80);
+static_assert(offsetof(TopKArgs, out_ids) == 88);
+static_assert(sizeof(TopKArgs) == 96);
+
+// What a sampler is given.
+struct SampleArgs {
+    // [N, D], the means; D >= 2 for von Mises-Fisher distributions.
+    DeviceMatrix mu;
+    // Variances [N] or [N, D], or concentrations [N].
+    DeviceMatrix extra;
+    // The seed, one number.
+    const int64_t* seed;
+    // The number that row 0 has in its distribution.
+    uint64_t first_row;
+    // Who draws, as rust/rng.rs numbers them.
+    int64_t stream;
+    // Draws of each row, 1 to 2^31 - 1.
+    int64_t draws;
+    // Draws that a warp makes at a time, 1 to WARP; for gradients, rows that it takes at a time.
+    int64_t tile;
+    // Steps of a von Mises-Fisher draw whose normals stay in shared memory, at least 1: each takes 512 bytes a warp.
+    int64_t cached_steps;
+    // [draws, N, D], written.
+    void* out;
+};
+static_assert(offsetof(SampleArgs, mu) == 0);
+static_assert(offsetof(SampleArgs, extra) == 32);
+static_assert(offsetof(SampleArgs, seed) == 64);
+static_assert(offsetof(SampleArgs, first_row) == 72);
+static_assert(offsetof(SampleArgs, stream) == 80);
+static_assert(offsetof(SampleArgs, draws) == 88);
+static_assert(offsetof(SampleArgs, tile) == 96);
+static_assert(offsetof(SampleArgs, cached_steps) == 104);
+static_assert(offsetof(SampleArgs, out) == 112);
+static_assert(sizeof(SampleArgs) == 120);
+
+// What a kernel is given that takes gradients through a sampler.
+struct SampleBackwardArgs {
+    // The items and their noise; `out` is not used.
+    SampleArgs items;
+    // [draws, N, D], the gradients by the draws.
+    const void* weights;
+    // [N, D], written: the gradients by the means.
+    void* by_mu;
+    // [N] or [N, D], written: the gradients by the extras, rows adjacent.
+    void* by_extra;
+    // D/2, for von Mises-Fisher distributions.
+    Order order;
+};
+static_assert(offsetof(SampleBackwardArgs, items) == 0);
+static_assert(offsetof(SampleBackwardArgs, weights) == 120);
+static_assert(offsetof(SampleBackwardArgs, by_mu) == 128);
+static_assert(offsetof(SampleBackwardArgs, by_extra) == 136);
+static_assert(offsetof(SampleBackwardArgs, order) == 144);
+static_assert(sizeof(SampleBackwardArgs) == 1728);
+
+// What an elementwise function is given.
+struct ElementwiseArgs {
+    // [orders], the order or dimension: one for all elements, or one for each.
+    const double* order;
+    // How many they are.
+    int64_t orders;
+    // float32 or float64 [n], the arguments.
+    const void* x;
+    // [n], written: the values, of the type of x.
+    void* out;
+    // The number of elements.
+    int64_t n;
+};
+static_assert(offsetof(ElementwiseArgs, order) == 0);
+static_assert(offsetof(ElementwiseArgs, orders) == 8);
+static_assert(offsetof(ElementwiseArgs, x) == 16);
+static_assert(offsetof(ElementwiseArgs, out) == 24);
+static_assert(offsetof(ElementwiseArgs, n) == 32);
+static_assert(sizeof(ElementwiseArgs) == 40);
+
+// What a kernel is given that makes the table of a function for one order.
+struct TableArgs {
+    // The order, one number.
+    const double* order;
+    // TABLE_BYTES bytes, written.
+    void* table;
+};
+static_assert(offsetof(TableArgs, order) == 0);
+static_assert(offsetof(TableArgs, table) == 8);
+static_assert(sizeof(TableArgs) == 16);
+
+// What a function is given that goes by a table.
+struct TabulatedArgs {
+    // The table.
+    const void* table;
+    // [n], the arguments.
+    const float* x;
+    // [n], written: the values.
+    float* out;
+    // The number of elements.
+    int64_t n;
+};
+static_assert(offsetof(TabulatedArgs, table) == 0);
+static_assert(offsetof(TabulatedArgs, x) == 8);
+static_assert(offsetof(TabulatedArgs, out) == 16);
+static_assert(offsetof(TabulatedArgs, n) == 24);
+static_assert(sizeof(TabulatedArgs) == 32);
+
+// Arguments of kernels whose formulas take more than arrays.
+template <typename Args, typename More>
+struct With {
+    Args args;
+    More more;
+};
+static_assert(sizeof(With<PairArgs, TwoOrders>) == 3488);
+static_assert(sizeof(With<OwnArgs, TwoOrders>) == 3504);
+static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3544);
+static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3552);
+static_assert(sizeof(With<OwnArgs, DrawingArgs>) == 3568);
+static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3608);
+static_assert(sizeof(With<PairArgs, Bounding>) == 360);

@@ -1,0 +1,45 @@
+// What drivers give to a formula of a pair of items, and the derivatives that it returns.
+#pragma once
+
+#include "common.cuh"
+
+// -- by dimension -----------------------------------------------------------------------------------------------------
+
+// Four adjacent elements of a row, which are loaded at once.
+template <typename T>
+struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
+    T x[4];
+};
+
+// One dimension of a pair: mean and extra of the first item, a and v, and of the second, b and w; and the number that
+// all pairs share.
+struct Dimension {
+    double a, v, b, w, shared;
+};
+
+// Derivatives by the first item's mean and extra in one dimension, and by the shared numbers.
+struct DimensionSlopes {
+    double mean, var, shared[2];
+};
+
+// -- by pair ----------------------------------------------------------------------------------------------------------
+
+// Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
+// does not use are 0.
+struct Own {
+    double h, a, a_slope;
+};
+static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
+
+// What a formula of one inner product is given of a pair. Gradients are by the first item.
+struct DotPair {
+    double x;                   // squared distance or inner product
+    double n, m;                // squared norms of the first and second item, set if the formula's NORMS is true
+    double v, w;                // their extras: variances, weights, ...
+    const Own *first, *second;  // their own numbers; null where no memory was given for them
+};
+
+// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
+struct DotSlopes {
+    double x, norm, extra, shared[2];
+};

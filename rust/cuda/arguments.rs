@@ -1,0 +1,314 @@
+//! The structs that kernels take by value. Addresses are of memory of the device.
+
+use crate::layout::shared_with_cuda;
+use crate::special::bessel::Order;
+
+shared_with_cuda! {
+    /// A read-only matrix: rows `stride` elements apart, of which `stored` elements each are in memory. A constant row
+    /// stores one element, which stands for all of the row.
+    pub struct DeviceMatrix {
+        /// Address of the first element.
+        pub data: u64 as "const void*",
+        /// Number of rows.
+        pub rows: i64,
+        /// Number of elements stored of each row.
+        pub stored: i64,
+        /// Number of elements from the beginning of a row to that of the next one.
+        pub stride: i64,
+    }
+
+    /// The orders of the Bessel functions that densities of von Mises-Fisher distributions in D dimensions call.
+    pub struct TwoOrders {
+        /// D/2 - 1, of the normaliser.
+        pub normaliser: Order,
+        /// D/2, of the mean direction's length.
+        pub ratio: Order,
+    }
+
+    /// What every kernel of a score is given; each reads the fields that concern it. T is the type that is computed in, S
+    /// that of the stored gallery: T, float16 or bfloat16.
+    pub struct PairArgs {
+        /// T [Q, D], the queries' means.
+        pub mu1: DeviceMatrix,
+        /// T [Q, 1] or [Q, D], the queries' extras.
+        pub extra1: DeviceMatrix,
+        /// S [G, D], the gallery's means.
+        pub mu2: DeviceMatrix,
+        /// S [G, 1] or [G, D], the gallery's extras.
+        pub extra2: DeviceMatrix,
+        /// T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
+        pub shared: DeviceMatrix,
+        /// int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
+        pub candidates: DeviceMatrix,
+        /// Not 0 where extra2 holds T though mu2 holds halves.
+        pub wide_extra2: i64,
+        /// Which pairs are scored: PAIRED, PAIRWISE or LISTED.
+        pub pairs: i64,
+        /// How many items of each query are wanted; 0 in a search that writes all scores.
+        pub k: i64,
+        /// Items that a list of the best has memory for: a power of two.
+        pub capacity: i64,
+        /// Search: not 0 where shared memory holds all dimensions of a block's queries.
+        pub resident: i64,
+        /// T, written: the scores of all pairs, [N], [Q, G] or [Q, K], or of the best, [Q, k] or [Q, shards, k].
+        pub scores: u64 as "void*",
+        /// The rows of the best, of the same shape.
+        pub ids: u64 as "int64_t*",
+        /// Sieve: the first of the rows that it tests.
+        pub begin: i64,
+        /// Sieve: the end of those rows.
+        pub end: i64,
+        /// Sieve and rerank: the most survivors of a query.
+        pub most_survivors: i64,
+        /// Sieve: [Q, most_survivors], written, the rows that may be among the best. Rerank: candidates beside `ids`, unless
+        /// it is null.
+        pub survivors: u64 as "int32_t*",
+        /// [Q], the number of survivors of each query, which rerank sets to 0.
+        pub counts: u64 as "int32_t*",
+        /// Search: T [queries of all blocks, capacity], the scores of the lists; null where shared memory holds them.
+        pub list_scores: u64 as "void*",
+        /// Search: the rows of the lists, of the same shape.
+        pub list_ids: u64 as "int64_t*",
+        /// By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+        /// anew.
+        pub own: [u64; 2] as "void*",
+    }
+
+    /// What a kernel is given that fills `pairs.own` of one side.
+    pub struct OwnArgs {
+        /// The inputs, and where the numbers go.
+        pub pairs: PairArgs,
+        /// Whose numbers: QUERY or GALLERY.
+        pub side: i64,
+        /// Not 0 where the numbers are for gradients.
+        pub slopes: i64,
+    }
+
+    /// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+    pub struct BackwardArgs {
+        /// The inputs, the candidates and which pairs.
+        pub pairs: PairArgs,
+        /// The side: QUERY or GALLERY.
+        pub side: i64,
+        /// T, the weight of each score, of the scores' shape.
+        pub weights: u64 as "const void*",
+        /// [G + 1], for candidates seen from the gallery: row j is named at the places from offsets[j] to offsets[j + 1].
+        pub offsets: u64 as "const int64_t*",
+        /// Those places among the candidates [Q, K], in ascending order.
+        pub positions: u64 as "const int64_t*",
+        /// T [own items, D], written: the gradients by the means.
+        pub mu: u64 as "void*",
+        /// T, written: the gradients by the extras, of their stored shape.
+        pub extra: u64 as "void*",
+        /// T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+        /// not wanted.
+        pub shared: u64 as "void*",
+    }
+
+    /// What scores that compare draws take beside their inputs.
+    pub struct DrawingArgs {
+        /// The seed, one number.
+        pub seed: u64 as "const int64_t*",
+        /// Draws of each item.
+        pub draws: i64,
+        /// As in SampleArgs.
+        pub cached_steps: i64,
+        /// Pairs that a warp takes at a time.
+        pub columns: i64,
+        /// Elements of a block's workspace.
+        pub stride: i64,
+        /// T [blocks, stride], the workspace; null where it is in shared memory, behind the normals.
+        pub workspace: u64 as "void*",
+        /// T [draws, N, D], the draws of queries and gallery; null where each pair draws anew.
+        pub made: [u64; 2] as "void*",
+        /// The orders of densities.
+        pub orders: TwoOrders,
+    }
+
+    /// What bounds of tiles of gallery rows are made of, and where they are stored. A search numbers the rows that are
+    /// tested from `first` on, by their mean variance.
+    pub struct Bounding {
+        /// [numbers], the row of each number.
+        pub order: u64 as "const int32_t*",
+        /// The first number.
+        pub first: i64,
+        /// [D], the reference variances p.
+        pub reference: u64 as "const float*",
+        /// [tiles, 2, D], written: the least and the greatest variances of each tile.
+        pub ranges: u64 as "float*",
+        /// [numbers, 2], written: L and R of each row.
+        pub sums: u64 as "float*",
+    }
+
+    /// What a kernel is given that selects the best of given scores.
+    pub struct TopKArgs {
+        /// T [Q, N], the scores of each query's items.
+        pub scores: DeviceMatrix,
+        /// int64 [Q, N], the items' ids, or -1 for none.
+        pub ids: DeviceMatrix,
+        /// How many items of each query are wanted, 1 to BEST.
+        pub k: i64,
+        /// Items that a list has memory for: a power of two, at least min(N, k + TOPK_THREADS).
+        pub capacity: i64,
+        /// T [Q, k], written: the best scores.
+        pub out_scores: u64 as "void*",
+        /// [Q, k], written: their ids.
+        pub out_ids: u64 as "int64_t*",
+    }
+
+    /// What a sampler is given.
+    pub struct SampleArgs {
+        /// [N, D], the means; D >= 2 for von Mises-Fisher distributions.
+        pub mu: DeviceMatrix,
+        /// Variances [N] or [N, D], or concentrations [N].
+        pub extra: DeviceMatrix,
+        /// The seed, one number.
+        pub seed: u64 as "const int64_t*",
+        /// The number that row 0 has in its distribution.
+        pub first_row: u64,
+        /// Who draws, as rust/rng.rs numbers them.
+        pub stream: i64,
+        /// Draws of each row, 1 to 2^31 - 1.
+        pub draws: i64,
+        /// Draws that a warp makes at a time, 1 to WARP; for gradients, rows that it takes at a time.
+        pub tile: i64,
+        /// Steps of a von Mises-Fisher draw whose normals stay in shared memory, at least 1: each takes 512 bytes a warp.
+        pub cached_steps: i64,
+        /// [draws, N, D], written.
+        pub out: u64 as "void*",
+    }
+
+    /// What a kernel is given that takes gradients through a sampler.
+    pub struct SampleBackwardArgs {
+        /// The items and their noise; `out` is not used.
+        pub items: SampleArgs,
+        /// [draws, N, D], the gradients by the draws.
+        pub weights: u64 as "const void*",
+        /// [N, D], written: the gradients by the means.
+        pub by_mu: u64 as "void*",
+        /// [N] or [N, D], written: the gradients by the extras, rows adjacent.
+        pub by_extra: u64 as "void*",
+        /// D/2, for von Mises-Fisher distributions.
+        pub order: Order,
+    }
+
+    /// What an elementwise function is given.
+    pub struct ElementwiseArgs {
+        /// [orders], the order or dimension: one for all elements, or one for each.
+        pub order: u64 as "const double*",
+        /// How many they are.
+        pub orders: i64,
+        /// float32 or float64 [n], the arguments.
+        pub x: u64 as "const void*",
+        /// [n], written: the values, of the type of x.
+        pub out: u64 as "void*",
+        /// The number of elements.
+        pub n: i64,
+    }
+
+    /// What a kernel is given that makes the table of a function for one order.
+    pub struct TableArgs {
+        /// The order, one number.
+        pub order: u64 as "const double*",
+        /// TABLE_BYTES bytes, written.
+        pub table: u64 as "void*",
+    }
+
+    /// What a function is given that goes by a table.
+    pub struct TabulatedArgs {
+        /// The table.
+        pub table: u64 as "const void*",
+        /// [n], the arguments.
+        pub x: u64 as "const float*",
+        /// [n], written: the values.
+        pub out: u64 as "float*",
+        /// The number of elements.
+        pub n: i64,
+    }
+}
+
+/// Arguments of kernels whose formulas take more than arrays. C++ has a template of the same name.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct With<Args, More> {
+    /// What every kernel of the driver takes.
+    pub args: Args,
+    /// What the formulas take beside it.
+    pub more: More,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::constants;
+    use crate::layout::InCuda;
+    use std::mem::offset_of;
+
+    const INTRODUCTION: &str = "\
+// GENERATED from rust/cuda/arguments.rs, constants.rs and rust/special/bessel/order.rs; do not edit. To write it anew:
+// PEACCEL_WRITE=1 cargo test arguments
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+";
+    const WITH: &str = "
+// Arguments of kernels whose formulas take more than arrays.
+template <typename Args, typename More>
+struct With {
+    Args args;
+    More more;
+};
+";
+
+    /// The assertion of a use of [`With`], which has no gap.
+    fn with<Args: InCuda, More: InCuda>() -> String {
+        const { assert!(offset_of!(With<Args, More>, more) == size_of::<Args>()) };
+        let size = size_of::<With<Args, More>>();
+        assert_eq!(size, size_of::<Args>() + size_of::<More>());
+        format!("static_assert(sizeof(With<{}, {}>) == {size});\n", Args::name(), More::name())
+    }
+
+    fn header() -> String {
+        let structs = [
+            Order::declaration(),
+            TwoOrders::declaration(),
+            DeviceMatrix::declaration(),
+            PairArgs::declaration(),
+            OwnArgs::declaration(),
+            BackwardArgs::declaration(),
+            DrawingArgs::declaration(),
+            Bounding::declaration(),
+            TopKArgs::declaration(),
+            SampleArgs::declaration(),
+            SampleBackwardArgs::declaration(),
+            ElementwiseArgs::declaration(),
+            TableArgs::declaration(),
+            TabulatedArgs::declaration(),
+        ];
+        let uses = [
+            with::<PairArgs, TwoOrders>(),
+            with::<OwnArgs, TwoOrders>(),
+            with::<BackwardArgs, TwoOrders>(),
+            with::<PairArgs, DrawingArgs>(),
+            with::<OwnArgs, DrawingArgs>(),
+            with::<BackwardArgs, DrawingArgs>(),
+            with::<PairArgs, Bounding>(),
+        ];
+        [INTRODUCTION, &constants::declarations(), &structs.concat(), WITH, &uses.concat()].concat()
+    }
+
+    #[test]
+    fn arguments_are_those_of_the_header() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda/arguments.cuh");
+        if std::env::var_os("PEACCEL_WRITE").is_some() {
+            std::fs::write(path, header()).unwrap();
+        }
+        let stored = std::fs::read_to_string(path).unwrap();
+        assert!(
+            stored == header(),
+            "cuda/arguments.cuh is not what rust/cuda declares: PEACCEL_WRITE=1 cargo test arguments"
+        );
+    }
+}
