@@ -28,13 +28,18 @@ struct Own {
     double h, a, a_slope;
 };
 
-// What a formula sees of a pair: the first item is the one that gradients are asked for.
-struct DotPair {
-    double x;                   // squared distance or inner product
-    double n, m;                // squared norms of the first and second; of no meaning unless the formula asks for them
-    double v, w;                // extras: variances, weights, ...
+// What a formula sees of a pair: the first item is the one that gradients are asked for. A number that the score is to
+// be differentiated by is a Dual.
+template <typename X, typename N, typename V>
+struct DotPairOf {
+    X x;                        // squared distance or inner product
+    N n;                        // squared norms of the first and second; of no meaning unless the formula asks for them
+    double m;
+    V v;                        // extras: variances, weights, ...
+    double w;
     const Own *first, *second;  // null where they were not made
 };
+using DotPair = DotPairOf<double, double, double>;
 
 // Derivatives by x, the first item's squared norm and extra, and the shared numbers.
 struct DotSlopes {

@@ -10,6 +10,7 @@
 //   own(k, slopes)   of von Mises-Fisher: what belongs to an item alone, as far as scores or their slopes want it
 #pragma once
 
+#include "../numerics/dual.cuh"
 #include "../pair.cuh"
 
 // What is monotone in x as computed: x is only added to, multiplied and divided by what does not depend on it.
@@ -25,25 +26,57 @@ __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
     return {s.x + yes, s.norm + yes, s.extra + yes, {s.shared[0] + yes, s.shared[1] + yes}};
 }
 
+// The same of a score and its derivative.
+template <typename Pair>
+__device__ inline double in_domain(const Pair& pair, double score) {
+    return valid(value_of(pair.v), pair.w, score);
+}
+template <typename Pair>
+__device__ inline Dual in_domain(const Pair& pair, Dual score) {
+    return {in_domain(pair, score.value), in_domain(pair, score.slope)};
+}
+
+// The slopes of a formula as derivatives of its value, which takes pairs of any numbers. The others write theirs out, by
+// rust/kernels/dot_scores, which says why.
+template <typename Formula>
+struct Differentiated : Monotone {
+    __device__ DotSlopes slopes(const DotPair& p) const {
+        const Formula& formula = static_cast<const Formula&>(*this);
+        DotSlopes out{};
+        out.x = formula.value(DotPairOf<Dual, double, double>{{p.x, 1}, p.n, p.m, p.v, p.w, p.first, p.second}).slope;
+        if constexpr (Formula::NORMS) {
+            using ByNorm = DotPairOf<double, Dual, double>;
+            out.norm = formula.value(ByNorm{p.x, {p.n, 1}, p.m, p.v, p.w, p.first, p.second}).slope;
+        }
+        using ByExtra = DotPairOf<double, double, Dual>;
+        out.extra = formula.value(ByExtra{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).slope;
+        formula.by_shared(p, out.shared);
+        return out;
+    }
+    // By the shared numbers, of which there are none.
+    __device__ static void by_shared(const DotPair&, double (&)[2]) {}
+};
+
 // factor log x, 0 for a factor of 0 whatever x.
-__device__ inline double times_log(double factor, double x) { return factor == 0 ? 0 : factor * log(x); }
+template <typename X>
+__device__ inline X times_log(double factor, X x) {
+    return factor == 0 ? X{} : factor * log(x);
+}
 
 // w1 w2 (cos(mu1, mu2) - shift).
-struct ShiftedCosine : Monotone {
+struct ShiftedCosine : Differentiated<ShiftedCosine> {
     static constexpr bool DIFFERENCE = false, NORMS = true;
     double shift;
 
     __device__ ShiftedCosine(double, double shift, double) : shift(shift) {}
     __device__ ShiftedCosine transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
         // Two roots: the product of the squares could leave the range.
-        const double weight = pair.v * pair.w;
+        const auto weight = pair.v * pair.w;
         return pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))) - shift * weight;
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (sqrt(pair.n) * sqrt(pair.m)), x = pair.v * pair.w * inverse;
-        return {x, -0.5 * x * pair.x / pair.n, pair.w * (inverse * pair.x - shift), {-pair.v * pair.w, 0}};
-    }
+    __device__ static void by_shared(const DotPair& pair, double (&out)[2]) { out[0] = -pair.v * pair.w; }
 };
 
 struct Cosine : ShiftedCosine {
@@ -52,48 +85,40 @@ struct Cosine : ShiftedCosine {
 };
 
 // -(|mu1 - mu2|^2 + t1 + t2).
-struct NegSqL2 : Monotone {
+struct NegSqL2 : Differentiated<NegSqL2> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
     __device__ NegSqL2(double, double, double) {}
     __device__ NegSqL2 transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        return valid(pair.v, pair.w, -(pair.x + (pair.v + pair.w)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        return valid(pair.v, pair.w, DotSlopes{-1, 0, -1, {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        return in_domain(pair, -(pair.x + (pair.v + pair.w)));
     }
 };
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
-struct MlsIsotropic : Monotone {
+struct MlsIsotropic : Differentiated<MlsIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim;
 
     __device__ MlsIsotropic(double dim, double, double) : dim(dim) {}
     __device__ MlsIsotropic transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        const double s = pair.v + pair.w;
-        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (pair.v + pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, 0.5 * inverse * (pair.x * inverse - dim), {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        const auto s = pair.v + pair.w;
+        return in_domain(pair, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
     }
 };
 
 // -|mu1 - mu2|^2 / (v + w).
-struct NegMahalanobisIsotropic : Monotone {
+struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
     __device__ NegMahalanobisIsotropic(double, double, double) {}
     __device__ NegMahalanobisIsotropic transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        return valid(pair.v, pair.w, -(pair.x / (pair.v + pair.w)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (pair.v + pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-inverse, 0, pair.x * inverse * inverse, {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        return in_domain(pair, -(pair.x / (pair.v + pair.w)));
     }
 };
 
@@ -126,26 +151,25 @@ struct LlrIsotropic : Monotone {
 // With s = v / alpha + w / beta,
 // -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w
 //   + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
-struct OverlapIsotropic : Monotone {
+struct OverlapIsotropic : Differentiated<OverlapIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim, alpha, beta;
 
     __device__ OverlapIsotropic(double dim, double alpha, double beta) : dim(dim), alpha(alpha), beta(beta) {}
     __device__ OverlapIsotropic transposed() const { return {dim, beta, alpha}; }
-    __device__ double value(const DotPair& pair) const {
-        const double s = pair.v / alpha + pair.w / beta;
-        const double logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        const auto s = pair.v / alpha + pair.w / beta;
+        const auto logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
         const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
-        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (logs + constant)));
+        return in_domain(pair, -0.5 * (pair.x / s + dim * (logs + constant)));
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ void by_shared(const DotPair& pair, double (&out)[2]) const {
         const double inverse = 1 / (pair.v / alpha + pair.w / beta), by_s = 0.5 * inverse * (pair.x * inverse - dim);
         const auto by_power = [&](double power, double var) {
             return -(by_s * var / (power * power)) - 0.5 * dim * (log(var) + LOG_2PI + 1 / power);
         };
-        const double own = alpha == 1 ? 0 : 0.5 * dim * (1 - alpha) / pair.v;
-        const double first = by_power(alpha, pair.v), second = by_power(beta, pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, by_s / alpha + own, {first, second}});
+        out[0] = in_domain(pair, by_power(alpha, pair.v)), out[1] = in_domain(pair, by_power(beta, pair.w));
     }
 };
 
