@@ -31,13 +31,18 @@ struct Own {
 };
 static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
 
-// What a formula of one inner product is given of a pair. Gradients are by the first item.
-struct DotPair {
-    double x;                   // squared distance or inner product
-    double n, m;                // squared norms of the first and second item, set if the formula's NORMS is true
-    double v, w;                // their extras: variances, weights, ...
+// What a formula of one inner product is given of a pair. Gradients are by the first item. The number that a value is
+// differentiated by is a Dual (numerics/dual.cuh).
+template <typename X, typename N, typename V>
+struct DotPairOf {
+    X x;                        // squared distance or inner product
+    N n;                        // squared norms of the first and second item, set if the formula's NORMS is true
+    double m;
+    V v;                        // their extras: variances, weights, ...
+    double w;
     const Own *first, *second;  // their own numbers; null where no memory was given for them
 };
+using DotPair = DotPairOf<double, double, double>;
 
 // Derivatives by x, the first item's squared norm and extra, and the shared numbers.
 struct DotSlopes {

@@ -11,6 +11,9 @@
 //   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input
 //   slopes(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
+// Slopes are written out, as they are all that the inner loop of a gradient computes: as dual numbers of `by_dimension` they
+// took 10 operations in double where these take 8 (mls), 8 for 5 (neg_mahalanobis), 25 for 16 and two more divisions
+// (overlap); those of llr and neg_kl would lose digits, as in formulas/dot.cuh.
 #pragma once
 
 #include "../pair.cuh"

@@ -10,6 +10,7 @@
 //   own(k, slopes)   of von Mises-Fisher: the own numbers of an item, for scores or, if `slopes`, for their slopes
 #pragma once
 
+#include "../numerics/dual.cuh"
 #include "../pair.cuh"
 
 // A formula whose value as computed is monotone in x: x is only added to, multiplied by and divided by numbers that do
@@ -26,25 +27,58 @@ __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
     return {s.x + zero, s.norm + zero, s.extra + zero, {s.shared[0] + zero, s.shared[1] + zero}};
 }
 
+// A score, and its derivative, where the extras are >= 0, else NaN.
+template <typename Pair>
+__device__ inline double in_domain(const Pair& pair, double score) {
+    return valid(value_of(pair.v), pair.w, score);
+}
+template <typename Pair>
+__device__ inline Dual in_domain(const Pair& pair, Dual score) {
+    return {in_domain(pair, score.value), in_domain(pair, score.slope)};
+}
+
+// A formula whose slopes are the derivatives of its value, which is a template: it takes pairs of which one number is a
+// Dual. Other formulas write their slopes out; rust/kernels/dot_scores says why.
+template <typename Formula>
+struct Differentiated : Monotone {
+    __device__ DotSlopes slopes(const DotPair& p) const {
+        const Formula& formula = static_cast<const Formula&>(*this);
+        DotSlopes out{};
+        using ByX = DotPairOf<Dual, double, double>;
+        out.x = formula.value(ByX{{p.x, 1}, p.n, p.m, p.v, p.w, p.first, p.second}).slope;
+        if constexpr (Formula::NORMS) {
+            using ByNorm = DotPairOf<double, Dual, double>;
+            out.norm = formula.value(ByNorm{p.x, {p.n, 1}, p.m, p.v, p.w, p.first, p.second}).slope;
+        }
+        using ByExtra = DotPairOf<double, double, Dual>;
+        out.extra = formula.value(ByExtra{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).slope;
+        formula.by_shared(p, out.shared);
+        return out;
+    }
+    // The derivatives by the shared numbers, where a formula has such numbers.
+    __device__ static void by_shared(const DotPair&, double (&)[2]) {}
+};
+
 // factor log x, which is 0 for a factor of 0 and any x.
-__device__ inline double times_log(double factor, double x) { return factor == 0 ? 0 : factor * log(x); }
+template <typename X>
+__device__ inline X times_log(double factor, X x) {
+    return factor == 0 ? X{} : factor * log(x);
+}
 
 // v w (cos(mu1, mu2) - shift), where v and w are weights.
-struct ShiftedCosine : Monotone {
+struct ShiftedCosine : Differentiated<ShiftedCosine> {
     static constexpr bool DIFFERENCE = false, NORMS = true;
     double shift;
 
     __device__ ShiftedCosine(double, double shift, double) : shift(shift) {}
     __device__ ShiftedCosine transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
         // Two roots: the product of the squares could leave the range.
-        const double weight = pair.v * pair.w;
+        const auto weight = pair.v * pair.w;
         return pair.x * (weight / (sqrt(pair.n) * sqrt(pair.m))) - shift * weight;
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (sqrt(pair.n) * sqrt(pair.m)), x = pair.v * pair.w * inverse;
-        return {x, -0.5 * x * pair.x / pair.n, pair.w * (inverse * pair.x - shift), {-pair.v * pair.w, 0}};
-    }
+    __device__ static void by_shared(const DotPair& pair, double (&out)[2]) { out[0] = -pair.v * pair.w; }
 };
 
 // v w cos(mu1, mu2).
@@ -54,48 +88,40 @@ struct Cosine : ShiftedCosine {
 };
 
 // -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances.
-struct NegSqL2 : Monotone {
+struct NegSqL2 : Differentiated<NegSqL2> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
     __device__ NegSqL2(double, double, double) {}
     __device__ NegSqL2 transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        return valid(pair.v, pair.w, -(pair.x + (pair.v + pair.w)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        return valid(pair.v, pair.w, DotSlopes{-1, 0, -1, {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        return in_domain(pair, -(pair.x + (pair.v + pair.w)));
     }
 };
 
 // With s = v + w, -(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2.
-struct MlsIsotropic : Monotone {
+struct MlsIsotropic : Differentiated<MlsIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim;
 
     __device__ MlsIsotropic(double dim, double, double) : dim(dim) {}
     __device__ MlsIsotropic transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        const double s = pair.v + pair.w;
-        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (pair.v + pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, 0.5 * inverse * (pair.x * inverse - dim), {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        const auto s = pair.v + pair.w;
+        return in_domain(pair, -0.5 * (pair.x / s + dim * (log(s) + LOG_2PI)));
     }
 };
 
 // -|mu1 - mu2|^2 / (v + w).
-struct NegMahalanobisIsotropic : Monotone {
+struct NegMahalanobisIsotropic : Differentiated<NegMahalanobisIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
     __device__ NegMahalanobisIsotropic(double, double, double) {}
     __device__ NegMahalanobisIsotropic transposed() const { return *this; }
-    __device__ double value(const DotPair& pair) const {
-        return valid(pair.v, pair.w, -(pair.x / (pair.v + pair.w)));
-    }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        const double inverse = 1 / (pair.v + pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-inverse, 0, pair.x * inverse * inverse, {0, 0}});
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        return in_domain(pair, -(pair.x / (pair.v + pair.w)));
     }
 };
 
@@ -128,26 +154,25 @@ struct LlrIsotropic : Monotone {
 // With s = v / alpha + w / beta,
 // -(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w
 //   + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2.
-struct OverlapIsotropic : Monotone {
+struct OverlapIsotropic : Differentiated<OverlapIsotropic> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
     double dim, alpha, beta;
 
     __device__ OverlapIsotropic(double dim, double alpha, double beta) : dim(dim), alpha(alpha), beta(beta) {}
     __device__ OverlapIsotropic transposed() const { return {dim, beta, alpha}; }
-    __device__ double value(const DotPair& pair) const {
-        const double s = pair.v / alpha + pair.w / beta;
-        const double logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
+    template <typename Pair>
+    __device__ auto value(const Pair& pair) const {
+        const auto s = pair.v / alpha + pair.w / beta;
+        const auto logs = log(s) - times_log(1 - alpha, pair.v) - times_log(1 - beta, pair.w);
         const double constant = log(alpha) + log(beta) + (alpha + beta - 1) * LOG_2PI;
-        return valid(pair.v, pair.w, -0.5 * (pair.x / s + dim * (logs + constant)));
+        return in_domain(pair, -0.5 * (pair.x / s + dim * (logs + constant)));
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ void by_shared(const DotPair& pair, double (&out)[2]) const {
         const double inverse = 1 / (pair.v / alpha + pair.w / beta), by_s = 0.5 * inverse * (pair.x * inverse - dim);
         const auto by_power = [&](double power, double var) {
             return -(by_s * var / (power * power)) - 0.5 * dim * (log(var) + LOG_2PI + 1 / power);
         };
-        const double own = alpha == 1 ? 0 : 0.5 * dim * (1 - alpha) / pair.v;
-        const double first = by_power(alpha, pair.v), second = by_power(beta, pair.w);
-        return valid(pair.v, pair.w, DotSlopes{-0.5 * inverse, 0, by_s / alpha + own, {first, second}});
+        out[0] = in_domain(pair, by_power(alpha, pair.v)), out[1] = in_domain(pair, by_power(beta, pair.w));
     }
 };
 
