@@ -56,6 +56,43 @@ def test_python_imports_go_down():
                 assert own != "io" or parts[1] in ("distributions", "files", "fits"), f"io imports {module}"
 
 
+def imported_files(path, files):
+    """The files of the package that a file of it imports; of a name in a package, its module if it is one."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (files[alias.name] for alias in node.names if alias.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)} imports relatively, expected whole names"
+            for alias in node.names:
+                found = files.get(f"{node.module}.{alias.name}", files.get(node.module))
+                yield from () if found is None else (found,)
+
+
+def circles(edges):
+    """What is left of a graph when those that lead nowhere are taken away again and again: its circles, and what leads
+    to them."""
+    while leaves := {node for node, ends in edges.items() if not ends & edges.keys()}:
+        edges = {node: ends for node, ends in edges.items() if node not in leaves}
+    return edges
+
+
+def test_circles_are_found():
+    assert circles({1: {2, 3}, 2: {3}, 3: set()}) == {}
+    assert circles({1: {2}, 2: {1, 3}, 3: set(), 4: {1}}) == {1: {2}, 2: {1, 3}, 4: {1}}
+
+
+def test_no_python_files_import_each_other():
+    """Nor in a circle: imports in functions, and those for type checkers, count; the package's own file is the user."""
+    names = {p: p.relative_to(PACKAGE.parent).with_suffix("").parts for p in PACKAGE.rglob("*.py")}
+    files = {".".join(name[:-1] if name[-1] == "__init__" else name): p for p, name in names.items()}
+    user = files.pop("peaccel")
+    edges = {str(p.relative_to(PACKAGE)): set() for p in files.values()}
+    for path in files.values():
+        edges[str(path.relative_to(PACKAGE))] |= {str(p.relative_to(PACKAGE)) for p in imported_files(path, files)}
+    assert len(edges) > 150 and "ops/_records.py" in edges["ops/_cuda.py"] and user.name == "__init__.py"
+    assert circles(edges) == {}
+
+
 def crate_paths(text):
     """The first part of every path under `crate`, those in braces too."""
     yield from re.findall(r"crate::(\w+)", text)
