@@ -33,7 +33,7 @@ def calls(kernel: str) -> dict[str, Callable[[], Any]]:
     ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
     return {
         "paired": partial(pe.paired, a, b, score),
-        "backward": partial(op.numpy_backward, np.ones((QUERIES, pairs), "f"), inputs, None, True),
+        "backward": partial(pe.ops._numpy.score_backward, op, np.ones((QUERIES, pairs), "f"), inputs, None, True),
         "rerank": partial(pe.rerank, queries, prepared, ids, K, score),
         "search": partial(pe.search, queries, prepared, K, score),
     }

@@ -27,7 +27,7 @@ class Samplers:
         weights = np.ones((5, 4096, dim), np.float32)
         self.run = {
             ("peaccel", "forward"): lambda: pe.sample(items, 5, seed=1),
-            ("peaccel", "backward"): lambda: op.numpy_backward(weights, mu, kappa, 1, 0, 2),
+            ("peaccel", "backward"): lambda: pe.ops._numpy.sample_backward(op, weights, mu, kappa, 1, 0, 2),
             ("torch eager", "forward"): lambda: torch.randn(5, 4096, dim),
         }[backend, direction]
 

@@ -43,14 +43,14 @@ def elements(dtype: str) -> Iterator[Case]:
     """The Bessel family on 1,024 elements of one order; 2 draws of 16 items, and their gradient."""
     x = np.random.default_rng(0).uniform(1, 1000, 1024).astype(dtype)
     for op in (op for op in pe.ops.OPS if isinstance(op, pe.ops.Op)):
-        call = partial(op, np.array(64.0), x)
+        call = partial(pe.ops.elementwise, op, *([np.array(64.0)] if op.has_order else []), x)
         call()  # makes the order's table
         yield f"{op.name} {dtype}", call
     weights = np.ones((2, 16, DIM), dtype)
     for op, kind in ((pe.ops.samplers.sample_normal, "isotropic"), (pe.ops.samplers.sample_vmf, "vmf")):
         drawn = [field.astype(dtype) for field in fields(kind, 16, DIM, seed=1)]
-        yield f"{op.name} {dtype}", partial(op.numpy, *drawn, seed=1, n=2, first_row=0, stream=0)
-        yield f"{op.name} backward {dtype}", partial(op.numpy_backward, weights, *drawn, 1, 0, 0)
+        yield f"{op.name} {dtype}", partial(pe.ops._numpy.sample, op, *drawn, seed=1, n=2, first_row=0, stream=0)
+        yield f"{op.name} backward {dtype}", partial(pe.ops._numpy.sample_backward, op, weights, *drawn, 1, 0, 0)
 
 
 def items(kind: str, rows: int, seed: int, dtype: str = "float32") -> Any:
@@ -70,11 +70,11 @@ def scores() -> Iterator[Case]:
             a, b = (items(kind, rows, seed, dtype) for seed, kind in enumerate(kinds))
             yield f"{op.name} paired {dtype}", partial(pe.paired, a, b, score)
         inputs = pe.prepared.plan(a, b, score, detach=True).inputs
-        yield f"{op.name} backward", partial(op.numpy_backward, np.ones(rows, "f"), inputs, None, False)
+        yield f"{op.name} backward", partial(pe.ops._numpy.score_backward, op, np.ones(rows, "f"), inputs)
         queries, gallery = a[:QUERIES], pe.prepare(b, score)
         inputs = pe.prepared.plan(queries, b, score, detach=True).inputs
         weights = np.ones((QUERIES, rows), "f")
-        yield f"{op.name} backward of all pairs", partial(op.numpy_backward, weights, inputs, None, True)
+        yield f"{op.name} backward of all pairs", partial(pe.ops._numpy.score_backward, op, weights, inputs, None, True)
         ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
         yield f"{op.name} rerank", partial(pe.rerank, queries, gallery, ids, K, score)
         yield f"{op.name} search", partial(pe.search, queries, gallery, K, score)

@@ -206,6 +206,7 @@ def samplers(dim: int, goal: float, quick: bool) -> Iterator[Work]:
     def in_place() -> None:
         pe._core.sample(kernel.name, items.mu, kappa, 1, 0, 2, weights)
 
+    backward = partial(pe.ops._numpy.sample_backward, kernel, weights, items.mu, kappa, 1, 0, 2)
     tfp = tfp_sampler(items.mu, kappa, draws)
     goals = (Goal("within", floor), *([Goal("faster", "tfp on jax, jit", 15 if dim > 128 else 8)] if tfp else []))
     yield Work(
@@ -218,7 +219,7 @@ def samplers(dim: int, goal: float, quick: bool) -> Iterator[Work]:
             Side("peaccel, in place", in_place, work=written, goals=(Goal("within", floor, goal),)),
             Side("peaccel sample", partial(pe.sample, items, draws, seed=1), work=written, goals=goals),
             Side("peaccel sample of normals", partial(pe.sample, normal, draws, seed=1), work=written),
-            Side("peaccel backward", lambda: kernel.numpy_backward(weights, items.mu, kappa, 1, 0, 2), work=written),
+            Side("peaccel backward", backward, work=written),
             Side(floor, buffer.normal_, work=written),
             Side("torch randn", partial(torch.randn, draws, rows, dim), work=written),
             *([Side("tfp on jax, jit", tfp, work=written)] if tfp else []),

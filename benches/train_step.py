@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from benches import ONE_THREAD  # noqa: F401, sets one thread before torch is loaded
 from benches.common import Goal, Side, Work, interleave, measure, row, torch
 from benches.data import distribution, optional
+from peaccel.ops import sample
 from peaccel.ops.samplers import STREAMS, sample_vmf
 
 nn, functional = torch.nn, torch.nn.functional
@@ -231,7 +232,7 @@ def lengths_by_products(z: Any, weight: Any) -> Any:
 
 def same_draws(stream: str, e: Any, n: int) -> Any:
     """The draws that peaccel makes from the seed 1."""
-    return sample_vmf(functional.normalize(e), e.norm(dim=1), torch.tensor(1), n, 0, STREAMS[stream])
+    return sample(sample_vmf, functional.normalize(e), e.norm(dim=1), torch.tensor(1), n, 0, STREAMS[stream])
 
 
 class Plain(NamedTuple):

@@ -38,7 +38,7 @@ def draws(d, n, seed, side, dtype):
         return np.repeat(to_numpy(d.mu).astype(NUMPY[dtype])[None], n, 0)
     op = pe.ops.samplers.sample_vmf if d.kind == "vmf" else pe.ops.samplers.sample_normal
     arrays = [to_numpy(x).astype(NUMPY[dtype]) for x in d.arrays]
-    return op(*arrays, np.asarray(seed), n, 0, pe.ops.samplers.STREAMS[side])
+    return pe.ops.sample(op, *arrays, np.asarray(seed), n, 0, pe.ops.samplers.STREAMS[side])
 
 
 def is_drawn(score, q, g):

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 import peaccel as pe
+from peaccel.ops import elementwise
 
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
 CLASSES = {
@@ -67,3 +68,17 @@ def scale_of(name, order, x, want):
         return scale.maximum((1 / x.abs()).clamp(max=1).nan_to_num(0) ** name.count("x"))
     scale = scale.clamp(min=0 if "_dx" in name else 1)
     return scale.maximum(order.to(want.dtype)) if name == "vmf_log_norm" else scale
+
+
+def given_to(op, order, x):
+    """What the op takes of an order and x; x as it broadcasts against the order where it takes none."""
+    if op.has_order:
+        return order, x
+    if isinstance(x, torch.Tensor):
+        return (torch.broadcast_tensors(torch.as_tensor(order), x)[1],)
+    return (np.broadcast_to(x, np.broadcast_shapes(np.shape(order), x.shape)),)
+
+
+def values(op, order, x):
+    """The op's values for an order and x."""
+    return elementwise(op, *given_to(op, order, x))

@@ -9,7 +9,7 @@ from conftest import flat_index, make
 
 import peaccel as pe
 from peaccel import _core
-from peaccel.ops import _cuda, _op
+from peaccel.ops import Inputs, _cuda, _dispatch
 from peaccel.ops._array import is_torch
 
 ISO, DIAG, VMF = (make(kind, 5, 4, dtype="float32") for kind in ("normal_isotropic", "normal_diagonal", "vmf"))
@@ -409,10 +409,10 @@ def test_bad_input_gets_one_line_that_names_what_was_expected_and_what_came(call
 
 def test_a_gpu_that_cannot_be_used_is_an_error_with_the_reason(monkeypatch):
     monkeypatch.setenv("PEACCEL_LIBCUDA", "libnone.so")
-    monkeypatch.setattr(_op, "_on_gpu", is_torch)  # torch CPU tensors pass for CUDA ones
+    monkeypatch.setattr(_dispatch, "_on_gpu", is_torch)  # torch CPU tensors pass for CUDA ones
     monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))
     reason = _core.cuda_info()[2]
-    inputs = [TENSORS.mu, TENSORS.var, TENSORS.mu, TENSORS.var, torch.empty(0)]
+    inputs = Inputs(TENSORS.mu, TENSORS.var, TENSORS.mu, TENSORS.var, torch.empty(0))
     for call in (
         lambda: pe.search(TENSORS, TENSORS, 2),
         lambda: pe.rerank(TENSORS, TENSORS, torch.from_numpy(IDS), 2),

@@ -1,16 +1,20 @@
 """Every op of peaccel.ops.OPS in numpy and torch: bits, shapes, memory layouts, and all ways to differentiate it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from conftest import as_library
+from items import given_to, values
 
 import peaccel as pe
 from peaccel import _core
-from peaccel.ops import OPS, Op, PairOp
+from peaccel.ops import OPS, Draws, Inputs, Op, PairOp, _numpy, elementwise, score
 
 ELEMENTWISE = [op for op in OPS if isinstance(op, Op)]
 PAIRS = [op for op in OPS if isinstance(op, PairOp)]  # samplers: test_samplers.py
+ORDERED = [op for op in ELEMENTWISE if op.has_order]
 each_elementwise = pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
 TWICE = [op for op in PAIRS if op.formula]  # ops that can be differentiated twice
 each_pair = pytest.mark.parametrize("op", PAIRS, ids=lambda op: op.name)
@@ -50,10 +54,15 @@ def has_rows(op, side):
     return op.name.endswith(("_diagonal", "hib_sampled", "_normal")) or ("nivmf" in op.name and side == 1)
 
 
-def score_of(op, inputs, candidates=None, *, pairwise=False):
-    """The op's scores; an op that draws gets a seed and makes three draws."""
+def with_draws(op, inputs, n=2):
+    """What the op takes, with a seed and n draws where it draws."""
     seed = torch.tensor(3) if isinstance(inputs[0], torch.Tensor) else np.asarray(3)
-    return op.scores([*inputs, seed, 3] if op.draws else inputs, candidates, pairwise=pairwise)
+    return Inputs(*inputs, Draws(seed, n) if op.draws else None)
+
+
+def score_of(op, inputs, candidates=None, *, pairwise=False):
+    """The op's scores, of three draws where it draws."""
+    return score(op, with_draws(op, inputs, 3), candidates, pairwise=pairwise)
 
 
 def call(op, inputs, form):
@@ -88,12 +97,12 @@ def elementwise_inputs(dtype="float64", library="numpy"):
 @each_elementwise
 @each_dtype
 def test_elementwise_numpy_and_torch_give_the_same_bits(op, dtype):
-    found = op(*elementwise_inputs(dtype))
-    tensor = op(*elementwise_inputs(dtype, "torch"))
+    found = values(op, *elementwise_inputs(dtype))
+    tensor = values(op, *elementwise_inputs(dtype, "torch"))
     assert found.dtype == np.dtype(dtype) and tensor.dtype == getattr(torch, dtype) and np.isfinite(found).all()
     np.testing.assert_array_equal(tensor.numpy(), found)
     # One order for all; float32 by its table, within the roundings of that.
-    alone = op(np.float64(8), elementwise_inputs(dtype)[1])[2]
+    alone = values(op, np.float64(8), elementwise_inputs(dtype)[1])[2]
     np.testing.assert_allclose(alone, found[2], rtol=3e-7 if dtype == "float32" else 0)
 
 
@@ -117,25 +126,25 @@ def test_pair_numpy_and_torch_give_the_same_bits_in_every_form(op, dtype, form):
 @each_elementwise
 def test_elementwise_broadcasts_and_takes_empty_arrays(op):
     order, x = elementwise_inputs()
-    table = op(order[:, None], x[None])
+    table = values(op, order[:, None], x[None])
     assert table.shape == (6, 6)
-    np.testing.assert_array_equal(np.diagonal(table), op(order, x))
-    np.testing.assert_array_equal(op(torch.tensor(order)[:, None], torch.tensor(x)).numpy(), table)
-    assert op(order[:0], x[:0]).shape == (0,) and op(order, np.empty((0, 6))).shape == (0, 6)
-    assert op(torch.tensor(order), torch.empty(0, 6, dtype=torch.float64)).shape == (0, 6)
-    assert op(np.float64(2), np.float64(3)).shape == ()
+    np.testing.assert_array_equal(np.diagonal(table), values(op, order, x))
+    np.testing.assert_array_equal(values(op, torch.tensor(order)[:, None], torch.tensor(x)).numpy(), table)
+    assert values(op, order[:0], x[:0]).shape == (0,) and values(op, order, np.empty((0, 6))).shape == (0, 6)
+    assert values(op, torch.tensor(order), torch.empty(0, 6, dtype=torch.float64)).shape == (0, 6)
+    assert values(op, np.float64(2), np.float64(3)).shape == ()
 
 
 @each_elementwise
 def test_elementwise_of_any_memory_layout_is_that_of_a_copy(op):
     order, x = np.meshgrid(*elementwise_inputs(), indexing="ij")
-    expected, frozen = op(order.copy(), x.copy()), x.copy()
+    expected, frozen = values(op, order.copy(), x.copy()), x.copy()
     frozen.flags.writeable = False
     for same in (np.asfortranarray(x), x[::-1, ::-1].copy()[::-1, ::-1], frozen, x.astype(">f8")):
-        np.testing.assert_array_equal(op(order, same), expected)
+        np.testing.assert_array_equal(values(op, order, same), expected)
     row = torch.tensor(x[0])
     for same in (row.expand(6, 6), torch.tensor(x.T.copy()).T, torch.tensor(np.repeat(x, 2, 1))[:, ::2]):
-        np.testing.assert_array_equal(op(torch.tensor(order), same).numpy(), expected)
+        np.testing.assert_array_equal(values(op, torch.tensor(order), same).numpy(), expected)
 
 
 @each_pair
@@ -207,12 +216,12 @@ def test_elementwise_derivatives_by_finite_differences(op):
     x.requires_grad_()
     if op.derivative is None:
         with pytest.raises(RuntimeError, match=f"^peaccel::{op.name} has no further derivative$"):
-            op(order, x).sum().backward()
+            values(op, order, x).sum().backward()
         return
-    assert torch.autograd.gradcheck(lambda x: op(order, x), x)
-    (first,) = torch.autograd.grad(op(order, x).sum(), x, create_graph=True)
+    assert torch.autograd.gradcheck(lambda x: values(op, order, x), x)
+    (first,) = torch.autograd.grad(values(op, order, x).sum(), x, create_graph=True)
     if first.requires_grad and op.name.count("_d") == 0:
-        assert torch.autograd.gradgradcheck(lambda x: op(order, x), x)
+        assert torch.autograd.gradgradcheck(lambda x: values(op, order, x), x)
 
 
 @each_elementwise
@@ -221,17 +230,17 @@ def test_elementwise_gradients_of_broadcast_arguments_are_summed(op):
         return
     order, x = elementwise_inputs(library="torch")
     column = x[:, None].clone().requires_grad_()
-    op(order, column).sum().backward()
+    values(op, order, column).sum().backward()
     every = x[:, None].expand(6, 6).clone().requires_grad_()
-    op(order, every).sum().backward()
+    values(op, order, every).sum().backward()
     torch.testing.assert_close(column.grad, every.grad.sum(1, keepdim=True))
 
 
-@each_elementwise
+@pytest.mark.parametrize("op", ORDERED, ids=lambda op: op.name)
 def test_an_order_that_requires_grad_raises(op):
     order, x = elementwise_inputs(library="torch")
     with pytest.raises(ValueError, match=f"^{op.name}: the order must not require grad"):
-        op(order.requires_grad_(), x)
+        values(op, order.requires_grad_(), x)
 
 
 @each_pair
@@ -320,23 +329,24 @@ def test_what_all_pairs_share_gets_the_gradient_of_every_query(op):
 def test_gradients_that_nobody_wants_are_not_computed(op):
     """Wanted gradients have the bits of a full call; others are 0, but for the queries' beside the shared row's."""
     inputs = [x.numpy() for x in pair_inputs(op, 5, 4, 5, library="torch")]
-    given, weights = [*inputs, *((3, 2) if op.draws else ())], np.linspace(-1, 2, 20).reshape(5, 4)
-    every = op.numpy_backward(weights, given, None, True)
+    given, weights = with_draws(op, inputs), np.linspace(-1, 2, 20).reshape(5, 4)
+    every = _numpy.score_backward(op, weights, given, None, True)
     of = [_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED]
     for wanted in range(8):
-        for bit, found, want in zip(of, op.numpy_backward(weights, given, None, True, wanted), every, strict=True):
+        some = _numpy.score_backward(op, weights, given, None, True, wanted)
+        for bit, found, want in zip(of, some, every, strict=True):
             if wanted & bit or not (bit == _core.QUERY and wanted & _core.SHARED):
                 np.testing.assert_array_equal(found, want if wanted & bit else 0 * found)
     asked, tensors = [], [torch.from_numpy(x) for x in inputs]
-    own = PairOp.numpy_backward
+    own = _numpy.score_backward
 
-    def spied(op, *args, kept=None):
-        asked.append(args[-1])
+    def spied(op, weights, inputs, candidates, pairwise, wanted, *, kept, out):
+        asked.append(wanted)
         assert (kept is not None) == op.keeps
-        return own(op, *args, kept=kept)
+        return own(op, weights, inputs, candidates, pairwise, wanted, kept=kept, out=out)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PairOp, "numpy_backward", spied)
+        patch.setattr(_numpy, "score_backward", spied)
         for i in range(4):
             tensors[i].requires_grad_()
             score_of(op, tensors, pairwise=True).sum().backward()
@@ -410,15 +420,16 @@ def test_vmap_over_any_input_is_a_loop(op):
 @each_elementwise
 def test_elementwise_vmap_and_func_grad(op):
     order, x = elementwise_inputs(library="torch")
-    table = op(order[:, None], x)
-    assert torch.equal(torch.vmap(op)(order, x), op(order, x))
-    assert torch.equal(torch.vmap(lambda v: op(v, x))(order), table)
-    assert torch.equal(torch.vmap(lambda y: op(order, y), out_dims=1)(x), table)
-    assert torch.equal(torch.vmap(torch.vmap(op, (None, 0)), (0, None))(order, x), table)
+    table = values(op, order[:, None], x)
+    call = partial(values, op)
+    assert torch.equal(torch.vmap(call)(order, x), call(order, x))
+    assert torch.equal(torch.vmap(lambda v: values(op, v, x))(order), table)
+    assert torch.equal(torch.vmap(lambda y: values(op, order, y), out_dims=1)(x), table)
+    assert torch.equal(torch.vmap(torch.vmap(call, (None, 0)), (0, None))(order, x), table)
     if op.derivative is not None:
-        expected = op.derivative(lambda name, v, x: BY_NAME[name](v, x), order, x)
-        torch.testing.assert_close(torch.func.grad(lambda x: op(order, x).sum())(x), expected, rtol=0, atol=0)
-        torch.testing.assert_close(torch.vmap(torch.func.grad(op, 1))(order, x), expected, rtol=0, atol=0)
+        expected = op.derivative(lambda name, *given: elementwise(BY_NAME[name], *given), *given_to(op, order, x))
+        torch.testing.assert_close(torch.func.grad(lambda x: values(op, order, x).sum())(x), expected, rtol=0, atol=0)
+        torch.testing.assert_close(torch.vmap(torch.func.grad(call, 1))(order, x), expected, rtol=0, atol=0)
 
 
 # -- torch's own checks ------------------------------------------------------------------------------------------------
@@ -431,9 +442,9 @@ def test_opcheck(op):
     pe.enable_torch()
     registered = getattr(torch.ops.peaccel, op.name)
     if isinstance(op, Op):
-        torch.library.opcheck(registered, elementwise_inputs(library="torch"), test_utils=CHECKS)
+        torch.library.opcheck(registered, given_to(op, *elementwise_inputs(library="torch")), test_utils=CHECKS)
         order, x = elementwise_inputs("float32", "torch")
-        torch.library.opcheck(registered, (order[:, None], x), test_utils=CHECKS)
+        torch.library.opcheck(registered, given_to(op, order[:, None], x), test_utils=CHECKS)
         return
     backward = getattr(torch.ops.peaccel, f"{op.name}_bwd")
     for dtype in ("float32", "float64"):
@@ -453,7 +464,8 @@ def test_opcheck(op):
                 torch.library.opcheck(by_kept, given, test_utils=CHECKS)
         items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
         given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
-        packed = map(torch.from_numpy, op.panels(*items[2:4]) if op.layout == "panels" else ())
+        panels = _numpy.panels(items[2].numpy(), items[3].numpy()) if op.layout == "panels" else ()
+        packed = map(torch.from_numpy, panels)
         torch.library.opcheck(torch.ops.peaccel.rerank, (*given, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)
         torch.library.opcheck(torch.ops.peaccel.search, (*given, [*packed], 2, "auto"), test_utils=CHECKS)
 
@@ -461,7 +473,7 @@ def test_opcheck(op):
 def test_autocast_leaves_inputs_and_results_as_they_are():
     order, x = elementwise_inputs("float32", "torch")
     inputs = pair_inputs(PAIRS[0], dtype="float32", library="torch")
-    plain = BY_NAME["log_ive"](order, x), score_of(PAIRS[0], inputs, pairwise=True)
+    plain = elementwise(BY_NAME["log_ive"], order, x), score_of(PAIRS[0], inputs, pairwise=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = BY_NAME["log_ive"](order, x), score_of(PAIRS[0], inputs, pairwise=True)
+        found = elementwise(BY_NAME["log_ive"], order, x), score_of(PAIRS[0], inputs, pairwise=True)
     assert all(torch.equal(a, b) and a.dtype == torch.float32 for a, b in zip(plain, found, strict=True))

@@ -75,7 +75,7 @@ def test_gradients_reach_the_whole_gallery(score, kind, half):
 def test_only_candidates_are_converted(score, kind):
     q, g, ids = make(kind, 3, 6, 1), make(kind, 90, 6, 2), candidates()
     planned = plan(q, g, score, detach=True, candidates=ids)
-    assert len(planned.inputs[2]) == len(np.unique(ids)) - 1 == len(planned.rows)
+    assert len(planned.inputs.mu2) == len(np.unique(ids)) - 1 == len(planned.rows)
 
 
 @pytest.mark.parametrize("wrong", [90, -2, 2**40])

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from test_every_op import PAIRS, TWICE, pair_inputs, score_of
+from test_every_op import PAIRS, TWICE, pair_inputs, score_of, with_draws
 
 import peaccel as pe
-from peaccel.ops import OPS
+from peaccel.ops import OPS, Inputs, _numpy
+from peaccel.ops._records import Gradients
 
 OP = {op.name: op for op in OPS}
 each_twice = pytest.mark.parametrize("op", TWICE, ids=lambda op: op.name)
@@ -78,17 +79,18 @@ def test_of_all_pairs_of_draws_are_those_of_each(op, dtype, tolerance):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_by_what_scores_kept_have_the_bits_of_those_that_find_it_again(op, form, dtype):
     queries, gallery = 70, 70 if form == "paired" else 80
-    inputs = pair_inputs(op, queries, gallery, 37, dtype=dtype)
+    inputs = Inputs(*pair_inputs(op, queries, gallery, 37, dtype=dtype))
     rng = np.random.default_rng(0)
     shape = {"paired": (queries,), "pairwise": (queries, gallery), "candidates": (queries, 90)}[form]
     candidates = rng.integers(-1, gallery, shape) if form == "candidates" else None
     weights, kept = rng.standard_normal(shape).astype(dtype), np.full(shape, np.nan, dtype)
-    scores = op.numpy_scores(inputs, candidates, form == "pairwise", kept=kept)
-    np.testing.assert_array_equal(scores, op.numpy_scores(inputs, candidates, form == "pairwise"))
+    scores = _numpy.score(op, inputs, candidates, form == "pairwise", kept=kept)
+    np.testing.assert_array_equal(scores, _numpy.score(op, inputs, candidates, form == "pairwise"))
     assert np.isfinite(kept[... if candidates is None else candidates >= 0]).all()
     for wanted in (1, 2, 7):
-        given = weights, inputs, candidates, form == "pairwise", wanted
-        for own, other in zip(op.numpy_backward(*given, kept=kept), op.numpy_backward(*given), strict=True):
+        given = op, weights, inputs, candidates, form == "pairwise", wanted
+        by_kept, found_again = _numpy.score_backward(*given, kept=kept), _numpy.score_backward(*given)
+        for own, other in zip(by_kept, found_again, strict=True):
             np.testing.assert_array_equal(own, other)
 
 
@@ -176,11 +178,11 @@ def test_what_is_wanted_of_few_or_many_has_the_same_bits_on_any_number_of_thread
         (OP["mls_isotropic"], OP["llr_diagonal"], OP["hib_sampled"], OP["el_nivmf"]), ((300, 40), (40, 300))
     ):
         inputs = pair_inputs(op, queries, gallery, 24, dtype="float32")
-        given, weights = [*inputs, *((3, 2) if op.draws else ())], np.ones((queries, gallery), "f")
+        given, weights = with_draws(op, inputs), np.ones((queries, gallery), "f")
         results = []
         for threads in (1, 2, 3):
             pe.set_num_threads(threads)
-            results.append(op.numpy_backward(weights, given, None, True))
+            results.append(_numpy.score_backward(op, weights, given, None, True))
         pe.set_num_threads(2)
         for other in results[1:]:
             for a, b in zip(results[0], other, strict=True):
@@ -206,16 +208,16 @@ def test_what_the_memory_of_gradients_held_does_not_matter(name, form):
     for gallery, dim in ((70, 9), (70, 0)) if form == "paired" else ((80, 9), (3, 9), (0, 9), (80, 0)):
         if name == "el_nivmf" and dim == 0:
             continue  # has no direction
-        inputs = [*pair_inputs(op, queries, gallery, dim, dtype="float32"), *((3, 2) if op.draws else ())]
+        inputs = with_draws(op, pair_inputs(op, queries, gallery, dim, dtype="float32"))
         shape = {"paired": (queries,), "pairwise": (queries, gallery), "candidates": (queries, 2)}[form]
         candidates = np.full(shape, gallery - 1) if form == "candidates" else None
         for wanted in (1, 2, 4, 7):
             found = []
             for held in (0, np.nan):
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr("peaccel.ops._op._empty", lambda like, _, held=held: np.full_like(like, held))
-                    weights = np.ones(shape, "f")
-                    found.append(op.numpy_backward(weights, inputs, candidates, form == "pairwise", wanted))
+                out = Gradients(*(np.full_like(x, held) for x in inputs.arrays))
+                given = op, np.ones(shape, "f"), inputs, candidates, form == "pairwise", wanted
+                assert _numpy.score_backward(*given, out=out) is out
+                found.append(out)
             for own, other in zip(*found, strict=True):
                 np.testing.assert_array_equal(own, other)
                 assert np.isfinite(own).all()

@@ -63,6 +63,30 @@ def test_python_imports_go_down():
                 assert own != "io" or parts[1] in ("distributions", "files", "fits"), f"io imports {module}"
 
 
+def imported_files(path, files):
+    """The files of the package that a file of it imports; of a name in a package, its module if it is one."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (files[alias.name] for alias in node.names if alias.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.relative_to(ROOT)} imports relatively, expected whole names"
+            for alias in node.names:
+                found = files.get(f"{node.module}.{alias.name}", files.get(node.module))
+                yield from () if found is None else (found,)
+
+
+def test_no_python_files_import_each_other():
+    """Nor in a circle: imports in functions and for type checkers count. The package's own file stands for the user."""
+    names = {p: p.relative_to(PACKAGE.parent).with_suffix("").parts for p in PACKAGE.rglob("*.py")}
+    files = {".".join(name[:-1] if name[-1] == "__init__" else name): p for p, name in names.items()}
+    user = files.pop("peaccel")
+    edges = {str(p.relative_to(PACKAGE)): set() for p in files.values()}
+    for path in files.values():
+        edges[str(path.relative_to(PACKAGE))] |= {str(p.relative_to(PACKAGE)) for p in imported_files(path, files)}
+    assert len(edges) > 150 and "ops/_records.py" in edges["ops/_cuda.py"] and user.name == "__init__.py"
+    graphlib.TopologicalSorter(edges).prepare()  # raises an error that names the circle
+
+
 def paths_under(module, text):
     """The first part of every path under a module, those in braces too."""
     yield from re.findall(rf"{module}::(\w+)", text)

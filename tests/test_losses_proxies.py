@@ -12,6 +12,7 @@ import peaccel as pe
 from peaccel.heads import from_embedding
 from peaccel.losses.nca import SIMILARITIES, ProxyNCAPP
 from peaccel.losses.proxies import ProxyAnchor, ProxyNCA
+from peaccel.ops import sample
 from peaccel.ops.samplers import STREAMS, sample_vmf
 
 N, D, C = 7, 6, 5
@@ -111,7 +112,7 @@ def similarity(distance, variant, image, proxy, z):
 
 def proxy_ncapp(loss, e, labels, seed):
     kappa, mu = e.norm(dim=1), e / e.norm(dim=1, keepdim=True)
-    z = sample_vmf(mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, STREAMS["query"])
+    z = sample(sample_vmf, mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, STREAMS["query"])
     t, losses = loss.log_temperature.exp(), []
     concentrations = [None] * C if loss.log_concentration is None else 0.1 + loss.log_concentration.exp()
     for i, y in enumerate(labels):

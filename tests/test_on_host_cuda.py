@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import EPS, make, scored
-from items import scale_of
+from items import given_to, scale_of
 from test_every_score import check, same_bits
 
 import peaccel as pe
 from peaccel import _core
-from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op, PairOp
+from peaccel.ops import OPS, Inputs, Op, PairOp, _cpu, _cuda, bessel
 from peaccel.prepared import plan
 from peaccel.scores._features import filled
 
@@ -75,7 +74,8 @@ def test_elements_are_those_of_the_cpu(device, op, dtype, n):
     edges = torch.tensor([0.0, -0.0, torch.inf, torch.nan, -1.0, 0.25, 2.0**24, 1e-40], dtype=dtype)
     x[: min(n, len(edges))] = edges[:n]
     for order in (torch.tensor([64.0], dtype=torch.float64), torch.from_numpy(rng.uniform(2, 600, n))):
-        found, want = _cuda.elementwise(op, order, x), torch.from_numpy(op.numpy(order.numpy(), x.numpy()))
+        given = given_to(op, order, x)
+        found, want = _cuda.elementwise(op, *given), _cpu.elementwise(op, *given)
         eps = 4e-7 if dtype == torch.float32 else 2e-14
         same = (found == want) | (found.isnan() & want.isnan())
         # Subnormal numbers have fewer digits, and log_ndtr_dxx multiplies one by x, there 38: so many of their steps.
@@ -85,7 +85,7 @@ def test_elements_are_those_of_the_cpu(device, op, dtype, n):
 
 def test_elements_broadcast(device):
     order, x = torch.arange(2.0, 5.0, dtype=torch.float64)[:, None], torch.linspace(0.5, 9, 7)
-    found = _cuda.elementwise(bessel.iv_ratio, order, x)
+    found = _cuda.elementwise(next(op for op in OPS if op.name == "iv_ratio"), order, x)
     torch.testing.assert_close(found, bessel.iv_ratio(order, x), rtol=2e-7, atol=0)
 
 
@@ -130,14 +130,14 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
         mu, extra = drawn_items(op, n, dim, dtype, wide == "each", spread)
         seed = torch.tensor(2**62 + 12345)
         z = _cuda.sample(op, mu, extra, seed, draws, 2**33 + 5, 2)
-        want = torch.from_numpy(op.numpy(mu, extra, int(seed), draws, 2**33 + 5, 2))
+        want = _cpu.sample(op, mu, extra, seed, draws, 2**33 + 5, 2)
         assert z.shape == (draws, n, dim)
         # Of directions in few dimensions, one normal may be all that is left beside another.
         assert off(z, want) <= (40 if dim < 4 else 16) * eps
         weights = torch.from_numpy(np.random.default_rng(1).standard_normal(z.shape)).to(dtype)
         found = _cuda.sample_backward(op, weights, mu, extra, seed, 2**33 + 5, 2)
-        exact = op.numpy_backward(weights, mu, extra, int(seed), 2**33 + 5, 2)
-        for got, wanted in zip(found, map(torch.from_numpy, exact), strict=True):
+        exact = _cpu.sample_backward(op, weights, mu, extra, seed, 2**33 + 5, 2)
+        for got, wanted in zip(found, exact, strict=True):
             assert got.shape == wanted.shape
             assert off(got, wanted) <= (2e3 if dim < 4 else 200) * eps
 
@@ -180,18 +180,18 @@ def verbs(q, g, score, gallery=None):
     op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
     i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
-    each = [x[rows] for x, rows in zip(inputs, (i, i, j, j), strict=False)] + inputs[4:]
+    mu1, extra1, mu2, extra2, shared = inputs.arrays
+    each = Inputs(mu1[i], extra1[i], mu2[j], extra2[j], shared)
+    one_by_one = [inputs._replace(mu1=mu1[k : k + 1], extra1=extra1[k : k + 1]) for k in range(len(q))]
     found = {
         "pairwise": _cuda.score(op, inputs, None, True),
-        "one query": torch.cat(
-            [_cuda.score(op, [*(x[k : k + 1] for x in inputs[:2]), *inputs[2:]], None, True) for k in range(len(q))]
-        ),
+        "one query": torch.cat([_cuda.score(op, one, None, True) for one in one_by_one]),
         "paired": _cuda.score(op, each, None, False).reshape(len(q), len(g)),
         "rescore": _cuda.score(op, inputs, every, False),
     }
     for name, (scores, ids) in (
         ("rerank", _cuda.rerank(op, inputs, every, len(g))),
-        ("search", _cuda.search(op, inputs, len(g))),
+        ("search", _cuda.search(op, inputs, len(g))[:2]),
     ):
         found[name] = torch.empty_like(scores).scatter_(1, ids, scores)
     return {name: x.numpy() for name, x in found.items()}
@@ -264,10 +264,10 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
         op, inputs = planned.pair.op, planned.inputs
         candidates = torch.from_numpy(rng.integers(-1, 7, (7, 150)))
         for given, pairwise, shape in ((None, False, (7,)), (None, True, (7, 7)), (candidates, False, (7, 150))):
-            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs[0].dtype)
+            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
             weights[0] = 0
             found = _cuda.score_backward(op, weights, inputs, given, pairwise)
-            want = map(torch.from_numpy, op.numpy_backward(weights, inputs, given, pairwise))
+            want = _cpu.score_backward(op, weights, inputs, given, pairwise)
             for own, other in zip(found, want, strict=True):
                 assert own.shape == other.shape
                 if own.numel():
@@ -300,7 +300,7 @@ def test_gradients_of_more_items_than_blocks(device, name, kind):
     op, inputs = planned.pair.op, planned.inputs
     weights = torch.from_numpy(np.random.default_rng(0).standard_normal((60, 170)))
     found = _cuda.score_backward(op, weights, inputs, None, True)
-    for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
+    for own, other in zip(found, _cpu.score_backward(op, weights, inputs, None, True), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
 
 
@@ -347,7 +347,7 @@ def test_rankings_of_long_lists_and_large_galleries(device, k):
     np.testing.assert_array_equal(want[0], found[0])
     every = torch.arange(1500).expand(3, 1500)
     whole = _cuda.select(_cuda.score(op, inputs, None, True), every, k)
-    found = _cuda.search(op, inputs, k)
+    found = _cuda.search(op, inputs, k)[:2]
     assert torch.equal(whole[1], found[1])
     np.testing.assert_array_equal(whole[0], found[0])
 
@@ -388,7 +388,7 @@ def test_nothing_in_nothing_out(device):
         op, inputs = planned.pair.op, planned.inputs
         assert _cuda.score(op, inputs, None, True).shape == (len(a), len(b))
         for scores, ids in (
-            _cuda.search(op, inputs, 4),
+            _cuda.search(op, inputs, 4)[:2],
             _cuda.rerank(op, inputs, torch.full((len(a), 2), -1), 4),
             _cuda.rerank(op, inputs, torch.zeros((len(a), 0), dtype=torch.int64), 4),
         ):

@@ -9,7 +9,7 @@ from conftest import make
 from test_every_score import same_bits
 
 import peaccel as pe
-from peaccel.ops import _cuda
+from peaccel.ops import Inputs, _cpu, _cuda
 from peaccel.prepared import plan
 
 CASES = [
@@ -32,17 +32,18 @@ def planned(name, variant, q, g, **params):
 
 def verbs(op, inputs):
     """The scores [Q, G] of all pairs by each verb."""
-    n, m = len(inputs[0]), len(inputs[2])
+    n, m = len(inputs.mu1), len(inputs.mu2)
     every = torch.arange(m).expand(n, m).contiguous()
     found = {"pairwise": _cuda.score(op, inputs, None, True), "rescore": _cuda.score(op, inputs, every, False)}
     # Draws belong to the number of a row: paired sees the diagonal only.
     own = min(n, m)
     found["paired"] = found["pairwise"].clone()
-    each = [x[:own] for x in inputs[:4]] + list(inputs[4:])
+    mu1, extra1, mu2, extra2, shared = inputs.arrays
+    each = Inputs(mu1[:own], extra1[:own], mu2[:own], extra2[:own], shared, inputs.draws)
     found["paired"][range(own), range(own)] = _cuda.score(op, each, None, False)
     for verb, (scores, ids) in (
         ("rerank", _cuda.rerank(op, inputs, every, m)),
-        ("search", _cuda.search(op, inputs, m)),
+        ("search", _cuda.search(op, inputs, m)[:2]),
     ):
         found[verb] = torch.empty_like(scores).scatter_(1, ids, scores)
     return {verb: x.numpy() for verb, x in found.items()}
@@ -66,7 +67,7 @@ def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtyp
         op, inputs = planned(name, variant, q, g, n=n)
         found = verbs(op, inputs)
         same_bits(found, (dim, n))
-        assert_near(found["search"], op.numpy_scores(inputs, None, True), dtype, dim)
+        assert_near(found["search"], _cpu.score(op, inputs, None, True), dtype, dim)
 
 
 @each_case
@@ -81,10 +82,10 @@ def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, d
         op, inputs = planned(name, variant, q, g, n=n)
         candidates = torch.from_numpy(rng.integers(-1, 5, (5, 7)))
         for given, pairwise, shape in ((None, False, (5,)), (None, True, (5, 5)), (candidates, False, (5, 7))):
-            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs[0].dtype)
+            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
             weights[0] = 0
             found = _cuda.score_backward(op, weights, inputs, given, pairwise)
-            want = map(torch.from_numpy, op.numpy_backward(weights, inputs, given, pairwise))
+            want = _cpu.score_backward(op, weights, inputs, given, pairwise)
             for own, other, is_known in zip(found, want, known, strict=True):
                 assert own.shape == other.shape
                 if own.numel() and is_known:
@@ -100,11 +101,11 @@ def test_draws_that_shared_memory_cannot_hold(device):
         op, inputs = planned(name, None, q, g, n=n)
         found = verbs(op, inputs)
         same_bits(found, name)
-        assert_near(found["pairwise"], op.numpy_scores(inputs, None, True), "float32", 64)
+        assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 64)
         weights = torch.ones(3, 4)
         for own, other in zip(
             _cuda.score_backward(op, weights, inputs, None, True),
-            op.numpy_backward(weights, inputs, None, True),
+            _cpu.score_backward(op, weights, inputs, None, True),
             strict=True,
         ):
             if own.numel():
@@ -117,7 +118,7 @@ def test_many_pairs_in_parts(device):
     op, inputs = planned("hib", None, q, g, n=2)
     found = verbs(op, inputs)
     same_bits(found, "parts")
-    assert_near(found["pairwise"], op.numpy_scores(inputs, None, True), "float32", 4)
+    assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 4)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hib", "normal_diagonal"), ("sampled_cosine", "vmf")])
@@ -127,7 +128,7 @@ def test_gradients_of_more_items_than_blocks(device, name, kind):
     op, inputs = planned(name, None, q, g, n=2)
     weights = torch.ones(30, 60, dtype=torch.float64)
     found = _cuda.score_backward(op, weights, inputs, None, True)
-    for own, other in zip(found, op.numpy_backward(weights, inputs, None, True), strict=True):
+    for own, other in zip(found, _cpu.score_backward(op, weights, inputs, None, True), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
 
 
@@ -153,4 +154,4 @@ def test_a_variance_below_zero_has_no_score_and_one_of_zero_no_noise(device):
         op, inputs = planned(name, "published" if name == "hib" else None, q, g)
         found = _cuda.score(op, inputs, None, True).numpy()
         np.testing.assert_array_equal(np.isnan(found), [[False, True, False, False]] * 2)
-        np.testing.assert_allclose(found, op.numpy_scores(inputs, None, True), rtol=1e-10)
+        np.testing.assert_allclose(found, _cpu.score(op, inputs, None, True), rtol=1e-10)

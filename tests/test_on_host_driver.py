@@ -17,9 +17,10 @@ from conftest import make
 
 import peaccel as pe
 from peaccel import _core
-from peaccel.ops import OPS, _cuda, bessel
-from peaccel.ops._op import Op, SampleOp
+from peaccel.ops import OPS, Draws, Inputs, Op, SampleOp, _cuda
 from peaccel.prepared import plan
+
+(LOG_IVE,) = (op for op in OPS if op.name == "log_ive")
 
 
 def info(**environment):
@@ -46,12 +47,12 @@ def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
 def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
     x = torch.ones(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
-        _cuda.elementwise(SimpleNamespace(name="no_such_op"), x[:1], x)
+        _cuda.elementwise(SimpleNamespace(name="no_such_op", has_order=True), x[:1], x)
     with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
         _cuda.sample(SimpleNamespace(name="no_such_op", extra="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
     monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
     with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
-        _cuda.elementwise(bessel.log_ive, x[:1], x)
+        _cuda.elementwise(LOG_IVE, x[:1], x)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_launches_of_exactly_48_kb_beside_what_kernels_declare(device, kind, dty
     if k == 0:
         assert torch.equal(_cuda.score(op, inputs, None, True), listed)
     else:
-        want, found = _cuda.select(listed, every, k), _cuda.search(op, inputs, k)
+        want, found = _cuda.select(listed, every, k), _cuda.search(op, inputs, k)[:2]
         assert torch.equal(found[0], want[0])
         assert torch.equal(found[1], want[1])
 
@@ -99,7 +100,7 @@ def refused(call, **given):
 
 def test_elements_and_draws_take_no_address_of_another_device(device):
     op, d, seed = pe.ops.samplers.sample_normal, make("normal_isotropic", 3, 8, library="torch"), torch.tensor(7)
-    refused(lambda x, order: _cuda.elementwise(bessel.log_ive, order, x), x=d.var, order=d.var)
+    refused(lambda x, order: _cuda.elementwise(LOG_IVE, order, x), x=d.var, order=d.var)
     refused(lambda *x: _cuda.sample(op, *x, 2, 0, 0), mu=d.mu, var=d.var, seed=seed)
     weights = _cuda.sample(op, d.mu, d.var, seed, 2, 0, 0)
     given = {"mu": d.mu, "var": d.var, "seed": seed, "weights": weights}
@@ -111,16 +112,22 @@ def test_scores_take_no_address_of_another_device(device, name):
     score = pe.scores.mls if name == "mls" else pe.scores.sampled_cosine(seed=torch.tensor(7))
     d = make("normal_diagonal", 3, 8, library="torch")
     planned = plan(d, d, score, detach=True)
-    op, number = planned.pair.op, planned.inputs[6:]
-    given = dict(zip(("mu1", "var1", "mu2", "var2", "none", "seed"), planned.inputs, strict=False))
+    op, draws = planned.pair.op, planned.inputs.draws
+    given = dict(zip(("mu1", "var1", "mu2", "var2", "none"), planned.inputs.arrays, strict=True))
+    if draws is not None:
+        given["seed"] = draws.seed
+
+    def inputs(mu1, extra1, mu2, extra2, shared, seed=None):
+        return Inputs(mu1, extra1, mu2, extra2, shared, draws and Draws(seed, draws.n))
+
     ids, weights = torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 2, dtype=torch.float64)
-    refused(lambda *x: _cuda.score(op, [*x, *number], None, True), **given)
-    refused(lambda *x: _cuda.search(op, [*x, *number], 1), **given)
+    refused(lambda *x: _cuda.score(op, inputs(*x), None, True), **given)
+    refused(lambda *x: _cuda.search(op, inputs(*x), 1), **given)
     given["candidates"] = ids
-    refused(lambda *x: _cuda.score(op, [*x[:-1], *number], x[-1], False), **given)
-    refused(lambda *x: _cuda.rerank(op, [*x[:-1], *number], x[-1], 1), **given)
+    refused(lambda *x: _cuda.score(op, inputs(*x[:-1]), x[-1], False), **given)
+    refused(lambda *x: _cuda.rerank(op, inputs(*x[:-1]), x[-1], 1), **given)
     given["weights"] = weights
-    refused(lambda *x: _cuda.score_backward(op, x[-1], [*x[:-2], *number], x[-2], False), **given)
+    refused(lambda *x: _cuda.score_backward(op, x[-1], inputs(*x[:-2]), x[-2], False), **given)
 
 
 def test_a_row_that_is_one_element_is_no_mean_and_has_no_gradient(device):

@@ -13,8 +13,8 @@ from conftest import make
 from test_on_host_draws import planned
 
 from peaccel import _core
-from peaccel.ops import OPS, _cuda
-from peaccel.ops._op import PairOp
+from peaccel.ops import OPS, Inputs, PairOp, _cuda
+from peaccel.ops._records import listed
 
 VMF = (("mls", None), ("llr", None), ("ppk", None), ("inclusion", None), ("neg_kl", None))
 CASES = [(name, "vmf", "vmf", variant) for name, variant in VMF]
@@ -31,19 +31,19 @@ def hard(d, n):
 
 def everything(op, inputs, halves):
     """Scores by each verb, and gradients, where items are in more than one pair."""
-    q, g = len(inputs[0]), len(inputs[2])
+    q, g = len(inputs.mu1), len(inputs.mu2)
     rng = np.random.default_rng(0)
     candidates = torch.from_numpy(rng.integers(-1, g, (q, 3 * g)))
-    two = [x[:2] for x in inputs[:2]] + list(inputs[2:])  # fewer queries than take a tile
+    two = inputs._replace(mu1=inputs.mu1[:2], extra1=inputs.extra1[:2])  # fewer queries than take a tile
     found = [_cuda.score(op, inputs, None, True), _cuda.score(op, two, None, True)]
     found.append(_cuda.score(op, inputs, candidates, False))
     found += _cuda.rerank(op, inputs, candidates, 4)
     for prune in ("never", "always"):
-        found += _cuda.search(op, inputs, 4, prune)
+        found += _cuda.search(op, inputs, 4, prune)[:2]
     if halves:
         return found
     for given, shape in ((None, (q, g)), (candidates, candidates.shape)):
-        weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs[0].dtype)
+        weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
         found += _cuda.score_backward(op, weights, inputs, given, given is None)
     return found
 
@@ -84,8 +84,8 @@ def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g
         "rescore": lambda: _cuda.score(op, inputs, candidates, False),
         "rerank": lambda: _cuda.rerank(op, inputs, candidates, n)[0],
         "search": lambda: _cuda.search(op, inputs, n)[0],
-        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY)[1],
-        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY)[3],
+        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).extra1,
+        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).extra2,
     }
     own, given, shared = _cuda._own, [], False
 
@@ -114,16 +114,16 @@ def test_where_it_pays():
     for op in (op for op in OPS if isinstance(op, PairOp)):
         sides = "vmf" in op.name and not op.sampled, ("vmf" in op.name and not op.sampled) or "nivmf" in op.name
         for pairs, pays in ((4, (0, 0)), (7, (0, 0)), (8, (1, 0)), (17, (1, 0)), (18, (1, 1))):
-            given = _cuda._own(op, [mu[0], mu[0], mu[1], mu[1]], pairs)
+            given = _cuda._own(op, Inputs(mu[0], mu[0], mu[1], mu[1], mu[0]), pairs)
             assert [x is not None for x in given] == [a and bool(b) for a, b in zip(sides, pays, strict=True)]
             assert all(x.shape == (n, 3) for x, n in zip(given, (4, 9), strict=True) if x is not None)
-    assert _cuda._own(op, [mu[0][:0]] * 4, 0) == [None, None]
+    assert _cuda._own(op, Inputs(*[mu[0][:0]] * 5), 0) == [None, None]
 
 
 def test_memory_of_another_size_is_refused(device):
     d = make("vmf", 3, 8, library="torch")
     op, inputs = planned("mls", None, d, d)
-    arrays = [_cuda.memory(x) for x in (*inputs[:4], inputs[4][None])]
+    arrays = [_cuda.memory(x) for x in listed(inputs)]
     out = _cuda.memory(torch.ones(3, 3, dtype=torch.float64))
     for side, shape in itertools.product((0, 1), ((3, 2), (4, 3))):
         own = [None, None]

@@ -15,7 +15,7 @@ from conftest import flat_index, make
 
 import peaccel as pe
 from peaccel import indexed, indexes
-from peaccel.ops import _op
+from peaccel.ops import _dispatch
 from peaccel.ops._array import device_of, is_torch
 
 
@@ -60,7 +60,7 @@ class GpuIndex:
 @pytest.fixture
 def gpu(device, monkeypatch):
     """Torch CPU tensors pass for CUDA ones."""
-    monkeypatch.setattr(_op, "_on_gpu", is_torch)
+    monkeypatch.setattr(_dispatch, "_on_gpu", is_torch)
     monkeypatch.setattr(indexed, "device_of", lambda x: "cuda:0" if is_torch(x) else device_of(x))
     monkeypatch.setattr(indexes, "place", lambda x: (0, 0))
     monkeypatch.setattr(faiss, "cast_integer_to_cudastream_t", lambda stream: ("stream", stream), raising=False)

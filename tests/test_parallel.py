@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import CLASSES, KINDS, SCORES, make, scored
+from items import values
 
 import peaccel as pe
-from peaccel.ops import OPS, Op
+from peaccel.ops import OPS, Op, _numpy
 
 SUPPORTED = [(s, q, g) for s in SCORES for q in KINDS for g in KINDS if (q, g) in pe.scores.SCORES[s].pairs]
 # A score and kinds for each kernel and each pair of widths of the two sides' arrays.
@@ -41,12 +42,13 @@ def everything(queries, gallery, dim):
         out += [x.numpy() for x in torch.autograd.grad(total, leaves, allow_unused=True) if x is not None]
     for dtype in (np.float32, np.float64):
         x = (10.0 ** np.linspace(-6, 8, 400)).astype(dtype)
-        out += [op(np.array(v), x) for op in OPS if isinstance(op, Op) for v in (2.5, 64.0)]
+        for op in (op for op in OPS if isinstance(op, Op)):
+            out += [values(op, np.array(v), x) for v in (2.5, 64.0)]
         for kind, columns in (("normal_isotropic", dim), ("normal_diagonal", dim), ("vmf", dim), ("vmf", 3)):
             d = make(kind, queries, columns, 3, dtype=np.dtype(dtype).name)
             draws = pe.sample(d, 4, seed=7)
             op = pe.ops.samplers.sample_vmf if kind == "vmf" else pe.ops.samplers.sample_normal
-            out += [draws, *op.numpy_backward(draws, *d.arrays, 7, 0, 2)]
+            out += [draws, *_numpy.sample_backward(op, draws, *d.arrays, 7, 0, 2)]
     return out
 
 

@@ -12,7 +12,7 @@ from scipy.special import gammaln
 from scipy.stats import ncx2
 
 import peaccel as pe
-from peaccel.ops import samplers
+from peaccel.ops import sample, samplers
 
 PAIRS = [
     (name, q, g, variant)
@@ -88,8 +88,9 @@ def by_torch(name, variant, params, q, g):
     z1, z2 = (
         torch.stack([d.mu] * params["n"])
         if d.kind in ("point", "nivmf")
-        else (samplers.sample_vmf if d.kind == "vmf" else samplers.sample_normal)(
-            d.mu, d.arrays[1], torch.tensor(params["seed"]), params["n"], 0, samplers.STREAMS[side]
+        else sample(
+            samplers.sample_vmf if d.kind == "vmf" else samplers.sample_normal,
+            *(d.mu, d.arrays[1], torch.tensor(params["seed"]), params["n"], 0, samplers.STREAMS[side]),
         )
         for d, side in ((q, "query"), (g, "gallery"))
     )

@@ -11,7 +11,7 @@ from conftest import make
 from scipy import stats
 
 import peaccel as pe
-from peaccel.ops import samplers
+from peaccel.ops import _numpy, bessel, sample, samplers
 
 # At least forty cells of the law of mu.x.
 DIMS = (2, 3, 4, 5, 8, 16, 64, 512, 2048)
@@ -69,7 +69,7 @@ class Law:
 def ratio_and_rest(dim, kappa):
     """A(kappa) and 1 - A(kappa)."""
     mean = pe.special.iv_ratio(dim / 2, np.float64(kappa))
-    complement = {op.name: op for op in pe.ops.OPS}["iv_ratio_complement"](np.array(dim / 2), np.array([kappa]))[0]
+    complement = bessel.iv_ratio_complement(np.array(dim / 2), np.array([kappa]))[0]
     return float(mean), float(complement / (1 + mean))
 
 
@@ -145,8 +145,8 @@ def height_slopes(dim, kappa, count, seed):
     mu = directions(1, dim, seed=dim)[0]
     rows = np.broadcast_to(mu, (count, dim))
     items = np.ascontiguousarray(rows), np.full(count, float(kappa))
-    draws = samplers.sample_vmf.numpy(*items, seed, 1, 0, 2)
-    slopes = samplers.sample_vmf.numpy_backward(rows[None], *items, seed, 0, 2)[1]
+    draws = _numpy.sample(samplers.sample_vmf, *items, seed, 1, 0, 2)
+    slopes = _numpy.sample_backward(samplers.sample_vmf, rows[None], *items, seed, 0, 2)[1]
     return angles_of(mu, draws[0]), slopes
 
 
@@ -168,7 +168,7 @@ def test_the_slope_of_the_height_in_float32_is_that_in_float64(dim):
     rows = np.ascontiguousarray(np.broadcast_to(mu, (2000, dim)))
     for kappa in (1e-3, 0.3, 2.0, 10.0, 30.0, 100.0, 1e3):
         found, exact = (
-            samplers.sample_vmf.numpy_backward(x[None], x, np.full(2000, kappa, x.dtype), 5, 0, 2)[1]
+            _numpy.sample_backward(samplers.sample_vmf, x[None], x, np.full(2000, kappa, x.dtype), 5, 0, 2)[1]
             for x in (rows, rows.astype("d"))
         )
         amplified = 1 + math.sqrt(kappa / dim)
@@ -178,7 +178,7 @@ def test_the_slope_of_the_height_in_float32_is_that_in_float64(dim):
 @pytest.mark.parametrize(("dim", "kappa"), [(d, k) for d, k in CELLS if k])
 def test_the_slope_of_the_height_is_unbiased(dim, kappa):
     _, slopes = height_slopes(dim, kappa, 20_000, seed=1)
-    want = {op.name: op for op in pe.ops.OPS}["iv_ratio_dx"](np.array(dim / 2), np.array([kappa]))[0]
+    want = bessel.iv_ratio_dx(np.array(dim / 2), np.array([kappa]))[0]
     error = slopes.std() / math.sqrt(len(slopes))
     assert abs(slopes.mean() - want) <= 5 * error + 1e-9 * abs(want)
 
@@ -197,7 +197,7 @@ def test_gradients_are_those_of_the_projection_form(dim):
         x = pe.sample(pe.VonMisesFisher(fixed, kappa.detach().numpy()), 4, seed=11)
         w = (x * fixed).sum(-1, keepdims=True)
         tangent = x - w * fixed
-        noise = samplers.sample_vmf.numpy(fixed, kappa.detach().numpy(), 11, 4, 0, 2) * 0
+        noise = _numpy.sample(samplers.sample_vmf, fixed, kappa.detach().numpy(), 11, 4, 0, 2) * 0
         noise += normals_behind(fixed, kappa.detach().numpy(), 11, 4)
         p = noise - (noise * moved).sum(-1, keepdims=True) * moved
         s = np.linalg.norm(tangent, axis=-1, keepdims=True)
@@ -213,7 +213,7 @@ def test_gradients_are_those_of_the_projection_form(dim):
 
 def normals_behind(mu, kappa, seed, n):
     """The normal numbers at the same addresses, as a normal distribution draws them."""
-    return samplers.sample_normal.numpy(np.zeros_like(mu), np.ones_like(kappa), seed, n, 0, 2)
+    return _numpy.sample(samplers.sample_normal, np.zeros_like(mu), np.ones_like(kappa), seed, n, 0, 2)
 
 
 def test_normals_are_normal_and_their_gradients_exact():
@@ -250,7 +250,7 @@ def test_every_number_has_an_address():
 @pytest.mark.parametrize("first_row", [0, 2**32 - 50_000])
 def test_no_two_of_many_rows_draw_alike(op, first_row):
     mu = np.ones((100_000, 3)) / 3**0.5
-    draws = op.numpy(mu, np.ones(len(mu)), 1, 1, first_row, 2)[0]
+    draws = _numpy.sample(op, mu, np.ones(len(mu)), 1, 1, first_row, 2)[0]
     assert len(np.unique(draws[:, 0])) == len(mu)
 
 
@@ -268,13 +268,13 @@ def test_few_dimensions_are_the_first_of_many_rows_at_once(op, dtype):
         mu = rng.standard_normal((21, dim)).astype(dtype)
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
         extra = rng.uniform(0.5, 2, 21).astype(dtype)
-        whole = op.numpy(mu, extra, 9, 4, 0, 2)
+        whole = _numpy.sample(op, mu, extra, 9, 4, 0, 2)
         for row in (0, 7, 8, 20):
             np.testing.assert_array_equal(
-                op.numpy(mu[row : row + 1], extra[row : row + 1], 9, 4, row, 2)[:, 0], whole[:, row]
+                _numpy.sample(op, mu[row : row + 1], extra[row : row + 1], 9, 4, row, 2)[:, 0], whole[:, row]
             )
         if "normal" in op.name:
-            noise = op.numpy(np.zeros((21, 40), dtype), np.ones(21, dtype), 9, 4, 0, 2)[..., :dim]
+            noise = _numpy.sample(op, np.zeros((21, 40), dtype), np.ones(21, dtype), 9, 4, 0, 2)[..., :dim]
             np.testing.assert_allclose(
                 whole, np.sqrt(extra)[:, None] * noise + mu, rtol=4 * np.finfo(dtype).eps, atol=1e-6
             )
@@ -319,7 +319,7 @@ def test_the_ends_of_kappa():
     assert stats.kstest(far, stats.chi2(8).cdf).pvalue > 1e-4
     bad = pe.sample(pe.VonMisesFisher(mu[:3], np.array([-1.0, np.nan, 1.0])), 4, seed=0)
     assert np.isnan(bad[:, :2]).all() and np.isfinite(bad[:, 2]).all()
-    slopes = samplers.sample_vmf.numpy_backward(np.ones((1, 6, 9)), mu, kappa, 0, 0, 2)
+    slopes = _numpy.sample_backward(samplers.sample_vmf, np.ones((1, 6, 9)), mu, kappa, 0, 0, 2)
     assert all(np.isfinite(x).all() for x in slopes)
     single = pe.sample(pe.VonMisesFisher(np.float32(mu), np.float32([0, 1e-30, 1e12, 1e30, np.inf, 5])), 50, seed=0)
     assert np.abs(np.linalg.norm(single, axis=-1) - 1).max() < 5e-7
@@ -361,23 +361,23 @@ def test_transforms_agree_with_autograd(op):
     mu, extra = tensors()
 
     def loss(mu, extra):
-        return (op(mu, extra, SEED, 3, 0, 2) ** 3).sum()
+        return (sample(op, mu, extra, SEED, 3, 0, 2) ** 3).sum()
 
     loss(mu, extra).backward()
     by_func = torch.func.grad(loss, argnums=(0, 1))(mu.detach(), extra.detach())
     torch.testing.assert_close(by_func, (mu.grad, extra.grad))
-    jacobian = torch.func.jacrev(lambda extra: op(mu.detach(), extra, SEED, 3, 0, 2))(extra.detach())
-    cube = 3 * op(mu, extra, SEED, 3, 0, 2).detach() ** 2
+    jacobian = torch.func.jacrev(lambda extra: sample(op, mu.detach(), extra, SEED, 3, 0, 2))(extra.detach())
+    cube = 3 * sample(op, mu, extra, SEED, 3, 0, 2).detach() ** 2
     torch.testing.assert_close((jacobian * cube[..., None]).sum((0, 1, 2)), extra.grad)
     batch = torch.stack([mu.detach(), -mu.detach()])
-    mapped = torch.func.vmap(lambda mu: op(mu, extra.detach(), SEED, 2, 0, 2))(batch)
-    torch.testing.assert_close(mapped, torch.stack([op(x, extra.detach(), SEED, 2, 0, 2) for x in batch]))
+    mapped = torch.func.vmap(lambda mu: sample(op, mu, extra.detach(), SEED, 2, 0, 2))(batch)
+    torch.testing.assert_close(mapped, torch.stack([sample(op, x, extra.detach(), SEED, 2, 0, 2) for x in batch]))
 
 
 @each_op
 def test_compiles_whole_with_its_gradient(op):
     mu, extra = tensors()
-    step = lambda mu, extra, seed: (op(mu, extra, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731
+    step = lambda mu, extra, seed: (sample(op, mu, extra, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731
     compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="aot_eager")
     for seed in (SEED, SEED + 1):
         found = torch.autograd.grad(compiled(mu, extra, seed), (mu, extra))
@@ -397,11 +397,11 @@ def test_a_training_step_compiles_and_draws_anew():
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
 def test_second_derivatives_and_forward_mode_raise(op):
     mu, extra = tensors()
-    (slope,) = torch.autograd.grad((op(mu, extra, SEED, 1, 0, 2) ** 2).sum(), extra, create_graph=True)
+    (slope,) = torch.autograd.grad((sample(op, mu, extra, SEED, 1, 0, 2) ** 2).sum(), extra, create_graph=True)
     with pytest.raises(RuntimeError, match="can be differentiated once, not twice"):
         slope.sum().backward()
     with pytest.raises((NotImplementedError, RuntimeError)):
-        torch.func.jvp(lambda mu: op(mu, extra.detach(), SEED, 1, 0, 2), (mu.detach(),), (mu.detach(),))
+        torch.func.jvp(lambda mu: sample(op, mu, extra.detach(), SEED, 1, 0, 2), (mu.detach(),), (mu.detach(),))
 
 
 def test_gradient_none_detaches():

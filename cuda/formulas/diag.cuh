@@ -11,9 +11,9 @@
 //   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input
 //   slopes(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
-// Slopes are written out, as they are all that the inner loop of a gradient computes: as dual numbers of `by_dimension` they
-// took 10 operations in double where these take 8 (mls), 8 for 5 (neg_mahalanobis), 25 for 16 and two more divisions
-// (overlap); those of llr and neg_kl would lose digits, as in formulas/dot.cuh.
+// Slopes are written out, as they are all that the inner loop of a gradient computes: as dual numbers of `by_dimension`
+// those of mls take 10 operations in double in the place of 8, of neg_mahalanobis 8 for 5, of overlap 25 for 16 and two
+// more divisions; those of llr and neg_kl lose digits (rust/kernels/dot_scores/normals.rs).
 #pragma once
 
 #include "../pair.cuh"

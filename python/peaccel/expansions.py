@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from peaccel.checks import order
-from peaccel.ops import bessel, diag_scores
+from peaccel.ops import Inputs, bessel, diag_scores, score
 
 __all__ = ["EXPANSIONS", "Double", "Expansion", "Typical", "multiples"]
 
@@ -127,10 +127,8 @@ def _loss(y: Double, scaled: Double, like: Double) -> Double:
 def _log_sums(levels: Double, var: Double) -> Double:
     """Sums over dimensions of log(level + var), [L, N], as the kernel of ``mls`` has them at a distance of 0."""
     width = max(levels.shape[1], var.shape[1])
-    inputs = [np.zeros((len(levels), width)), levels, np.zeros((len(var), width)), var, np.empty(0)]
-    sums: Double = -2 * diag_scores.mls_diagonal.numpy_scores(inputs, None, pairwise=True) - width * math.log(
-        2 * math.pi
-    )
+    inputs = Inputs(np.zeros((len(levels), width)), levels, np.zeros((len(var), width)), var, np.empty(0))
+    sums: Double = -2 * score(diag_scores.mls_diagonal, inputs, pairwise=True) - width * math.log(2 * math.pi)
     return sums
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from peaccel.checks import checked_candidates, compute_dtype, converted, plural, require_distribution
 from peaccel.distributions import Distribution
 from peaccel.halves import rounded
+from peaccel.ops import Inputs, _numpy
 from peaccel.ops._array import (
     FLOATING,
     FLOATS,
@@ -28,7 +29,7 @@ from peaccel.ops._array import (
     namespace,
     widened,
 )
-from peaccel.ops._op import differentiates, transformed
+from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.scores import Pair, Score, get
 
 __all__ = ["Plan", "Prepared", "gallery_inputs", "plan", "prepare"]
@@ -94,7 +95,7 @@ class Prepared:
         if pair not in self._inputs:
             mu, extra = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
             if self.packed and pair.op.layout == "rows" and extra.shape == mu.shape:
-                rows = pair.op.rows(mu, extra)
+                rows = namespace(mu).concatenate((mu, extra), -1)  # the kernel reads views of the halves
                 self._copies.append(rows)
                 mu, extra = rows[:, : self.dim], rows[:, self.dim :]
             else:
@@ -126,7 +127,7 @@ class Prepared:
         wanted = self.packed and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
         wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
         if wanted and pair not in self._panels:
-            self._panels[pair] = pair.op.panels(*self.inputs(pair))
+            self._panels[pair] = _numpy.panels(*map(as_numpy, self.inputs(pair)))
         return self._panels.get(pair)
 
 
@@ -238,7 +239,7 @@ class Plan(NamedTuple):
 
     score: Score
     pair: Pair
-    inputs: list[Array]
+    inputs: Inputs
     panels: Callable[[], list[np.ndarray[Any, Any]] | None]
     candidates: Array = None
     rows: Array = None
@@ -281,7 +282,7 @@ def plan(
             gallery = gallery.detach()
             gallery.check_signs()
     first = pair.query(converted(queries, dtype), record.params)
-    rest = pair.shared(first[0], record.params), *record.draws(pair, first[0])
+    shared, draws = pair.shared(first[0], record.params), record.draws(pair, first[0])
     rows = None
     if prepared is not None:
         second = prepared.inputs(pair)
@@ -290,14 +291,16 @@ def plan(
         if candidates is not None and not (is_traced(plain.mu) or _reads_gallery(pair, plain, record)):
             candidates, rows = _named_rows(pair, plain.mu, candidates)
         second = gallery_inputs(pair, plain if rows is None else plain[rows], record)
-    if not detach and dtype_name(second[0]) in HALVES and differentiates([*first, *second, *rest]):
+    inputs = Inputs(*first, *second, shared, draws)
+    if not detach and dtype_name(inputs.mu2) in HALVES and differentiates(inputs):
         # Gradients are computed in float32, which halves are widened to.
+        mu2, extra2 = second
         if candidates is not None and rows is None:
-            candidates, rows = _named_rows(pair, second[0], candidates)
-            second = second if rows is None else (second[0][rows], second[1][rows])
-        second = widened(second[0]), widened(second[1])
-    panels = prepared.panels if prepared is not None else _no_panels
-    return Plan(record, pair, [*first, *second, *rest], lambda: panels(pair), candidates, rows)
+            candidates, rows = _named_rows(pair, mu2, candidates)
+            mu2, extra2 = second if rows is None else (mu2[rows], extra2[rows])
+        inputs = inputs._replace(mu2=widened(mu2), extra2=widened(extra2))
+    of_pair = prepared.panels if prepared is not None else _no_panels
+    return Plan(record, pair, inputs, lambda: of_pair(pair), candidates, rows)
 
 
 def _no_panels(pair: Pair) -> None:

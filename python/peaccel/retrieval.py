@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from peaccel import ops
 from peaccel.checks import checked_k
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, as_numpy, dtype_name, is_torch
@@ -93,7 +94,7 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
         raise ValueError(f"{planned.score.name}: b has {len(b)} items, expected {len(a)} like a")
     if dtype_name(a.mu) != dtype_name(b.mu):
         raise ValueError(f"{planned.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
-    return planned.pair.op.scores(planned.inputs)
+    return ops.score(planned.pair.op, planned.inputs)
 
 
 def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str | Score = "mls") -> Array:
@@ -123,7 +124,7 @@ def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str
     [[-0.228, -5.228, -1.545]]
     """
     planned = plan(queries, gallery, score, detach=False)
-    return planned.pair.op.scores(planned.inputs, pairwise=True)
+    return ops.score(planned.pair.op, planned.inputs, pairwise=True)
 
 
 def rescore(
@@ -158,7 +159,7 @@ def rescore(
     """
     planned = plan(queries, gallery, score, detach=False, candidates=_given(candidates, score))
     try:
-        return planned.pair.op.scores(planned.inputs, planned.candidates)
+        return ops.score(planned.pair.op, planned.inputs, planned.candidates)
     except ValueError as error:
         raise _named(planned, error) from None
 
@@ -220,7 +221,7 @@ def _named(planned: Plan, error: ValueError) -> ValueError:
 def best(planned: Plan, rows: Array, k: int) -> tuple[Array, Array]:
     """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
     try:
-        return planned.pair.op.rerank(planned.inputs, rows, k)
+        return ops.rerank(planned.pair.op, planned.inputs, rows, k)
     except ValueError as error:
         raise _named(planned, error) from None
 
@@ -271,8 +272,8 @@ def search(
     k = checked_k(planned.score.name, k)
     if prune not in PRUNE:
         raise ValueError(f"{planned.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
-    best, scored = planned.pair.op.search(planned.inputs, planned.panels(), k, prune)
-    ranking = Ranking(*best)
+    scores, ids, scored = ops.search(planned.pair.op, planned.inputs, k, prune, planned.panels())
+    ranking = Ranking(scores, ids)
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking

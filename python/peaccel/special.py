@@ -9,13 +9,13 @@ Outside their domain the functions give NaN.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from peaccel.ops import bessel
 from peaccel.ops._array import FLOATS, Array, as_numpy, device_of, dtype_name, is_torch, namespace
-from peaccel.ops._op import Op
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
 
@@ -72,7 +72,7 @@ def log_iv(v: Array, x: Array) -> Array:
     x = x if is_torch(x) else np.asarray(x, dtype=value.dtype)
     # At infinity log_ive is -inf, but it falls more slowly than x grows.
     value = namespace(x).where(x == math.inf, x, value) + namespace(x).where(x == math.inf, 0, x)
-    return value if is_torch(x) or value.ndim else value[()]
+    return _plain(value)
 
 
 def iv_ratio(v: Array, x: Array) -> Array:
@@ -172,14 +172,12 @@ def log_ndtr(x: Array) -> Array:
     >>> [f"{x:.6g}" for x in pe.special.log_ndtr(np.array([-40.0, 0.0, 10.0]))]
     ['-804.608', '-0.693147', '-7.61985e-24']
     """
-    return _call(bessel.log_ndtr, "log_ndtr", ("order", "x"), 0.0, x)
+    return _plain(bessel.log_ndtr(_argument("log_ndtr", "x", x)))
 
 
-def _call(op: Op, owner: str, names: tuple[str, str], order: Any, x: Any) -> Array:
-    """The op after checks; numbers in, numpy scalars out."""
-    order, x = (_array(owner, name, value) for name, value in zip(names, (order, x), strict=True))
-    if dtype_name(x) not in FLOATS:
-        raise ValueError(f"{owner}: {names[1]} has dtype {dtype_name(x)}, expected float32 or float64")
+def _call(function: Callable[..., Array], owner: str, names: tuple[str, str], order: Any, x: Any) -> Array:
+    """The function of an order and an argument after checks; numbers in, numpy scalars out."""
+    order, x = _array(owner, names[0], order), _argument(owner, names[1], x)
     if is_torch(order) and order.requires_grad:
         raise ValueError(f"{owner}: {names[0]} must not require grad: derivatives exist in {names[1]} only")
     if tuple(order.shape) and is_torch(order) != is_torch(x):
@@ -191,13 +189,26 @@ def _call(op: Op, owner: str, names: tuple[str, str], order: Any, x: Any) -> Arr
     elif not is_torch(order):
         order = float(order)
     try:
-        value = op(order, x)
+        value = function(order, x)
     except (ValueError, RuntimeError) as error:
         if "broadcast" not in str(error) and "match the size" not in str(error):
             raise
         shapes = f"{names[0]} has shape {tuple(np.shape(order))}, {names[1]} {tuple(x.shape)}"
         raise ValueError(f"{owner}: {shapes}: they do not broadcast") from None
-    return value if is_torch(x) or value.ndim else value[()]
+    return _plain(value)
+
+
+def _plain(value: Array) -> Array:
+    """The value, or the numpy scalar that it is."""
+    return value if is_torch(value) or value.ndim else value[()]
+
+
+def _argument(owner: str, name: str, value: Any) -> Array:
+    """An array of either kind, float32 or float64; numbers and lists become float64."""
+    x = _array(owner, name, value)
+    if dtype_name(x) not in FLOATS:
+        raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float32 or float64")
+    return x
 
 
 def _array(owner: str, name: str, value: Any) -> Array:

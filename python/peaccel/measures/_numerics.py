@@ -12,9 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from peaccel.checks import cast, order
-from peaccel.ops import bessel, dot_scores
+from peaccel.ops import Inputs, PairOp, bessel, dot_scores, score
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.ops._op import PairOp
 
 __all__ = [
     "LOG_2PI",
@@ -53,11 +52,11 @@ def scores_with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
     """The scores of each item with its points, [N] or [S, N]; the extra input of points is 0."""
     xp, dim = namespace(z), z.shape[-1]
     points = z.reshape(math.prod(z.shape[:-1]), dim)
-    inputs = [mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0])]
+    inputs = Inputs(mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0]))
     if z.ndim == 2:
-        return op.scores(inputs)
+        return score(op, inputs)
     rows = xp.arange(len(points), **({"device": z.device} if is_torch(z) else {})).reshape(z.shape[:2])
-    return op.scores(inputs, rows.T).T
+    return score(op, inputs, rows.T).T
 
 
 # -- von Mises-Fisher --------------------------------------------------------------------------------------------------
@@ -88,7 +87,7 @@ def one_minus_ratio(dim: int, kappa: Array) -> Array:
 
 def ratio_dx(dim: int, kappa: Array) -> Array:
     """A_dim'(kappa), kappa float64, to full relative accuracy."""
-    return bessel._iv_ratio_dx(order(dim / 2, kappa), kappa)
+    return bessel.iv_ratio_dx(order(dim / 2, kappa), kappa)
 
 
 def keeps_digits(dim: int, kappa: Array, dtype: str) -> Array:

@@ -14,7 +14,7 @@ from peaccel.distributions import Distribution
 from peaccel.fits import Calibration
 from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
-from peaccel.ops import dot_scores
+from peaccel.ops import Inputs, dot_scores, score
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["calibrate", "fit_shift"]
@@ -230,7 +230,7 @@ def _by_blocks(function: Callable[[Array, Array], Array], mu: Array, first: Arra
 
 def _cosine(a: Array, b: Array) -> Array:
     one = np.ones(len(a))
-    return dot_scores.cosine.scores([a, one, b, one, np.empty(0)])
+    return score(dot_scores.cosine, Inputs(a, one, b, one, np.empty(0)))
 
 
 @dataclass(frozen=True)

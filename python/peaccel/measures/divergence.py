@@ -16,7 +16,7 @@ from peaccel.measures._numerics import (
     square_distance,
     total,
 )
-from peaccel.ops import bessel, diag_scores
+from peaccel.ops import Inputs, bessel, diag_scores, score
 from peaccel.ops._array import Array, dtype_name, is_torch, namespace
 
 __all__ = ["kl", "match_variance"]
@@ -192,11 +192,11 @@ def _kl_diagonal_by_blocks(*arrays: Array) -> Array:
     value = np.empty(rows)
     step = -(-BLOCK // dim)
     for block in (slice(start, start + step) for start in range(0, rows, step)):
-        inputs = [double(x[block]) for x in arrays]
-        found = -diag_scores.neg_kl_diagonal.numpy_scores([*inputs, np.ones(1)], None, False)
+        mu_p, var_p, mu_q, var_q = (double(x[block]) for x in arrays)
+        found = -score(diag_scores.neg_kl_diagonal, Inputs(mu_p, var_p, mu_q, var_q, np.ones(1)))
         again = found < near
         if again.any():
-            found[again] = _kl_diagonal(*(x[again] for x in inputs))
+            found[again] = _kl_diagonal(mu_p[again], var_p[again], mu_q[again], var_q[again])
         value[block] = found
     return value
 

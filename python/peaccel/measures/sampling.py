@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel import ops
 from peaccel.distributions import Distribution
 from peaccel.names import unknown
 from peaccel.ops import samplers
@@ -90,4 +91,5 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     mu, extra = items.arrays
     if dtype_name(mu) in HALVES:
         mu, extra = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, extra))
-    return OPS[kind](mu, extra, as_seed("sample", seed, mu), n, first_row, samplers.STREAMS["user"])
+    seed = as_seed("sample", seed, mu)
+    return ops.sample(OPS[kind], mu, extra, seed, n, first_row, samplers.STREAMS["user"])

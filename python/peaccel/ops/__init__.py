@@ -5,19 +5,27 @@ from __future__ import annotations
 import sys
 
 from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
-from peaccel.ops._op import Op, PairOp, SampleOp, enable_torch, records
+from peaccel.ops._dispatch import elementwise, enable_torch, rerank, sample, score, search
+from peaccel.ops._records import Draws, Inputs, Op, PairOp, SampleOp, records
 
 __all__ = [
     "OPS",
+    "Draws",
+    "Inputs",
     "Op",
     "PairOp",
     "SampleOp",
     "bessel",
     "diag_scores",
     "dot_scores",
+    "elementwise",
     "enable_torch",
+    "rerank",
+    "sample",
     "sampled_scores",
     "samplers",
+    "score",
+    "search",
 ]
 
 OPS = records()

@@ -1,4 +1,4 @@
-"""How operators differentiate: the autograd functions around them, made from the records of `_op`.
+"""How operators differentiate: the autograd functions around them, made from the records.
 
 There are two around each operator. The eager one bears all that torch has: derivatives of derivatives, forward mode,
 vmap. The one that torch.compile traces has a first derivative alone, made of operators: neither a function inside a
@@ -13,17 +13,18 @@ from types import ModuleType
 from typing import Any
 
 from peaccel._core import GALLERY, QUERY, SHARED
-from peaccel.ops._op import Op, PairOp, SampleOp
+from peaccel.ops._arguments import Signature
+from peaccel.ops._records import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
-__all__ = ["functions", "scores_shape", "transformed"]
+__all__ = ["functions", "transformed"]
 
 
 def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, traced: bool) -> dict[str, Any]:
     """The autograd function of each op, by name; those for torch.compile, or the eager ones."""
     made: dict[str, Any] = {}
 
-    def by_function(name: str, order: Any, x: Any) -> Any:
-        return made[name].apply(order, x)
+    def by_function(name: str, *arguments: Any) -> Any:
+        return made[name].apply(*arguments)
 
     for record in records:
         if isinstance(record, Op):
@@ -39,25 +40,26 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
 # -- elements ----------------------------------------------------------------------------------------------------------
 
 
-def _by_operator(name: str, order: Any, x: Any) -> Any:
+def _by_operator(name: str, *arguments: Any) -> Any:
     """The operator of a name, without a gradient."""
-    return getattr(sys.modules["torch"].ops.peaccel, name)(order, x)
+    return getattr(sys.modules["torch"].ops.peaccel, name)(*arguments)
 
 
 def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bool) -> Any:
     """The function of an op; ``call(name, order, x)`` is the op of a name, of which derivatives are made."""
     # Of the record, to which torch.compile is blind, what is used inside.
     name, derivative, operator = op.name, op.derivative, getattr(torch.ops.peaccel, op.name)
+    orders = int(op.has_order)
 
-    def slope(order: Any, x: Any) -> Any:
+    def slope(*arguments: Any) -> Any:
         if derivative is None:
             raise RuntimeError(f"peaccel::{name} has no further derivative")
-        return derivative(call, order, x)
+        return derivative(call, *arguments)
 
     class Elementwise(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
-        def forward(order: Any, x: Any) -> Any:
-            return operator(order, x)
+        def forward(*arguments: Any) -> Any:
+            return operator(*arguments)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -68,23 +70,25 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:
             if grad is None:
-                return None, None
-            order, x = ctx.saved_tensors
-            return None, (grad * slope(order, x)).sum_to_size(x.shape)
+                return *(None,) * orders, None
+            *_, x = arguments = ctx.saved_tensors
+            return *(None,) * orders, (grad * slope(*arguments)).sum_to_size(x.shape)
 
         if not traced:
 
             @_forward_mode
-            def jvp(saved: Any, numbers: Any, order_tangent: Any, tangent: Any) -> Any:
-                if order_tangent is not None:
+            def jvp(saved: Any, numbers: Any, *tangents: Any) -> Any:
+                *of_order, tangent = tangents
+                if any(other is not None for other in of_order):
                     raise ValueError(f"{name}: the order must have no tangent: derivatives exist in x only")
                 return tangent * slope(*saved)
 
         @staticmethod
-        def vmap(info: Any, in_dims: Any, order: Any, x: Any) -> Any:
+        def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
             # Elementwise: aligned to one batch dimension in front, everything broadcasts.
-            rank = max(t.ndim - (d is not None) for t, d in zip((order, x), in_dims, strict=True))
-            return Elementwise.apply(*map(_batch_first, (order, x), in_dims, (rank, rank))), 0
+            batched = [*zip(arguments, in_dims, strict=True)]
+            rank = max(x.ndim - (dim is not None) for x, dim in batched)
+            return Elementwise.apply(*(_batch_first(x, dim, rank) for x, dim in batched)), 0
 
     return Elementwise
 
@@ -94,7 +98,8 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
 
 def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The function of an op's scores."""
-    operator, numbers = getattr(torch.ops.peaccel, op.name), 1 + op.draws
+    operator, signature = getattr(torch.ops.peaccel, op.name), Signature(op)
+    numbers, others = signature.numbers, signature.others  # torch.compile cannot see through a signature
     gradients = getattr(torch.ops.peaccel, f"{op.name}_bwd") if traced else _pair_backward(torch, op).apply
 
     class Forward(torch.autograd.Function):  # type: ignore[name-defined,misc]
@@ -109,7 +114,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
         @staticmethod
         def backward(ctx: Any, weights: Any) -> Any:
             wanted = _wanted(ctx.needs_input_grad)
-            return *gradients(weights, *ctx.saved_tensors, *ctx.numbers, wanted), *(None,) * (2 * numbers)
+            return *gradients(weights, *ctx.saved_tensors, *ctx.numbers, wanted), *(None,) * others
 
         if not traced:
 
@@ -117,10 +122,12 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
             def jvp(saved: Any, numbers: Any, *tangents: Any) -> Any:
                 if op.formula is None:
                     raise _no_forward_mode(op)
-                *inputs, candidates = saved
+                inputs, candidates, pairwise = signature.unpack((*saved, *numbers))
+                along, _, _ = signature.unpack(tangents)
                 # Gradients times tangents are linear in the weights, whatever those are: the slope is what is sought.
-                weights = inputs[0].new_zeros(scores_shape(inputs, candidates, *numbers))
-                return _second_derivatives(op, [weights, *inputs, *tangents[:5]], candidates, *numbers)[0]
+                weights = inputs.mu1.new_zeros(scores_shape(inputs, candidates, pairwise))
+                by_weights, *_ = _second_derivatives(op, weights, inputs, along, candidates, pairwise)
+                return by_weights
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
@@ -131,6 +138,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
 def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The function of an op's scores, and of what is kept of them for gradients, which else would find it again."""
+    others = Signature(op).others
     operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
     gradients: Any = None if traced else _pair_backward(torch, op).apply
 
@@ -150,26 +158,27 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
         @staticmethod
         def backward(ctx: Any, weights: Any, _: Any) -> Any:
             if weights is None:
-                return (None,) * 7
+                return (None,) * (len(Gradients._fields) + others)
             *saved, kept = ctx.saved_tensors
             wanted = _wanted(ctx.needs_input_grad)
             if traced or not (torch.is_grad_enabled() or transformed(torch)):
                 found = backward_operator(weights, kept, *saved, ctx.pairwise, wanted)
             else:  # what may be differentiated or batched
                 found = gradients(weights, *saved, ctx.pairwise, wanted)
-            return *found, None, None
+            return *found, *(None,) * others
 
     return Kept
 
 
 def _wanted(needed: Sequence[bool]) -> Any:
     """Which gradients are asked for, of what needs one."""
-    return QUERY * (needed[0] or needed[1]) + GALLERY * (needed[2] or needed[3]) + SHARED * needed[4]
+    mu1, extra1, mu2, extra2, shared, *_ = needed
+    return QUERY * (mu1 or extra1) + GALLERY * (mu2 or extra2) + SHARED * shared
 
 
 def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
     """The function of the gradients of an op's scores."""
-    operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
+    operator, signature = getattr(torch.ops.peaccel, f"{op.name}_bwd"), Signature(op)
 
     class Last(torch.autograd.Function):  # type: ignore[name-defined,misc]
         """The first argument, as something that depends on all arguments and cannot be differentiated."""
@@ -199,25 +208,31 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            _save(ctx, inputs, 2 + op.draws, False)
+            _save(ctx, inputs, signature.numbers + 1, False)  # also, what is wanted
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
             if op.formula is None:
                 raise RuntimeError(f"peaccel::{op.name} can be differentiated once, not twice")
-            weights, *inputs, candidates = ctx.saved_tensors
-            given = (weights, *inputs, *grads)
-            values = _second_derivatives(op, [x.detach() for x in given], candidates, ctx.numbers[0])
-            return *(Last.apply(value, *given) for value in values), None, None, None
+            weights, *tensors = ctx.saved_tensors
+            *numbers, _ = ctx.numbers
+            inputs, candidates, pairwise = signature.unpack((*tensors, *numbers))
+            given = weights, *inputs.arrays, *grads
+            detached, along = (x.mapped(lambda y: y.detach()) for x in (inputs, Inputs(*grads)))
+            values = _second_derivatives(op, weights.detach(), detached, along, candidates, pairwise)
+            return *(Last.apply(value, *given) for value in values), *(None,) * signature.others, None
 
         @_forward_mode
         def jvp(saved: Any, numbers: Any, *tangents: Any) -> Any:
             if op.formula is None:
                 raise _no_forward_mode(op)
-            weights, *inputs, candidates = saved
+            (weights, *tensors), (*others, _) = saved, numbers
+            of_weights, *of_arguments, _ = tangents
+            inputs, candidates, pairwise = signature.unpack((*tensors, *others))
+            along, _, _ = signature.unpack(of_arguments)
             # Linear in the weights; in the inputs, second derivatives are symmetric.
-            by_weights = Backward.apply(tangents[0], *inputs, candidates, *numbers)
-            by_inputs = _second_derivatives(op, [weights, *inputs, *tangents[1:6]], candidates, numbers[0])[1:]
+            by_weights = Backward.apply(of_weights, *tensors, *numbers)
+            _, *by_inputs = _second_derivatives(op, weights, inputs, along, candidates, pairwise)
             return tuple(a + b for a, b in zip(by_weights, by_inputs, strict=True))
 
         @staticmethod
@@ -227,39 +242,35 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
     return Backward
 
 
-def scores_shape(inputs: Sequence[Any], candidates: Any, pairwise: bool) -> tuple[int, ...]:
-    """The shape of an op's scores."""
-    mu1, _, mu2, *_ = inputs
-    if candidates is not None:
-        return tuple(candidates.shape)
-    return (mu1.shape[0], mu2.shape[0]) if pairwise else (mu1.shape[0],)
-
-
-def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairwise: bool) -> list[Any]:
-    """The gradient of sum_i grads[i] * backward_i(weights, inputs) with respect to weights and inputs.
+def _second_derivatives(
+    op: PairOp, weights: Any, inputs: Inputs, along: Inputs, candidates: Any, pairwise: bool
+) -> list[Any]:
+    """The gradient of sum_i along_i * backward_i(weights, inputs) with respect to weights and the five arrays.
 
     From the formula in plain torch, some queries at a time, since it holds all [Q, K, D] of them at once.
     """
     torch: Any = sys.modules["torch"]
-    weights, mu1, extra1, mu2, extra2, shared, *grads = given
-    per_query = mu2.numel() if pairwise else mu1.shape[-1] * (1 if candidates is None else candidates.shape[1])
+    (queries, dim), gallery = inputs.mu1.shape, inputs.mu2.shape[0]
+    per_query = dim * (gallery if pairwise else 1 if candidates is None else candidates.shape[1])
     step = max(1, 2**22 // max(1, per_query))
     changes: list[Any] = []
     # Paired gallery rows go with their queries; otherwise all of them go with each.
     paired = candidates is None and not pairwise
-    for start in range(0, len(mu1), step):
+    for start in range(0, queries, step):
         rows = slice(start, start + step)
         own = rows if paired else slice(None)
-        part = (weights[rows], mu1[rows], extra1[rows], mu2[own], extra2[own], shared)
         some = None if candidates is None else candidates[rows]
 
-        def first(weights: Any, *inputs: Any, some: Any = some) -> Any:
-            return torch.func.vjp(lambda *x: _by_formula(op, x, some, pairwise), *inputs)[1](weights)
+        def part(x: Inputs, rows: slice = rows, own: slice = own) -> tuple[Any, ...]:
+            return x.mu1[rows], x.extra1[rows], x.mu2[own], x.extra2[own], x.shared
 
-        pull = torch.func.vjp(first, *part)[1]
-        changes.append(pull((grads[0][rows], grads[1][rows], grads[2][own], grads[3][own], grads[4])))
+        def first(weights: Any, *arrays: Any, some: Any = some) -> Any:
+            return torch.func.vjp(lambda *x: _by_formula(op, Inputs(*x), some, pairwise), *arrays)[1](weights)
+
+        pull = torch.func.vjp(first, weights[rows], *part(inputs))[1]
+        changes.append(pull(part(along)))
     if not changes:
-        return [torch.zeros_like(x) for x in given[:6]]
+        return [torch.zeros_like(x) for x in (weights, *inputs.arrays)]
     # What belongs to the queries of a step is joined; what all steps share is summed. Not in place, for vmap's sake.
     per_step = (True, True, True, paired, paired, False)
     return [
@@ -268,10 +279,10 @@ def _second_derivatives(op: PairOp, given: Sequence[Any], candidates: Any, pairw
     ]
 
 
-def _by_formula(op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
+def _by_formula(op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
     assert op.formula is not None  # else nothing asks for them
-    mu1, extra1, mu2, extra2, shared = inputs
+    mu1, extra1, mu2, extra2, shared = inputs.arrays
     extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
     if candidates is not None:
         rows = candidates.clamp(min=0)

@@ -1,18 +1,20 @@
 """The torch side of all records: the only user of torch.library.
 
-Operators with their schemas and fakes derive from the records of `_op`; the autograd functions around them are made in
-`_autograd`.
+Operators with their schemas and fakes derive from the records; the autograd functions around them are made in
+`_autograd`. An operator computes by `_cpu` or by `_cuda`, which have the same functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from peaccel.ops import _autograd, _cuda
-from peaccel.ops._array import FLOATING, as_numpy, dtype_name
-from peaccel.ops._op import Op, PairOp, SampleOp
+from peaccel.ops import _autograd, _cpu, _cuda
+from peaccel.ops._arguments import RANKED, Signature, pack, pack_ranked, unpack_ranked
+from peaccel.ops._array import FLOATING, dtype_name
+from peaccel.ops._records import Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = ["Torch"]
 
@@ -37,7 +39,10 @@ class Torch:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def elementwise(self, op: Op, order: Any, x: Any) -> Any:
+    def elementwise(self, op: Op, *arguments: Any) -> Any:
+        if not op.has_order:
+            return self._call(op, *arguments)
+        order, x = arguments
         if getattr(order, "requires_grad", False):
             raise ValueError(f"{op.name}: the order must not require grad: derivatives exist in x only")
         if isinstance(order, float):  # a fill, which waits for nothing
@@ -45,23 +50,22 @@ class Torch:
         order = self.torch.as_tensor(order, dtype=self.torch.float64, device=x.device)
         return self._call(op, order, x)
 
-    def scores(self, op: PairOp, inputs: Sequence[Any], candidates: Any, pairwise: bool) -> Any:
-        # Tensors, then numbers: the seed (if any) goes before pairwise, n after it.
-        args = *inputs[:5], candidates, *inputs[5:6], pairwise, *inputs[6:]
-        if op.keeps and self._tracked(args) and self._reverse_mode_alone():
+    def score(self, op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
+        arguments = pack(inputs, candidates, pairwise)
+        if op.keeps and self._tracked(inputs.arrays) and self._reverse_mode_alone():
             functions = self.traced if self.torch.compiler.is_compiling() else self.eager
-            return functions[f"{op.name}_kept"].apply(*args)[0]
-        return self._call(op, *args)
+            return functions[f"{op.name}_kept"].apply(*arguments)[0]
+        return self._call(op, *arguments)
 
-    def rerank(self, op: PairOp, inputs: Sequence[Any], candidates: Any, k: int) -> Any:
-        return self._operator("rerank")(op.name, *_items(inputs), candidates, k)
+    def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:
+        return self._operator("rerank")(*pack_ranked(op, inputs), candidates, k)
 
-    def search(self, op: PairOp, inputs: Sequence[Any], packed: Sequence[Any] | None, k: int, prune: str) -> Any:
+    def search(self, op: PairOp, inputs: Inputs, k: int, prune: str, packed: Sequence[Any] | None) -> Any:
         panels = [self.torch.from_numpy(x) for x in packed or ()]
-        return self._operator("search")(op.name, *_items(inputs), panels, k, prune)
+        return self._operator("search")(*pack_ranked(op, inputs), panels, k, prune)
 
-    def sample(self, op: SampleOp, *args: Any) -> Any:
-        return self._call(op, *args)
+    def sample(self, op: SampleOp, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+        return self._call(op, mu, extra, seed, n, first_row, stream)
 
     def _operator(self, name: str) -> Any:
         return getattr(self.torch.ops.peaccel, name)
@@ -77,9 +81,9 @@ class Torch:
             wanted = self.transformed()
         return (functions[op.name].apply if wanted else self._operator(op.name))(*args)
 
-    def differentiates(self, args: Sequence[Any]) -> bool:
+    def differentiates(self, arrays: Sequence[Any]) -> bool:
         """Whether derivatives of what is computed of these may be asked for."""
-        return self.torch.compiler.is_compiling() or self._tracked(args) or self.transformed()
+        return self.torch.compiler.is_compiling() or self._tracked(arrays) or self.transformed()
 
     def _tracked(self, args: Sequence[Any]) -> bool:
         """Whether autograd follows one of these."""
@@ -116,149 +120,104 @@ class Torch:
         name: str,
         arguments: str,
         returns: str,
-        cpu: Callable[..., Any],
-        cuda: Callable[..., Any],
+        compute: Callable[..., Any],
         fake: Callable[..., Any],
     ) -> None:
+        """An operator; ``compute(kernels, *arguments)`` by the kernels of a device, `_cpu` or `_cuda`."""
         self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
-        self.library.impl(name, cpu, "CPU")
-        self.library.impl(name, cuda, "CUDA")
+        self.library.impl(name, partial(compute, _cpu), "CPU")
+        self.library.impl(name, partial(compute, _cuda), "CUDA")
         self.torch.library.register_fake(f"peaccel::{name}", fake, lib=self.library)
 
     def _register_elementwise(self, op: Op) -> None:
         torch = self.torch
 
-        def cpu(order: Any, x: Any) -> Any:
-            return torch.from_numpy(op.numpy(as_numpy(order), as_numpy(x)))
+        def values(kernels: Any, *arguments: Any) -> Any:
+            return kernels.elementwise(op, *arguments)
 
-        def cuda(order: Any, x: Any) -> Any:
-            return _cuda.elementwise(op, order, x)
+        def fake(*arguments: Any) -> Any:
+            *_, x = arguments
+            return x.new_empty(torch.broadcast_shapes(*(given.shape for given in arguments)))
 
-        def fake(order: Any, x: Any) -> Any:
-            return x.new_empty(torch.broadcast_shapes(order.shape, x.shape))
-
-        self._define(op.name, "Tensor order, Tensor x", "Tensor", cpu, cuda, fake)
+        self._define(op.name, "Tensor order, Tensor x" if op.has_order else "Tensor x", "Tensor", values, fake)
 
     def _register_pair(self, op: PairOp) -> None:
-        torch = self.torch
-        arguments = f"Tensor mu1, Tensor {op.extra}1, Tensor mu2, Tensor {op.extra}2, Tensor {op.shared}, " + (
-            "Tensor? candidates, Tensor seed, bool pairwise, int n" if op.draws else "Tensor? candidates, bool pairwise"
-        )
+        signature = Signature(op)
+        schema, unpack = signature.schema, signature.unpack
 
-        def parts(args: Any) -> Any:
-            """Inputs, candidates and pairwise, as the record takes them."""
-            return ((*args[:5], args[6], args[8]), args[5], args[7]) if op.draws else (args[:5], args[5], args[6])
+        def scores(kernels: Any, *arguments: Any) -> Any:
+            return kernels.score(op, *unpack(arguments))
 
-        def cpu(*args: Any) -> Any:
-            return torch.from_numpy(op.numpy_scores(*parts(args)))
+        def fake(*arguments: Any) -> Any:
+            inputs, candidates, pairwise = unpack(arguments)
+            return inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
 
-        def cuda(*args: Any) -> Any:
-            return _cuda.score(op, *parts(args))
+        def kept(kernels: Any, *arguments: Any) -> Any:
+            return kernels.score_kept(op, *unpack(arguments))
 
-        def fake(*args: Any) -> Any:
-            return args[0].new_empty(_autograd.scores_shape(*parts(args)))
-
-        def cpu_kept(*args: Any) -> Any:
-            inputs, candidates, pairwise = parts(args)
-            kept = inputs[0].new_empty(_autograd.scores_shape(inputs, candidates, pairwise))
-            return torch.from_numpy(op.numpy_scores(inputs, candidates, pairwise, kept=kept.numpy())), kept
-
-        def cuda_kept(*args: Any) -> Any:  # finds it again
-            return cuda(*args), args[0].new_empty(0)
-
-        def fake_kept(*args: Any) -> Any:
-            scores = fake(*args)
+        def fake_kept(*arguments: Any) -> Any:
+            scores = fake(*arguments)
             return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
 
-        def cpu_backward(weights: Any, *args: Any, kept: Any = None) -> Any:
-            inputs, candidates, pairwise = parts(args)
-            found = op.numpy_backward(weights, inputs, candidates, pairwise, args[-1], kept=kept)
-            return tuple(map(torch.from_numpy, found))
+        def kept_backward(kernels: Any, weights: Any, kept: Any, *others: Any) -> Any:
+            *arguments, wanted = others
+            return tuple(kernels.score_backward(op, weights, *unpack(arguments), wanted, kept))
 
-        def cpu_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
-            return cpu_backward(weights, *args, kept=kept)
+        def fake_kept_backward(weights: Any, kept: Any, *others: Any) -> Any:
+            *arguments, _ = others
+            inputs, _, _ = unpack(arguments)
+            return tuple(x.new_empty(x.shape) for x in inputs.arrays)
 
-        def cuda_backward(weights: Any, *args: Any) -> Any:
-            inputs, candidates, pairwise = parts(args)
-            return tuple(_cuda.score_backward(op, weights, inputs, candidates, pairwise, args[-1]))
+        def backward(kernels: Any, weights: Any, *others: Any) -> Any:
+            return kept_backward(kernels, weights, None, *others)
 
-        def cuda_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
-            return cuda_backward(weights, *args)
+        def fake_backward(weights: Any, *others: Any) -> Any:
+            return fake_kept_backward(weights, None, *others)
 
-        def fake_backward(weights: Any, *args: Any) -> Any:
-            return tuple(x.new_empty(x.shape) for x in args[:5])
-
-        def fake_kept_backward(weights: Any, kept: Any, *args: Any) -> Any:
-            return fake_backward(weights, *args)
-
-        self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
+        self._define(op.name, schema, "Tensor", scores, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
-        backwards = cpu_backward, cuda_backward, fake_backward
-        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}, int wanted", returns, *backwards)
+        self._define(f"{op.name}_bwd", f"Tensor weights, {schema}, int wanted", returns, backward, fake_backward)
         if op.keeps:
-            self._define(f"{op.name}_kept", arguments, "(Tensor, Tensor)", cpu_kept, cuda_kept, fake_kept)
-            given = f"Tensor weights, Tensor kept, {arguments}, int wanted"
-            by_kept = cpu_kept_backward, cuda_kept_backward, fake_kept_backward
-            self._define(f"{op.name}_kept_bwd", given, returns, *by_kept)
+            self._define(f"{op.name}_kept", schema, "(Tensor, Tensor)", kept, fake_kept)
+            given = f"Tensor weights, Tensor kept, {schema}, int wanted"
+            self._define(f"{op.name}_kept_bwd", given, returns, kept_backward, fake_kept_backward)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""
         torch = self.torch
 
-        def given(items: Any, seed: Any, n: int) -> Any:
-            """An op's inputs."""
-            return items if seed is None else (*items, seed, n)
+        def rerank(kernels: Any, name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
+            return kernels.rerank(ops[name], unpack_ranked(items, seed, n), candidates, k)
 
-        def cpu_rerank(name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
-            best = ops[name].numpy_rerank(given(items, seed, n), as_numpy(candidates), k)
-            return tuple(map(torch.from_numpy, best))
-
-        def cuda_rerank(name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
-            return _cuda.rerank(ops[name], given(items, seed, n), candidates, k)
-
-        def cpu_search(name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
-            best = ops[name].numpy_search(given(items, seed, n), [as_numpy(x) for x in packed] or None, k, prune)
-            return tuple(map(torch.from_numpy, best[:2]))
-
-        def cuda_search(name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
-            return _cuda.search(ops[name], given(items, seed, n), k, prune)
+        def search(kernels: Any, name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
+            scores, ids, _ = kernels.search(ops[name], unpack_ranked(items, seed, n), k, prune, packed)
+            return scores, ids
 
         def fake(name: str, items: Any, seed: Any, n: int, others: Any, k: Any, prune: str = "") -> Any:
-            shape = items[0].shape[0], k
-            return items[0].new_empty(shape), items[0].new_empty(shape, dtype=torch.int64)
+            mu1 = unpack_ranked(items, seed, n).mu1
+            shape = mu1.shape[0], k  # len would be a number, and traced for that alone
+            return mu1.new_empty(shape), mu1.new_empty(shape, dtype=torch.int64)
 
-        items, returns = "str name, Tensor[] items, Tensor? seed, int n", "(Tensor scores, Tensor ids)"
-        self._define("rerank", f"{items}, Tensor candidates, SymInt k", returns, cpu_rerank, cuda_rerank, fake)
-        self._define("search", f"{items}, Tensor[] packed, SymInt k, str prune", returns, cpu_search, cuda_search, fake)
+        returns = "(Tensor scores, Tensor ids)"
+        self._define("rerank", f"{RANKED}, Tensor candidates, SymInt k", returns, rerank, fake)
+        self._define("search", f"{RANKED}, Tensor[] packed, SymInt k, str prune", returns, search, fake)
 
     def _register_sample(self, op: SampleOp) -> None:
-        torch = self.torch
         arguments = f"Tensor mu, Tensor {op.extra}, Tensor seed, int n, int first_row, int stream"
 
-        def cpu(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-            return torch.from_numpy(op.numpy(mu, extra, int(seed), n, first_row, stream))
-
-        def cuda(*args: Any) -> Any:
-            return _cuda.sample(op, *args)
+        def draws(kernels: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return kernels.sample(op, mu, extra, seed, n, first_row, stream)
 
         def fake(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return mu.new_empty((n, *mu.shape))
 
-        def cpu_backward(weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-            return tuple(map(torch.from_numpy, op.numpy_backward(weights, mu, extra, int(seed), first_row, stream)))
+        def backward(
+            kernels: Any, weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int
+        ) -> Any:
+            return kernels.sample_backward(op, weights, mu, extra, seed, first_row, stream)
 
-        def cuda_backward(weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-            return _cuda.sample_backward(op, weights, mu, extra, seed, first_row, stream)
-
-        def fake_backward(weights: Any, mu: Any, extra: Any, *rest: Any) -> Any:
+        def fake_backward(weights: Any, mu: Any, extra: Any, *others: Any) -> Any:
             return mu.new_empty(mu.shape), extra.new_empty(extra.shape)
 
-        self._define(op.name, arguments, "Tensor", cpu, cuda, fake)
-        backwards = cpu_backward, cuda_backward, fake_backward
-        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", *backwards)
-
-
-def _items(inputs: Sequence[Any]) -> tuple[Any, Any, int]:
-    """An op's five arrays without their gradients; the seed and the number of draws, or none."""
-    seed, n = inputs[5:] or (None, 0)
-    return [x.detach() for x in inputs[:5]], seed, n
+        self._define(op.name, arguments, "Tensor", draws, fake)
+        self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", backward, fake_backward)

@@ -8,7 +8,7 @@ once.
 from __future__ import annotations
 
 from peaccel.ops._array import Array
-from peaccel.ops._op import PairOp
+from peaccel.ops._records import PairOp
 from peaccel.ops.bessel import vmf_log_norm
 
 

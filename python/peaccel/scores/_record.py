@@ -11,7 +11,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.names import unknown
 from peaccel.ops._array import Array, as_numpy, is_torch
-from peaccel.ops._op import PairOp
+from peaccel.ops._records import Draws, PairOp
 from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
 
 __all__ = [
@@ -165,9 +165,9 @@ class Score:
             raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
         return found if isinstance(found, Pair) else found(self.params)
 
-    def draws(self, pair: Pair, mu: Array) -> tuple[Any, ...]:
+    def draws(self, pair: Pair, mu: Array) -> Draws | None:
         """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
-        return (as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else ()
+        return Draws(as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else None
 
 
 def _equal(x: Any, y: Any) -> bool:

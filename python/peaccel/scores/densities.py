@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from peaccel.checks import EUCLIDEAN, order
-from peaccel.ops import bessel, diag_scores, dot_scores
+from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.ops._op import PairOp
 from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
 from peaccel.scores._record import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from peaccel.checks import EUCLIDEAN
-from peaccel.ops import dot_scores, sampled_scores
+from peaccel.ops import PairOp, dot_scores, sampled_scores
 from peaccel.ops._array import Array, namespace
-from peaccel.ops._op import PairOp
 from peaccel.scores._features import isotropic, like, location, normal_rows, vmf
 from peaccel.scores._record import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pair, Params, Score, every
 

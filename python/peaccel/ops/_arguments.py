@@ -1,0 +1,97 @@
+"""Calls of pair ops as torch's operators take them: flat, in the order of schemas on which saved programs rest.
+
+Nobody else knows that order. The records below are the description from which all the rest derives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from peaccel.ops._array import Array
+from peaccel.ops._records import Draws, Gradients, Inputs, PairOp
+
+__all__ = ["RANKED", "Signature", "pack", "pack_ranked", "unpack_ranked"]
+
+
+class _Plain(NamedTuple):
+    """The arguments of the operators of an op that draws nothing: tensors, then numbers."""
+
+    mu1: Array
+    extra1: Array
+    mu2: Array
+    extra2: Array
+    shared: Array
+    candidates: Array | None
+    pairwise: bool
+
+
+class _Drawn(NamedTuple):
+    """Those of an op that draws."""
+
+    mu1: Array
+    extra1: Array
+    mu2: Array
+    extra2: Array
+    shared: Array
+    candidates: Array | None
+    seed: Array
+    pairwise: bool
+    n: int
+
+
+_NUMBERS = {"pairwise": "bool", "n": "int"}
+_TYPES = {"candidates": "Tensor?", **_NUMBERS}  # in schemas; all others are tensors
+
+
+class Signature:
+    """The arguments of a pair op's operators.
+
+    Attributes
+    ----------
+    schema
+        Their types and names, as torch reads them.
+    numbers
+        How many of them, the last, are no tensors.
+    others
+        How many of them, after the arrays, have no gradient.
+    """
+
+    def __init__(self, op: PairOp) -> None:
+        self._flat = _Drawn if op.draws else _Plain
+        names, called = self._flat._fields, {"extra1": f"{op.extra}1", "extra2": f"{op.extra}2", "shared": op.shared}
+        self.schema = ", ".join(f"{_TYPES.get(name, 'Tensor')} {called.get(name, name)}" for name in names)
+        self.numbers = sum(name in _NUMBERS for name in names)
+        self.others = len(names) - len(Gradients._fields)
+
+    def unpack(self, arguments: Sequence[Any]) -> tuple[Inputs, Array | None, bool]:
+        """Inputs, candidates and whether all pairs are scored."""
+        given = self._flat(*arguments)
+        draws = Draws(given.seed, given.n) if isinstance(given, _Drawn) else None
+        inputs = Inputs(given.mu1, given.extra1, given.mu2, given.extra2, given.shared, draws)
+        return inputs, given.candidates, given.pairwise
+
+
+def pack(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Any, ...]:
+    """The arguments of a call."""
+    if inputs.draws is None:
+        return _Plain(*inputs.arrays, candidates, pairwise)
+    seed, n = inputs.draws
+    return _Drawn(*inputs.arrays, candidates, seed, pairwise, n)
+
+
+# -- rankings ----------------------------------------------------------------------------------------------------------
+
+RANKED = "str name, Tensor[] items, Tensor? seed, int n"  # how the operators that rank by any op begin
+
+
+def pack_ranked(op: PairOp, inputs: Inputs) -> tuple[str, list[Array], Array | None, int]:
+    """The arguments with which a call begins; detached."""
+    seed, n = inputs.draws or (None, 0)
+    return op.name, [x.detach() for x in inputs.arrays], seed, n
+
+
+def unpack_ranked(items: Sequence[Array], seed: Array | None, n: int) -> Inputs:
+    """The inputs."""
+    mu1, extra1, mu2, extra2, shared = items
+    return Inputs(mu1, extra1, mu2, extra2, shared, None if seed is None else Draws(seed, n))

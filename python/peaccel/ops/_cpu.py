@@ -1,0 +1,101 @@
+"""Calls of the host's kernels on torch CPU tensors, which are read in place; gradients are torch's memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from peaccel.ops import _numpy
+from peaccel.ops._array import Array, as_numpy, as_stored
+from peaccel.ops._records import Draws, Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
+
+__all__ = [
+    "elementwise",
+    "rerank",
+    "sample",
+    "sample_backward",
+    "score",
+    "score_backward",
+    "score_kept",
+    "search",
+]
+
+
+def _tensor(x: Any) -> Array:
+    """The numpy array as a tensor, in place."""
+    return sys.modules["torch"].from_numpy(x)
+
+
+def _stored(x: Array | None) -> Any:
+    return None if x is None else as_stored(x)
+
+
+def _inputs(inputs: Inputs) -> Inputs:
+    """The inputs as numpy arrays."""
+    given = inputs.mapped(as_stored)
+    return given if given.draws is None else given._replace(draws=Draws(as_stored(given.draws.seed), given.draws.n))
+
+
+def elementwise(op: Op, *arguments: Array) -> Array:
+    """As `_numpy.elementwise`."""
+    return _tensor(_numpy.elementwise(op, *map(as_numpy, arguments)))
+
+
+def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+    """As `_numpy.sample`."""
+    return _tensor(_numpy.sample(op, as_stored(mu), as_stored(extra), as_stored(seed), n, first_row, stream))
+
+
+def sample_backward(
+    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+) -> tuple[Array, Array]:
+    """As `_numpy.sample_backward`."""
+    # Of torch's allocator, which keeps what steps free; here and below.
+    by_mu, by_extra = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+    weights, mu, extra, seed = map(as_stored, (weights, mu, extra, seed))
+    _numpy.sample_backward(op, weights, mu, extra, seed, first_row, stream, out=(by_mu.numpy(), by_extra.numpy()))
+    return by_mu, by_extra
+
+
+def score(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool, *, kept: Array | None = None) -> Array:
+    """As `_numpy.score`."""
+    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, kept=_stored(kept)))
+
+
+def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
+    """Scores, and what is kept of them."""
+    kept = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
+    return score(op, inputs, candidates, pairwise, kept=kept), kept
+
+
+def score_backward(
+    op: PairOp,
+    weights: Array,
+    inputs: Inputs,
+    candidates: Array | None,
+    pairwise: bool,
+    wanted: int,
+    kept: Array | None = None,
+) -> Gradients:
+    """As `_numpy.score_backward`."""
+    out = Gradients(*(x.new_empty(x.shape) for x in inputs.arrays))
+    memory = Gradients(*(x.numpy() for x in out))
+    given = as_stored(weights), _inputs(inputs), _stored(candidates), pairwise, wanted
+    _numpy.score_backward(op, *given, kept=_stored(kept), out=memory)
+    return out
+
+
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
+    """As `_numpy.rerank`."""
+    scores, ids = _numpy.rerank(op, _inputs(inputs), as_stored(candidates), k)
+    return _tensor(scores), _tensor(ids)
+
+
+def search(
+    op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: Sequence[Array] | None = None
+) -> tuple[Array, Array, float]:
+    """As `_numpy.search`; panels of either kind."""
+    panels = [as_stored(x) for x in packed or ()]
+    scores, ids, scored = _numpy.search(op, _inputs(inputs), k, prune, panels or None)
+    return _tensor(scores), _tensor(ids), scored

@@ -1,0 +1,138 @@
+"""Who computes: numpy arrays go to the host's kernels, tensors to torch's operators or, where nothing differentiates,
+straight to the kernels of their device.
+
+torch is imported with the first tensor; an operator for each record is registered then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from peaccel.ops import _cpu, _cuda, _numpy
+from peaccel.ops._array import Array, is_torch, is_traced
+from peaccel.ops._records import Inputs, Op, PairOp, SampleOp, records
+from peaccel.ops._torch import Torch
+
+__all__ = [
+    "as_function",
+    "differentiates",
+    "elementwise",
+    "enable_torch",
+    "rerank",
+    "sample",
+    "score",
+    "search",
+    "transformed",
+]
+
+
+def elementwise(op: Op, *arguments: Array) -> Array:
+    """The values of an op for order and x; differentiable in torch, in x."""
+    *_, x = arguments
+    return _torch().elementwise(op, *arguments) if is_torch(x) else _numpy.elementwise(op, *arguments)
+
+
+def as_function(op: Op) -> Callable[..., Array]:
+    """The op as a function of order and x."""
+    return partial(elementwise, op)
+
+
+def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+    """Draws [n, N, D]; differentiable once in torch.
+
+    mu [N, D] and extra [N] or [N, D] of one kind, dtype (float32 or float64) and device; seed int64 [] of that kind,
+    >= 0; rows are numbered from first_row; stream as in rust/rng.rs.
+    """
+    compute = _torch().sample if is_torch(mu) else _numpy.sample
+    return compute(op, mu, extra, seed, n, first_row, stream)
+
+
+def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwise: bool = False) -> Array:
+    """Scores of pairs; differentiable in torch.
+
+    Parameters
+    ----------
+    op, inputs
+        A score, and what it is given.
+    candidates
+        int64 [Q, K] rows of the gallery, -1 = none; else all pairs with ``pairwise``, else rows i with i.
+
+    Returns
+    -------
+    [Q, K], [Q, G] or [Q].
+    """
+    compute = _torch().score if is_torch(inputs.mu1) else _numpy.score
+    return compute(op, inputs, candidates, pairwise)
+
+
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
+    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, detached."""
+    if not is_torch(inputs.mu1):
+        return _numpy.rerank(op, inputs, candidates, k)
+    if is_traced(inputs.mu1):  # nothing else pays for an operator
+        scores, ids = _torch().rerank(op, inputs, candidates, k)
+        return scores, ids
+    rerank = _cuda.rerank if _on_gpu(inputs.mu1) else _cpu.rerank
+    return rerank(op, inputs, candidates, k)
+
+
+def search(
+    op: PairOp, inputs: Inputs, k: int, prune: str, packed: list[np.ndarray[Any, Any]] | None
+) -> tuple[Array, Array, float | None]:
+    """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU and in
+    torch.compile. On the host the gallery's panels, if it has any, take its place."""
+    if not is_torch(inputs.mu1):
+        return _numpy.search(op, inputs, k, prune, packed)
+    if is_traced(inputs.mu1):
+        return *_torch().search(op, inputs, k, prune, packed), None
+    search = _cuda.search if _on_gpu(inputs.mu1) else _cpu.search
+    return search(op, inputs, k, prune, packed)
+
+
+def _on_gpu(x: Array) -> bool:
+    return bool(x.is_cuda)
+
+
+# -- torch -------------------------------------------------------------------------------------------------------------
+
+
+def enable_torch() -> None:
+    """Registers the operators ``torch.ops.peaccel.*`` now, rather than with the first tensor that needs one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> pe.enable_torch()
+    >>> hasattr(torch.ops.peaccel, "mls_isotropic")
+    True
+    """
+    _torch()
+
+
+def differentiates(inputs: Inputs) -> bool:
+    """Whether torch may ask for derivatives of what is computed of these."""
+    return is_torch(inputs.mu1) and _torch().differentiates(inputs.arrays)
+
+
+def transformed(x: Array) -> bool:
+    """Whether x may be a tensor that a transform of torch.func, or forward mode, is at work on."""
+    return is_torch(x) and _torch().transformed()
+
+
+def _torch() -> Torch:
+    """The torch side of all records; made once, when first needed."""
+    global _made  # noqa: PLW0603  (a cache that dynamo can see through)
+    if _made is None:
+        import torch
+
+        if torch.compiler.is_compiling():
+            raise RuntimeError("peaccel: call peaccel.enable_torch() before torch.compile (torch was imported later)")
+        _made = Torch(torch, records())
+    return _made
+
+
+_made: Torch | None = None

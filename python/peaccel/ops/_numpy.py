@@ -1,0 +1,161 @@
+"""Calls of the host's kernels on numpy arrays: shapes and memory of what they write."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from peaccel import _core
+from peaccel.ops._array import as_stored, lies_adjacent
+from peaccel.ops._records import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
+from peaccel.ops._seed import SEEDS, as_integer
+
+__all__ = ["elementwise", "panels", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]
+
+Numpy: TypeAlias = np.ndarray[Any, Any]
+
+_NO_ORDER = np.zeros(())  # what the kernels of functions of x alone are given, and do not look at
+
+
+def _buffer(array: Numpy) -> Numpy:
+    """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
+    x = as_stored(array) if array.dtype.kind == "V" else array  # V: what ml_dtypes adds
+    if x.flags.aligned and x.dtype.isnative and lies_adjacent(x):
+        return x
+    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+
+
+def _checked_seed(op: PairOp | SampleOp, seed: Any) -> int:
+    return as_integer(op.name, "seed", int(seed), *SEEDS)
+
+
+# -- elements and draws ------------------------------------------------------------------------------------------------
+
+
+def elementwise(op: Op, *arguments: Numpy) -> Numpy:
+    """The values, for order and x that broadcast."""
+    order, x = arguments if op.has_order else (_NO_ORDER, *arguments)
+    shape = np.broadcast_shapes(order.shape, x.shape)
+    x = np.broadcast_to(x, shape)
+    if order.size != 1:
+        order = np.broadcast_to(order, shape)
+    out = np.empty(x.shape, x.dtype.newbyteorder("="))
+    flat = np.ascontiguousarray(x, dtype=out.dtype).reshape(-1)
+    _core.elementwise(op.name, np.ascontiguousarray(order, dtype=np.float64).reshape(-1), flat, out.reshape(-1))
+    return out
+
+
+def sample(op: SampleOp, mu: Numpy, extra: Numpy, seed: Any, n: int, first_row: int, stream: int) -> Numpy:
+    """Draws [n, N, D]."""
+    seed = _checked_seed(op, seed)
+    mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+    out = np.empty((n, *mu.shape), mu.dtype)
+    _core.sample(op.name, mu, extra, seed, first_row, stream, out)
+    return out
+
+
+def sample_backward(
+    op: SampleOp,
+    weights: Numpy,
+    mu: Numpy,
+    extra: Numpy,
+    seed: Any,
+    first_row: int,
+    stream: int,
+    *,
+    out: tuple[Numpy, Numpy] | None = None,
+) -> tuple[Numpy, Numpy]:
+    """The gradients of sum(weights * draws) with respect to mu and extra; in the memory that is given, if any."""
+    seed = _checked_seed(op, seed)
+    mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+    out = (np.empty_like(mu), np.empty_like(extra)) if out is None else out
+    _core.sample_backward(op.name, mu, extra, seed, first_row, stream, np.ascontiguousarray(weights), [*out])
+    return out
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def _mean(mu: Numpy) -> Numpy:
+    """mu with no row of one repeated element: the kernels take D from means."""
+    return np.ascontiguousarray(mu) if 0 in mu.strides else mu
+
+
+def _buffers(op: PairOp, inputs: Inputs) -> Inputs:
+    """The inputs as the core reads them, with a checked seed."""
+    mu1, extra1, mu2, extra2, shared = map(_buffer, inputs.arrays)
+    draws = None if inputs.draws is None else Draws(_checked_seed(op, inputs.draws.seed), inputs.draws.n)
+    return Inputs(_mean(mu1), extra1, _mean(mu2), extra2, np.ascontiguousarray(shared), draws)
+
+
+def score(
+    op: PairOp,
+    inputs: Inputs,
+    candidates: Numpy | None = None,
+    pairwise: bool = False,
+    *,
+    kept: Numpy | None = None,
+) -> Numpy:
+    """Scores of each query with its candidates [Q, K], of all pairs [Q, G], or of rows i with i [Q].
+
+    ``kept``, of the scores' shape, is filled with what an op that `keeps` keeps.
+    """
+    given = _buffers(op, inputs)
+    candidates = None if candidates is None else _buffer(candidates)
+    out = np.empty(scores_shape(given, candidates, pairwise), given.mu1.dtype)
+    _core.score(op.name, listed(given), given.draws, candidates, out, kept)
+    return out
+
+
+def score_backward(
+    op: PairOp,
+    weights: Numpy,
+    inputs: Inputs,
+    candidates: Numpy | None = None,
+    pairwise: bool = False,
+    wanted: int = _core.EVERY_GRADIENT,
+    *,
+    kept: Numpy | None = None,
+    out: Gradients | None = None,
+) -> Gradients:
+    """The gradients of sum(weights * scores), 0 or right where not wanted; in the memory that is given, if any."""
+    given = _buffers(op, inputs)
+    arrays = [np.ascontiguousarray(x) for x in listed(given)]
+    out = Gradients(*(np.empty(x.shape, x.dtype) for x in given.arrays)) if out is None else out
+    candidates = None if candidates is None else _buffer(candidates)
+    weights = np.ascontiguousarray(weights)
+    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, kept)
+    return out
+
+
+def rerank(op: PairOp, inputs: Inputs, candidates: Numpy, k: int) -> tuple[Numpy, Numpy]:
+    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them."""
+    given = _buffers(op, inputs)
+    scores = np.empty((len(candidates), k), given.mu1.dtype)
+    ids = np.empty(scores.shape, np.int64)
+    _core.rerank(op.name, listed(given), given.draws, _buffer(candidates), scores, ids)
+    return scores, ids
+
+
+def search(
+    op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: list[Numpy] | None = None
+) -> tuple[Numpy, Numpy, float]:
+    """Scores and ids [Q, k] of the exact best k, -inf and -1 beyond the gallery; the share of pairs scored.
+
+    ``packed``, the gallery's `panels`, may take its place.
+    """
+    given = _buffers(op, inputs)
+    scores = np.empty((len(given.mu1), k), given.mu1.dtype)
+    ids = np.empty(scores.shape, np.int64)
+    return scores, ids, _core.search(op.name, listed(given), given.draws, packed, prune, scores, ids)
+
+
+def panels(mu: Numpy, extra: Numpy) -> list[Numpy]:
+    """The gallery's means [G, D] as panels, ordered by their extras [G]; in that order squared norms; the order."""
+    mu = np.ascontiguousarray(_buffer(mu))
+    order = np.argsort(extra, kind="stable").astype(np.int64, copy=False)
+    panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
+    norms = np.empty(len(mu), mu.dtype)
+    _core.pack(mu, order, panels, norms)
+    return [panels, norms, order]
