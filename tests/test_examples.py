@@ -51,11 +51,11 @@ def test_every_example_is_among_those_that_run():
 
 
 def test_all_that_is_public_has_an_example():
-    for room in PUBLIC:
-        for name in set(room.__all__) - EXEMPT:
-            found = getattr(room, name)
+    for module in PUBLIC:
+        for name in set(module.__all__) - EXEMPT:
+            found = getattr(module, name)
             if inspect.isroutine(found) or inspect.isclass(found) or isinstance(found, pe.scores.Score):
-                assert re.search(r"Examples\n *-{8}\n(.*\n)*? *>>> ", found.__doc__), f"{room.__name__}.{name}"
+                assert re.search(r"Examples\n *-{8}\n(.*\n)*? *>>> ", found.__doc__), f"{module.__name__}.{name}"
 
 
 def test_help_on_a_score_is_about_the_score():

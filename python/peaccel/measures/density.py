@@ -79,15 +79,15 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     if variant == "published" and kind != "nivmf":
         raise ValueError(f"log_prob: variant 'published' is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
-    mu, spread = (cast(x, dtype) for x in d.arrays)
+    mu, extra = (cast(x, dtype) for x in d.arrays)
     z = cast(z, dtype)
     if kind == "vmf":
-        value = _log_prob_vmf(d.dim, double(spread), square_distance(mu, z))
+        value = _log_prob_vmf(d.dim, double(extra), square_distance(mu, z))
     elif kind == "nivmf":
-        value = _log_prob_nivmf(mu, spread, z, variant)
+        value = _log_prob_nivmf(mu, extra, z, variant)
     else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
-        value = scores_with_points(op, mu, spread, z)
+        value = scores_with_points(op, mu, extra, z)
     return cast(value, dtype)
 
 
@@ -125,13 +125,13 @@ def entropy(d: Distribution) -> Array:
     """
     kind = require_kind("entropy", "d", d, (*NORMALS, "vmf"), "with an entropy in closed form")
     dtype = compute_dtype(d.mu)
-    spread = cast(d.arrays[1], dtype)
+    extra = cast(d.arrays[1], dtype)
     if kind == "vmf":
-        value = _entropy_vmf(d.dim, double(spread), dtype)
+        value = _entropy_vmf(d.dim, double(extra), dtype)
     elif kind == "normal_diagonal":
-        value = (d.dim * (1 + LOG_2PI) + total(namespace(spread).log(spread))) / 2
+        value = (d.dim * (1 + LOG_2PI) + total(namespace(extra).log(extra))) / 2
     else:
-        value = d.dim * (1 + LOG_2PI + double(namespace(spread).log(spread))) / 2
+        value = d.dim * (1 + LOG_2PI + double(namespace(extra).log(extra))) / 2
     return cast(value, dtype)
 
 

@@ -108,10 +108,10 @@ def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
 
 def _mean_and_variance(d: Any) -> tuple[Array, Array]:
     """Means [N, D], and variances [N, D] or [N, 1]."""
-    mu, spread = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
+    mu, extra = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
     if d.kind == "vmf":
-        return mu, 1 / spread[:, None]
-    return mu, spread if spread.ndim == 2 else spread[:, None]
+        return mu, 1 / extra[:, None]
+    return mu, extra if extra.ndim == 2 else extra[:, None]
 
 
 def _moments_on_sphere(a: Any, p: Any, n: Any) -> tuple[Array, Array]:

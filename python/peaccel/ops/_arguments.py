@@ -27,7 +27,7 @@ class _Plain(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """Those of an op that draws."""
+    """The arguments of the operators of an op that draws."""
 
     mu1: Array
     extra1: Array
