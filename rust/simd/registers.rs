@@ -104,8 +104,7 @@ impl<R: Register> Register for Two<R> {
 /// Numbers as a register of width `N`. A processor without fused multiply-add emulates it: slow, with the same bits.
 ///
 /// On x86-64, where hardly a machine needs it, the operations are calls, which keeps half of the compiler's work away from every
-/// build; elsewhere they are inlined and left to the compiler to vectorise. They write to nothing that they are given, so that the
-/// compiler leaves out calls whose result is not used.
+/// build; elsewhere they are inlined and left to the compiler to vectorise.
 #[derive(Clone, Copy)]
 pub struct Plain<T, const N: usize>([T; N]);
 
@@ -114,13 +113,12 @@ macro_rules! each {
         $(
             #[cfg_attr(target_arch = "x86_64", inline(never))]
             #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
-            unsafe fn $op(self, $($arg: Self),*) -> Self {
-                let mut out = [Default::default(); N];
+            unsafe fn $op(mut self, $($arg: Self),*) -> Self {
                 for $i in 0..N {
                     let $x = self.0[$i];
-                    out[$i] = $value;
+                    self.0[$i] = $value;
                 }
-                Plain(out)
+                self
             }
         )+
     };
