@@ -148,8 +148,10 @@ def as_stored(x: Array) -> np.ndarray[Any, Any]:
     brain = dtype_name(x) == "bfloat16"
     if is_torch(x):
         x = x.detach() if x.requires_grad else x
-        x = (x.view(sys.modules["torch"].int16) if brain else x).numpy()
-    return x.view(np.uint16) if brain else np.asarray(x)
+        stored: np.ndarray[Any, Any] = (x.view(sys.modules["torch"].int16) if brain else x).numpy()
+    else:
+        stored = np.asarray(x)
+    return stored.view(np.uint16) if brain else stored
 
 
 def adjacent(x: Array) -> Array:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from peaccel import _core
 from peaccel.ops import _numpy
 from peaccel.ops._array import Array, as_numpy, as_stored
 from peaccel.ops._records import Draws, Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
@@ -58,7 +59,9 @@ def sample_backward(
     return by_mu, by_extra
 
 
-def score(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool, *, kept: Array | None = None) -> Array:
+def score(
+    op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, kept: Array | None = None
+) -> Array:
     """As `_numpy.score`."""
     return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, kept=_stored(kept)))
 
@@ -73,9 +76,9 @@ def score_backward(
     op: PairOp,
     weights: Array,
     inputs: Inputs,
-    candidates: Array | None,
-    pairwise: bool,
-    wanted: int,
+    candidates: Array | None = None,
+    pairwise: bool = False,
+    wanted: int = _core.EVERY_GRADIENT,
     kept: Array | None = None,
 ) -> Gradients:
     """As `_numpy.score_backward`."""

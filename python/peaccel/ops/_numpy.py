@@ -21,7 +21,8 @@ _NO_ORDER = np.zeros(())  # what the kernels of functions of x alone are given, 
 def _buffer(array: Numpy) -> Numpy:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
     x = as_stored(array) if array.dtype.kind == "V" else array  # V: what ml_dtypes adds
-    if x.flags.aligned and x.dtype.isnative and lies_adjacent(x):
+    flags = x.flags
+    if flags.aligned and x.dtype.isnative and (flags.c_contiguous or lies_adjacent(x)):
         return x
     return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
 

@@ -45,8 +45,8 @@ class Inputs(NamedTuple):
 
     def mapped(self, function: Callable[[Array], Array]) -> Inputs:
         """The inputs with a function of each array in its place."""
-        mu1, extra1, mu2, extra2, shared = map(function, self.arrays)
-        return Inputs(mu1, extra1, mu2, extra2, shared, self.draws)
+        sides = function(self.mu1), function(self.extra1), function(self.mu2), function(self.extra2)
+        return Inputs(*sides, function(self.shared), self.draws)
 
 
 class Gradients(NamedTuple):
