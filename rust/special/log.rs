@@ -20,8 +20,9 @@ const LN2_F64: (f64, f64) = (0.6931471803691238, 1.9082149292705877e-10);
 pub fn ln<S: Simd, T: Float>(x: V<S, T>) -> V<S, T> {
     // Subnormal numbers are scaled by a power of two that makes the largest of them normal and stays exact.
     let (smallest, lift) = if single::<T>() { (f64::from(f32::MIN_POSITIVE), 24) } else { (f64::MIN_POSITIVE, 53) };
+    let lifted = x * (1_u64 << lift) as f64;
     let offset = x.if_less(smallest, -f64::from(lift), 0.0);
-    let normal = x.if_less(smallest, x * (1_u64 << lift) as f64, x);
+    let normal = x.if_less(smallest, lifted, x);
     let finite = log_of::<S, T>(normal.exponent() + offset, normal.significand());
     let not_positive = x.if_less(0.0, f64::NAN, f64::NEG_INFINITY);
     // The last selection passes +inf and NaN through.
