@@ -24,8 +24,8 @@
 //!                         1/2 P[a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t)].
 //!
 //! Errors are relative to max(1, |score|), in float64. With D 1 .. 2048, L 0 .. 1e3, A -300 .. 1e4 and b such that the turn lies
-//! anywhere, they are below 4e-10 against composite quadrature at 4655 points (at one point with D = 1: 2e-9). With A 1e8 .. 1e16,
-//! b = 0 and D 1 .. 512, they are below 1e-12 against the limit.
+//! anywhere, they are below 4e-10 against composite quadrature at 4655 points (at one point with D = 1: 2e-9). With b = 0,
+//! A 1e8 .. 1e16 and D 1 .. 512, they are below 1e-12 against the limit.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
 use super::{facts, pair_function};
