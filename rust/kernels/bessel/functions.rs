@@ -23,9 +23,9 @@ pub trait Quantity: 'static {
 pub enum Tabulated {
     /// The function has no table.
     No,
-    /// The function itself, which grows like a power of x between -1 and 2.
+    /// The function itself, which behaves like a power of x between x^-1 and x^2.
     Value,
-    /// The function times x^2; the function grows like a power of x between -3 and 1.
+    /// The function times x^2; the function behaves like a power of x between x^-3 and x.
     TimesSquare,
 }
 
