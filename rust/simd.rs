@@ -1,4 +1,4 @@
-//! SIMD dispatch: the one place that knows instruction sets.
+//! SIMD dispatch: the only module that knows instruction sets.
 //!
 //! A kernel is written once, generic over `S: Simd` and `T: Float`, in terms of [`Lanes`]: 16 logical float32 or 8 logical
 //! float64 lanes on every level. Each lane operation is one IEEE operation and sums follow one fixed tree (lane `i` takes lane
@@ -6,7 +6,7 @@
 //!
 //! Levels: `avx512`, `avx2`, `baseline` (no wide registers assumed; the compiler vectorises as the target allows, and a
 //! processor without fused multiply-add emulates it: slow, with the same bits).
-//! The best one is chosen when first asked for; `PEACCEL_SIMD=baseline|avx2|avx512` forces one, unless it is empty.
+//! The best level of the machine is chosen at the first dispatch; `PEACCEL_SIMD=baseline|avx2|avx512`, unless empty, forces one.
 
 use crate::error::Error;
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -36,60 +36,60 @@ pub trait Float:
     + Neg<Output = Self>
     + std::fmt::Debug
 {
-    /// How many lanes there are of this type.
+    /// The number of logical lanes of this type.
     const LANES: usize;
     /// The unit roundoff, half the distance from 1 to the next number.
     const ROUNDOFF: f64;
     /// The smallest positive number: what rounding may lose where a result is subnormal.
     const SMALLEST: f64;
-    /// Bits of the significand below a piece of [`Lanes::lookup`].
+    /// The number of bits of the significand below those that select a piece of [`Lanes::lookup`].
     const PIECE_SHIFT: u32;
-    /// The product of four numbers in [1 / this, this] is far from overflow and from subnormals.
+    /// A bound b such that products of four numbers in [1 / b, b] are far from overflow and from subnormals.
     const QUARTER_RANGE: f64;
-    /// What holds the lanes of this type on a level.
+    /// The register that holds the lanes of this type on level `S`.
     type Register<S: Simd>: Register<Elem = Self>;
-    /// Nearest representable value.
+    /// Converts from float64, to the nearest representable value.
     fn from_f64(x: f64) -> Self;
-    /// Exact.
+    /// Converts to float64, exactly.
     fn to_f64(self) -> f64;
-    /// Exact.
+    /// Converts from float32, exactly.
     fn from_f32(x: f32) -> Self;
-    /// Sixteen numbers of IEEE binary16.
+    /// Converts sixteen IEEE binary16 numbers, exactly.
     fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]);
 }
 
-/// Pieces of [`PIECES_FROM`, `PIECES_TO`): 64 to an octave.
+/// The number of pieces into which [`Lanes::lookup`] divides [`PIECES_FROM`, `PIECES_TO`): 64 per octave.
 pub const PIECES: usize = 26 * 64;
-/// 2^-2
+/// The start of the first piece, 2^-2.
 pub const PIECES_FROM: f64 = 0.25;
-/// 2^24
+/// The end of the last piece, 2^24.
 pub const PIECES_TO: f64 = 16_777_216.0;
 
-/// A fixed number of lanes of `T` on level `S`.
+/// The lanes of type `T` on level `S`, [`Float::LANES`] of them.
 pub type V<S, T> = Lanes<<T as Float>::Register<S>>;
 
-/// Sixteen 32-bit words, each in the low half of 64 bits whose high half may hold anything: a product of two words then is
+/// Sixteen 32-bit words, each in the low half of 64 bits whose high half may hold anything, so that the product of two words is
 /// one instruction.
 pub trait Words: Copy {
-    /// From words.
+    /// Widens sixteen words.
     fn new(words: &[u32; 16]) -> Self;
-    /// The words.
+    /// The sixteen words, without the high halves.
     fn words(self) -> [u32; 16];
-    /// The 64-bit products with a word: the low halves are words of their own.
+    /// The 64-bit products of all words with `factor`; their low halves serve as words.
     fn product(self, factor: u32) -> Self;
-    /// high half of `self` ^ b ^ key.
+    /// The words `high half of self ^ b ^ key`.
     fn high_xor(self, b: Self, key: u32) -> Self;
 }
 
-/// A level of instructions: only a name for the lane types.
+/// A level of instruction sets, which names the lane types.
 pub trait Simd: Copy + Send + Sync + 'static {
-    /// 16 lanes of float32.
+    /// The register of 16 float32 lanes.
     type F32: Register<Elem = f32>;
-    /// 8 lanes of float64.
+    /// The register of 8 float64 lanes.
     type F64: Register<Elem = f64>;
-    /// 16 words.
+    /// The registers of 16 words.
     type Words: Words;
-    /// Numbers of IEEE binary16.
+    /// Converts sixteen IEEE binary16 numbers, exactly.
     fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32>;
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
@@ -147,17 +147,17 @@ impl Float for f64 {
     }
 }
 
-/// A number of IEEE binary16.
+/// Converts an IEEE binary16 number, exactly.
 #[inline(always)]
 pub fn widen_f16(half: u16) -> f32 {
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7FFF));
-    // Shifted into place, the exponent lacks 127 - 15; a product makes that up, for subnormals as well.
+    // The shifted exponent field is 127 - 15 too small; a product by 2^112 corrects that, for subnormals as well.
     let number = f32::from_bits(rest << 13) * f32::from_bits((127 + 112) << 23);
     let special = if rest >= 0x7C00 { 0xFF << 23 } else { 0 };
     f32::from_bits(sign | special | number.to_bits())
 }
 
-/// Registers of the target's own width, as the compiler makes of them.
+/// The level of arrays, which the compiler vectorises as the target allows.
 #[derive(Clone, Copy)]
 pub struct Baseline;
 
@@ -176,15 +176,15 @@ impl Simd for Baseline {
 #[cfg(target_arch = "x86_64")]
 use x86::{Avx2, Avx512};
 
-/// Work that is compiled once per level; `run` must be `#[inline(always)]`, as must all it calls on lanes.
+/// Work that is compiled once per level; `run` must be `#[inline(always)]`, as must all functions of lanes that it calls.
 pub trait Kernel {
-    /// What the work returns.
+    /// The result of the work.
     type Output;
-    /// The work, on level `S`.
+    /// Does the work on level `S`.
     fn run<S: Simd>(self) -> Self::Output;
 }
 
-/// The levels, from the plainest up.
+/// The levels; each has the instructions of those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Level {
     Baseline,
@@ -240,7 +240,7 @@ fn level() -> Result<Level, Error> {
         .clone()
 }
 
-/// The name of the level that [`dispatch`] uses, or why the one asked for cannot be.
+/// The name of the level that [`dispatch`] uses, or an error if the level in `PEACCEL_SIMD` is not available.
 pub fn level_name() -> Result<&'static str, Error> {
     level().map(Level::name)
 }
@@ -248,10 +248,10 @@ pub fn level_name() -> Result<&'static str, Error> {
 /// Runs the work on the level in use.
 #[inline]
 pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
-    // A level that cannot be used is reported when the module loads, so the fallback here only meets pure Rust callers.
+    // The Python module reports an unavailable level when it is imported, so only callers in Rust reach the fallback.
     match level().unwrap_or(Level::Baseline) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `best` has seen every feature that these functions enable.
+        // SAFETY: `best` detected every feature that this function enables.
         Level::Avx512 => unsafe { run_avx512(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -272,7 +272,7 @@ unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }
 
-/// Asks for the cache lines of a slice, ahead of its use.
+/// Prefetches the cache lines of a slice.
 #[inline(always)]
 pub fn prefetch<T>(row: &[T]) {
     #[cfg(target_arch = "x86_64")]

@@ -59,7 +59,7 @@ def test_shapes(name, options, shape, maps, features):
 def test_input_says_how_images_are_scaled(name, size, scale):
     expected = create(name).input
     assert expected.size == size
-    ends = [(x - expected.mean[0]) / expected.std[0] for x in (0, 1)]  # of the first channel, red
+    ends = [(x - expected.mean[0]) / expected.std[0] for x in (0, 1)]  # the normalised range of the first channel, red
     assert ends == pytest.approx(scale)
 
 
@@ -297,7 +297,7 @@ def test_gem_learns_its_exponent_on_any_map():
 
 
 def test_gem_widens_halves():
-    maps = images(2, 3, 4, 4) * 100  # a cube of which no float16 holds
+    maps = images(2, 3, 4, 4) * 100  # the cubes overflow float16
     with torch.autocast("cpu", torch.bfloat16):
         pooled = backbones.GeM()(maps.half())
     torch.testing.assert_close(pooled, backbones.GeM()(maps.half().float()))

@@ -409,7 +409,7 @@ def test_bad_input_gets_one_line_that_names_what_was_expected_and_what_came(call
 
 def test_a_gpu_that_cannot_be_used_is_an_error_with_the_reason(monkeypatch):
     monkeypatch.setenv("PEACCEL_LIBCUDA", "libnone.so")
-    monkeypatch.setattr(_dispatch, "_on_gpu", is_torch)  # torch CPU tensors pass for CUDA ones
+    monkeypatch.setattr(_dispatch, "_on_gpu", is_torch)  # treats torch CPU tensors as CUDA ones
     monkeypatch.setattr(_cuda, "place", lambda x: (0, 0))
     reason = _core.cuda_info()[2]
     inputs = Inputs(TENSORS.mu, TENSORS.var, TENSORS.mu, TENSORS.var, torch.empty(0))

@@ -238,7 +238,7 @@ def lost(way, g):
 
 
 @pytest.mark.parametrize("way", ["jvp", "hessian", "vmap"])
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself warns in forward mode
 def test_derivatives_that_cannot_be_traced_are_not_lost(way):
     f, x = lost(way, pe.Normal(*items(4, 0))), torch.linspace(-1, 1, 6)
     torch._dynamo.reset()

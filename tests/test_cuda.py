@@ -281,7 +281,7 @@ def test_rankings_compile():
     assert all(torch.equal(a, b) for a, b in zip(compiled(*q.arrays), rankings(*q.arrays), strict=True))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself warns in forward mode
 def test_hessians():
     q, g = (make("vmf", n, 3, n, library="torch") for n in (2, 4))
 

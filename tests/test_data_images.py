@@ -145,7 +145,7 @@ def test_training_crops_within_scale_and_ratio():
     area, ratio = width.abs() * height, width.abs() / height
     assert 0.15 < area.min() < 0.22 and 0.9 < area.max() < 1.02  # rounded to pixels and to levels
     assert 0.72 < ratio.min() < 0.82 and 1.22 < ratio.max() < 1.38
-    assert 0.35 < (width < 0).float().mean() < 0.65  # mirrored
+    assert 0.35 < (width < 0).float().mean() < 0.65  # about half of the images are mirrored
 
 
 def test_training_changes_colours_within_bounds():

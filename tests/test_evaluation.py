@@ -75,7 +75,7 @@ def test_queries_without_an_answer_are_left_out_and_counted():
 
 def test_confidence_kinds_and_quality():
     d, labels = items()
-    quality = np.random.default_rng(3).integers(0, 3, len(labels))  # ties
+    quality = np.random.default_rng(3).integers(0, 3, len(labels))  # few values, so that ties occur
     found = pe.evaluate(d, None, labels, ("mls",), quality=quality)
     assert [c.confidence for c in found.confidences] == [
         "learned", "norm of the mean", "score of the best", "best less second", "random",

@@ -19,7 +19,7 @@ def sparse(own, seed=0, share=0.06):
     """Pairs at random, in disorder and some twice; and the matrix of them, without the diagonal where that is own."""
     rng = np.random.default_rng(seed)
     matrix = rng.random((Q, Q if own else G)) < share
-    matrix[:3] = False  # without an answer
+    matrix[:3] = False  # these queries have no answer
     if own:
         matrix[5, 5] = True
     pairs = np.argwhere(matrix)

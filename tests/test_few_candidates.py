@@ -126,7 +126,7 @@ def test_a_gallery_that_begins_empty_is_converted(score, kind, library):
     np.testing.assert_array_equal(found.scores, expected.scores)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")  # torch's own, where it decomposes gather
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")  # torch itself warns where it decomposes gather
 def test_transforms_of_torch_see_few_candidates_as_all_pairs():
     q, g = (make("normal_isotropic", n, 6, n)._map(torch.from_numpy) for n in (3, 90))
     ids = torch.from_numpy(candidates()).clamp(min=0)

@@ -61,7 +61,7 @@ def test_distances_and_cosines_are_exact_for_every_query(kind, score):
     queries, gallery = make(kind, 9, 6, 1), make(kind, 40, 6, 2)
     found = products(queries, gallery, score, pe.first_stage_reference(gallery, score))
     scores = pe.pairwise(queries, gallery, score)
-    if score.endswith("cosine"):  # up to a factor of the query, its length
+    if score.endswith("cosine"):  # equal up to a factor, the length of the query
         spread = np.abs(scores - scores.mean(1, keepdims=True)).sum(1, keepdims=True)
         found, scores = found / np.abs(found).sum(1, keepdims=True), scores / spread
     same_up_to_a_constant_of_the_query(found, scores)

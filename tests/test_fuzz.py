@@ -187,7 +187,7 @@ def test_rankings(data):
     queries, gallery = data.draw(distributions(dim=dim)), data.draw(distributions(dim=dim))
     score, ids, k = data.draw(SCORES), data.draw(IDS), data.draw(SMALL)
     if isinstance(k, int) and k > 1000:
-        k = 2**70  # what is below is legal, and pads
+        k = 2**70  # any smaller k is legal, and pads
     call(pe.rescore, queries, gallery, ids, score)
     for ranking in (call(pe.rerank, queries, gallery, ids, k, score), call(pe.search, queries, gallery, k, score)):
         if ranking is not None:

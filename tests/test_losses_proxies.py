@@ -16,7 +16,7 @@ from peaccel.ops import sample
 from peaccel.ops.samplers import STREAMS, sample_vmf
 
 N, D, C = 7, 6, 5
-LABELS = torch.tensor([0, 3, 3, 1, 0, 3, 1])  # of 5 classes, so that two have no row
+LABELS = torch.tensor([0, 3, 3, 1, 0, 3, 1])  # there are 5 classes, so two have no row
 VARIANTS = [(distance, None) for distance in SIMILARITIES]
 VARIANTS += [(distance, "published") for distance in ("el_nivmf", "nivmf", "kl_vmf")]
 each_variant = pytest.mark.parametrize(("distance", "variant"), VARIANTS)

@@ -73,8 +73,8 @@ def test_calibration_of_the_perfect_the_constant_and_one_query():
     assert flat.ece == pytest.approx(0.2) and flat.count[5] == 2 and np.isnan(np.delete(flat.value, 5)).all()
     assert metrics.calibration_error([0.2, 0.7, 1], [0.2, 0.7, 1], scale="probability").ece == 0
     assert metrics.calibration_error([1], [1], scale="probability", bins=1).ece == 0
-    assert metrics.calibration_error([0, 0], [1, 2]).ece == 0.5  # all wrong
-    assert metrics.calibration_error([1, 1], [1, 2]).ece == 0.5  # all right
+    assert metrics.calibration_error([0, 0], [1, 2]).ece == 0.5  # all predictions are wrong
+    assert metrics.calibration_error([1, 1], [1, 2]).ece == 0.5  # all predictions are right
 
 
 def test_overconfidence_is_the_same_for_every_value():
@@ -174,7 +174,7 @@ def test_nmi_of_the_perfect_and_of_one_class():
     assert metrics.nmi(x, list("aabb")) == pytest.approx(1)
     assert metrics.nmi(x, list("aaaa")) == 1 and metrics.nmi([[1.0]], [3]) == 1
     assert metrics.nmi(x, list("abab")) == pytest.approx(0, abs=1e-12)
-    with pytest.warns(UserWarning, match="distinct clusters"):  # scikit-learn's
+    with pytest.warns(UserWarning, match="distinct clusters"):  # scikit-learn itself warns
         assert metrics.nmi(np.zeros((4, 1)), list("aabb")) == 0
 
 

@@ -335,7 +335,7 @@ def test_the_best_k(device, rows, n, k, dtype):
 @pytest.mark.parametrize("k", [1, 10, 300, 1024, 1100])
 def test_rankings_of_long_lists_and_large_galleries(device, k):
     q, g = (make("normal_diagonal", n, 8, n, dtype="float32", library="torch") for n in (3, 1500))
-    g.mu[700:] = g.mu[:800].clone()  # ties
+    g.mu[700:] = g.mu[:800].clone()  # repeated rows, which tie
     g.var[700:] = g.var[:800].clone()
     g.var[5] = torch.nan
     planned = plan(q, g, "mls", detach=True)

@@ -81,7 +81,7 @@ def test_launches_of_exactly_48_kb_beside_what_kernels_declare(device, kind, dty
 def test_a_launch_with_more_shared_memory_than_there_is(device, monkeypatch):
     scores, ids = torch.zeros(1, 1024, dtype=torch.float64), torch.arange(1024)[None]
     assert torch.equal(_cuda.select(scores, ids, 1024)[1], ids)
-    monkeypatch.setattr(_cuda, "place", lambda x: (1, 0))  # a device with less
+    monkeypatch.setattr(_cuda, "place", lambda x: (1, 0))  # device 1 has less shared memory
     wants = r"^topk_f64: wants 16384 bytes of shared memory beside its own, device 1 has 16352$"
     with pytest.raises(pe.CudaError, match=wants):
         _cuda.select(scores, ids, 1024)

@@ -394,7 +394,7 @@ def test_a_training_step_compiles_and_draws_anew():
 
 
 @each_op
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own, of what it does in forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself warns in forward mode
 def test_second_derivatives_and_forward_mode_raise(op):
     mu, extra = tensors()
     (slope,) = torch.autograd.grad((sample(op, mu, extra, SEED, 1, 0, 2) ** 2).sum(), extra, create_graph=True)

@@ -184,7 +184,7 @@ def test_the_limits_at_zero():
     np.testing.assert_array_equal(pe.special.log_ive(np.array([0, 0.5, 7]), x), [0, -np.inf, -np.inf])
     np.testing.assert_array_equal(pe.special.log_iv(np.array([0, 0.5, 7]), x), [0, -np.inf, -np.inf])
     np.testing.assert_array_equal(pe.special.iv_ratio(np.array([1, 2.5, 100]), x), x)
-    surface = [np.log(2 * np.pi), np.log(4 * np.pi), 3 * np.log(np.pi)]  # of the circle, the sphere, S^5
+    surface = [np.log(2 * np.pi), np.log(4 * np.pi), 3 * np.log(np.pi)]  # log areas of circle, sphere and S^5
     np.testing.assert_allclose(pe.special.vmf_log_norm(np.array([2, 3, 6]), x), -np.array(surface), rtol=1e-15)
     for dim, value in ((128, 127.0535), (512, 867.9681)):
         assert abs(pe.special.vmf_log_norm(dim, 0.0) - value) < 1e-4
@@ -207,7 +207,7 @@ def test_outside_the_domain_is_nan_and_nan_stays_nan(name):
     for dtype in (np.float32, np.float64):
         assert np.isnan(function(order, x.astype(dtype))).all()
     assert function(torch.tensor(order), torch.tensor(x)).isnan().all()
-    around = function(5.0, np.array([1.0, np.nan, 2.0]))  # neighbours are left alone
+    around = function(5.0, np.array([1.0, np.nan, 2.0]))  # a NaN does not affect its neighbours
     assert np.isfinite(around[[0, 2]]).all()
 
 

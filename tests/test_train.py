@@ -283,7 +283,7 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
         folder=tmp_path,
         validate=validate,
     )
-    assert len(seen) == 4  # two epochs below 0.5 are one too many
+    assert len(seen) == 4  # training stops after two epochs below 0.5, one more than patience allows
     assert equal(weights(training), seen[1])
     other = build("triplet", seed=5)
     both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})

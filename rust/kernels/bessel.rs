@@ -1,15 +1,16 @@
-//! The Bessel family, elementwise: an order (or dimension) and x for each element; with it a confluent hypergeometric function
-//! that is for normals what a ratio of Bessel functions is for von Mises-Fisher, the length of the mean direction, and the
-//! logarithm of the normal distribution function, which has no order.
+//! The Bessel family: elementwise functions of an order (or dimension) and x. It includes the length of the mean direction of a
+//! normal, a confluent hypergeometric function that is for normals what a ratio of Bessel functions is for von Mises-Fisher
+//! distributions, and the logarithm of the normal distribution function, which has no order.
 //!
-//! float64 and orders that differ by element: float64 lanes, rounded once to the type of x; what depends on the order alone
-//! is made once per run of equal orders, or, where these are short, in lanes too. Formulas and error bounds: `special::bessel`.
+//! float64, and orders that differ by element, are computed in float64 lanes and rounded once to the type of x. What depends on
+//! the order alone is computed once per run of equal orders or, where runs are short, in lanes as well. `special::bessel` has
+//! the formulas and error bounds.
 //!
-//! float32 of one order, the use that every von Mises-Fisher has: quadratics on 64 pieces an octave of x in [2^-2, 2^24),
-//! fitted to the float64 function and kept for the orders in use. An element costs two multiplications and three
-//! look-ups, an eighth of the formula; elements outside those octaves take the formula. All of it errs by less
-//! than 2e-7 relative to max(1, |value|) (vmf_log_norm: max(1, order, |value|)), mostly the rounding of the coefficients
-//! and of the result.
+//! float32 of one order, as all uses of one von Mises-Fisher dimension have, is computed by a table: quadratics on 64 pieces per
+//! octave of x in [2^-2, 2^24), fitted to the float64 function and cached for the orders in use. An element costs two
+//! multiplications and three look-ups, an eighth of the formula; elements outside those octaves are computed by the formula.
+//! Errors are below 2e-7 relative to max(1, |value|) (vmf_log_norm: max(1, order, |value|)), mostly from the rounding of the
+//! coefficients and of the result.
 
 use crate::error::Error;
 use crate::parallel;
@@ -24,7 +25,7 @@ use functions::Tabulated;
 pub use functions::{find, Computed, Function, Quantity};
 use table::{ByTable, Table};
 
-/// `out[i] = Q(order[i], x[i])`; `order` has one element for all, or as many as `x`.
+/// Computes `out[i] = Q(order[i], x[i])`; `order` has one element for all of `x`, or as many as `x`.
 pub fn elementwise<Q: Quantity, T: Float>(
     order: &[f64],
     x: &[T],
@@ -46,7 +47,7 @@ pub fn elementwise<Q: Quantity, T: Float>(
     })
 }
 
-/// Elements by the formula, on the calling thread; `order` has one element for all, or as many as `x`.
+/// Computes elements by the formula, on the calling thread; `order` has one element for all of `x`, or as many as `x`.
 fn by_formula<Q: Quantity, T: Float>(order: &[f64], x: &[T], out: &mut [T]) {
     let runs = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
     if runs * SHORT > order.len() {
@@ -61,10 +62,10 @@ fn by_formula<Q: Quantity, T: Float>(order: &[f64], x: &[T], out: &mut [T]) {
     }
 }
 
-/// Elements of one order that pay for making what belongs to it.
+/// The least mean number of elements in a run of equal orders for which it pays to compute an [`Order`].
 const SHORT: usize = 16;
 
-/// Elements of an order each, lane by lane; those whose orders lie on one piece together.
+/// Computes elements that have an order each, lane by lane; a vector holds elements whose orders lie on the same piece.
 struct ByLanes<'a, Q, T> {
     order: &'a [f64],
     x: &'a [T],
@@ -97,7 +98,7 @@ impl<Q: Quantity, T: Float> Kernel for ByLanes<'_, Q, T> {
     }
 }
 
-/// Elements of one order.
+/// Computes elements of one order by the formula.
 struct ByFormula<'a, Q, T> {
     order: &'a Order,
     x: &'a [T],
@@ -125,7 +126,7 @@ impl<Q: Quantity, T: Float> Kernel for ByFormula<'_, Q, T> {
     }
 }
 
-/// At most as many elements as there are lanes.
+/// Computes elements of one order by the formula, at most as many as there are lanes.
 #[inline(always)]
 fn by_formula_at<S: Simd, Q: Quantity, T: Float>(order: &Order, x: &[T], out: &mut [T]) {
     let mut lanes = [1.0; f64::LANES];
@@ -146,7 +147,7 @@ mod tests {
 
     quantity!(/** what vMF scores are made of */ LogHyp0f1e, log_hyp0f1e, series: 1, table: No);
 
-    /// Columns of tests/golden/bessel.csv; NaN where a field is empty.
+    /// The columns of tests/golden/bessel.csv; NaN where a field is empty.
     struct Golden {
         names: Vec<String>,
         columns: Vec<Vec<f64>>,
@@ -171,7 +172,7 @@ mod tests {
             &self.columns[self.names.iter().position(|n| n == name).unwrap()]
         }
 
-        /// Holds Q against its column; `floor` gives the magnitude below which errors count as absolute.
+        /// Compares Q with its column; `floor` gives the magnitude below which errors count as absolute.
         fn check<Q: Quantity>(&self, name: &str, tolerance: &str, floor: fn(v: f64, x: f64) -> f64) {
             let (v, x, want, tolerance) =
                 (self.column("v"), self.column("x"), self.column(name), self.column(tolerance));
@@ -184,7 +185,7 @@ mod tests {
                 let case = format!("{name}({}, {:e}): got {:e}, expected {:e}", v[i], x[i], got[i], want[i]);
                 assert!(error <= tolerance[i], "{case}, error {error:e}");
             }
-            // float32 is the float64 result, rounded.
+            // The float32 result is the float64 result, rounded.
             let single: Vec<f32> = x.iter().map(|&x| x as f32).collect();
             let widened: Vec<f64> = single.iter().map(|&x| x.into()).collect();
             let mut rounded = vec![0.0_f32; x.len()];
@@ -239,7 +240,7 @@ mod tests {
                 assert_eq!([one::<IvRatioDx>(v, inf), one::<IvRatioDxx>(v, 0.0), one::<IvRatioDxx>(v, inf)], [0.0; 3]);
             }
         }
-        // Surfaces of the circle and the sphere.
+        // At kappa 0 the density is 1 by the length of the circle, or by the area of the sphere.
         let pi = std::f64::consts::PI;
         assert!((one::<VmfLogNorm>(2.0, 0.0) + (2.0 * pi).ln()).abs() < 1e-14);
         assert!((one::<VmfLogNorm>(3.0, 0.0) + (4.0 * pi).ln()).abs() < 1e-14);
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn tiny_and_huge_arguments() {
         for x in [5e-324, 1e-310, f64::MIN_POSITIVE] {
-            // I_v(x) = (x/2)^v / Gamma(v + 1) here.
+            // At such x, I_v(x) = (x/2)^v / Gamma(v + 1).
             let want = 2.0 * ((x * 2_f64.powi(60)).ln() - 61.0 * std::f64::consts::LN_2) - 2_f64.ln();
             assert!((one::<LogIve>(2.0, x) / want - 1.0).abs() < 1e-14);
             assert!(one::<LogIve>(0.0, x).abs() < 1e-14);

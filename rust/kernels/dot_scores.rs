@@ -1,9 +1,9 @@
 //! Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //!
-//! A pair costs one pass over its two rows; the rest, the [`Formula`], is done for eight pairs at once in float64, whatever
+//! A pair costs one pass over its two rows; the rest, the [`Formula`], is evaluated for eight pairs at once in float64, whatever
 //! the rows' type. Squared distances are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
-//! for near-duplicates. Search filters by inner products of register tiles and keeps what they cannot rule out; `filter`
-//! has the proof that nothing is lost. The maths of each score is in `formulas`, `normals` and `vmf`.
+//! for near-duplicates. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
+//! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
 
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
@@ -26,15 +26,15 @@ mod vmf;
 pub use formulas::{Formula, Pair};
 use formulas::{Slopes, OWN};
 
-/// A formula over its inputs: the family's pair function.
+/// A formula with its input arrays: the family's pair function.
 pub struct DotScore<'a, T, F> {
-    /// The arrays; the shared row holds the formula's own shared numbers, if any.
+    /// The arrays; the shared row holds the formula's parameters that all pairs share, if any.
     pub inputs: Inputs<'a, T>,
-    /// The maths.
+    /// The maths of the score.
     pub formula: F,
-    /// The gallery as panels with squared norms, where it was prepared.
+    /// The gallery as panels with squared norms, if it was prepared.
     pub packed: Option<Packed<'a, T>>,
-    /// Squared distances or inner products of the pairs, where scoring them kept these for the gradients.
+    /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
     pub kept: Option<&'a [T]>,
 }
 
@@ -57,7 +57,7 @@ fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, form
     Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, kept }))
 }
 
-/// Numbers of a block of pairs, as float64 arrays to be loaded eight at a time.
+/// What a formula takes of a block of pairs, as float64 arrays from which eight pairs are loaded at a time.
 struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
@@ -65,10 +65,10 @@ struct Block {
     own: (Own, Own),
 }
 
-/// What a formula makes of the extras of a block; empty where it makes nothing.
+/// The intermediates of one side of a block, one array for each; empty for a formula that has none.
 type Own = Vec<[f64; BLOCK]>;
 
-/// No numbers: 1 is an extra of any kind.
+/// A filler for unused pairs and inputs: 1 is a valid extra of any kind.
 const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
 
 impl Block {
@@ -94,8 +94,8 @@ impl Block {
     }
 }
 
-/// [`Formula::own`] or [`Formula::own_slopes`] of the first n items. A dispatch of its own, as are those below, so that it is not
-/// compiled again for each type of row.
+/// Computes [`Formula::own`] or [`Formula::own_slopes`] of the first `n` items. This and the kernels below are dispatched
+/// separately, so that they are not compiled again for each type of row.
 struct MakeOwn<'a, F> {
     formula: &'a F,
     slopes: bool,
@@ -125,7 +125,7 @@ impl<F: Formula> Kernel for MakeOwn<'_, F> {
     }
 }
 
-/// The scores of a block, in the place of `x`.
+/// Computes the scores of a block, which overwrite its `x`.
 struct Values<'a, F> {
     formula: &'a F,
     block: &'a mut Block,
@@ -142,7 +142,7 @@ impl<F: Formula> Kernel for Values<'_, F> {
     }
 }
 
-/// The slopes of a block: by x, norm, extra and the shared numbers.
+/// Computes the slopes of a block for the items of one side.
 struct BlockSlopes<'a, F> {
     formula: &'a F,
     block: &'a Block,
@@ -213,7 +213,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         block
     }
 
-    /// What the formula makes of the extras and norms of n items, which may all be the same one.
+    /// The intermediates of `n` items, from their extras and norms. With `same`, all are one item, computed once.
     #[inline(always)]
     fn own(&self, (extras, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
         if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
@@ -228,7 +228,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
-/// Adds the gradient of a pair by its own row, of the slopes by x and by the own squared norm.
+/// Adds the gradient of a pair with respect to the row `own`, given the slopes with respect to x (`by_x`) and to that row's
+/// squared norm (`by_norm`).
 #[inline(always)]
 fn add_pull<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
     let (by_own, n) = (T::from_f64(2.0 * by_norm), mu.len());
@@ -312,7 +313,8 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
-    /// Adds the gradients of one item of a side by listed pairs, whose products may be known.
+    /// Adds the gradients of one item over its listed pairs; `known` holds their squared distances or inner products, if these
+    /// were written down.
     #[inline(always)]
     fn add_listed<S: Simd>(
         &self,
@@ -354,7 +356,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
-/// Squared norms of these rows, as the pair function computes them.
+/// Writes the squared norms of the given rows, computed as the pair function computes them.
 pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>, out: &mut [T]) {
     struct Norms<'a, 'b, T, I>(&'a Matrix<'b, T>, I, &'a mut [T]);
     impl<T: Float, I: Iterator<Item = usize>> Kernel for Norms<'_, '_, T, I> {

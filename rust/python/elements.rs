@@ -1,4 +1,4 @@
-//! Exports of the kernels that take items one by one: functions of the Bessel family, and samplers.
+//! Exports of the kernels that process elements or items one by one: the functions of the Bessel family, and the samplers.
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
@@ -9,7 +9,7 @@ use crate::kernels::samplers::Items;
 use crate::rng::Stream;
 use pyo3::prelude::*;
 
-/// A function of the Bessel family over elements: `order` (or dimension) float64 [1] or [N], `x` and `out` [N].
+/// Computes the function `name` of the Bessel family into `out` [N], from `x` [N] and `order` (or dimension), float64 [1] or [N].
 #[pyfunction]
 pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Array) -> PyResult<()> {
     let function = bessel::find(name)?;
@@ -24,7 +24,7 @@ pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Arra
     Ok(())
 }
 
-/// The items of a sampler: mu [N, D] and an extra [N] or [N, D], checked against what is drawn, [n, N, D].
+/// The items of a sampler: mu [N, D] and the extras [N] or [N, D], whose shapes are checked against that of `drawn`, [n, N, D].
 fn items<'a, T: Element>(
     mu: &'a Array,
     extra: &'a Array,
@@ -48,7 +48,7 @@ fn items<'a, T: Element>(
     Ok(Items { mu, extra, seed, first_row, stream })
 }
 
-/// Runs `$body` with `$p` bound to the sampler called `$name`. A line per distribution.
+/// Runs `$body` with the type `$p` being the sampler called `$name`; one arm for each distribution.
 macro_rules! with_sampler {
     ($name:expr, $items:expr, |$p:ident| $body:expr) => {
         match $name {
@@ -67,9 +67,9 @@ macro_rules! with_sampler {
     };
 }
 
-/// Draws of the items into out [n, N, D].
+/// Writes n draws of each of the N items to `out` [n, N, D].
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // arrays, and the address of the random numbers
+#[allow(clippy::too_many_arguments)] // arrays, and what identifies the random numbers
 pub fn sample(
     py: Python<'_>,
     name: &str,
@@ -90,9 +90,10 @@ pub fn sample(
     Ok(())
 }
 
-/// Gradients of sum(weights * samples), weights [n, N, D], into arrays of the shapes of mu and extra.
+/// Writes the gradients of `sum(weights * samples)`, weights [n, N, D], to `out`: with respect to mu and to extra, in their
+/// shapes.
 #[pyfunction]
-#[allow(clippy::too_many_arguments)] // as above
+#[allow(clippy::too_many_arguments)] // arrays, and what identifies the random numbers
 pub fn sample_backward(
     py: Python<'_>,
     name: &str,

@@ -1,10 +1,10 @@
-//! The lanes that kernels compute with: numbers of one type, side by side in a register.
+//! The lanes that kernels compute with: numbers of one type side by side in registers.
 
 use super::{Float, Register, PIECES, PIECES_FROM, PIECES_TO};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A fixed number of lanes; every operation is lane by lane unless it says otherwise. A number in the place of lanes stands for
-/// lanes that are all equal to it, rounded to their type: `2.0 * x + 1.0`.
+/// A fixed number of lanes; every operation is lane by lane unless its documentation says otherwise. A float64 operand, as in
+/// `2.0 * x + 1.0`, stands for lanes that are all equal to it, rounded to their type.
 #[derive(Clone, Copy)]
 pub struct Lanes<R>(pub R);
 
@@ -49,7 +49,7 @@ impl<R: Register> Neg for Lanes<R> {
     type Output = Self;
     #[inline(always)]
     fn neg(self) -> Self {
-        // SAFETY: as in `operators!`, and so below.
+        // SAFETY: as in `operators!`; this holds for all calls of register operations below.
         Lanes(unsafe { self.0.neg() })
     }
 }
@@ -61,7 +61,7 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { R::splat(x) })
     }
 
-    /// The lanes of a slice that has exactly as many elements.
+    /// Loads a slice that has exactly as many elements as there are lanes.
     #[inline(always)]
     pub fn load(x: &[R::Elem]) -> Self {
         assert!(x.len() == R::WIDTH);
@@ -69,7 +69,7 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { R::load(x.as_ptr()) })
     }
 
-    /// The lanes of a slice that has at most as many elements, the others set to `fill`.
+    /// Loads a slice that has at most as many elements as there are lanes; the other lanes are `fill`.
     #[inline(always)]
     pub fn load_partial(x: &[R::Elem], fill: R::Elem) -> Self {
         assert!(x.len() <= R::WIDTH);
@@ -77,7 +77,7 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { R::load_first(x.as_ptr(), x.len(), R::splat(fill)) })
     }
 
-    /// Writes to a slice that has exactly as many elements.
+    /// Stores to a slice that has exactly as many elements as there are lanes.
     #[inline(always)]
     pub fn store(self, out: &mut [R::Elem]) {
         assert!(out.len() == R::WIDTH);
@@ -85,7 +85,7 @@ impl<R: Register> Lanes<R> {
         unsafe { self.0.store(out.as_mut_ptr()) }
     }
 
-    /// The lanes as elements of an array, the first as many as there are.
+    /// The lanes as the first elements of an array; the others are 0.
     #[inline(always)]
     pub fn to_array(self) -> [R::Elem; 16] {
         let mut out = [R::Elem::default(); 16];
@@ -135,13 +135,13 @@ impl<R: Register> Lanes<R> {
         b.into().if_less(self, yes, no)
     }
 
-    /// Bit `i` is clear where lane `i` of `self < b` (so a NaN in either sets it).
+    /// A mask whose bit `i` is set unless `self < b` in lane `i` (so a NaN in either sets it).
     #[inline(always)]
     pub fn not_less_bits(self, b: impl Into<Self>) -> u32 {
         unsafe { self.0.not_less_bits(b.into().0) }
     }
 
-    /// The exponent field, unbiased, as a number: floor(log2 |x|) for normal x.
+    /// The unbiased exponent as a number: floor(log2 |x|) for normal x.
     #[inline(always)]
     pub fn exponent(self) -> Self {
         Lanes(unsafe { self.0.exponent() })
@@ -159,7 +159,7 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { self.0.pow2() })
     }
 
-    /// The entry of the table for the piece, one of [`PIECES`], that each lane falls in; lanes outside get any entry.
+    /// The entry of `table` for the piece, one of [`PIECES`], that each lane lies in; lanes outside all pieces get any entry.
     #[inline(always)]
     pub fn lookup(self, table: &[R::Elem; PIECES]) -> Self {
         let largest = PIECES_TO * (1.0 - 2.0 * R::Elem::ROUNDOFF);
@@ -167,25 +167,26 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { self.max(PIECES_FROM).min(largest).0.lookup(table.as_ptr()) })
     }
 
-    /// The place in that piece: in [1, 1 + 1/64), the significand without its leading six bits.
+    /// The relative position in the piece of [`Lanes::lookup`], in [1, 1 + 1/64): the significand with its leading six bits
+    /// cleared.
     #[inline(always)]
     pub fn place(self) -> Self {
         Lanes(unsafe { self.0.place() })
     }
 
-    /// Sum of all lanes by the fixed tree.
+    /// The sum of all lanes, by the fixed tree.
     #[inline(always)]
     pub fn sum(self) -> R::Elem {
         unsafe { self.0.sum() }
     }
 
-    /// Product of all lanes by the same tree.
+    /// The product of all lanes, by the same tree.
     #[inline(always)]
     pub fn product(self) -> R::Elem {
         unsafe { self.0.product() }
     }
 
-    /// [`Lanes::sum`] of each, with fewer shuffles.
+    /// [`Lanes::sum`] of four vectors, with fewer shuffles.
     #[inline(always)]
     pub fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
         unsafe { R::sum_four([a.0, b.0, c.0, d.0]) }

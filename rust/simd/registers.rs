@@ -1,8 +1,8 @@
-//! What a level's registers can do, two of half the width as one, and the register that every machine has: an array.
+//! The operations of a level's registers, the register made of two of half the width, and the baseline's register: an array.
 
 use super::{Float, Words, PIECES_FROM};
 
-/// A register: the operations behind [`super::Lanes`].
+/// A register: it implements the operations of [`super::Lanes`].
 ///
 /// # Safety
 /// Every method may only run where the level's instructions exist, which [`super::dispatch`] guarantees.
@@ -12,7 +12,7 @@ pub trait Register: Copy {
     const WIDTH: usize;
     unsafe fn splat(x: Self::Elem) -> Self;
     unsafe fn load(p: *const Self::Elem) -> Self;
-    /// The first `n` elements, at most `WIDTH`, from memory, the others from `rest`.
+    /// Loads the first `n` lanes, at most `WIDTH`, from memory; the others are those of `rest`.
     unsafe fn load_first(p: *const Self::Elem, n: usize, rest: Self) -> Self;
     unsafe fn store(self, p: *mut Self::Elem);
     unsafe fn add(self, b: Self) -> Self;
@@ -30,16 +30,16 @@ pub trait Register: Copy {
     unsafe fn exponent(self) -> Self;
     unsafe fn significand(self) -> Self;
     unsafe fn pow2(self) -> Self;
-    /// The numbers lie in the pieces.
+    /// Requires that all lanes lie in the pieces.
     unsafe fn lookup(self, table: *const Self::Elem) -> Self;
     unsafe fn place(self) -> Self;
     unsafe fn sum(self) -> Self::Elem;
     unsafe fn product(self) -> Self::Elem;
-    /// [`Register::sum`] of each.
+    /// [`Register::sum`] of four registers.
     unsafe fn sum_four(x: [Self; 4]) -> [Self::Elem; 4];
 }
 
-/// Two registers as one. Loops over arrays of registers would say the same, and take the compiler ten times as long.
+/// Two registers as one. Loops over arrays of registers would do the same, but take ten times as long to compile.
 #[derive(Clone, Copy)]
 pub struct Two<R>(pub R, pub R);
 
@@ -101,10 +101,10 @@ impl<R: Register> Register for Two<R> {
     }
 }
 
-/// Numbers as a register of width `N`. A processor without fused multiply-add emulates it: slow, with the same bits.
+/// An array as a register of `N` lanes. A processor without fused multiply-add emulates it: slow, with the same bits.
 ///
-/// On x86-64, where hardly a machine needs it, the operations are calls, which keeps half of the compiler's work away from every
-/// build; elsewhere they are inlined and left to the compiler to vectorise.
+/// On x86-64, where hardly any machine uses this level, the operations are not inlined, which halves the compiler's work in
+/// every build; elsewhere they are inlined, and the compiler vectorises them.
 #[derive(Clone, Copy)]
 pub struct Plain<T, const N: usize>([T; N]);
 

@@ -4,7 +4,7 @@ use super::registers::{Register, Two};
 use super::{Lanes, Simd, Words};
 use std::arch::x86_64::*;
 
-/// 256-bit registers.
+/// The level of 256-bit registers.
 #[derive(Clone, Copy)]
 pub struct Avx2;
 impl Simd for Avx2 {
@@ -15,7 +15,7 @@ impl Simd for Avx2 {
     const PAIRS: usize = 1;
     #[inline(always)]
     fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
-        // SAFETY: sixteen halves, on a level that has the instructions.
+        // SAFETY: the array has sixteen halves, and lanes exist only on a level that has the instructions.
         unsafe {
             let [low, high] = halves.as_ptr().cast::<[__m128i; 2]>().read_unaligned();
             Lanes(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)))
@@ -23,7 +23,7 @@ impl Simd for Avx2 {
     }
 }
 
-/// 512-bit registers.
+/// The level of 512-bit registers.
 #[derive(Clone, Copy)]
 pub struct Avx512;
 impl Simd for Avx512 {
@@ -34,7 +34,7 @@ impl Simd for Avx512 {
     const PAIRS: usize = 4;
     #[inline(always)]
     fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
-        // SAFETY: sixteen halves, on a level that has the instructions.
+        // SAFETY: the array has sixteen halves, and lanes exist only on a level that has the instructions.
         unsafe { Lanes(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())) }
     }
 }
@@ -162,13 +162,13 @@ macro_rules! register {
     };
 }
 
-// The exponent field becomes a number without an integer conversion (AVX2 has none for 64 bits): as the low bits of
-// 2^23 (2^52), whose unit in the last place is 1, with that constant and the bias subtracted again. The field is masked
-// before use, so the sign of x does not matter.
+// The exponent field becomes a number without an integer conversion (AVX2 has none for 64 bits): it is put into the low bits of
+// 2^23 (float64: 2^52), whose unit in the last place is 1, and that constant and the bias are subtracted. The field is masked
+// first, so the sign of x does not matter.
 const TWO23: i32 = 0x4B00_0000;
 const TWO52: i64 = 0x4330_0000_0000_0000;
 
-// The leading bits of PIECES_FROM, 2^-2: those of the first piece of `lookup`.
+// The leading bits, exponent field and six bits of the significand, of the first piece of `lookup`, at PIECES_FROM = 2^-2.
 const FIRST_F32: i32 = 125 << 6;
 const FIRST_F64: i64 = 1021 << 6;
 
@@ -191,7 +191,7 @@ fields: |x| {
     let field = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x007F_FFFF));
     _mm256_castsi256_ps(_mm256_or_si256(field, _mm256_set1_epi32(0x3F80_0000)))
 }, {
-    // The biased exponent as the low bits of 2^23, moved to where it belongs; what is above is shifted out.
+    // The sum has the biased exponent in the low bits of 2^23; the shift moves it to its field, and the other bits out.
     let biased = _mm256_add_ps(x, _mm256_set1_ps(8_388_608.0 + 127.0));
     _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(biased)))
 };
@@ -232,7 +232,7 @@ fields: |x| {
     let field = _mm256_and_si256(_mm256_castpd_si256(x), _mm256_set1_epi64x(0x000F_FFFF_FFFF_FFFF));
     _mm256_castsi256_pd(_mm256_or_si256(field, _mm256_set1_epi64x(0x3FF0_0000_0000_0000)))
 }, {
-    // The biased exponent as the low bits of 2^52, moved to where it belongs; what is above is shifted out.
+    // The sum has the biased exponent in the low bits of 2^52; the shift moves it to its field, and the other bits out.
     let biased = _mm256_add_pd(x, _mm256_set1_pd(4_503_599_627_370_496.0 + 1023.0));
     _mm256_castsi256_pd(_mm256_slli_epi64::<52>(_mm256_castpd_si256(biased)))
 };
@@ -261,7 +261,7 @@ sign: |x| _mm512_andnot_ps(_mm512_set1_ps(-0.0), x), _mm512_xor_ps(_mm512_set1_p
 compare: |a, b, yes, no| _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes),
     u32::from(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(a, b));
 fields: |x| _mm512_getexp_ps(x), _mm512_getmant_ps::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x), {
-    // The biased exponent as the low bits of 2^23, moved to where it belongs; what is above is shifted out.
+    // The sum has the biased exponent in the low bits of 2^23; the shift moves it to its field, and the other bits out.
     let biased = _mm512_add_ps(x, _mm512_set1_ps(8_388_608.0 + 127.0));
     _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(biased)))
 };
@@ -281,7 +281,7 @@ sum: |x| {
     Register::product(octet)
 };
 four: |x| {
-    // Halves of two registers next to each other, then quarters of four: each sum takes its own tree.
+    // Halves of two registers side by side are added, then quarters of four: each sum follows the fixed tree.
     let [a, b, c, d] = x;
     let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b));
     let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xEE>(c, d));
@@ -301,7 +301,7 @@ sign: |x| _mm512_andnot_pd(_mm512_set1_pd(-0.0), x), _mm512_xor_pd(_mm512_set1_p
 compare: |a, b, yes, no| _mm512_mask_blend_pd(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(a, b), no, yes),
     u32::from(_mm512_cmp_pd_mask::<_CMP_NLT_UQ>(a, b));
 fields: |x| _mm512_getexp_pd(x), _mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_ZERO>(x), {
-    // The biased exponent as the low bits of 2^52, moved to where it belongs; what is above is shifted out.
+    // The sum has the biased exponent in the low bits of 2^52; the shift moves it to its field, and the other bits out.
     let biased = _mm512_add_pd(x, _mm512_set1_pd(4_503_599_627_370_496.0 + 1023.0));
     _mm512_castsi512_pd(_mm512_slli_epi64::<52>(_mm512_castpd_si512(biased)))
 };
@@ -331,7 +331,7 @@ four: |x| {
     [out[0], out[2], out[4], out[6]]
 });
 
-/// `N` registers of words in 64-bit lanes.
+/// Sixteen words in the 64-bit lanes of `N` registers.
 #[derive(Clone, Copy)]
 pub struct Wide<R, const N: usize>([R; N]);
 
@@ -354,8 +354,8 @@ macro_rules! words {
             fn words(self) -> [u32; 16] {
                 let mut out = [0; 16];
                 for i in 0..$n / 2 {
-                    // SAFETY: as in `new`; each two registers narrow to their share. Whole registers are stored: a load that
-                    // spans two stores would wait for both to reach the cache.
+                    // SAFETY: as in `new`; each pair of registers is narrowed to its share of the words. Whole registers are
+                    // stored: a load that spans two stores would wait for both to reach the cache.
                     let pair = unsafe { $narrow(self.0[2 * i], self.0[2 * i + 1]) };
                     unsafe { out.as_mut_ptr().add(i * 32 / $n).cast::<$reg>().write_unaligned(pair) }
                 }
@@ -372,7 +372,7 @@ macro_rules! words {
             #[inline(always)]
             fn high_xor(mut self, b: Self, key: u32) -> Self {
                 for i in 0..$n {
-                    // SAFETY: as in `new`. Swapping the halves is as good as a shift, and another port does it.
+                    // SAFETY: as in `new`. The halves are swapped instead of shifted: shuffles use another port.
                     unsafe {
                         let high = $swap::<0b1011_0001>(self.0[i]);
                         self.0[i] = $xor($xor(high, b.0[i]), $splat(i64::from(key)));
@@ -406,17 +406,17 @@ words!(
     _mm256_shuffle_epi32
 );
 
-/// The low halves of the lanes of two registers.
+/// The low 32-bit halves of the 64-bit lanes of two registers.
 #[inline(always)]
 unsafe fn low_words_512(a: __m512i, b: __m512i) -> __m512i {
-    // SAFETY: called on a level that has the instructions.
+    // SAFETY: callers run on a level that has the instructions.
     unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b)) }
 }
 
-/// The low halves of the lanes of two registers.
+/// The low 32-bit halves of the 64-bit lanes of two registers.
 #[inline(always)]
 unsafe fn low_words_256(a: __m256i, b: __m256i) -> __m256i {
-    // SAFETY: called on a level that has the instructions.
+    // SAFETY: callers run on a level that has the instructions.
     unsafe {
         let mixed = _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
         _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_castps_si256(mixed))

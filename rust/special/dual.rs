@@ -1,23 +1,25 @@
-//! Dual numbers: values with their derivative by one variable, so that a formula gives its own slopes (forward mode).
+//! Dual numbers: values with their derivative with respect to one variable, so that evaluating a formula also gives its slope
+//! (automatic differentiation in forward mode).
 //!
-//! A derivative that is known to be 0 is `None`, a constant once a formula is inlined: what has none costs nothing, and a formula of
-//! constants is compiled as one of lanes. With a derivative, quotients are products with a reciprocal, which slopes share.
+//! A derivative that is known to be 0 is `None`, which the compiler knows once a formula is inlined: constants cost no operations
+//! for derivatives, and a formula of constants alone compiles like one of lanes. A quotient with a derivative is a product with
+//! a reciprocal, which the derivative uses as well.
 
 use super::log::ln;
 use crate::simd::{Simd, V};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// Lanes of float64 and their derivative.
+/// Lanes of float64 numbers and their derivatives.
 #[derive(Clone, Copy)]
 pub struct Dual<S: Simd> {
-    /// The numbers.
+    /// The values.
     pub value: V<S, f64>,
-    /// Their derivative by the variable, `None` where they do not depend on it.
+    /// The derivatives with respect to the variable; `None` if the values do not depend on it.
     slope: Option<V<S, f64>>,
 }
 
 impl<S: Simd> Dual<S> {
-    /// What does not depend on the variable.
+    /// Numbers that do not depend on the variable.
     #[inline(always)]
     pub fn constant(value: V<S, f64>) -> Self {
         Dual { value, slope: None }
@@ -29,7 +31,7 @@ impl<S: Simd> Dual<S> {
         Dual { value, slope: Some(1.0.into()) }
     }
 
-    /// The derivative.
+    /// The derivative, 0 for a constant.
     #[inline(always)]
     pub fn slope(self) -> V<S, f64> {
         match self.slope {
@@ -38,26 +40,26 @@ impl<S: Simd> Dual<S> {
         }
     }
 
-    /// With another value, and with the derivative times `factor`.
+    /// The chain rule: a function of `self` with this value and with `factor` as its derivative.
     #[inline(always)]
     fn chain(self, value: V<S, f64>, factor: V<S, f64>) -> Self {
         Dual { value, slope: times::<S>(self.slope, factor) }
     }
 
-    /// Natural logarithm.
+    /// The natural logarithm.
     #[inline(always)]
     pub fn ln(self) -> Self {
         self.chain(ln::<S, f64>(self.value), 1.0 / self.value)
     }
 
-    /// `self * b + c`, rounded once.
+    /// `self * b + c`; the value is rounded once.
     #[inline(always)]
     pub fn mul_add(self, b: f64, c: impl Into<Self>) -> Self {
         let c = c.into();
         Dual { value: self.value.mul_add(b, c.value), slope: plus::<S>(times::<S>(self.slope, b.into()), c.slope) }
     }
 
-    /// NaN where `x < 0`, and so its derivative.
+    /// The number itself; its value and derivative are NaN where `x < 0`.
     #[inline(always)]
     pub fn or_nan_below_zero(self, x: V<S, f64>) -> Self {
         let value = x.if_less(0.0, f64::NAN, self.value);

@@ -1,4 +1,4 @@
-"""Kernels as functions of numpy arrays and torch tensors. `OPS` lists them all; tests and benches run over it."""
+"""Kernels as functions of numpy arrays and torch tensors. `OPS` lists them all, for tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Calls of pair ops as torch's operators take them: flat, in the order of schemas on which saved programs rest.
+"""The flat argument lists of torch's operators for pair ops, in the order of their schemas.
 
-Nobody else knows that order. The records below are the description from which all the rest derives.
+Saved programs depend on that order, and no other module knows it. Schemas, packing and unpacking derive
+from the two records below.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["RANKED", "Signature", "pack", "pack_ranked", "unpack_ranked"]
 
 
 class _Plain(NamedTuple):
-    """The arguments of the operators of an op that draws nothing: tensors, then numbers."""
+    """The arguments of the operators of an op without draws: tensors, then numbers."""
 
     mu1: Array
     extra1: Array
@@ -27,7 +28,7 @@ class _Plain(NamedTuple):
 
 
 class _Drawn(NamedTuple):
-    """The arguments of the operators of an op that draws."""
+    """The arguments of the operators of an op that draws items: tensors, then numbers."""
 
     mu1: Array
     extra1: Array
@@ -41,7 +42,7 @@ class _Drawn(NamedTuple):
 
 
 _NUMBERS = {"pairwise": "bool", "n": "int"}
-_TYPES = {"candidates": "Tensor?", **_NUMBERS}  # in schemas; all others are tensors
+_TYPES = {"candidates": "Tensor?", **_NUMBERS}  # types in schemas; all other arguments are tensors
 
 
 class Signature:
@@ -50,11 +51,11 @@ class Signature:
     Attributes
     ----------
     schema
-        Their types and names, as torch reads them.
+        The types and names of the arguments, in the syntax of torch's schemas.
     numbers
-        How many of them, the last, are no tensors.
+        How many of the arguments, at the end, are not tensors.
     others
-        How many of them, after the arrays, have no gradient.
+        How many of the arguments, after the arrays, have no gradient.
     """
 
     def __init__(self, op: PairOp) -> None:
@@ -65,7 +66,7 @@ class Signature:
         self.others = len(names) - len(Gradients._fields)
 
     def unpack(self, arguments: Sequence[Any]) -> tuple[Inputs, Array | None, bool]:
-        """Inputs, candidates and whether all pairs are scored."""
+        """The inputs, the candidates, and whether all pairs are scored, from the arguments of an operator."""
         given = self._flat(*arguments)
         draws = Draws(given.seed, given.n) if isinstance(given, _Drawn) else None
         inputs = Inputs(given.mu1, given.extra1, given.mu2, given.extra2, given.shared, draws)
@@ -73,7 +74,7 @@ class Signature:
 
 
 def pack(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Any, ...]:
-    """The arguments of a call."""
+    """The arguments of an operator for one call."""
     if inputs.draws is None:
         return _Plain(*inputs.arrays, candidates, pairwise)
     seed, n = inputs.draws
@@ -82,16 +83,16 @@ def pack(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Any,
 
 # -- rankings ----------------------------------------------------------------------------------------------------------
 
-RANKED = "str name, Tensor[] items, Tensor? seed, int n"  # how the operators that rank by any op begin
+RANKED = "str name, Tensor[] items, Tensor? seed, int n"  # the first arguments of the operators that rank by any op
 
 
 def pack_ranked(op: PairOp, inputs: Inputs) -> tuple[str, list[Array], Array | None, int]:
-    """The arguments with which a call begins; detached."""
+    """The first arguments of a call that ranks, detached from autograd."""
     seed, n = inputs.draws or (None, 0)
     return op.name, [x.detach() for x in inputs.arrays], seed, n
 
 
 def unpack_ranked(items: Sequence[Array], seed: Array | None, n: int) -> Inputs:
-    """The inputs."""
+    """The inputs of a call that ranks, from its arguments."""
     mu1, extra1, mu2, extra2, shared = items
     return Inputs(mu1, extra1, mu2, extra2, shared, None if seed is None else Draws(seed, n))

@@ -1,6 +1,6 @@
-"""Arrays of either kind, numpy or torch, seen as one: the only place where the two are told apart.
+"""One interface to numpy arrays and torch tensors: the only module that distinguishes the two.
 
-torch is never imported here: an object can only be a tensor when somebody else has imported torch already.
+It never imports torch: an object can be a tensor only if torch has been imported already.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ FLOATING = FLOATS + HALVES
 
 def is_torch(x: object) -> bool:
     """Whether x is a torch tensor."""
-    if type(x) is np.ndarray:  # what most things are; it is asked dozens of times in a call
+    if type(x) is np.ndarray:  # most are; a call comes here dozens of times
         return False
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def is_traced(x: object) -> bool:
-    """Whether x is a tensor that torch.compile looks at: it has no values yet, and numpy cannot read it."""
+    """Whether x is a tensor that torch.compile is tracing: it has no values yet, and numpy cannot read it."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling() and isinstance(x, torch.Tensor)
 
@@ -61,33 +61,34 @@ def namespace(x: Array) -> ModuleType:
 def dtype_name(x: Array) -> str:
     """The name of x's dtype, the same for both kinds: "float32", "bfloat16", "int64", ..."""
     dtype = x.dtype
-    if dtype not in _names:  # spelling one takes microseconds
+    if dtype not in _names:  # formatting a name takes microseconds
         _names[dtype] = dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
     return _names[dtype]
 
 
-_names: dict[Any, str] = {}  # of the dtypes seen so far, of either kind
+_names: dict[Any, str] = {}  # the names of the dtypes seen so far, of numpy and of torch
 
 
 def device_of(x: Array) -> str:
-    """Where x lives, "numpy", "cpu", "cuda:0" ...; arrays combine only within one of them."""
+    """The device of x: "numpy", "cpu", "cuda:0" ...; only arrays of the same device can be combined."""
     if isinstance(x, np.ndarray):
         return "numpy"
     return "cpu" if x.is_cpu else str(x.device)
 
 
 def describe(device: str) -> str:
-    """The words for a device in error messages."""
+    """A device in the words of error messages."""
     return "a numpy array" if device == "numpy" else f"a torch tensor on {device}"
 
 
 def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: Array = None) -> Array:
-    """x itself if it is an array of either kind, else (lists, numbers, data frames) one; TypeError names the argument.
+    """x itself if it is a numpy array or torch tensor, else (lists, numbers, data frames) an array of it.
 
-    With ``floating``, the dtype must be float16, bfloat16, float32 or float64, else ValueError. Integers become the
-    dtype of the array `like`, float64 without one; so do Python's numbers and lists of them, and its kind of array too.
+    Raises TypeError, which names the argument, for anything else. With ``floating``, the dtype must be float16,
+    bfloat16, float32 or float64, else ValueError. Integers are converted to the dtype of the array `like`, or to
+    float64 without one; Python's numbers and lists of them are converted to the kind of array of `like` as well.
     """
-    masked = sys.modules.get("numpy.ma")  # not imported before somebody masks
+    masked = sys.modules.get("numpy.ma")  # no array is masked unless this is imported
     if masked is not None and isinstance(x, masked.MaskedArray):
         raise TypeError(f"{owner}: {name} is a masked array, expected a plain one: what is masked would count")
     if isinstance(x, np.ndarray) or is_torch(x):
@@ -109,7 +110,7 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
 
 
 def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
-    """What numpy makes of an object that is not an array, if that is numbers."""
+    """The numpy array of an object that is not an array; TypeError if its elements are not numbers."""
     try:
         array = np.asarray(x)
         array = array.astype(np.float64) if array.dtype.kind == "O" and x is not None else array
@@ -122,7 +123,7 @@ def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
 
 
 def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
-    """Integers, and all that had no dtype of its own, as `as_array` says; anything else as it is."""
+    """Integers and objects without a dtype of their own, converted as `as_array` says; other arrays unchanged."""
     name = dtype_name(x)
     if not (name.startswith(("int", "uint")) or (untyped and name.startswith("float"))):
         return x
@@ -134,16 +135,16 @@ def _as_floating(x: Array, like: Array, untyped: bool) -> Array:
 
 
 def as_numpy(x: Array) -> np.ndarray[Any, Any]:
-    """`as_stored`, but bfloat16, a dtype that numpy lacks, is widened to float32 (a copy)."""
+    """`as_stored`, except that bfloat16, a dtype that numpy lacks, is widened to float32 (a copy)."""
     return as_stored(widened(x) if dtype_name(x) == "bfloat16" else x)
 
 
 def as_stored(x: Array) -> np.ndarray[Any, Any]:
     """A numpy view (no copy) of a numpy array or of a torch CPU tensor, detached from autograd.
 
-    Of bfloat16, its words, uint16, by which the kernels know it.
+    bfloat16 is viewed as uint16, the dtype in which kernels expect it.
     """
-    if type(x) is np.ndarray and x.dtype.kind != "V":  # V: what ml_dtypes adds
+    if type(x) is np.ndarray and x.dtype.kind != "V":  # V is the kind of the dtypes of ml_dtypes
         return x
     brain = dtype_name(x) == "bfloat16"
     if is_torch(x):
@@ -155,21 +156,21 @@ def as_stored(x: Array) -> np.ndarray[Any, Any]:
 
 
 def adjacent(x: Array) -> Array:
-    """x itself where it `lies_adjacent`, else a copy that does."""
+    """x itself if it `lies_adjacent`, else a contiguous copy."""
     if lies_adjacent(x):
         return x
     return x.contiguous() if is_torch(x) else np.ascontiguousarray(x)
 
 
 def lies_adjacent(x: Array) -> bool:
-    """Whether the rows of x lie as kernels read them: elements side by side, or one for all."""
+    """Whether kernels can read the rows of x: their elements are adjacent in memory, or one element is repeated."""
     if x.ndim < 2 or x.shape[1] < 2:
         return True
     return x.stride(1) in (0, 1) if is_torch(x) else x.strides[1] in (0, x.itemsize)
 
 
 def appended(buffer: Array, size: int, new: Array) -> Array:
-    """The buffer with rows after the first `size`; a new one, twice as long as these, where they do not fit."""
+    """A buffer with `new` after its first `size` rows; a new one of twice the size if that does not fit."""
     stop = size + len(new)
     if stop > len(buffer):
         shape = (max(2 * size, stop), *buffer.shape[1:])
@@ -181,14 +182,14 @@ def appended(buffer: Array, size: int, new: Array) -> Array:
 
 
 def widened(x: Array) -> Array:
-    """Halves as float32, exactly; anything else as it is. Differentiable in torch."""
+    """float16 and bfloat16 converted to float32, exactly; other arrays unchanged. Differentiable in torch."""
     if dtype_name(x) not in HALVES:
         return x
     return x.float() if is_torch(x) else x.astype(np.float32)
 
 
 def bfloat16() -> Any:
-    """The dtype of numpy arrays of bfloat16, which numpy has by ml_dtypes."""
+    """The bfloat16 dtype of numpy arrays, which ml_dtypes provides."""
     try:
         import ml_dtypes
     except ImportError:
@@ -207,19 +208,19 @@ def numpy_dtype(owner: str, dtype: Any) -> Any:
 
 
 def require_on_host(owner: str, name: str, x: Array) -> None:
-    """Refuses a tensor on a GPU, where numpy is to do the work."""
+    """Raises ValueError for a tensor on a GPU, as the work is done by numpy."""
     if is_torch(x) and not x.is_cpu:
         raise ValueError(f"{owner}: {name} is on {x.device}, expected numpy arrays or tensors on cpu")
 
 
 def on_host(owner: str, name: str, x: Array) -> np.ndarray[Any, Any]:
-    """`as_numpy` for what numpy is to work on, lists too; refuses a tensor on a GPU."""
+    """`as_numpy` of arrays and lists; ValueError for a tensor on a GPU."""
     require_on_host(owner, name, x)
     return as_numpy(x) if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:
-    """Refuses x where it lives elsewhere than the array called `like`: of another kind, or on another device."""
+    """Raises TypeError or ValueError unless x is of the kind and on the device of `other`, the argument `like`."""
     device, expected = device_of(x), device_of(other)
     if device != expected:
         kind = TypeError if "numpy" in (device, expected) else ValueError

@@ -1,8 +1,8 @@
-"""How operators differentiate: the autograd functions around them, made from the records.
+"""Derivatives of operators: the autograd functions around them, made from the records.
 
-There are two around each operator. The eager one bears all that torch has: derivatives of derivatives, forward mode,
-vmap. The one that torch.compile traces has a first derivative alone, made of operators: neither a function inside a
-backward nor one with a forward mode can be traced.
+There are two around each operator. The eager one supports second derivatives, forward mode and vmap. The one that
+torch.compile traces has first derivatives only, and computes them by operators: torch.compile can trace neither an
+autograd function inside a backward nor one with a forward mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["functions", "transformed"]
 
 
 def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, traced: bool) -> dict[str, Any]:
-    """The autograd function of each op, by name; those for torch.compile, or the eager ones."""
+    """The autograd function of each op, by name: those for torch.compile if ``traced``, else the eager ones."""
     made: dict[str, Any] = {}
 
     def by_function(name: str, *arguments: Any) -> Any:
@@ -41,13 +41,13 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
 
 
 def _by_operator(name: str, *arguments: Any) -> Any:
-    """The operator of a name, without a gradient."""
+    """Calls the operator of a name, without a gradient."""
     return getattr(sys.modules["torch"].ops.peaccel, name)(*arguments)
 
 
 def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bool) -> Any:
-    """The function of an op; ``call(name, order, x)`` is the op of a name, of which derivatives are made."""
-    # Of the record, to which torch.compile is blind, what is used inside.
+    """The autograd function of an op; ``call(name, order, x)`` evaluates the ops of which its derivative is made."""
+    # The functions below use these variables and not the record, which torch.compile cannot trace.
     name, derivative, operator = op.name, op.derivative, getattr(torch.ops.peaccel, op.name)
     orders = int(op.has_order)
 
@@ -85,7 +85,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-            # Elementwise: aligned to one batch dimension in front, everything broadcasts.
+            # With one batch dimension in front of each argument, elementwise functions broadcast.
             batched = [*zip(arguments, in_dims, strict=True)]
             rank = max(x.ndim - (dim is not None) for x, dim in batched)
             return Elementwise.apply(*(_batch_first(x, dim, rank) for x, dim in batched)), 0
@@ -97,9 +97,9 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
 
 
 def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
-    """The function of an op's scores."""
+    """The autograd function of an op's scores."""
     operator, signature = getattr(torch.ops.peaccel, op.name), Signature(op)
-    numbers, others = signature.numbers, signature.others  # torch.compile cannot see through a signature
+    numbers, others = signature.numbers, signature.others  # torch.compile cannot trace a signature
     gradients = getattr(torch.ops.peaccel, f"{op.name}_bwd") if traced else _pair_backward(torch, op).apply
 
     class Forward(torch.autograd.Function):  # type: ignore[name-defined,misc]
@@ -124,7 +124,8 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
                     raise _no_forward_mode(op)
                 inputs, candidates, pairwise = signature.unpack((*saved, *numbers))
                 along, _, _ = signature.unpack(tangents)
-                # Gradients times tangents are linear in the weights, whatever those are: the slope is what is sought.
+                # The gradients times the tangents are linear in the weights. The tangent of the scores is their
+                # derivative with respect to the weights, whatever these are.
                 weights = inputs.mu1.new_zeros(scores_shape(inputs, candidates, pairwise))
                 by_weights, *_ = _second_derivatives(op, weights, inputs, along, candidates, pairwise)
                 return by_weights
@@ -137,7 +138,7 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
 
 def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
-    """The function of an op's scores, and of what is kept of them for gradients, which else would find it again."""
+    """The autograd function of an op's scores that writes down a number of each pair, of use to the gradients."""
     others = Signature(op).others
     operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
     gradients: Any = None if traced else _pair_backward(torch, op).apply
@@ -163,7 +164,7 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
             wanted = _wanted(ctx.needs_input_grad)
             if traced or not (torch.is_grad_enabled() or transformed(torch)):
                 found = backward_operator(weights, kept, *saved, ctx.pairwise, wanted)
-            else:  # what may be differentiated or batched
+            else:  # these gradients may be differentiated or batched
                 found = gradients(weights, *saved, ctx.pairwise, wanted)
             return *found, *(None,) * others
 
@@ -171,17 +172,17 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
 
 def _wanted(needed: Sequence[bool]) -> Any:
-    """Which gradients are asked for, of what needs one."""
+    """Which gradients are wanted, as the core's flags, given which arrays need one."""
     mu1, extra1, mu2, extra2, shared, *_ = needed
     return QUERY * (mu1 or extra1) + GALLERY * (mu2 or extra2) + SHARED * shared
 
 
 def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
-    """The function of the gradients of an op's scores."""
+    """The autograd function of the gradients of an op's scores."""
     operator, signature = getattr(torch.ops.peaccel, f"{op.name}_bwd"), Signature(op)
 
     class Last(torch.autograd.Function):  # type: ignore[name-defined,misc]
-        """The first argument, as something that depends on all arguments and cannot be differentiated."""
+        """The first argument, as a function of all arguments whose derivatives raise an error."""
 
         @staticmethod
         def forward(value: Any, *others: Any) -> Any:
@@ -208,7 +209,7 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-            _save(ctx, inputs, signature.numbers + 1, False)  # also, what is wanted
+            _save(ctx, inputs, signature.numbers + 1, False)  # one more: `wanted`
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
@@ -230,7 +231,7 @@ def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
             of_weights, *of_arguments, _ = tangents
             inputs, candidates, pairwise = signature.unpack((*tensors, *others))
             along, _, _ = signature.unpack(of_arguments)
-            # Linear in the weights; in the inputs, second derivatives are symmetric.
+            # The gradients are linear in the weights; second derivatives with respect to the inputs are symmetric.
             by_weights = Backward.apply(of_weights, *tensors, *numbers)
             _, *by_inputs = _second_derivatives(op, weights, inputs, along, candidates, pairwise)
             return tuple(a + b for a, b in zip(by_weights, by_inputs, strict=True))
@@ -247,14 +248,14 @@ def _second_derivatives(
 ) -> list[Any]:
     """The gradient of sum_i along_i * backward_i(weights, inputs) with respect to weights and the five arrays.
 
-    From the formula in plain torch, some queries at a time, since it holds all [Q, K, D] of them at once.
+    They are computed from the formula in plain torch, some queries at a time, as it holds arrays [queries, K, D].
     """
     torch: Any = sys.modules["torch"]
     (queries, dim), gallery = inputs.mu1.shape, inputs.mu2.shape[0]
     per_query = dim * (gallery if pairwise else 1 if candidates is None else candidates.shape[1])
     step = max(1, 2**22 // max(1, per_query))
     changes: list[Any] = []
-    # Paired gallery rows go with their queries; otherwise all of them go with each.
+    # Each step takes the gallery rows that are paired with its queries, or all of them.
     paired = candidates is None and not pairwise
     for start in range(0, queries, step):
         rows = slice(start, start + step)
@@ -271,7 +272,8 @@ def _second_derivatives(
         changes.append(pull(part(along)))
     if not changes:
         return [torch.zeros_like(x) for x in (weights, *inputs.arrays)]
-    # What belongs to the queries of a step is joined; what all steps share is summed. Not in place, for vmap's sake.
+    # Gradients of the queries of each step are concatenated; those of arrays that all steps share are summed, out of
+    # place, which vmap needs.
     per_step = (True, True, True, paired, paired, False)
     return [
         torch.cat(parts) if joined else sum(parts[1:], parts[0])
@@ -281,7 +283,7 @@ def _second_derivatives(
 
 def _by_formula(op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
-    assert op.formula is not None  # else nothing asks for them
+    assert op.formula is not None  # callers have checked it
     mu1, extra1, mu2, extra2, shared = inputs.arrays
     extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
     if candidates is not None:
@@ -297,7 +299,7 @@ def _by_formula(op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> 
 
 
 def _sample(torch: ModuleType, op: SampleOp, traced: bool) -> Any:
-    """The function of an op's draws."""
+    """The autograd function of an op's draws."""
     operator = getattr(torch.ops.peaccel, op.name)
     gradients = getattr(torch.ops.peaccel, f"{op.name}_bwd") if traced else _sample_backward(torch, op).apply
 
@@ -328,7 +330,7 @@ def _sample(torch: ModuleType, op: SampleOp, traced: bool) -> Any:
 
 
 def _sample_backward(torch: ModuleType, op: SampleOp) -> Any:
-    """The function of the gradients of an op's draws."""
+    """The autograd function of the gradients of an op's draws."""
     operator = getattr(torch.ops.peaccel, f"{op.name}_bwd")
 
     class Backward(torch.autograd.Function):  # type: ignore[name-defined,misc]
@@ -358,7 +360,7 @@ def _sample_backward(torch: ModuleType, op: SampleOp) -> Any:
 
 def transformed(torch: Any) -> bool:
     """Whether a transform of torch.func, or forward mode, is under way."""
-    try:  # private names: without them, the function's cost is paid always
+    try:  # private names; where torch lacks them, the autograd function is always called
         forward_mode = torch.autograd.forward_ad._current_level >= 0
         return forward_mode or torch._C._functorch.peek_interpreter_stack() is not None
     except AttributeError:
@@ -366,7 +368,7 @@ def transformed(torch: Any) -> bool:
 
 
 def _save(ctx: Any, inputs: Sequence[Any], numbers: int, traced: bool) -> None:
-    """Keeps the inputs, of which so many at the end are no tensors."""
+    """Saves the inputs in the context; the last ``numbers`` of them are not tensors."""
     tensors = inputs[: len(inputs) - numbers]
     ctx.save_for_backward(*tensors)
     if not traced:
@@ -375,10 +377,10 @@ def _save(ctx: Any, inputs: Sequence[Any], numbers: int, traced: bool) -> None:
 
 
 def _forward_mode(jvp: Callable[..., Any]) -> Any:
-    """A function's jvp, made of ``jvp(saved, numbers, *tangents)``.
+    """The jvp of an autograd function, from ``jvp(saved, numbers, *tangents)``.
 
-    It may itself be differentiated forwards, though torch turns forward mode off in a jvp: the tangents of an outer
-    level would be lost without a word.
+    Forward mode is turned on in it, so that it can be differentiated in forward mode itself: torch turns it off in a
+    jvp, and the tangents of an outer level would be lost silently.
     """
 
     def at_its_level(ctx: Any, *tangents: Any) -> Any:
@@ -395,7 +397,7 @@ def _no_forward_mode(op: PairOp | SampleOp) -> NotImplementedError:
 
 
 def _batch_first(x: Any, dim: int | None, rank: int) -> Any:
-    """x with its batch dimension (if any) in front, then as many dimensions as ``rank``."""
+    """x with its batch dimension (if any) in front of ``rank`` others."""
     if dim is None:
         return x
     x = x.movedim(dim, 0)
@@ -403,7 +405,7 @@ def _batch_first(x: Any, dim: int | None, rank: int) -> Any:
 
 
 def _loop(function: Any, info: Any, in_dims: Any, args: Any) -> tuple[Any, ...]:
-    """The function over a batch, one member after the other, each output stacked in front."""
+    """The function of each member of a batch, one after the other; outputs are stacked along a new first dimension."""
     torch: Any = sys.modules["torch"]
     calls = []
     for i in range(info.batch_size):

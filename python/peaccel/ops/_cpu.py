@@ -1,4 +1,4 @@
-"""Calls of the host's kernels on torch CPU tensors, which are read in place; gradients are torch's memory."""
+"""Calls of the host's kernels on torch CPU tensors, which are read in place; torch allocates the gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def _tensor(x: Any) -> Array:
-    """The numpy array as a tensor, in place."""
+    """A tensor that shares the memory of a numpy array."""
     return sys.modules["torch"].from_numpy(x)
 
 
@@ -52,7 +52,7 @@ def sample_backward(
     op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
-    # Of torch's allocator, which keeps what steps free; here and below.
+    # torch's allocator, unlike numpy's, reuses the memory that earlier training steps freed; likewise below.
     by_mu, by_extra = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
     weights, mu, extra, seed = map(as_stored, (weights, mu, extra, seed))
     _numpy.sample_backward(op, weights, mu, extra, seed, first_row, stream, out=(by_mu.numpy(), by_extra.numpy()))
@@ -67,7 +67,7 @@ def score(
 
 
 def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and what is kept of them."""
+    """Scores, and the number of each pair that is written down for the gradients."""
     kept = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
     return score(op, inputs, candidates, pairwise, kept=kept), kept
 
@@ -98,7 +98,7 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array
 def search(
     op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: Sequence[Array] | None = None
 ) -> tuple[Array, Array, float]:
-    """As `_numpy.search`; panels of either kind."""
+    """As `_numpy.search`; the panels may be numpy arrays or tensors."""
     panels = [as_stored(x) for x in packed or ()]
     scores, ids, scored = _numpy.search(op, _inputs(inputs), k, prune, panels or None)
     return _tensor(scores), _tensor(ids), scored

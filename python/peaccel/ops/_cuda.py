@@ -1,4 +1,4 @@
-"""Calls of the CUDA kernels on torch tensors: shapes of outputs and workspaces; the core takes addresses.
+"""Calls of the CUDA kernels on torch tensors: allocates outputs and workspaces, and passes addresses to the core.
 
 Everything is allocated by torch and runs on torch's current stream, so calls can be captured in a CUDA graph once each
 has run before. Nothing here waits for the device.
@@ -29,7 +29,7 @@ Memory = tuple[int, tuple[int, ...], tuple[int, ...], str]
 
 
 def memory(x: Array) -> Memory:
-    """Address, shape, strides in elements and dtype."""
+    """The address, shape, strides in elements, and dtype of x, as the core takes them."""
     return x.data_ptr(), tuple(x.shape), x.stride(), dtype_name(x)
 
 
@@ -45,12 +45,12 @@ def _rows(x: Array) -> Array:
 
 
 def _extras(x: Array) -> Array:
-    """x with rows of adjacent elements, or of one that is repeated: not for means, whose rows tell the kernels D."""
+    """x with rows of adjacent elements, or of one repeated element; not for means, from whose rows kernels take D."""
     return x if x.stride()[1:] == (0,) else _rows(x)
 
 
 def _require_one_device(owner: str, **arguments: Array) -> None:
-    """Refuses arguments of a kernel that are not all where the first one is, whose address means nothing elsewhere."""
+    """Raises an error unless all arguments of a kernel are on the device of the first, where addresses are valid."""
     (like, first), *others = arguments.items()
     for name, x in others:
         if x is not None and x.device != first.device:
@@ -64,7 +64,7 @@ def elementwise(op: Op, *arguments: Array) -> Array:
     """As `_numpy.elementwise`."""
     torch: Any = sys.modules["torch"]
     *_, x = arguments
-    # The kernels of functions of x alone are given an order too, and do not look at it.
+    # The kernels of functions of x alone take an order too, and ignore it.
     order, x = arguments if op.has_order else (x.new_zeros((), dtype=torch.float64), x)
     _require_one_device(op.name, x=x, order=order)
     shape = torch.broadcast_shapes(order.shape, x.shape)
@@ -93,7 +93,7 @@ def sample_backward(
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
     _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed, weights=weights)
-    mu, extra = _rows(mu), _rows(extra)  # gradients have no row that is one element
+    mu, extra = _rows(mu), _rows(extra)  # gradients have no rows of one repeated element
     out = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
     weights = weights.contiguous()
     given = memory(mu), memory(extra), memory(seed), memory(weights)
@@ -105,9 +105,9 @@ def sample_backward(
 
 
 def _inputs(op: PairOp, inputs: Inputs, **others: Array | None) -> Inputs:
-    """The inputs as the kernels read them: to be kept until the kernel is on its stream.
+    """The inputs as the kernels read them; callers must hold them until the kernel is on its stream.
 
-    The seed, if there is one, and the other arguments must be where they are.
+    The seed, if there is one, and the other arguments must be on the same device.
     """
     mu1, extra1, mu2, extra2, shared = inputs.arrays
     seed = inputs.draws and inputs.draws.seed
@@ -124,13 +124,13 @@ def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
     return [None if x is None else memory(x) for x in arrays]
 
 
-# Bytes of a side's draws that a call keeps, made once for all pairs; more are made for each pair.
+# The largest size in bytes of the draws of a side that a call makes once for all pairs; larger ones are made per pair.
 KEPT = 2**28
 
 
 class _Drawing:
-    """What the scores that compare draws are given beyond arrays: seed, number of draws, workspace, and the draws that
-    were made; None for others."""
+    """What kernels that compare draws take beyond the arrays, as `memory`: seed, number of draws, workspace, and the
+    draws that were made for all pairs; None for other kernels."""
 
     def __init__(self, op: PairOp, given: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]) -> None:
         self.memory = None
@@ -138,13 +138,13 @@ class _Drawing:
             seed, n = given.draws or (None, 1)
             size = _core.cuda_workspace(op.name, place(given.mu1), _memories(listed(given)), n, rows, columns)
             workspace = given.mu1.new_empty(size)
-            self.kept = workspace, seed, made  # until the kernel is on its stream
+            self.kept = workspace, seed, made  # held until the kernel is on its stream
             query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(workspace), query, gallery
 
 
 def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
-    """The draws [n, N, D] of either side, as its sampler makes them; None where that does not pay or they are many."""
+    """The draws [n, N, D] of each side, by its sampler; None where that does not pay or would take too much memory."""
     made: list[Array | None] = [None, None]
     if given.draws is None:
         return made
@@ -160,8 +160,8 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
 
 
 def _own(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
-    """Memory for what either side's items are alone, which a call then makes once; None where it makes nothing, or
-    where an item is in too few pairs for that to pay: it is made for each pair then."""
+    """Memory for the intermediates of each side's items, which a call computes once; None for a kernel without them, or
+    where an item is in too few pairs for that to pay, so that they are computed for each pair."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
@@ -183,7 +183,7 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
 
 
 def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and nothing that is kept of them: gradients find it again."""
+    """Scores, and an empty tensor: nothing is written down on a GPU, where gradients compute it again."""
     return score(op, inputs, candidates, pairwise), inputs.mu1.new_empty(0)
 
 
@@ -196,13 +196,13 @@ def score_backward(
     wanted: int = _core.EVERY_GRADIENT,
     kept: Array | None = None,
 ) -> Gradients:
-    """As `_numpy.score_backward`; nothing is kept."""
+    """As `_numpy.score_backward`; ``kept`` is ignored."""
     torch: Any = sys.modules["torch"]
     given = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights, size = weights.contiguous(), len(given.shared)
     asked, lists = None, None
     if candidates is not None:
-        # For each gallery row the pairs that it is in, in order: what -1 sorts to stands before the first list.
+        # The pairs of each gallery row, in order, as consecutive lists; pairs without a row (-1) come before the first.
         candidates = candidates.contiguous()
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(given.mu2) + 1, device=rows.device))
@@ -218,7 +218,7 @@ def score_backward(
     items = _memories(listed(given)), _memories_or_none(own)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
     (mu1, extra1, shared), (mu2, extra2, _) = out
-    # Each pair counts once for the shared row: by its query.
+    # Each pair counts once in the gradient of the shared row: with its query.
     return Gradients(mu1, extra1, mu2, extra2, shared.sum(0))
 
 
@@ -236,21 +236,21 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array
 def search(
     op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: Sequence[Array] | None = None
 ) -> tuple[Array, Array, None]:
-    """As `_numpy.search`, without panels; the share of pairs scored is None, since nobody waits for it.
+    """As `_numpy.search`, without panels; the share of pairs scored is None, as reading it would wait for the device.
 
-    Tensor cores pass over pairs of scores of one inner product, and of `mls_diagonal`.
+    For scores of one inner product, and for `mls_diagonal`, tensor cores compute bounds that rule pairs out.
     """
     torch: Any = sys.modules["torch"]
     given = _inputs(op, inputs)
     queries, gallery, at = len(given.mu1), len(given.mu2), place(given.mu1)
     if k > _core.CUDA_BEST or op.sampled:
-        # More than the kernels keep: blocks of rows, the best of each beside the best so far.
+        # More than the search kernels can select, or draws: blocks of rows, each merged with the best rows so far.
         best = _best(given.mu1, queries, 0)
         step = max(k, 2**26 // max(1, queries))
         for first in range(0, max(gallery, 1), step):
             block = slice(first, first + step)
             rows = torch.arange(first, min(first + step, gallery), device=given.mu1.device).expand(queries, -1)
-            if op.sampled:  # whose draws are those of the row's number
+            if op.sampled:  # draws depend on the number of the row in the gallery
                 part = score(op, inputs, rows)
             else:
                 part = score(op, inputs._replace(mu2=inputs.mu2[block], extra2=inputs.extra2[block]), pairwise=True)
@@ -268,8 +268,8 @@ def search(
 
 
 def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
-    """What bounds the scores of tiles of rows, from ``first`` on: their order by mean variance, the queries' mean
-    variances, and memory for the tiles' ranges and the rows' sums."""
+    """What the bounds of tiles of rows, from ``first`` on, need: the rows' order by mean variance, the queries' mean
+    variances per dimension, and memory for the tiles' ranges and the rows' sums."""
     torch: Any = sys.modules["torch"]
     like, dim = given.mu1, given.mu1.shape[1]
     var = given.extra2[first:].reshape(len(given.extra2) - first, -1)
@@ -279,7 +279,7 @@ def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
 
 
 def _best(like: Array, rows: int, k: int) -> tuple[Array, Array]:
-    """Memory for scores and ids."""
+    """Memory for scores and ids [rows, k]."""
     torch: Any = sys.modules["torch"]
     return like.new_empty((rows, k)), like.new_empty((rows, k), dtype=torch.int64)
 
@@ -291,7 +291,7 @@ def select(scores: Array, ids: Array, k: int) -> tuple[Array, Array]:
         out, scores, ids = _best(scores, len(scores), k), scores.contiguous(), ids.contiguous()
         _core.cuda_select(place(scores), memory(scores), memory(ids), *map(memory, out))
         return out
-    # Sorts that keep the order of equals, from the least key to the greatest.
+    # Stable sorts by one key after the other, from the least significant to the most significant.
     order = ids.argsort(dim=1, stable=True)
     for key in (
         -scores.nan_to_num(-torch.inf, torch.inf, -torch.inf),

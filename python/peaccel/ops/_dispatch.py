@@ -1,7 +1,7 @@
-"""Who computes: numpy arrays go to the host's kernels, tensors to torch's operators or, where nothing differentiates,
-straight to the kernels of their device.
+"""Dispatch: numpy arrays go to the host's kernels, tensors to torch's operators or, where nothing is differentiated,
+directly to the kernels of their device.
 
-torch is imported with the first tensor; an operator for each record is registered then.
+torch is used from the first tensor on; an operator for each record is registered then.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def elementwise(op: Op, *arguments: Array) -> Array:
-    """The values of an op for order and x; differentiable in torch, in x."""
+    """The values of an op for order and x; differentiable in torch with respect to x."""
     *_, x = arguments
     return _torch().elementwise(op, *arguments) if is_torch(x) else _numpy.elementwise(op, *arguments)
 
@@ -42,10 +42,10 @@ def as_function(op: Op) -> Callable[..., Array]:
 
 
 def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
-    """Draws [n, N, D]; differentiable once in torch.
+    """n draws of each of N items, [n, N, D]; differentiable once in torch.
 
-    mu [N, D] and extra [N] or [N, D] of one kind, dtype (float32 or float64) and device; seed int64 [] of that kind,
-    >= 0; rows are numbered from first_row; stream as in rust/rng.rs.
+    mu [N, D] and extra [N] or [N, D] have one kind, dtype (float32 or float64) and device; seed is int64 [] >= 0 of
+    that kind and device. Rows are numbered from ``first_row``; ``stream`` is a number of rust/rng.rs.
     """
     compute = _torch().sample if is_torch(mu) else _numpy.sample
     return compute(op, mu, extra, seed, n, first_row, stream)
@@ -57,23 +57,25 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwi
     Parameters
     ----------
     op, inputs
-        A score, and what it is given.
+        The score and its inputs.
     candidates
-        int64 [Q, K] rows of the gallery, -1 = none; else all pairs with ``pairwise``, else rows i with i.
+        Rows of the gallery for each query, int64 [Q, K]; -1 for none.
+    pairwise
+        Without candidates: whether all pairs are scored, or else the pairs of query i and gallery row i.
 
     Returns
     -------
-    [Q, K], [Q, G] or [Q].
+    Scores [Q, K] of candidates, [Q, G] of all pairs, or [Q].
     """
     compute = _torch().score if is_torch(inputs.mu1) else _numpy.score
     return compute(op, inputs, candidates, pairwise)
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
-    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, detached."""
+    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them; of the inputs' kind, and detached."""
     if not is_torch(inputs.mu1):
         return _numpy.rerank(op, inputs, candidates, k)
-    if is_traced(inputs.mu1):  # nothing else pays for an operator
+    if is_traced(inputs.mu1):  # eager calls do without an operator, which costs time
         scores, ids = _torch().rerank(op, inputs, candidates, k)
         return scores, ids
     rerank = _cuda.rerank if _on_gpu(inputs.mu1) else _cpu.rerank
@@ -83,8 +85,8 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array
 def search(
     op: PairOp, inputs: Inputs, k: int, prune: str, packed: list[np.ndarray[Any, Any]] | None
 ) -> tuple[Array, Array, float | None]:
-    """Scores and ids [Q, k] of the exact best k, as `rerank`; the share of pairs scored, None on a GPU and in
-    torch.compile. On the host the gallery's panels, if it has any, take its place."""
+    """Scores and ids [Q, k] of the exact best k, as `rerank`, and the share of pairs scored, None on a GPU and in
+    torch.compile. ``packed`` are the gallery's panels, which the host searches, if it has any."""
     if not is_torch(inputs.mu1):
         return _numpy.search(op, inputs, k, prune, packed)
     if is_traced(inputs.mu1):
@@ -114,18 +116,18 @@ def enable_torch() -> None:
 
 
 def differentiates(inputs: Inputs) -> bool:
-    """Whether torch may ask for derivatives of what is computed of these."""
+    """Whether torch may differentiate what is computed from these inputs."""
     return is_torch(inputs.mu1) and _torch().differentiates(inputs.arrays)
 
 
 def transformed(x: Array) -> bool:
-    """Whether x may be a tensor that a transform of torch.func, or forward mode, is at work on."""
+    """Whether x may be a tensor under a transform of torch.func, or in forward mode."""
     return is_torch(x) and _torch().transformed()
 
 
 def _torch() -> Torch:
     """The torch side of all records; made once, when first needed."""
-    global _made  # noqa: PLW0603  (a cache that dynamo can see through)
+    global _made  # noqa: PLW0603  (a cache that dynamo can trace)
     if _made is None:
         import torch
 

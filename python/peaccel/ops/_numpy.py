@@ -1,4 +1,4 @@
-"""Calls of the host's kernels on numpy arrays: shapes and memory of what they write."""
+"""Calls of the host's kernels on numpy arrays: brings inputs into the layout that the core reads, allocates outputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["elementwise", "panels", "rerank", "sample", "sample_backward", "scor
 
 Numpy: TypeAlias = np.ndarray[Any, Any]
 
-_NO_ORDER = np.zeros(())  # what the kernels of functions of x alone are given, and do not look at
+_NO_ORDER = np.zeros(())  # the order for functions of x alone, whose kernels ignore it
 
 
 def _buffer(array: Numpy) -> Numpy:
     """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
-    x = as_stored(array) if array.dtype.kind == "V" else array  # V: what ml_dtypes adds
+    x = as_stored(array) if array.dtype.kind == "V" else array  # V is the kind of the dtypes of ml_dtypes
     flags = x.flags
     if flags.aligned and x.dtype.isnative and (flags.c_contiguous or lies_adjacent(x)):
         return x
@@ -35,7 +35,7 @@ def _checked_seed(op: PairOp | SampleOp, seed: Any) -> int:
 
 
 def elementwise(op: Op, *arguments: Numpy) -> Numpy:
-    """The values, for order and x that broadcast."""
+    """The values of a function for order and x, which broadcast."""
     order, x = arguments if op.has_order else (_NO_ORDER, *arguments)
     shape = np.broadcast_shapes(order.shape, x.shape)
     x = np.broadcast_to(x, shape)
@@ -48,7 +48,7 @@ def elementwise(op: Op, *arguments: Numpy) -> Numpy:
 
 
 def sample(op: SampleOp, mu: Numpy, extra: Numpy, seed: Any, n: int, first_row: int, stream: int) -> Numpy:
-    """Draws [n, N, D]."""
+    """n draws of each of N items, [n, N, D]."""
     seed = _checked_seed(op, seed)
     mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
     out = np.empty((n, *mu.shape), mu.dtype)
@@ -67,7 +67,7 @@ def sample_backward(
     *,
     out: tuple[Numpy, Numpy] | None = None,
 ) -> tuple[Numpy, Numpy]:
-    """The gradients of sum(weights * draws) with respect to mu and extra; in the memory that is given, if any."""
+    """The gradients of sum(weights * draws) with respect to mu and extra, written to ``out`` if that is given."""
     seed = _checked_seed(op, seed)
     mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
     out = (np.empty_like(mu), np.empty_like(extra)) if out is None else out
@@ -79,7 +79,7 @@ def sample_backward(
 
 
 def _mean(mu: Numpy) -> Numpy:
-    """mu with no row of one repeated element: the kernels take D from means."""
+    """mu without rows of one repeated element, since the kernels take D from the length of its rows in memory."""
     return np.ascontiguousarray(mu) if 0 in mu.strides else mu
 
 
@@ -100,7 +100,7 @@ def score(
 ) -> Numpy:
     """Scores of each query with its candidates [Q, K], of all pairs [Q, G], or of rows i with i [Q].
 
-    ``kept``, of the scores' shape, is filled with what an op that `keeps` keeps.
+    ``kept``, of the scores' shape, is filled with the numbers that an op that `keeps` writes down for gradients.
     """
     given = _buffers(op, inputs)
     candidates = None if candidates is None else _buffer(candidates)
@@ -120,7 +120,10 @@ def score_backward(
     kept: Numpy | None = None,
     out: Gradients | None = None,
 ) -> Gradients:
-    """The gradients of sum(weights * scores), 0 or right where not wanted; in the memory that is given, if any."""
+    """The gradients of sum(weights * scores), written to ``out`` if that is given.
+
+    Those that are not ``wanted`` are 0 or correct.
+    """
     given = _buffers(op, inputs)
     arrays = [np.ascontiguousarray(x) for x in listed(given)]
     out = Gradients(*(np.empty(x.shape, x.dtype) for x in given.arrays)) if out is None else out
@@ -131,7 +134,7 @@ def score_backward(
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Numpy, k: int) -> tuple[Numpy, Numpy]:
-    """Scores and ids [Q, k] of the best k candidates, -inf and -1 beyond them."""
+    """The scores and ids [Q, k] of the best k candidates; -inf and -1 where there are fewer than k."""
     given = _buffers(op, inputs)
     scores = np.empty((len(candidates), k), given.mu1.dtype)
     ids = np.empty(scores.shape, np.int64)
@@ -142,9 +145,9 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Numpy, k: int) -> tuple[Numpy
 def search(
     op: PairOp, inputs: Inputs, k: int, prune: str = "auto", packed: list[Numpy] | None = None
 ) -> tuple[Numpy, Numpy, float]:
-    """Scores and ids [Q, k] of the exact best k, -inf and -1 beyond the gallery; the share of pairs scored.
+    """The scores and ids [Q, k] of the exact best k (-inf and -1 where there are fewer), and the share of pairs scored.
 
-    ``packed``, the gallery's `panels`, may take its place.
+    ``packed`` are the gallery's `panels`, if it was prepared; without them the search packs the gallery itself.
     """
     given = _buffers(op, inputs)
     scores = np.empty((len(given.mu1), k), given.mu1.dtype)
@@ -153,7 +156,7 @@ def search(
 
 
 def panels(mu: Numpy, extra: Numpy) -> list[Numpy]:
-    """The gallery's means [G, D] as panels, ordered by their extras [G]; in that order squared norms; the order."""
+    """Panels of the gallery's means [G, D] in the order of extras [G], squared norms in that order, and the order."""
     mu = np.ascontiguousarray(_buffer(mu))
     order = np.argsort(extra, kind="stable").astype(np.int64, copy=False)
     panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)

@@ -1,7 +1,7 @@
-"""What a kernel is, and what it is given: records that declare, and compute nothing.
+"""Records of kernels and of their inputs, which declare and compute nothing.
 
-A record declares a kernel once, its name, inputs and derivatives; the calls of numpy and of CUDA, torch's operators
-with their schemas, and the autograd functions derive from it. `_dispatch` says who computes.
+A record declares a kernel once: its name, inputs and derivatives. The calls on numpy arrays and on CUDA tensors,
+torch's operators with their schemas, and the autograd functions derive from it. `_dispatch` chooses between them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from peaccel.ops._array import Array
 
 __all__ = ["Draws", "Gradients", "Inputs", "Op", "PairOp", "SampleOp", "listed", "pair_op", "records", "scores_shape"]
 
-# -- what is given -----------------------------------------------------------------------------------------------------
+# -- inputs ------------------------------------------------------------------------------------------------------------
 
 
 class Draws(NamedTuple):
-    """How the items of a pair op are drawn: by a seed, int64 [], >= 0, of the inputs' kind, ``n`` times (1 .. 1024)."""
+    """The draws of a pair op's items: a seed, int64 [] >= 0 of the inputs' kind; n draws (1 .. 1024) of each item."""
 
     seed: Array
     n: int
 
 
 class Inputs(NamedTuple):
-    """What a pair op is given: arrays of one kind, dtype (float32 or float64) and device; draws for an op that draws.
+    """The inputs of a pair op: arrays of one kind, dtype (float32 or float64) and device; draws for an op that draws.
 
-    On the host, and on a GPU, the gallery may be in halves, which are widened as they are read.
+    The gallery may also be float16 or bfloat16, which kernels widen as they read it.
     """
 
     mu1: Array  # [Q, D]
@@ -40,17 +40,17 @@ class Inputs(NamedTuple):
 
     @property
     def arrays(self) -> tuple[Array, Array, Array, Array, Array]:
-        """All but the draws."""
+        """The five arrays, without the draws."""
         return self.mu1, self.extra1, self.mu2, self.extra2, self.shared
 
     def mapped(self, function: Callable[[Array], Array]) -> Inputs:
-        """The inputs with a function of each array in its place."""
+        """The inputs with each array replaced by a function of it."""
         sides = function(self.mu1), function(self.extra1), function(self.mu2), function(self.extra2)
         return Inputs(*sides, function(self.shared), self.draws)
 
 
 class Gradients(NamedTuple):
-    """The gradients by the arrays of `Inputs`, in their shapes."""
+    """The gradients with respect to the arrays of `Inputs`, in their shapes."""
 
     mu1: Array
     extra1: Array
@@ -60,12 +60,12 @@ class Gradients(NamedTuple):
 
 
 def listed(arrays: Inputs | Gradients) -> list[Array]:
-    """The five arrays as the core takes them: what is shared is one row."""
+    """The five arrays as the core takes them: the shared numbers are one row [1, S]."""
     return [arrays.mu1, arrays.extra1, arrays.mu2, arrays.extra2, arrays.shared[None]]
 
 
 def scores_shape(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[int, ...]:
-    """The shape of an op's scores."""
+    """The shape of an op's scores: [Q, K] for candidates, else [Q, G] with ``pairwise``, else [Q]."""
     if candidates is not None:
         return tuple(candidates.shape)
     queries = inputs.mu1.shape[0]
@@ -79,7 +79,7 @@ _KERNELS = {kernel["name"]: kernel for kernel in _core.kernels()}
 
 
 class _Record:
-    """A kernel's record: known by its name, copied and pickled by it, and equal to itself alone."""
+    """The record of a kernel: it is copied and pickled by its name, and equal only to itself."""
 
     name: str
 
@@ -100,12 +100,12 @@ class Op(_Record):
     Parameters
     ----------
     name
-        Of the kernel and of the torch operator.
+        The name of the kernel and of the torch operator.
     derivative
-        ``derivative(call, order, x)``: the derivative in x, made of other ops by ``call(name, order, x)``; None where
-        there is none. Names, since torch.compile cannot see through records.
+        ``derivative(call, order, x)``: the derivative with respect to x, computed by other ops,
+        ``call(name, order, x)``; None if there is none. It calls ops by name, as torch.compile cannot trace records.
     has_order
-        Whether there is an order; where not, all that is said of (order, x), here and elsewhere, is so of x alone.
+        Whether there is an order; without one, arguments (order, x) are (x) alone, here and elsewhere.
     """
 
     name: str
@@ -120,32 +120,32 @@ class Op(_Record):
 class PairOp(_Record):
     """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
 
-    What follows from the kernel, all that is not given, is told by the core's table of kernels (rust/kernels/table.rs).
+    The attributes come from the core's table of kernels (rust/kernels/table.rs).
 
     Parameters
     ----------
     name
-        Of the kernel and of the torch operator.
+        The name of the kernel and of the torch operator.
     formula
         The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
-        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are taken from it; None: there are none.
+        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are computed from it; with None there are none.
 
     Attributes
     ----------
     extra, shared
-        What the extra input and the shared row are called.
+        The names of the extra input and of the shared row.
     layout
-        How a gallery that is used often is kept for the kernel: "panels" for tiled products, "rows" with mu and extra
-        side by side, one stretch of memory per item; None as it is.
+        The layout of a prepared gallery: "panels" for tiled products; "rows" with the mu and extra of an item side by
+        side in memory; None for the arrays as they are.
     samplers
-        The op that draws the queries, and the one that draws the gallery; None where an item is its own only draw.
+        The op that draws the queries, and the one that draws the gallery; None for a side that is not drawn.
     sampled
-        Whether the kernel is one of `sampled_scores`, where an item may also be its own only draw: galleries of halves
-        are widened before, and on a GPU the best are selected from the scores of all.
+        Whether the kernel is one of `sampled_scores`, even if no side is drawn. Galleries in half precision are then
+        widened before the call, and on a GPU the best rows are selected from the scores of all rows.
     keeps
-        Whether scores keep a number of each pair for its gradient, which else would find it again.
+        Whether scoring can write down a number of each pair, so that its gradient need not compute it again.
     own
-        Whether a GPU makes numbers of each query, and of each gallery item, alone: once for all of its pairs.
+        Whether a GPU computes intermediates of each query, and of each gallery item, once for all of its pairs.
     """
 
     name: str
@@ -165,7 +165,7 @@ class PairOp(_Record):
 
     @property
     def draws(self) -> bool:
-        """Whether items are drawn."""
+        """Whether the items of a side are drawn."""
         return any(self.samplers)
 
 
@@ -176,9 +176,9 @@ class SampleOp(_Record):
     Parameters
     ----------
     name
-        Of the kernel and of the torch operator.
+        The name of the kernel and of the torch operator.
     extra
-        What the extra input is called.
+        The name of the extra input.
     """
 
     name: str
@@ -189,10 +189,10 @@ class SampleOp(_Record):
 
 
 def pair_op(formula: Callable[..., Array]) -> PairOp:
-    """The record of the kernel that a formula in torch is named after."""
+    """The record of the kernel whose name is that of the formula, a function in torch."""
     return PairOp(formula.__name__, formula)
 
 
 def records() -> tuple[Op | PairOp | SampleOp, ...]:
-    """All that have been made."""
+    """All records that have been made."""
     return tuple(_records)

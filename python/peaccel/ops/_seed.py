@@ -1,4 +1,4 @@
-"""Seeds and other integers that callers give."""
+"""Checks of seeds and of other integer arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS = (0, 2**63 - 1)
 
 
 def as_integer(owner: str, name: str, value: Any, least: int, largest: int) -> int:
-    """An int within bounds; TypeError or ValueError names the argument."""
+    """The value as an int in [least, largest]; TypeError or ValueError names the argument."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
@@ -30,12 +30,12 @@ def as_integer(owner: str, name: str, value: Any, least: int, largest: int) -> i
 
 
 def is_source(seed: Any) -> bool:
-    """Whether each call gets a new seed from it, or one that has no value yet: None, a generator, a tensor."""
+    """Whether a seed is not a fixed number: None or a generator, which give each call a new one, or a tensor."""
     return seed is None or is_torch(seed) or _home(seed) is not None
 
 
 def _home(seed: Any) -> str | None:
-    """Where a generator draws, as of arrays: "numpy", "cpu", "cuda:0" ...; None for what is no generator."""
+    """The device of a generator, as of arrays: "numpy", "cpu", "cuda:0" ...; None for any other object."""
     if isinstance(seed, np.random.Generator):
         return "numpy"
     torch = sys.modules.get("torch")
@@ -43,9 +43,10 @@ def _home(seed: Any) -> str | None:
 
 
 def as_seed(owner: str, seed: Any, mu: Array) -> Array:
-    """An int64 array [] of mu's kind and device; not looked at where it is a tensor, which may have no value yet.
+    """The seed as an int64 array [] of mu's kind and device.
 
-    Drawn from a generator, which must be where mu is; None: from torch's own, for numpy from fresh entropy.
+    A tensor's value is not checked, as it may have none yet. A generator, which must be on mu's device, draws a seed.
+    For None, torch's default generator draws one; for numpy it comes from fresh entropy.
     """
     torch: Any = sys.modules.get("torch")
     if is_torch(seed):
@@ -66,5 +67,5 @@ def as_seed(owner: str, seed: Any, mu: Array) -> Array:
     elif seed is None:
         seed = int.from_bytes(os.urandom(8), "little") >> 1
     seed = as_integer(owner, "seed", seed, *SEEDS)
-    # A fill, which on a GPU waits for nothing.
+    # Filling a tensor does not wait for a GPU, unlike a copy.
     return torch.full((), seed, dtype=torch.int64, device=mu.device) if is_torch(mu) else np.asarray(seed, np.int64)

@@ -1,7 +1,7 @@
-"""The torch side of all records: the only user of torch.library.
+"""torch's operators, with schemas and fakes, for all records: the only user of torch.library.
 
-Operators with their schemas and fakes derive from the records; the autograd functions around them are made in
-`_autograd`. An operator computes by `_cpu` or by `_cuda`, which have the same functions.
+`_autograd` makes the autograd functions around them. An operator computes by `_cpu` or by `_cuda`, which have the same
+functions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Torch:
                 SampleOp: self._register_sample,
             }
             register[type(record)](record)
-        for name in (*FLOATING, "int64"):  # else those that torch.compile is the first to meet are compiled for twice
+        for name in (*FLOATING, "int64"):  # else torch.compile compiles twice for a dtype that no call has used before
             dtype_name(torch.empty(0, dtype=getattr(torch, name)))
         self._register_rankings({op.name: op for op in records if isinstance(op, PairOp)})
         self.eager, self.traced = (_autograd.functions(torch, records, traced=traced) for traced in (False, True))
@@ -45,7 +45,7 @@ class Torch:
         order, x = arguments
         if getattr(order, "requires_grad", False):
             raise ValueError(f"{op.name}: the order must not require grad: derivatives exist in x only")
-        if isinstance(order, float):  # a fill, which waits for nothing
+        if isinstance(order, float):  # filling a tensor does not wait for a GPU
             order = self.torch.full((), order, dtype=self.torch.float64, device=x.device)
         order = self.torch.as_tensor(order, dtype=self.torch.float64, device=x.device)
         return self._call(op, order, x)
@@ -71,7 +71,7 @@ class Torch:
         return getattr(self.torch.ops.peaccel, name)
 
     def _call(self, op: Op | PairOp | SampleOp, *args: Any) -> Any:
-        """The autograd function where something may differentiate or batch, else the operator: half the overhead."""
+        """Calls the autograd function if it may be differentiated or batched, else the operator: half the overhead."""
         torch, functions = self.torch, self.eager
         wanted = self._tracked(args)
         if torch.compiler.is_compiling():
@@ -82,11 +82,11 @@ class Torch:
         return (functions[op.name].apply if wanted else self._operator(op.name))(*args)
 
     def differentiates(self, arrays: Sequence[Any]) -> bool:
-        """Whether derivatives of what is computed of these may be asked for."""
+        """Whether what is computed from these arrays may be differentiated."""
         return self.torch.compiler.is_compiling() or self._tracked(arrays) or self.transformed()
 
     def _tracked(self, args: Sequence[Any]) -> bool:
-        """Whether autograd follows one of these."""
+        """Whether autograd tracks one of these arguments."""
         return self.torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in args)
 
     def transformed(self) -> bool:
@@ -102,7 +102,8 @@ class Torch:
         return not self.transformed()
 
     def _require_traceable(self, op: Op | PairOp | SampleOp, args: Sequence[Any], wanted: bool) -> None:
-        """Refuses what torch.compile would trace past: tangents, and batches of what is differentiated further out."""
+        """Raises an error for what torch.compile would silently ignore: tangents, and batches of tensors that an outer
+        transform differentiates."""
         torch, what = self.torch, None
         if torch.autograd.forward_ad._current_level >= 0:
             what = "forward mode (jvp)"
@@ -123,7 +124,7 @@ class Torch:
         compute: Callable[..., Any],
         fake: Callable[..., Any],
     ) -> None:
-        """An operator; ``compute(kernels, *arguments)`` by the kernels of a device, `_cpu` or `_cuda`."""
+        """Registers an operator, computed by ``compute(kernels, *arguments)``; ``kernels`` is `_cpu` or `_cuda`."""
         self.library.define(f"{name}({arguments}) -> {returns}", tags=(self.torch.Tag.pt2_compliant_tag,))
         self.library.impl(name, partial(compute, _cpu), "CPU")
         self.library.impl(name, partial(compute, _cuda), "CUDA")
@@ -183,7 +184,7 @@ class Torch:
             self._define(f"{op.name}_kept_bwd", given, returns, kept_backward, fake_kept_backward)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
-        """`rerank` and `search` by any op, by name: they have no derivatives, and one schema for all."""
+        """Registers `rerank` and `search`, which have no derivatives; one schema serves all ops, passed by name."""
         torch = self.torch
 
         def rerank(kernels: Any, name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
@@ -195,7 +196,7 @@ class Torch:
 
         def fake(name: str, items: Any, seed: Any, n: int, others: Any, k: Any, prune: str = "") -> Any:
             mu1 = unpack_ranked(items, seed, n).mu1
-            shape = mu1.shape[0], k  # len would be a number, and traced for that alone
+            shape = mu1.shape[0], k  # len would make the trace valid for this number of queries only
             return mu1.new_empty(shape), mu1.new_empty(shape, dtype=torch.int64)
 
         returns = "(Tensor scores, Tensor ids)"

@@ -1,6 +1,7 @@
 """Scores that are functions of one inner product (or squared distance) and a number per item.
 
-Each op takes (mu, extra) per side and a shared row; `peaccel.scores` says what each kind of distribution gives them.
+Each op takes (mu, extra) per side and a shared row; `peaccel.scores` says what each kind of distribution
+passes as these.
 The formulas below are the definitions, in plain torch; the kernels (`rust/kernels/dot_scores.rs`) rearrange them so
 that nothing cancels.
 """

@@ -1,8 +1,7 @@
-"""Scores that compare draws of two items, and the densities that draws are put into.
+"""Scores that compare draws of two items, and the densities that they evaluate at draws.
 
-Draws come from the samplers, made once for a call inside the kernels: a pair's draws are those of its two rows'
-numbers, whatever the verb. The kernels are in `rust/kernels/sampled_scores.rs`; what they draw can be differentiated
-once.
+The kernels (`rust/kernels/sampled_scores.rs`) make the draws, once for a call, by the samplers. A pair's draws depend
+on the numbers of its two rows alone, so they are the same for every verb. Scores of draws can be differentiated once.
 """
 
 from __future__ import annotations

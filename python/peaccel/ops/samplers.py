@@ -6,7 +6,7 @@ from peaccel.ops._records import SampleOp
 
 __all__ = ["OPS", "STREAMS", "sample_normal", "sample_vmf"]
 
-# Who draws, as rust/rng.rs numbers them.
+# The streams of random numbers, as rust/rng.rs numbers them.
 STREAMS = {"query": 0, "gallery": 1, "user": 2}
 
 sample_normal = SampleOp("sample_normal", extra="var")

@@ -6,15 +6,15 @@ use crate::simd::{Float, Simd, V};
 use crate::special::bessel::{self, AnyOrder};
 use crate::special::{direction, ndtr};
 
-/// A function of an order and x, in lanes.
+/// A function of an order and x, computed in lanes.
 pub trait Quantity: 'static {
-    /// Whether quadratics on the pieces keep its accuracy, and what they are fitted to.
+    /// Whether quadratics on the pieces of a table keep the function's accuracy, and what they are fitted to.
     const TABLE: Tabulated;
-    /// How many of an order's series it takes: one more than derivatives of the remainder.
+    /// How many of an order's four series the function needs: one more than the derivatives of the remainder that it takes.
     const SERIES: usize;
-    /// The order that belongs to the first argument.
+    /// The order of the Bessel functions, from the function's first argument (order or dimension).
     fn order(argument: f64) -> f64;
-    /// The values at x.
+    /// The values of the function at x.
     fn value<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>;
 }
 
@@ -23,9 +23,9 @@ pub trait Quantity: 'static {
 pub enum Tabulated {
     /// The function has no table.
     No,
-    /// The function, which goes like x^-1 at most, to x^2.
+    /// The function itself, which behaves like a power of x between x^-1 and x^2.
     Value,
-    /// x^2 times the function, which goes like x^-3 at most, to x.
+    /// The function times x^2; the function behaves like a power of x between x^-3 and x.
     TimesSquare,
 }
 
@@ -65,7 +65,7 @@ impl Quantity for VmfLogNorm {
     #[inline(always)]
     fn value<S: Simd>(order: &impl AnyOrder<S>, kappa: V<S, f64>) -> V<S, f64> {
         let value = order.log_norm_at_zero() - bessel::log_hyp0f1e::<S>(order, kappa) - kappa;
-        // -inf at infinity, where the terms have opposite signs; NaN passes.
+        // At infinity, where the terms are infinite with opposite signs, the value is -infinity. A NaN passes.
         kappa.if_less(f64::INFINITY, value, -kappa)
     }
 }
@@ -128,15 +128,14 @@ without_order!(/** The second derivative of [`LogNdtr`]. */ LogNdtrDxx, log_ndtr
 #[cfg(test)]
 pub(super) use quantity;
 
-/// Computes elements of one type: see [`elementwise`].
+/// The signature of [`elementwise`] for one function and type.
 type Elementwise<T> = fn(order: &[f64], x: &[T], out: &mut [T], interrupted: &dyn Fn() -> bool) -> Result<(), Error>;
 
-/// What others must know of a function. Dispatch on the CPU and on a GPU comes from it; nothing else knows a function by its
-/// name.
+/// The facts of a function, from which the CPU and a GPU dispatch; nothing else knows a function by its name.
 pub struct Function {
     /// The name of the kernel, and of the torch operator.
     pub name: &'static str,
-    /// Whether float32 of one order goes by a table where elements are many.
+    /// Whether float32 elements of one order are computed by a table where they are many.
     pub tabulated: bool,
     single: Elementwise<f32>,
     double: Elementwise<f64>,
@@ -149,7 +148,7 @@ impl Function {
     }
 }
 
-/// All functions.
+/// All functions of the family.
 static FUNCTIONS: [Function; 14] = [
     Function::of::<LogIve>("log_ive"),
     Function::of::<LogIveDx>("log_ive_dx"),
@@ -173,9 +172,9 @@ pub fn find(name: &str) -> Result<&'static Function, Error> {
     found.ok_or_else(|| Error::Value(format!("no kernel is called {name:?}")))
 }
 
-/// A type of which elements are computed.
+/// An element type that the functions are compiled for.
 pub trait Computed: Float {
-    /// How a function computes elements of the type.
+    /// The implementation of `function` for this type.
     fn by(function: &Function) -> Elementwise<Self>;
 }
 

@@ -1,10 +1,11 @@
-//! What the maths of a score of diagonal normals looks like: a [`Formula`].
+//! The trait [`Formula`], which the maths of a score of diagonal normals implements.
 
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 
-/// One dimension of a pair in float64: means, variances and the shared number.
+/// One dimension of a pair in float64: means `a` and `b`, variances `v` and `w` of the query and of the row, and the number of
+/// the shared row (0 for a score without one).
 #[derive(Clone, Copy)]
 pub struct Dimension {
     pub a: f64,
@@ -16,36 +17,38 @@ pub struct Dimension {
 
 /// The maths of a score: `constant * D + rational weight * sum of rationals + sum over logarithms of weight * sum of logarithms`.
 pub trait Formula: Copy + Sync {
-    /// How many logarithms it takes.
+    /// How many sums of logarithms the score has; each costs one logarithm per pair.
     const LOGS: usize;
-    /// Whether it is a divergence or the MLS of other numbers, by which a search passes over pairs; else it scores them all.
+    /// Whether the score is minus a divergence or the MLS of other numbers (see `mls`), so that a search can rule pairs out;
+    /// otherwise it scores all of them.
     const SIEVED: bool = true;
-    /// What must stay in the range in which the products above are safe.
+    /// Which numbers must lie in the range in which products of four neither overflow nor become subnormal.
     const RANGE: Range;
-    /// Whether the shared row holds a number per dimension; else it holds the formula's own parameters, if any.
+    /// Whether the shared row holds a number per dimension; otherwise it holds the formula's parameters, if any.
     const ROW: bool;
     /// The weights of the rational part and of the logarithms.
     fn weights(&self) -> (f64, [f64; LOGS]);
-    /// The constant per dimension.
+    /// The constant that each dimension adds to the score.
     fn constant(&self) -> f64;
-    /// The rational part and the numbers under the logarithms of one dimension: definition, slow path.
+    /// The rational part and the numbers under the logarithms of one dimension: the definition, which the slow path uses.
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]);
-    /// Derivatives of the score by the formula's own parameters.
+    /// The derivatives of one dimension's part of the score with respect to the formula's parameters.
     fn by_shared(&self, _x: Dimension) -> [f64; 2] {
         [0.0; 2]
     }
-    /// Adds a vector of dimensions: means `a`, `b`, variances `v`, `w`, shared numbers.
+    /// Adds one vector of dimensions to the sums of a pair.
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>);
-    /// Adds four vectors of dimensions.
+    /// Adds four vectors of dimensions to the sums of a pair.
     #[inline(always)]
     fn add_group<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) {
         for x in x {
             self.add::<S, T>(sums, x);
         }
     }
-    /// How many numbers [`Formula::own`] makes.
+    /// How many intermediates [`Formula::own`] computes.
     const OWN: usize = 0;
-    /// What the slopes take of an item alone, given its side, and the shared number and 1 by it: made once for an item of many pairs.
+    /// The intermediates that the slopes need of one item, computed once for all of its pairs; `shared` holds the shared numbers
+    /// and their reciprocals.
     #[inline(always)]
     fn own<S: Simd, T: Float>(
         &self,
@@ -56,14 +59,15 @@ pub trait Formula: Copy + Sync {
     ) -> [V<S, T>; OWN] {
         [0.0.into(); OWN]
     }
-    /// What the slopes are divided by, which rises with the variances and falls with the shared number; 1 where there is nothing.
+    /// The denominator of the slopes, which must rise with both variances and fall with the shared number; 1 where they have
+    /// none.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, _a: &Item<V<S, T>>, _b: &Item<V<S, T>>) -> V<S, T> {
         1.0.into()
     }
-    /// The derivatives of the score by one dimension of both items, whose product with the weight of a pair is summed. `inverse` is
-    /// 1 by the divisor; `shared` the shared number and 1 by it. Written out for each score: they are the whole inner loop of a
-    /// gradient, which takes 1.2 times as long where those of MLS are dual numbers of a dimension's value (AVX2).
+    /// The derivatives of the score with respect to one dimension of both items. `inverse` is the reciprocal of the divisor;
+    /// `shared` holds the shared numbers and their reciprocals. They are written out for each score, as they are the whole inner
+    /// loop of a gradient: with dual numbers instead, MLS takes 1.2 times as long (AVX2).
     fn pair_slopes<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
@@ -71,28 +75,28 @@ pub trait Formula: Copy + Sync {
         inverse: V<S, T>,
         shared: [V<S, T>; 2],
     ) -> PairSlopes<V<S, T>>;
-    /// The formula that gives the score when the two items change places.
+    /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self
     }
-    /// Minus what divergence it is, by the share of that from the query. Any other score is the MLS of other numbers (see `mls`),
-    /// which the methods below give.
+    /// For minus a divergence, the weight of KL(query || row) in it. None for any other score; with SIEVED it is the MLS of other
+    /// numbers (see `mls`), which the methods below give.
     fn kl_share(&self) -> Option<f64> {
         None
     }
-    /// The mean and the variance of a query in that MLS, and its part of what `mls` calls E.
+    /// The mean and the variance of one dimension of a query in that MLS, and the dimension's part of what `mls` calls E.
     fn query_of_mls(&self, x: Dimension) -> (f64, f64, f64) {
         (x.a, x.v, 0.0)
     }
-    /// By what a row's variance is multiplied in it.
+    /// The factor of a row's variances in that MLS.
     fn var_scale(&self) -> f64 {
         1.0
     }
-    /// The weight of the logarithm in what an item of a side adds to the MLS; none where it adds nothing.
+    /// The weight of the logarithms in the offsets of a side's items (see `mls`); None where a side has no offsets.
     fn offset_log_weight(&self, _side: Side) -> Option<f64> {
         None
     }
-    /// Adds a vector of an item's dimensions to that.
+    /// Adds one vector of an item's dimensions to the sums of its offset.
     #[inline(always)]
     fn add_offset<S: Simd, T: Float>(
         &self,
@@ -104,7 +108,7 @@ pub trait Formula: Copy + Sync {
     }
 }
 
-/// A vector of one item's dimensions: means, variances, and what [`Formula::own`] makes of them.
+/// A vector of one item's dimensions: means, variances, and the intermediates that [`Formula::own`] computes.
 #[derive(Clone, Copy)]
 pub struct Item<X> {
     pub mean: X,
@@ -112,23 +116,23 @@ pub struct Item<X> {
     pub own: [X; OWN],
 }
 
-/// Numbers that a formula makes of an item at most.
+/// The largest number of intermediates that a formula computes from one item.
 pub const OWN: usize = 4;
 
-/// Derivatives by both means, both variances, and the shared number of a dimension (0 where it is none).
+/// The derivatives of a score with respect to both means, both variances and the shared number of a dimension (0 without one).
 pub struct PairSlopes<X> {
     pub means: [X; 2],
     pub vars: [X; 2],
     pub shared: X,
 }
 
-/// Which numbers are known to be no less than the least of the range.
+/// Which numbers must be at least the lower end of the range for the fast path to be safe.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Range {
     /// The sums of the two variances.
     Sums,
     /// Each variance.
     Each,
-    /// None need be: they are ratios >= 1.
+    /// None: the numbers under the logarithms are ratios >= 1.
     None,
 }

@@ -1,4 +1,4 @@
-//! The mutual likelihood score and the likelihood ratio of diagonal normals.
+//! The mutual likelihood score, the Mahalanobis distance and the likelihood ratio of diagonal normals.
 //!
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
@@ -62,7 +62,7 @@ impl Formula for Mls {
     }
 }
 
-/// Adds a vector of (a - b)^2 / (v + w), and returns v + w.
+/// Adds a vector of (a - b)^2 / (v + w) to the rational part, and returns v + w.
 #[inline(always)]
 fn add_quotient<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) -> V<S, T> {
     let (difference, s) = (x.a - x.b, x.v + x.w);
@@ -73,7 +73,8 @@ fn add_quotient<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>
     s
 }
 
-/// Adds four vectors of (a - b)^2 / (v + w) over one denominator, and returns it: the product of the sums.
+/// Adds four vectors of (a - b)^2 / (v + w) to the rational part, over their common denominator, which it returns: the product
+/// of the four v + w.
 #[inline(always)]
 fn add_quotients<S: Simd, T: Float>(sums: &mut Sums<V<S, T>>, x: &[Loaded<V<S, T>>; GROUP]) -> V<S, T> {
     let mut square = [x[0].a; 4];
@@ -144,9 +145,9 @@ impl Formula for NegMahalanobis {
     }
 }
 
-/// Log-likelihood ratio of "same" against "different" when centres are drawn from N(0, diag(p)): with A = p + v, B = p + w,
-/// det = p (v + w) + v w, `1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ]`; see `dot_scores` for the
-/// form in which nothing cancels.
+/// Log-likelihood ratio of one common mean against two independent means, which are drawn from N(0, diag(p)): with A = p + v,
+/// B = p + w and det = p (v + w) + v w, `1/2 sum [ p (a^2 v/A + b^2 w/B - (a - b)^2) / det + log(AB / det) ]`. `LlrIsotropic` in
+/// `dot_scores` says how this form, in which no terms nearly cancel, follows from the textbook form.
 #[derive(Clone, Copy)]
 pub struct Llr;
 
@@ -175,7 +176,7 @@ impl Formula for Llr {
 
     const OWN: usize = 4;
 
-    /// a v/A, a/A, p/A and v/p.
+    /// The intermediates a v/A, a/A, p/A and v/p.
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let [prior, by_prior] = shared;
@@ -184,16 +185,20 @@ impl Formula for Llr {
         [by_both * var, by_both, prior * inverse, var * by_prior]
     }
 
-    /// det / p
+    /// The divisor det / p = v + w + v w / p.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
         a.var.mul_add(b.own[3], a.var + b.var)
     }
 
-    /// With the covariances diag(A, B) and [[A, p], [p, B]] of (a, b) where they differ and where they are the same, and y and y' the
-    /// means times the inverse of the second: by a mean, m = a/A - y = (a v/A - (a - b)) p/det; by a variance,
-    /// -1/2 [m (2 a/A - m) + p^2 / (A det)]; by p, 1/2 [(y + y')^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p],
-    /// y + y' = (a w + b v) / det. No terms nearly cancel.
+    /// The covariance of (a, b) is diag(A, B) for independent means and [[A, p], [p, B]] for a common mean. Let (y, y') be the
+    /// inverse of the latter times (a, b), so that y + y' = (a w + b v) / det. The derivatives are
+    ///
+    ///   with respect to a:  m = a/A - y = (a v/A - (a - b)) p/det, likewise to b;
+    ///   with respect to v:  -1/2 [m (2 a/A - m) + p^2 / (A det)], likewise to w;
+    ///   with respect to p:  1/2 [(y + y')^2 - (a/A)^2 - (b/B)^2 + (p/A) (p/B) (1 + v w / det) / p].
+    ///
+    /// No terms nearly cancel.
     #[inline(always)]
     fn pair_slopes<S: Simd, T: Float>(
         &self,
@@ -223,7 +228,7 @@ impl Formula for Llr {
         let spread = own - (a - b) * (a - b);
         sums.rational = spread.mul_add(p * inverse, sums.rational);
         let ratio = both * inverse;
-        // Adds 0 unless the ratio is not finite, which then shows in the sum.
+        // This adds 0; where the ratio is not finite it makes the sum NaN, so that the pair takes the slow path.
         sums.rational = ratio.mul_add(0.0, sums.rational);
         sums.least.0 = v.min(p.min(sums.least.0));
         sums.least.1 = w.min(sums.least.1);
@@ -256,7 +261,7 @@ impl Formula for Llr {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts("mls_diagonal", "none").with_bounds_of_tiles(), |r| Mls),
     score!(facts("neg_mahalanobis_diagonal", "none"), |r| NegMahalanobis),

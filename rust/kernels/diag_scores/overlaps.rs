@@ -1,4 +1,4 @@
-//! Products of powers and divergences of diagonal normals.
+//! Overlaps (integrals of products of powers) and divergences of diagonal normals.
 //!
 //! Sources: Jebara et al. 2004 (probability product kernels); ProLIP's inclusion.
 
@@ -10,13 +10,14 @@ use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 use std::f64::consts::PI;
 
-/// Log of the integral of `p1^alpha p2^beta`: with s = v/alpha + w/beta,
-/// `-1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi ]`.
+/// Log of the integral of `p1^alpha p2^beta` for diagonal normals: with s = v/alpha + w/beta,
+/// `-1/2 sum [ (a - b)^2 / s + log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta +
+/// (alpha + beta - 1) log 2 pi ]`.
 ///
-/// Alpha = beta = rho is the probability product kernel, alpha = 2, beta = 1 the inclusion.
+/// With alpha = beta = rho it is the log of the probability product kernel, with alpha = 2 and beta = 1 ProLIP's inclusion.
 #[derive(Clone, Copy)]
 pub struct Overlap {
-    /// alpha and beta.
+    /// The powers alpha and beta.
     pub powers: (f64, f64),
 }
 
@@ -52,7 +53,7 @@ impl Formula for Overlap {
 
     const OWN: usize = 2;
 
-    /// v/alpha and (1 - alpha) / 2v.
+    /// The intermediates v/alpha and (1 - alpha) / (2 v), with beta and w for a row.
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
@@ -83,7 +84,7 @@ impl Formula for Overlap {
 
     #[inline(always)]
     fn add<S: Simd, T: Float>(&self, sums: &mut Sums<V<S, T>>, x: &Loaded<V<S, T>>) {
-        // Quotients, so that s is rounded as the slow path rounds it.
+        // Divisions, not products with reciprocals: s must be rounded as the slow path rounds it.
         let (alpha, beta) = self.powers;
         let Loaded { a, b, v, w, .. } = *x;
         let s = v / alpha + w / beta;
@@ -125,10 +126,11 @@ impl Formula for Overlap {
     }
 }
 
-/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, `KL(p1 || p2) = 1/2 sum [ ((a - b)^2 + v - w) / w - log(v/w) ]`.
+/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, where
+/// `KL(p1 || p2) = 1/2 sum [ ((a - b)^2 + v - w) / w - log(v/w) ]`.
 #[derive(Clone, Copy)]
 pub struct NegKl {
-    /// 1 from the first item to the second, 0 the other way, 1/2 the mean of both.
+    /// The weight of KL(p1 || p2), between 0 and 1; 1/2 gives the mean of both divergences.
     pub share: f64,
 }
 
@@ -147,7 +149,7 @@ impl Formula for NegKl {
 
     fn by_dimension(&self, x: Dimension) -> (f64, [f64; LOGS]) {
         let Dimension { a, b, v, w, .. } = x;
-        // A certain item and another one are infinitely far apart, whichever way.
+        // Where a variance is 0, both divergences count as infinite.
         if v == 0.0 || w == 0.0 {
             return (f64::INFINITY, [1.0; LOGS]);
         }
@@ -169,7 +171,7 @@ impl Formula for NegKl {
 
     const OWN: usize = 1;
 
-    /// 1/v
+    /// The intermediate 1/v.
     #[inline(always)]
     fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
         let zero = V::<S, T>::from(0.0);
@@ -188,7 +190,7 @@ impl Formula for NegKl {
         let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
         let (square, both) = (difference * difference, apart * by_v * by_w);
         let mean = difference * by_w.mul_add(share, rest * by_v);
-        // Minus, doubled: KL(1 || 2) and KL(2 || 1) by v, and by w.
+        // `v` is twice the derivative of the divergence with respect to v, `w` minus twice the one with respect to w.
         let v = both.mul_add(share, rest * ((apart - square) * by_v * by_v));
         let w = ((apart + square) * by_w * by_w).mul_add(share, rest * both);
         PairSlopes { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
@@ -218,7 +220,7 @@ impl Formula for NegKl {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts("overlap_diagonal", "powers"), |r| Overlap { powers: r.both() }),
     score!(facts("neg_kl_diagonal", "share"), |r| NegKl { share: r.shared(0) }),

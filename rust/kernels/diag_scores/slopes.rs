@@ -1,41 +1,42 @@
-//! Gradients of the scores of diagonal normals, of all pairs of some rows with some others.
+//! Gradients of the scores of diagonal normals, summed over all pairs of some rows of one side with some of the other.
 //!
-//! Rows are packed with what a formula makes of them, two vectors of dimensions after the other, so that a pair takes loads, a
-//! quarter of a division, and the arithmetic of its slopes, which are found for both items at once. That is done in the rows' own
-//! type where the divisors lie in a range in which a product of four is safe and no sum overflows; else again, carefully: in
-//! float64, with a division each, pairs without weight left out, NaN outside the domain.
+//! Rows are packed with their intermediates, two vectors of dimensions at a time, so that a vector of a pair's dimensions costs
+//! loads, a quarter of a division, and the arithmetic of its slopes, which are computed for both items at once. The sums are
+//! computed in the rows' type, if all divisors lie in a range in which a product of four is safe and no sum overflows. Otherwise
+//! they are computed again by the careful path: in float64, with one division for each divisor, pairs of weight 0 left out, and
+//! NaN outside the domain.
 
 use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
 use super::{at, DiagScore};
 use crate::shapes::{Inputs, ItemGradients, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 
-/// Which rows of the two sides, and how much their pairs count.
+/// The rows of both sides whose pairs a gradient sums up, and the weights of these pairs.
 pub struct AllPairs<'a, T> {
     /// The side of the own rows.
     pub side: Side,
-    /// Rows of it.
+    /// The rows of that side.
     pub own: &'a [usize],
-    /// Rows of the other side.
+    /// The rows of the other side.
     pub others: &'a [usize],
-    /// Of the pairs of each own row in turn.
+    /// The weights of the pairs, [own rows, others].
     pub weights: &'a [T],
 }
 
-/// Where gradients are added up: own rows, others, shared row (empty where it is not wanted).
+/// Where gradients are added up: of the own rows, of the others, and of the shared row (empty where it is not wanted).
 pub struct Out<'a, T> {
     pub own: Option<ItemGradients<'a, T>>,
     pub others: Option<ItemGradients<'a, T>>,
     pub shared: &'a mut [T],
 }
 
-/// Vectors that are packed together.
+/// Vectors of dimensions that are packed together.
 pub const PAIR: usize = 2;
 
-/// Other rows that a few own rows pass over before the next: few enough for the first-level cache.
+/// The number of other rows that all own rows pass over before the next ones: few enough for the first-level cache.
 const NEAR: usize = 16;
 
-/// Rows as `[pair of vectors][row][field]`, fields being means, variances and what the formula makes of them.
+/// Rows as `[pair of vectors][row][field]`, the fields being means, variances and the formula's intermediates.
 struct Packed<C> {
     data: Vec<C>,
     rows: usize,
@@ -43,7 +44,8 @@ struct Packed<C> {
 }
 
 impl<C: Float> Packed<C> {
-    /// Means and variances of these rows, places beyond the end of a row being 0 and 1.
+    /// Packs the means and variances of `rows` rows with space for `own` intermediates; the padding has means 0 and variances 1.
+    /// `row(k, field, take)` calls `take` with the means (field 0) or variances (field 1) of row `k`.
     fn new<T: Float>(
         dim: usize,
         rows: usize,
@@ -73,14 +75,14 @@ impl<C: Float> Packed<C> {
         Packed { data, rows, fields }
     }
 
-    /// The fields of a row.
+    /// The fields of row `k` for the pair of vectors `part`.
     #[inline(always)]
     fn row(&self, part: usize, k: usize) -> &[C] {
         let width = PAIR * C::LANES * self.fields;
         &self.data[(part * self.rows + k) * width..][..width]
     }
 
-    /// The least and the greatest variance, and 1.
+    /// The range of the variances and 1: the least and the greatest of them.
     #[inline(always)]
     fn range<S: Simd>(&self) -> (f64, f64) {
         let (one, width) = (V::<S, C>::from(1.0), PAIR * C::LANES);
@@ -95,7 +97,7 @@ impl<C: Float> Packed<C> {
         (ends(least).into_iter().fold(1.0, f64::min), ends(most).into_iter().fold(1.0, f64::max))
     }
 
-    /// Makes the formula's own fields.
+    /// Computes the formula's intermediates. With `careful`, makes means NaN where a variance or a shared number is negative.
     #[inline(always)]
     fn make_own<S: Simd, F: Formula>(&mut self, formula: &F, side: Side, shared: &[C], careful: bool) {
         let (width, fields, rows) = (PAIR * C::LANES, self.fields, self.rows);
@@ -120,7 +122,7 @@ impl<C: Float> Packed<C> {
     }
 }
 
-/// A vector of a packed row.
+/// Vector `n` of the fields of a packed row.
 #[inline(always)]
 fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     let width = PAIR * C::LANES;
@@ -133,20 +135,22 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     Item { mean, var, own }
 }
 
-/// All pairs of two packed sides.
+/// Sums the weighted slopes over all pairs of two packed sides.
 struct TileSlopes<'a, F, C> {
     formula: &'a F,
     own: Packed<C>,
     others: Packed<C>,
     weights: Vec<C>,
-    /// The shared numbers, filled up with 1.
+    /// The shared numbers, 1 where there are none and in the padding.
     shared: Vec<C>,
-    /// Whether their gradient is wanted.
+    /// Whether the gradient with respect to the shared numbers is wanted.
     by_shared: bool,
+    /// Whether this is the careful path.
     careful: bool,
 }
 
-/// What [`Slopes`] adds up, packed as rows with two fields; and by the shared numbers.
+/// The sums of [`TileSlopes`]: gradients with respect to the rows of both sides, packed with two fields, means and variances,
+/// and with respect to the shared numbers.
 struct GradientSums<C> {
     own: Vec<C>,
     others: Vec<C>,
@@ -154,7 +158,7 @@ struct GradientSums<C> {
 }
 
 impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
-    /// None where that is not known to be right.
+    /// None where the fast path may be wrong: divisors out of range, or sums that are not finite.
     type Output = Option<GradientSums<C>>;
     #[inline(always)]
     fn run<S: Simd>(mut self) -> Option<GradientSums<C>> {
@@ -191,7 +195,7 @@ impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
     }
 }
 
-/// Whether whole vectors of numbers are finite.
+/// Whether all numbers are finite; their count must be a multiple of the lanes.
 #[inline(always)]
 pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     let mut sum = V::<S, C>::from(0.0);
@@ -202,7 +206,7 @@ pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
 }
 
 impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
-    /// Whether the divisors of all pairs lie where the product of four is safe.
+    /// Whether all variances and shared numbers are valid, and all divisors lie in the range in which a product of four is safe.
     #[inline(always)]
     fn in_range<S: Simd>(&self) -> bool {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
@@ -223,7 +227,7 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
         valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
     }
 
-    /// A own rows from `first` on with some others; returns A.
+    /// Adds the weighted slopes of the pairs of `A` own rows, from `first` on, with some other rows; returns A.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
         &self,
@@ -297,13 +301,13 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
     }
 }
 
-/// 1 / x of each.
+/// The reciprocals of all vectors, by one division each.
 #[inline(always)]
 fn each<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
     [[1.0 / x[0][0], 1.0 / x[0][1]], [1.0 / x[1][0], 1.0 / x[1][1]]]
 }
 
-/// The same by one division.
+/// The reciprocals of four vectors by one division, where their product is in range.
 #[inline(always)]
 pub fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR]; 2] {
     let (first, second) = (x[0][0] * x[0][1], x[1][0] * x[1][1]);
@@ -313,7 +317,7 @@ pub fn together<S: Simd, C: Float>(x: [[V<S, C>; PAIR]; 2]) -> [[V<S, C>; PAIR];
 }
 
 impl<T: Float, F: Formula> DiagScore<'_, T, F> {
-    /// Adds the gradients of all pairs; carefully if that is known to be needed.
+    /// Adds the gradients of all pairs, by the careful path if `careful` or if the fast path may be wrong.
     pub fn add_gradients(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) {
         if careful || !self.added::<T>(pairs, out, false) {
             self.added::<f64>(pairs, out, true);
@@ -323,7 +327,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         }
     }
 
-    /// Adds them as computed in C, if that is known to be right.
+    /// Adds the gradients of all pairs, computed in the type C; returns false, with nothing added, if they may be wrong.
     fn added<C: Float>(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) -> bool {
         let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
         let (dim, width) = (mu1.stored(), PAIR * C::LANES);
@@ -341,7 +345,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let formula = if pairs.side == Side::Query { self.formula } else { self.formula.transposed() };
         let mut numbers = vec![C::from_f64(1.0); dim.next_multiple_of(width)];
         if F::ROW {
-            // A prior of 0 is a limit that is met from far below.
+            // A prior variance of 0 would be divided by: in its place stands one so small that the slopes have their limit.
             let least = if careful { 1e-150 } else { 0.0 };
             for (d, number) in numbers.iter_mut().enumerate().take(dim) {
                 let x = at(shared.row(0), d);
@@ -376,7 +380,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         true
     }
 
-    /// Adds the gradient by the formula's own numbers, one dimension at a time.
+    /// Adds the gradient with respect to the formula's parameters, one dimension at a time.
     #[cold]
     #[inline(never)]
     fn add_shared(&self, pairs: &AllPairs<T>, shared: &mut [T]) {
@@ -402,13 +406,14 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     }
 }
 
+/// Adds numbers to sums, element by element.
 pub fn add<T: Float, C: Float>(sums: &mut [T], terms: &[C]) {
     for (sum, term) in sums.iter_mut().zip(terms) {
         *sum = *sum + T::from_f64(term.to_f64());
     }
 }
 
-/// Adds to a number per dimension, or to one for all.
+/// Adds a gradient per dimension to that of the shared row; sums it up if one shared number stands for all dimensions.
 pub fn add_shared_row<T: Float, C: Float>(shared: &mut [T], terms: &[C]) {
     if shared.len() == terms.len() {
         add(shared, terms);

@@ -1,25 +1,25 @@
-//! What the maths of a score looks like, a [`Formula`], and the plainest ones: cosines and distances.
+//! The trait [`Formula`], which the maths of a score implements, and the simplest formulas: cosines and squared distances.
 
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
 use crate::special::dual::Dual;
 
-/// What a formula sees of eight pairs: the first item is the one that gradients are asked for.
+/// The inputs of a formula for eight pairs. Slopes are with respect to the numbers of the first item.
 #[derive(Clone, Copy)]
 pub struct Pair<X> {
-    /// Squared distance or inner product of the two rows.
+    /// The squared distance or inner product of the two rows.
     pub x: X,
-    /// Squared norms; meaningless unless the formula asks for them.
+    /// The squared norms of the two rows; meaningless unless [`Formula::NORMS`].
     pub norms: (X, X),
-    /// Variances, concentrations, weights ...
+    /// The extras of the two items: variances, concentrations, weights ...
     pub extras: (X, X),
-    /// What [`Formula::own`] makes of each item, or, for slopes, [`Formula::own_slopes`].
+    /// The intermediates of the two items: [`Formula::own`] of each or, for slopes, [`Formula::own_slopes`].
     pub own: ([X; OWN], [X; OWN]),
 }
 
 impl<S: Simd> Pair<Dual<S>> {
-    /// Given numbers as constants, of which one may be replaced by a variable.
+    /// The numbers of a pair as constants; callers replace the one that they differentiate with respect to by a variable.
     #[inline(always)]
     fn constants(pair: Pair<V<S, f64>>) -> Self {
         let dual = Dual::<S>::constant;
@@ -53,54 +53,57 @@ impl<X: Copy> Pair<X> {
     }
 }
 
-/// Numbers that a formula makes of one item at most.
+/// The largest number of intermediates that a formula computes from one item.
 pub const OWN: usize = 3;
 
-/// Partial derivatives of a score.
+/// The partial derivatives of a score.
 pub struct Slopes<X> {
-    /// By the squared distance or inner product.
+    /// The derivative with respect to the squared distance or inner product.
     pub x: X,
-    /// By the first item's squared norm.
+    /// The derivative with respect to the first item's squared norm.
     pub norm: X,
-    /// By the first item's extra.
+    /// The derivative with respect to the first item's extra.
     pub extra: X,
-    /// By the shared numbers, of which there are at most two.
+    /// The derivatives with respect to the shared numbers, of which there are at most two; 0 for the others.
     pub shared: [X; 2],
 }
 
-/// The maths of a score, on eight pairs.
+/// The maths of a score, evaluated for eight pairs at once.
 pub trait Formula: Copy + Sync {
     /// Whether `x` is the squared distance (the score falls with it) or the inner product (the score rises with it).
     const DIFFERENCE: bool;
-    /// Whether the norms are used.
+    /// Whether the score depends on the squared norms of the rows.
     const NORMS: bool;
-    /// Whether a search may compare values at moved `x` with a threshold; else it scores every pair.
+    /// Whether a search may rule pairs out by the values at a lower and an upper bound of `x`; otherwise it scores every pair.
     const SIEVED: bool = true;
-    /// Whether the score depends on the sum of the extras alone (and on no norm), so that its slope by either is the same.
+    /// Whether the score depends on the sum of the extras alone (and on no norm), so that its slopes with respect
+    /// to both extras are equal.
     const BY_SUM: bool = false;
-    /// Whether slopes depend on `x`.
+    /// Whether any slope depends on `x`.
     const BY_X: bool = true;
-    /// How many numbers [`Formula::own`] and [`Formula::own_slopes`] make.
+    /// How many intermediates [`Formula::own`] and [`Formula::own_slopes`] compute.
     const OWN: (usize, usize) = (0, 0);
-    /// What `value` takes of the extra and the squared norm of either item alone: made once for an item of many pairs.
+    /// The intermediates that `value` needs of one item, from its extra and squared norm; computed once for all pairs of the
+    /// item.
     #[inline(always)]
     fn own<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [0.0.into(); OWN]
     }
-    /// What `slopes` takes of it.
+    /// The intermediates that `slopes` needs of one item.
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [0.0.into(); OWN]
     }
-    /// The score: the definition, of which `slopes` is made. Where that is written out, `value` need have no derivatives.
+    /// The definition of the score, which `slopes` differentiates. The result need not have derivatives if `slopes` is written
+    /// out.
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S>;
-    /// The score of given numbers.
+    /// The score without derivatives.
     #[inline(always)]
     fn score<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         self.value::<S>(Pair::constants(pair)).value
     }
-    /// Its derivatives by the numbers of the pair, those of `value`. A formula writes them out where that keeps more digits, where
-    /// they are made of numbers that scoring does not need, or where shared numbers have derivatives too.
+    /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
+    /// digits, where they need intermediates that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let numbers = Pair::constants(pair);
@@ -115,34 +118,35 @@ pub trait Formula: Copy + Sync {
             shared: self.by_shared::<S>(pair),
         }
     }
-    /// Its derivatives by the shared numbers.
+    /// The derivatives of the score with respect to the shared numbers.
     #[inline(always)]
     fn by_shared<S: Simd>(&self, _pair: Pair<V<S, f64>>) -> [V<S, f64>; 2] {
         [0.0.into(); 2]
     }
 
-    /// The formula that gives the score when the two items change places.
+    /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self
     }
 
-    /// How far the value of an x may lie below that of another x which gives no higher a score: 0 where `value` is monotone
-    /// in `x` *as computed*, as it is where it only adds to x, and multiplies and divides by what does not depend on it.
+    /// By how much `value` *as computed* may fail to be monotone in `x`: how far it may lie below its value at an x that is no
+    /// better. This is 0 for a formula that only adds to x, and multiplies and divides by numbers that do not depend on it.
     #[inline(always)]
     fn tolerance<S: Simd>(&self, _pair: &Pair<V<S, f64>>) -> V<S, f64> {
         0.0.into()
     }
 
-    /// What a search knows of a group of rows before it looks at them; sets what [`Formula::bound`] needs.
+    /// Called once for each group of rows whose ranges of norms and extras are known: sets the share, and the numbers that
+    /// [`Formula::bound`] needs of the group.
     #[inline(always)]
     fn group<S: Simd>(&self, _group: &mut Group) {}
 
-    /// Told before `bound` is asked for each of the queries, their thresholds (-infinity: none yet) being these.
+    /// Called for a new group before `bound` is called for each of the queries, with their thresholds (-infinity: none yet).
     #[inline(always)]
     fn enter<S: Simd>(&self, _thresholds: &[f64], _queries: &mut [Query], _group: &Group) {}
 
     /// The worst x at which a row of the group can reach the threshold (a number): for squared distances the greatest
-    /// `x - (1 - group.share) |b|^2`, for inner products the least x. Rounding to spare is the formula's business.
+    /// `x - (1 - group.share) |b|^2`, for inner products the least x. The formula allows for the rounding of its own operations.
     #[inline(always)]
     fn bound<S: Simd>(&self, _threshold: f64, _query: &mut Query, _group: &Group) -> f64 {
         if Self::DIFFERENCE {
@@ -153,54 +157,57 @@ pub trait Formula: Copy + Sync {
     }
 }
 
-/// A query of a search.
+/// A query of a search, as bounds need it.
 #[derive(Clone, Copy, Default)]
 pub struct Query {
-    /// Squared norm and extra.
+    /// The squared norm of its mean or direction.
     pub norm: f64,
+    /// Its variance, concentration, weight ...
     pub extra: f64,
-    /// What the formula keeps for itself from one group to the next; zeros at first.
+    /// What the formula stores from one group to the next; zeros at first.
     pub own: Tangents,
 }
 
-/// What bounds of von Mises-Fisher scores keep of a query: alpha G(k1), and for both ends of a group a tangent of G, its point,
-/// value and slope.
+/// What the bounds of von Mises-Fisher scores store for a query.
 #[derive(Clone, Copy, Default)]
 pub struct Tangents {
+    /// alpha G(k1), 0 before it is computed; G is defined in `vmf`.
     pub k1: f64,
+    /// A tangent of G(sqrt y) for the least and for the greatest k2 of a group: its point, value and slope.
     pub tangents: [[f64; 3]; 2],
 }
 
-/// A group of gallery rows: from the least to the greatest, NaN left out.
+/// The ranges (least, greatest) of the numbers of a group of gallery rows; NaN are left out.
 #[derive(Clone, Copy)]
 pub struct Group {
-    /// Squared norms and extras.
+    /// The range of the squared norms.
     pub norms: (f64, f64),
+    /// The range of the extras.
     pub extras: (f64, f64),
-    /// The share of a row's squared norm that is subtracted in its inner product; 1 unless the formula says less.
+    /// The share of a row's squared norm, halved, that panels subtract from its inner product; 1 unless the formula sets less.
     pub share: f64,
-    /// The formula's own.
+    /// Numbers that [`Formula::group`] computes for [`Formula::bound`].
     pub own: [f64; 2],
 }
 
-/// What bounds leave to the roundings of a few float64 operations, relative to their terms.
+/// The margin that bounds leave for the rounding of a few float64 operations, relative to the size of their terms.
 pub const SPARE: f64 = 1e-14;
 
-/// The greatest value that a concave function takes between two points, from its (value, slope) at both: the lower of the two
-/// tangents' best.
+/// An upper bound of a concave function `f`, which returns (value, slope), between two points: the lesser of the maxima of the
+/// tangents at both.
 pub fn concave_maximum((from, to): (f64, f64), f: impl Fn(f64) -> (f64, f64)) -> f64 {
     let ((left, rise), (right, fall)) = (f(from), f(to));
     let width = to - from;
     (left + rise.max(0.0) * width).min(right - fall.min(0.0) * width)
 }
 
-/// `yes` where both extras are >= 0, else NaN: the answer to variances and concentrations outside their domain.
+/// `yes` where both extras are >= 0, else NaN: variances and concentrations must not be negative.
 #[inline(always)]
 pub fn valid<S: Simd>(extras: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
     extras.0.min(extras.1).if_less(0.0, f64::NAN, yes)
 }
 
-/// The same of a score and its derivative.
+/// [`valid`] for dual numbers: makes the score and its derivative NaN where an extra is negative.
 #[inline(always)]
 pub fn in_domain<S: Simd>(extras: (Dual<S>, Dual<S>), score: Dual<S>) -> Dual<S> {
     score.or_nan_below_zero(extras.0.value.min(extras.1.value))
@@ -210,7 +217,7 @@ pub fn in_domain<S: Simd>(extras: (Dual<S>, Dual<S>), score: Dual<S>) -> Dual<S>
 /// resultant length as weight; ScaleFace's score (eq. 4) with roots of scales as weights.
 #[derive(Clone, Copy)]
 pub struct Cosine {
-    /// The cosine that scores 0.
+    /// The shift: the cosine whose score is 0.
     pub shift: f64,
 }
 
@@ -218,23 +225,23 @@ impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
     const OWN: (usize, usize) = (1, 2);
-    /// 1 by the length.
+    /// The reciprocal of the row's length.
     #[inline(always)]
     fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [1.0 / norm.sqrt(), 0.0.into(), 0.0.into()]
     }
-    /// 1 by the length and by its square.
+    /// The reciprocals of the row's length and of its square.
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        // Two roots: the product of the squares could leave the range.
+        // Each length has a root of its own: the product of the squared lengths could leave the range.
         let weight = pair.extras.0 * pair.extras.1;
         pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - self.shift * weight
     }
-    /// Written out, since the lengths' derivatives are made with them, once for an item.
+    /// Written out, since the derivative of a length needs only the item's intermediates, computed once for all of its pairs.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let inverse = pair.own.0[0] * pair.own.1[0];
@@ -252,7 +259,8 @@ impl Formula for Cosine {
         if !(query.extra > 0.0 && least >= 0.0) {
             return f64::NEG_INFINITY;
         }
-        // Weights may be subnormal, or their product; each of seven roundings of a score errs by half the smallest number.
+        // Weights or their product may be subnormal; each of the seven roundings of a score then errs by at most half the
+        // smallest positive number.
         let threshold = threshold - 4.0 * f64::from_bits(1);
         let weight = if threshold < 0.0 { least } else { greatest };
         let cosine = threshold / (query.extra * weight) + self.shift;
@@ -261,7 +269,7 @@ impl Formula for Cosine {
     }
 }
 
-/// `-(|mu1 - mu2|^2 + t1 + t2)`: minus the squared distance, expected where `t` is the trace of the covariance.
+/// `-(|mu1 - mu2|^2 + t1 + t2)`: minus the squared distance; minus its expectation if `t` are the traces of the covariances.
 #[derive(Clone, Copy)]
 pub struct NegSqL2;
 
@@ -282,7 +290,7 @@ impl Formula for NegSqL2 {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts::<Cosine>("cosine", "weight", "none"), |r| Cosine { shift: 0.0 }),
     score!(facts::<Cosine>("shifted_cosine", "weight", "shift"), |r| Cosine { shift: r.shared(0) }),

@@ -1,27 +1,31 @@
-//! Log of the probability that two draws match (Oh et al. 2019, "Modeling uncertainty with hedged instance embeddings"),
-//! `log E sigmoid(b - a |z1 - z2|)`, for isotropic normals: without draws.
+//! Log of the probability that samples z1 and z2 of two isotropic normals match (Oh et al. 2019, "Modeling uncertainty with
+//! hedged instance embeddings"), `log E sigmoid(b - a |z1 - z2|)`, by quadrature instead of sampling.
 //!
 //! With s = v1 + v2, d = |mu1 - mu2| and L = d / sqrt s, the radius t = |z1 - z2| / sqrt s is non-central chi with D degrees,
 //!
 //!   f(t) = t^(D-1) exp(-(t - L)^2/2) H(L t) |S^(D-1)| (2 pi)^(-D/2), H(x) = 0F1(; D/2; x^2/4) e^-x,
 //!
-//! so one integral is left, of f(t) sigmoid(y), y = b - a d - A (t - L), A = a sqrt s. The logarithm of what is integrated is
-//! concave (for D > 1): its peak is found by Newton steps and bisection, and from outside, without overshooting, the two
-//! places where it has fallen by [`DEPTH`]. Between them the sigmoid may turn within a width 1/A far below that of f; at
-//! its turn, y = 0, or, where that is far, at the peak, the interval is cut, and on each part Gauss-Legendre with 64 nodes runs over
-//! u, t = cut + width u^4, whose nodes crowd where the sigmoid turns. All runs on t - L, since t itself loses digits for
-//! large L.
+//! so the expectation is one integral, of f(t) sigmoid(y) with y = b - a d - A (t - L) and A = a sqrt s. The logarithm of the
+//! integrand is concave (for D > 1). Its peak is found by Newton steps and bisection, and so are, by Newton steps from outside,
+//! which do not overshoot, the two points where it has fallen by [`DEPTH`]. Between these the sigmoid may turn within a width 1/A
+//! far below the width of f. The interval is cut at the turn, y = 0, or at the peak if the turn is far from the interval. On each
+//! part a Gauss-Legendre rule of 64 nodes runs over u with t = cut + width u^4, so that nodes crowd where the sigmoid turns. All
+//! of this uses t - L, since t itself loses digits for large L.
 //!
-//! Where that is smooth, `smooth` has a faster rule.
+//! `smooth` has a faster rule for smooth integrands.
 //!
-//! Derivatives, with P the density f sigmoid / E, q = sigmoid(-y), R(x) = I_(D/2)(x) / I_(D/2-1)(x) the mean cosine of
-//! z1 - z2 with mu1 - mu2 given its length:
-//!   by b: P[q]; by a: -sqrt s P[q t]; by d^2: -a/2 P[q R(L t) / d]; by s: -a/(2 sqrt s) P[q (t - L R(L t))], or, as the heat
-//!   equation has it and without cancellation where L is large, 1/2 P[a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t)].
+//! Derivatives, with P the mean under the density f sigmoid / E, q = sigmoid(-y), and R(x) = I_(D/2)(x) / I_(D/2-1)(x), the mean
+//! cosine of the angle between z1 - z2 and mu1 - mu2 given the length of z1 - z2:
 //!
-//! Error relative to max(1, |score|) in float64, D 1 .. 2048, L 0 .. 1e3, A -300 .. 1e4, b that puts the turn anywhere:
-//! below 4e-10 (one place at D = 1: 2e-9) against composite quadrature, at 4655 places; where A is 1e8 .. 1e16 and b = 0, below
-//! 1e-12 against the limit, D 1 .. 512.
+//!   with respect to b:    P[q];
+//!   with respect to a:    -sqrt s P[q t];
+//!   with respect to d^2:  -a/2 P[q R(L t) / d];
+//!   with respect to s:    -a/(2 sqrt s) P[q (t - L R(L t))] or, by the heat equation and without cancellation where L is large,
+//!                         1/2 P[a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t)].
+//!
+//! Errors are relative to max(1, |score|), in float64. With D 1 .. 2048, L 0 .. 1e3, A -300 .. 1e4 and b such that the turn lies
+//! anywhere, they are below 4e-10 against composite quadrature at 4655 points (at one point with D = 1: 2e-9). With b = 0,
+//! A 1e8 .. 1e16 and D 1 .. 512, they are below 1e-12 against the limit.
 
 use super::formulas::{valid, Formula, Pair, Slopes};
 use super::{facts, pair_function};
@@ -39,32 +43,32 @@ mod smooth;
 
 use smooth::Smooth;
 
-/// By so much the logarithm falls to the ends of the interval.
+/// How far the logarithm of the integrand falls from its peak to the ends of the interval.
 const DEPTH: f64 = 28.0;
-/// Steps towards the peak and towards the ends.
+/// The numbers of iterations for the peak and for the ends of the interval.
 const STEPS: (usize, usize) = (32, 8);
-/// Between L and this, and A, the derivative by s changes form.
+/// The derivative with respect to s takes its second form where L exceeds both this and A.
 const FAR: f64 = 40.0;
 
 /// `log E sigmoid(b - a |z1 - z2|)` of isotropic normals.
 #[derive(Clone, Copy)]
 pub struct MatchProbability<'a> {
-    /// D
+    /// The dimension D.
     pub dim: f64,
-    /// For the Bessel functions.
+    /// The orders of the Bessel functions for dimension D.
     pub orders: Orders<'a>,
-    /// a and b
+    /// The parameters a and b of the sigmoid.
     pub line: (f64, f64),
 }
 
 impl MatchProbability<'_> {
-    /// log |S^(D-1)| (2 pi)^(-D/2)
+    /// The logarithm of f's constant, `log(|S^(D-1)| (2 pi)^(-D/2))`.
     fn constant(&self) -> f64 {
         let surface = if self.dim == 1.0 { LN_2 } else { -self.orders.normaliser.log_norm_at_zero() };
         surface - 0.5 * self.dim * (2.0 * PI).ln()
     }
 
-    /// log H(x)
+    /// `log H(x)`; for D = 1, H(x) = (1 + e^(-2x)) / 2.
     #[inline(always)]
     fn log_hyp0f1e<S: Simd>(&self, x: V<S, f64>) -> V<S, f64> {
         if self.dim == 1.0 {
@@ -74,7 +78,7 @@ impl MatchProbability<'_> {
         bessel::log_hyp0f1e::<S>(self.orders.normaliser, x)
     }
 
-    /// R(x) and its derivative.
+    /// R(x) and its derivative; for D = 1, R(x) = tanh x.
     #[inline(always)]
     fn ratio<S: Simd>(&self, x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         if self.dim == 1.0 {
@@ -86,7 +90,7 @@ impl MatchProbability<'_> {
     }
 }
 
-/// sigmoid(-y) and log sigmoid(y)
+/// Returns sigmoid(-y) and log sigmoid(y).
 #[inline(always)]
 fn sigmoid<S: Simd>(y: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
     let decay = exp::<S>(-y.abs());
@@ -94,7 +98,7 @@ fn sigmoid<S: Simd>(y: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
     (y.if_less(0.0, by, decay * by), y.min(0.0) - ln::<S, f64>(1.0 + decay))
 }
 
-/// Eight numbers of eight pairs.
+/// One number for each of eight pairs.
 type Numbers = [f64; f64::LANES];
 
 #[inline(always)]
@@ -104,8 +108,8 @@ fn lanes<S: Simd>(x: V<S, f64>) -> Numbers {
     out
 }
 
-/// From t, L t and y: sigmoid(-y) and log(t^(D-1) H(L t) sigmoid(y)). A dispatch of its own, as is [`Ratio`], so that it is
-/// not compiled again in each of its many places.
+/// Computes sigmoid(-y) and log(t^(D-1) H(L t) sigmoid(y)) from t, L t and y. This kernel and [`Ratio`] are dispatched
+/// separately, so that they are not compiled again in each of their many callers.
 struct Log<'a> {
     formula: &'a MatchProbability<'a>,
     numbers: [Numbers; 3],
@@ -121,7 +125,7 @@ impl Kernel for Log<'_> {
     }
 }
 
-/// R(x) and its derivative.
+/// Computes R(x) and its derivative.
 struct Ratio<'a> {
     formula: &'a MatchProbability<'a>,
     x: Numbers,
@@ -135,27 +139,30 @@ impl Kernel for Ratio<'_> {
     }
 }
 
-/// The integral of eight pairs. Places are tau = t - L.
+/// The integrals of eight pairs. The variable of integration is tau = t - L.
 struct Integral<'a, S: Simd> {
     formula: &'a MatchProbability<'a>,
-    /// L, A and b - a d
+    /// L, the distance of the means in units of sqrt s.
     length: V<S, f64>,
+    /// A, the steepness of the sigmoid in tau.
     steep: V<S, f64>,
+    /// y at tau = 0: b - a d.
     middle: V<S, f64>,
-    /// Where the interval is cut, and how far it reaches from there to the left (< 0) and to the right.
+    /// The tau at which the interval is cut.
     cut: V<S, f64>,
+    /// How far the interval reaches from the cut to the left (<= 0) and to the right (>= 0).
     widths: [V<S, f64>; 2],
-    /// The logarithm of what is integrated, at its peak.
+    /// The logarithm of the integrand at its peak, without f's constant.
     top: V<S, f64>,
 }
 
-/// What is integrated, at a node.
+/// The integrand at a node of a quadrature rule.
 struct Node<S: Simd> {
     tau: V<S, f64>,
     t: V<S, f64>,
-    /// sigmoid(-y)
+    /// The value of sigmoid(-y).
     q: V<S, f64>,
-    /// f sigmoid du, relative to the peak
+    /// The weight of the rule times f sigmoid, relative to its value at the peak.
     weight: V<S, f64>,
 }
 
@@ -167,7 +174,7 @@ impl<'a, S: Simd> Integral<'a, S> {
         let middle = b - a * distance;
         let mut at = Integral { formula, length, steep, middle, cut: zero, widths: [zero; 2], top: zero };
 
-        // At the peak (D-1)/t balances tau and A q, and q is above 1/2 beyond the turn.
+        // At the peak (D-1)/t balances tau + A q, and q is above 1/2 beyond the turn: upper bounds of the peak.
         let highest = formula.dim.sqrt() + zero.max(-steep);
         let balanced = (2.0 * (formula.dim - 1.0) / steep - length).max(middle / steep).max(0.0);
         let (mut low, mut high) = (-length, steep.if_greater(0.0, highest.min(balanced), highest));
@@ -177,14 +184,15 @@ impl<'a, S: Simd> Integral<'a, S> {
             low = slope.if_greater(0.0, peak, low);
             high = slope.if_greater(0.0, high, peak);
             let next = peak - slope / bend;
-            // Newton alone can go to and fro between two slopes; half of the first half of the steps bisect.
+            // Newton steps alone can alternate between the two sides of the turn; so every other step bisects in the first half.
             let newton = if step % 2 == 0 || step > STEPS.0 / 2 { 1.0 } else { 0.0 };
             let within = low.if_less(next, next.if_less(high, newton, 0.0), 0.0);
             peak = within.if_greater(0.0, next, 0.5 * (low + high));
         }
         at.top = at.log(peak).1;
 
-        // The logarithm bends by more than -1 (D > 1), and at the left falls below (D - 1) (log r + 1 - r) at r = t / t peak.
+        // For D > 1 the second derivative of the logarithm is at most -1. To the left of the peak, at t = r t_peak, the
+        // logarithm has fallen by at least -(D - 1) (log r + 1 - r).
         let reach = (2.0 * DEPTH).sqrt() + 0.5;
         let fraction = (-DEPTH / (formula.dim - 1.0) - 1.0).max(-60.0).exp();
         let left = (fraction * (length + peak) - length).max(peak - reach);
@@ -194,14 +202,14 @@ impl<'a, S: Simd> Integral<'a, S> {
             for _ in 0..STEPS.1 {
                 let above = at.log(end).1 - at.top + DEPTH;
                 let next = end - above / at.slopes(end).0;
-                // Within its bounds also where the logarithm is not concave: D = 1 near t = 0.
+                // The bounds hold where the logarithm is not concave as well: for D = 1 near t = 0.
                 let next = next.max(start.min(peak)).min(start.max(peak));
                 end = above.if_less(0.0, next, end);
             }
             end
         });
         let turn = middle / steep;
-        // A turn just outside still bends what is inside.
+        // A turn just outside the interval still makes the integrand turn inside.
         let near = 8.0 / steep.abs();
         let inside = (ends[0] - near).if_less(turn, turn.if_less(ends[1] + near, 1.0, 0.0), 0.0);
         at.cut = inside.if_greater(0.0, turn.max(ends[0]).min(ends[1]), peak);
@@ -214,7 +222,7 @@ impl<'a, S: Simd> Integral<'a, S> {
         self.middle - self.steep * tau
     }
 
-    /// sigmoid(-y), and the logarithm of f sigmoid without its constant.
+    /// Returns sigmoid(-y) and the logarithm of the integrand, f sigmoid, without f's constant.
     #[inline(always)]
     fn log(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         let t = self.t(tau);
@@ -228,10 +236,10 @@ impl<'a, S: Simd> Integral<'a, S> {
         (self.length + tau).max(f64::MIN_POSITIVE)
     }
 
-    /// L (1 - R(x)), R(x) / x and the derivative of R, x = L t.
+    /// Returns L (1 - R(x)), R(x) / x and R'(x) at x = L t.
     #[inline(always)]
     fn pull(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
-        let x = (self.length * t).max(1e-100); // R(x) / x is constant there
+        let x = (self.length * t).max(1e-100); // R(x) / x is constant below this
         let [ratio, slope] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
         let (ratio, slope) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&slope));
         let by_x = ratio / x;
@@ -240,7 +248,7 @@ impl<'a, S: Simd> Integral<'a, S> {
         (self.length * square / (1.0 + ratio), by_x, slope)
     }
 
-    /// The first two derivatives of that logarithm.
+    /// The first two derivatives with respect to tau of the logarithm of the integrand; the second is limited to at most -1.
     #[inline(always)]
     fn slopes(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         let t = self.t(tau);
@@ -252,7 +260,7 @@ impl<'a, S: Simd> Integral<'a, S> {
         (first, second.if_less(-1.0, second, -1.0))
     }
 
-    /// Node `i` of a part.
+    /// Node `i` of the left (`part` 0) or the right part of the interval.
     #[inline(always)]
     fn node(&self, part: usize, i: usize) -> Node<S> {
         let (u, weight) = GAUSS_64[i];
@@ -264,12 +272,12 @@ impl<'a, S: Simd> Integral<'a, S> {
     }
 }
 
-/// What is summed over nodes, the first of which is 1.
+/// The terms that are summed over the nodes, weighted by the integrand; the first of them is 1.
 trait Terms<const N: usize> {
     fn of<S: Simd>(&self, integral: &Integral<S>, node: &Node<S>) -> [V<S, f64>; N];
 }
 
-/// 1 alone.
+/// The term 1 alone, whose sum is the integral.
 struct Mass;
 impl Terms<1> for Mass {
     #[inline(always)]
@@ -278,7 +286,8 @@ impl Terms<1> for Mass {
     }
 }
 
-/// 1, q, q t, q R / d, q (t - L R) and a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t), given a and sqrt s of each pair.
+/// The terms of the derivatives: 1, q, q t, q R(L t) / L, q (t - L R(L t)) and a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t); `root`
+/// is sqrt s of each pair.
 struct Derivatives<'a> {
     formula: &'a MatchProbability<'a>,
     root: Numbers,
@@ -294,14 +303,15 @@ impl Terms<6> for Derivatives<'_> {
 }
 
 impl MatchProbability<'_> {
-    /// a^2 q (2 q - 1) - a q (D - 1) / r
+    /// Returns a^2 q (2 q - 1) - a q (D - 1) / r, where r is the length of z1 - z2.
     #[inline(always)]
     fn bend<S: Simd>(&self, q: V<S, f64>, r: V<S, f64>) -> V<S, f64> {
         let a = self.line.0;
         a * q * (a * (q + q - 1.0) - (self.dim - 1.0) / r)
     }
 
-    /// Sums over the nodes that suit each pair, and the logarithm that they are relative to.
+    /// The sums of `terms` for each pair, by the rule that suits the pair, and the logarithm of the factor that they are relative
+    /// to.
     #[inline(always)]
     fn sums<S: Simd, const N: usize>(
         &self,
@@ -329,7 +339,7 @@ impl MatchProbability<'_> {
         (sums, choose(trapezoidal.1, integral.top))
     }
 
-    /// The distance, sqrt s, and whether (> 0) s is so small that the sigmoid at the distance is the answer.
+    /// The distance of the means, sqrt s, and 1 where s is so small that the score is log sigmoid(b - a d), else 0.
     #[inline(always)]
     fn scales<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> [V<S, f64>; 3] {
         let s = pair.extras.0 + pair.extras.1;
@@ -343,7 +353,7 @@ impl Formula for MatchProbability<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
     const BY_SUM: bool = true;
-    const SIEVED: bool = false; // the quadrature is not monotone in x
+    const SIEVED: bool = false; // as computed by quadrature, the score is not monotone in x
 
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
@@ -367,7 +377,7 @@ impl Formula for MatchProbability<'_> {
         let is_far = (a * root).max(FAR).if_less(distance / root, 1.0, 0.0);
         let by_s = is_far.if_greater(0.0, far / total, near);
 
-        // At s = 0; where the distance is 0 too, it has no direction to move in.
+        // The slopes at s = 0. Where the distance is 0 as well, the one with respect to the squared distance counts as 0.
         let (q, _) = sigmoid::<S>(b - a * distance);
         let apart = distance.if_greater(0.0, q / distance, 0.0);
         let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, exact.if_greater(0.0, at_zero, x));
@@ -381,7 +391,7 @@ impl Formula for MatchProbability<'_> {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts::<MatchProbability>("hib_isotropic", "var", "line").with_orders(), |r| MatchProbability { dim: r.dim(), orders: r.orders(), line: r.both() }),
 ];

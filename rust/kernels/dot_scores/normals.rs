@@ -1,4 +1,4 @@
-//! Scores of isotropic normals.
+//! Scores of isotropic normal distributions.
 //!
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
@@ -14,7 +14,7 @@ use std::f64::consts::PI;
 /// Mutual likelihood score of isotropic normals: with s = v1 + v2, `-(|mu1 - mu2|^2 / s + D log s + D log 2 pi) / 2`.
 #[derive(Clone, Copy)]
 pub struct MlsIsotropic {
-    /// D.
+    /// The dimension D.
     pub dim: f64,
 }
 
@@ -29,7 +29,7 @@ impl Formula for MlsIsotropic {
         in_domain(pair.extras, -0.5 * twice)
     }
 
-    /// x <= -s (2 threshold + D log 2 pi s), which is concave in s.
+    /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let reach = |s: f64| {
@@ -54,7 +54,7 @@ impl Formula for NegMahalanobisIsotropic {
         in_domain(pair.extras, -(pair.x / (pair.extras.0 + pair.extras.1)))
     }
 
-    /// x <= -s threshold; no bound at an infinite s and a threshold of 0.
+    /// A score that reaches the threshold has x <= -s threshold; there is no bound for an infinite s and a threshold of 0.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let s = query.extra + if threshold < 0.0 { group.extras.1 } else { group.extras.0 };
@@ -67,16 +67,17 @@ impl Formula for NegMahalanobisIsotropic {
     }
 }
 
-/// Log-likelihood ratio of "same" against "different" for isotropic normals whose means are drawn from N(0, p I).
+/// Log-likelihood ratio of one common mean against two independent means, for isotropic normals whose means are drawn from
+/// N(0, p I).
 ///
 /// With A = p + v1, B = p + v2, det = AB - p^2 = p (v1 + v2) + v1 v2, the textbook form
 /// `1/2 [ |a|^2/A + |b|^2/B + D log AB - (B|a|^2 - 2p a.b + A|b|^2)/det - D log det ]`, whose terms cancel, becomes
 /// `1/2 [ p (|a|^2 v1/A + |b|^2 v2/B - |a - b|^2) / det + D log(AB / det) ]`.
 #[derive(Clone, Copy)]
 pub struct LlrIsotropic {
-    /// D.
+    /// The dimension D.
     pub dim: f64,
-    /// p.
+    /// The prior variance p of the means.
     pub prior_var: f64,
 }
 
@@ -92,8 +93,8 @@ impl Formula for LlrIsotropic {
         let twice = spread * (p / det) + self.dim * (a * b / det).ln();
         in_domain((pair.extras.0, pair.extras.1), 0.5 * twice).or_nan_below_zero(p.into())
     }
-    /// Written out: 1/A - B/det, from the logarithm, and 1 - v/A, from the spread, would cancel where p is below v: a relative error
-    /// of 1e-13 where p is a hundredth of v, 1e-7 at 1e-8, in the place of 2e-16.
+    /// Written out: the derivatives of the logarithm, 1/A - B/det, and of the spread, 1 - v/A, would cancel where p is below v.
+    /// Their relative error would be 1e-13 at p/v = 1e-2 and 1e-7 at p/v = 1e-8, instead of 2e-16.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let (p, dim, (v, w), (n, m)) = (self.prior_var, self.dim, pair.extras, pair.norms);
@@ -116,8 +117,8 @@ impl Formula for LlrIsotropic {
         group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.extras.1);
     }
 
-    /// x - |b|^2 w/B <= |a|^2 v/A + det/p (D log(AB/det) - 2 threshold), whose last term is concave in w: with y = det, linear
-    /// in w with slope A, and B, its second derivative is -D/p (A / sqrt(y) - sqrt(y) / B)^2.
+    /// A score that reaches the threshold has x - |b|^2 w/B <= |a|^2 v/A + det/p (D log(AB/det) - 2 threshold). The last term is
+    /// concave in w: det = y is linear in w with slope A, and the second derivative is -D/p (A / sqrt(y) - sqrt(y) / B)^2.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let (p, v) = (self.prior_var, query.extra);
@@ -133,19 +134,20 @@ impl Formula for LlrIsotropic {
     }
 }
 
-/// Log of the integral of `p1^alpha p2^beta`: with s = v/alpha + w/beta,
-/// `-(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta + (alpha + beta - 1) log 2 pi]) / 2`.
+/// Log of the integral of `p1^alpha p2^beta` for isotropic normals: with s = v/alpha + w/beta,
+/// `-(|mu1 - mu2|^2 / s + D [log s - (1 - alpha) log v - (1 - beta) log w + log alpha + log beta +
+/// (alpha + beta - 1) log 2 pi]) / 2`.
 ///
-/// Alpha = beta = rho is the probability product kernel, alpha = 2, beta = 1 the inclusion.
+/// With alpha = beta = rho it is the log of the probability product kernel, with alpha = 2 and beta = 1 ProLIP's inclusion.
 #[derive(Clone, Copy)]
 pub struct OverlapIsotropic {
-    /// D.
+    /// The dimension D.
     pub dim: f64,
-    /// alpha and beta.
+    /// The powers alpha and beta.
     pub powers: (f64, f64),
 }
 
-/// `factor * log x`, 0 for a factor of 0 whatever x.
+/// `factor * log x`; 0 where the factor is 0, even if the logarithm is not finite.
 #[inline(always)]
 fn times_ln<S: Simd>(factor: f64, x: Dual<S>) -> Dual<S> {
     if factor == 0.0 {
@@ -161,7 +163,8 @@ impl OverlapIsotropic {
         alpha.ln() + beta.ln() + (alpha + beta - 1.0) * (2.0 * PI).ln()
     }
 
-    /// The derivative by a power. No closure: what is not inlined is compiled for no level.
+    /// The derivative with respect to a power; `by_s` is the derivative with respect to s, `var` the variance of the item with
+    /// that power. This is not a closure, since closures do not inherit the instruction set of the function around them.
     #[inline(always)]
     fn by_power<S: Simd>(&self, by_s: V<S, f64>, power: f64, var: V<S, f64>) -> V<S, f64> {
         let logs = ln::<S, f64>(var) + (2.0 * PI).ln();
@@ -194,12 +197,13 @@ impl Formula for OverlapIsotropic {
     }
 }
 
-/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, `KL(p1 || p2) = (|mu1 - mu2|^2 / w + D [v/w - 1 - log(v/w)]) / 2`.
+/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, where
+/// `KL(p1 || p2) = (|mu1 - mu2|^2 / w + D [v/w - 1 - log(v/w)]) / 2`.
 #[derive(Clone, Copy)]
 pub struct NegKlIsotropic {
-    /// D.
+    /// The dimension D.
     pub dim: f64,
-    /// 1 from the first item to the second, 0 the other way, 1/2 the mean of both.
+    /// The weight of KL(p1 || p2), between 0 and 1; 1/2 gives the mean of both divergences.
     pub share: f64,
 }
 
@@ -215,17 +219,17 @@ impl Formula for NegKlIsotropic {
                 twice = (pair.x / w + self.dim * ((v - w) / w)).mul_add(share, twice);
             }
         }
-        // A certain item and another one are infinitely far apart, whichever way; NaN for what is not finite.
+        // Where a variance is 0, both divergences count as infinite: -infinity, or NaN if the other variance is not finite.
         let apart = 0.0 * (v.value + w.value) + f64::NEG_INFINITY;
         let finite = v.value.min(w.value).if_greater(0.0, (-0.5 * twice).value, apart);
         Dual::constant(valid::<S>((v.value, w.value), finite))
     }
-    /// Written out: the logarithm's D/v and the quotient's would cancel where the variances are near each other: a relative error of
-    /// 2e-14 where they are a hundredth apart, in the place of 5e-17.
+    /// Written out: the derivatives D/v of the logarithm and D/w of the quotient would cancel where the variances are near each
+    /// other. The relative error would be 2e-14 where the variances differ by 1 %, instead of 5e-17.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let ((v, w), dim, share, rest) = (pair.extras, self.dim, self.share, 1.0 - self.share);
-        // KL(1 || 2) and KL(2 || 1), doubled, by v.
+        // The derivatives of 2 KL(p1 || p2) and of 2 KL(p2 || p1) with respect to v, and these divergences themselves.
         let forth = dim * (1.0 / w - 1.0 / v);
         let back = dim * (v - w) / (v * v) - pair.x / (v * v);
         let logs = ln::<S, f64>(v / w);
@@ -244,7 +248,7 @@ impl Formula for NegKlIsotropic {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts::<MlsIsotropic>("mls_isotropic", "var", "none"), |r| MlsIsotropic { dim: r.dim() }),
     score!(facts::<NegMahalanobisIsotropic>("neg_mahalanobis_isotropic", "var", "none"), |r| NegMahalanobisIsotropic),

@@ -1,8 +1,9 @@
 //! Scores of von Mises-Fisher distributions.
 //!
-//! With x = |mu1 - mu2|^2 nothing large cancels: for R = |k1 mu1 + k2 mu2|, k1 + k2 - R = k1 k2 x / (k1 + k2 + R) and
-//! R^2 = (k1 + k2)^2 - k1 k2 x. With H(k) = log(0F1(; D/2; k^2/4) e^-k), 0 at k = 0, log C(k) = log C(0) - H(k) - k, so all
-//! log C are taken relative to log C(0) = -log |S^(D-1)|.
+//! Scores are computed from x = |mu1 - mu2|^2, so that no large terms cancel: for R = |k1 mu1 + k2 mu2|,
+//! R^2 = (k1 + k2)^2 - k1 k2 x and k1 + k2 - R = k1 k2 x / (k1 + k2 + R). The normaliser C(k) is taken relative to
+//! log C(0) = -log |S^(D-1)|: log C(k) = log C(0) - H(k) - k with H(k) = log(0F1(; D/2; k^2/4) e^-k), which is 0 at k = 0.
+//! A(k) = I_(D/2)(k) / I_(D/2-1)(k) is the mean resultant length, A(k) = H'(k) + 1.
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
@@ -16,28 +17,28 @@ use crate::special::dual::Dual;
 /// Log of the integral of `p1^alpha p2^beta`, plus an offset:
 /// `alpha log C(k1) + beta log C(k2) - log C(|alpha k1 mu1 + beta k2 mu2|) + offset`.
 ///
-/// Alpha = beta = 1 is the mutual likelihood score, alpha = beta = rho the probability product kernel.
+/// With alpha = beta = 1 it is the mutual likelihood score, with alpha = beta = rho the log of the probability product kernel.
 #[derive(Clone, Copy)]
 pub struct OverlapVmf<'a> {
-    /// Of D.
+    /// The orders of the Bessel functions for dimension D.
     pub orders: Orders<'a>,
-    /// alpha and beta.
+    /// The powers alpha and beta.
     pub powers: (f64, f64),
-    /// Added to the score.
+    /// A constant that is added to the score.
     pub offset: f64,
 }
 
-/// R and k1 + k2 - R.
+/// The length R of the resultant, and k1 + k2 - R.
 #[inline(always)]
 fn resultant<S: Simd>((k1, k2): (V<S, f64>, V<S, f64>), x: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
     let (sum, product) = (k1 + k2, k1 * k2 * x);
-    // Rounding of the rows can bring the square of a tiny R below 0; a tiny floor also keeps 0 / 0 out.
+    // The rounding of the rows can bring the square of a tiny R below 0; the tiny floor also avoids 0 / 0.
     let r = (sum * sum - product).max(f64::MIN_POSITIVE).sqrt();
     (r, product / (sum + r))
 }
 
 impl OverlapVmf<'_> {
-    /// G(k) = H(k) + k, which rises and is convex in k, but concave in k^2.
+    /// G(k) = H(k) + k = log C(0) - log C(k), which rises and is convex in k, but is concave in k^2.
     #[inline(always)]
     fn g<S: Simd>(&self, k: V<S, f64>) -> V<S, f64> {
         k + bessel::log_hyp0f1e::<S>(self.orders.normaliser, k)
@@ -47,19 +48,20 @@ impl OverlapVmf<'_> {
         2.0 * self.orders.normaliser.order() + 2.0
     }
 
-    /// The derivative by the power of k, where R grows with k by `along`, and `h` is H(k). No closure: what is not inlined is
-    /// compiled for no level.
+    /// The derivative with respect to the power of the item with concentration `k`. `h` is H(k), and `along` the derivative of
+    /// G(R) with respect to the item's concentration times its power. This is not a closure, since closures do not inherit the
+    /// instruction set of the function around them.
     #[inline(always)]
     fn by_power<S: Simd>(&self, pair: &Pair<V<S, f64>>, k: V<S, f64>, h: V<S, f64>, along: V<S, f64>) -> V<S, f64> {
         valid::<S>(pair.extras, self.orders.normaliser.log_norm_at_zero() - h - k + along * k)
     }
 
-    /// beta k2 at the least k2 of a group, or at the greatest.
+    /// beta k2 for the least (`end` 0) or the greatest k2 of a group.
     fn end(&self, group: &Group, end: usize) -> f64 {
         self.powers.1 * if end == 0 { group.extras.0 } else { group.extras.1 }
     }
 
-    /// What G(R) must reach at an end of a group for a row to reach the threshold.
+    /// The value that G(R) must reach for a score at the least or greatest k2 of a group (`end`) to reach the threshold.
     fn needed(&self, threshold: f64, query: &Query, group: &Group, end: usize) -> f64 {
         let ((alpha, beta), dim) = (self.powers, self.dim());
         let most = alpha * query.extra + beta * group.extras.1;
@@ -68,8 +70,8 @@ impl OverlapVmf<'_> {
         threshold - constant + query.own.k1 + group.own[end] - spare - SPARE * constant.abs()
     }
 
-    /// Tangents of G(sqrt y), lane by lane, point, value and slope (0: none yet), moved near to where they reach what is
-    /// needed; and these y.
+    /// Moves tangents of G(sqrt y), one in each lane, towards the y at which they reach the value `needed`, and returns them with
+    /// these y. A tangent is a point, a value and a slope; a slope of 0 marks a tangent that does not exist yet.
     #[inline(always)]
     fn tangent<S: Simd>(
         &self,
@@ -78,7 +80,7 @@ impl OverlapVmf<'_> {
         k1: V<S, f64>,
         k2: f64,
     ) -> ([V<S, f64>; 3], V<S, f64>) {
-        // The first time, and where the point would move by more than a part in 64.
+        // A tangent is renewed if it does not exist yet, or if its point would move by more than 1/64 of itself.
         for _ in 0..3 {
             let [at, value, slope] = tangent;
             let y = at + (needed - value) / slope;
@@ -110,12 +112,12 @@ impl Formula for OverlapVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
     const OWN: (usize, usize) = (1, 2);
-    /// H(k).
+    /// The intermediate H(k).
     #[inline(always)]
     fn own<S: Simd>(&self, k: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
         [bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), 0.0.into(), 0.0.into()]
     }
-    /// A(k) and H(k).
+    /// The intermediates A(k) and H(k).
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [bessel::iv_ratio::<S>(self.orders.ratio, k), self.own::<S>(k, norm)[0], 0.0.into()]
@@ -129,8 +131,8 @@ impl Formula for OverlapVmf<'_> {
         let value = bessel::log_hyp0f1e::<S>(self.orders.normaliser, r) - own - lost;
         Dual::constant(valid::<S>(pair.extras, value + constant))
     }
-    /// Written out, by A(R): H'(R) = A(R) - 1 would cancel where R is small (D = 128: a relative error of 6e-13 at k = 0.01 in the
-    /// place of 6e-17), and the items' own A(k) are made once for all of their pairs.
+    /// Written out in terms of A(R): H'(R) = A(R) - 1 would cancel where R is small (for D = 128 and k = 0.01 with a relative
+    /// error of 6e-13 instead of 6e-17). The A(k) of an item is computed once for all of its pairs.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let (k1, k2) = self.scaled::<S>(pair.extras);
@@ -149,8 +151,8 @@ impl Formula for OverlapVmf<'_> {
             ],
         }
     }
-    /// Two evaluations of log norms, 2e-15 relative to max(1, order) each, and R^2, four roundings of (k1 + k2)^2 off, times
-    /// G' / 2R <= 1/2D.
+    /// The errors of two evaluations of H, 2e-15 relative to max(1, order) each, and of R^2, four roundings of (k1 + k2)^2 times
+    /// G'(R) / 2R <= 1 / 2D.
     #[inline(always)]
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
         let (k1, k2) = self.scaled::<S>(pair.extras);
@@ -159,7 +161,7 @@ impl Formula for OverlapVmf<'_> {
         ((k1 + k2) * (k1 + k2)).mul_add(4.0 * f64::EPSILON / dim, spare)
     }
 
-    /// A tangent of beta G(k2), at the least and the greatest k2.
+    /// The values at the least and the greatest k2 of a tangent of beta G(k2), whose point is midway between them.
     #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
         let (least, greatest) = group.extras;
@@ -169,7 +171,7 @@ impl Formula for OverlapVmf<'_> {
         group.own = [least, greatest].map(|k2| self.powers.1 * (value + slope * (k2 - middle)));
     }
 
-    /// Of eight queries at once: alone they would wait for each other's Bessel functions.
+    /// Moves the tangents of eight queries at once: the latency of their Bessel functions would add up one by one.
     #[inline(always)]
     fn enter<S: Simd>(&self, thresholds: &[f64], queries: &mut [Query], group: &Group) {
         for (thresholds, queries) in thresholds.chunks(f64::LANES).zip(queries.chunks_mut(f64::LANES)) {
@@ -185,7 +187,7 @@ impl Formula for OverlapVmf<'_> {
                 queries.iter_mut().zip(k1).for_each(|(query, k1)| query.own.k1 = k1);
             }
             for end in 0..2 {
-                // Without a threshold nothing is needed, and no tangent moves.
+                // A query without a threshold has no needed value: the NaN leaves its tangents unmoved.
                 let any = |i: usize| if thresholds[i] == f64::NEG_INFINITY { f64::NAN } else { thresholds[i] };
                 let needed = |i: usize| self.needed(any(i), &queries[i], group, end);
                 let tangent = [0, 1, 2].map(|n| lanes(&|i| queries[i].own.tangents[end][n]));
@@ -199,11 +201,11 @@ impl Formula for OverlapVmf<'_> {
         }
     }
 
-    /// The score is G(R) - alpha G(k1) - beta G(k2) + constant. At any x, G(R) is convex in k2 (R is the length of a sum), so
-    /// it lies below its chord, and G(k2) above a tangent: the score lies below a line, which is highest at the least k2 or at
-    /// the greatest. There R^2 must reach a least y. A tangent in R^2, concave, bounds it from below at the price of a
-    /// division: `tangents` holds one for each end, point, value and slope. The point moves to where the last bound was, a Newton
-    /// step, unless it is there already.
+    /// The score is G(R) - alpha G(k1) - beta G(k2) + constant. At any x, G(R) is convex in k2 (R is the length of a sum), so it
+    /// lies below its chord, and G(k2) lies above its tangent: the score lies below a line in k2, whose maximum is at the least
+    /// or at the greatest k2. There G(R) must reach the needed value, so R^2 a least y. As G is concave in R^2, the y at which a
+    /// tangent reaches that value is a lower bound of it, and costs one division; [`Tangents`] holds one tangent for each end.
+    /// Unless it is near already, the point of a tangent moves to the last bound, which is a Newton step.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
         let k1 = self.powers.0 * query.extra;
@@ -214,10 +216,10 @@ impl Formula for OverlapVmf<'_> {
             let (tangent, y) = self.tangent::<S>(tangent, needed.into(), k1.into(), k2);
             query.own.tangents[end] = tangent.map(|x| x.to_array()[0]);
             let x = ((1.0 + SPARE) * (k1 + k2) * (k1 + k2) - y.to_array()[0]) / (k1 * k2);
-            // A NaN must show.
+            // A NaN in either bound makes the result NaN.
             bound = if bound.is_nan() || x <= bound { bound } else { x };
         }
-        // R is a length, and convex, where x is at most 4; rows that are rounded may be a little further apart.
+        // R is the length of a sum, hence convex in k2, only for x <= 4; rounded unit rows may be a little further apart.
         if bound > 3.99 {
             f64::INFINITY
         } else {
@@ -230,7 +232,7 @@ impl Formula for OverlapVmf<'_> {
     }
 }
 
-/// Mutual likelihood score, plus an offset that is what its shared number means.
+/// Mutual likelihood score plus an offset, which is the shared number of its kernel.
 #[derive(Clone, Copy)]
 pub struct MlsVmf<'a>(OverlapVmf<'a>);
 
@@ -279,18 +281,18 @@ impl Formula for MlsVmf<'_> {
     }
 }
 
-/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, with c = cos(mu1, mu2) and
+/// Minus `share KL(p1 || p2) + (1 - share) KL(p2 || p1)`, where, with c = cos(mu1, mu2),
 /// `KL(p1 || p2) = log C(k1) - log C(k2) + A(k1) (k1 - k2 c) = H(k2) - H(k1) + (k2 - k1) (1 - A(k1)) + A(k1) k2 x / 2`.
 #[derive(Clone, Copy)]
 pub struct NegKlVmf<'a> {
-    /// Of D.
+    /// The orders of the Bessel functions for dimension D.
     pub orders: Orders<'a>,
-    /// 1 from the first item to the second, 0 the other way, 1/2 the mean of both.
+    /// The weight of KL(p1 || p2), between 0 and 1; 1/2 gives the mean of both divergences.
     pub share: f64,
 }
 
 impl NegKlVmf<'_> {
-    /// KL(p1 || p2) without H(k2) - H(k1); `ratio` is A(k1).
+    /// KL(p1 || p2) without its term H(k2) - H(k1); `ratio` is A(k1).
     #[inline(always)]
     fn moved<S: Simd>(&self, ratio: V<S, f64>, k1: V<S, f64>, k2: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
         (k2 - k1) * (1.0 - ratio) + 0.5 * ratio * k2 * x
@@ -301,13 +303,13 @@ impl Formula for NegKlVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
     const OWN: (usize, usize) = (2, 3);
-    /// A(k) and H(k).
+    /// The intermediates A(k) and H(k).
     #[inline(always)]
     fn own<S: Simd>(&self, k: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
         let ratio = bessel::iv_ratio::<S>(self.orders.ratio, k);
         [ratio, bessel::log_hyp0f1e::<S>(self.orders.normaliser, k), 0.0.into()]
     }
-    /// A(k), H(k) and A'(k).
+    /// The intermediates A(k), H(k) and A'(k).
     #[inline(always)]
     fn own_slopes<S: Simd>(&self, k: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         let [ratio, h, _] = self.own::<S>(k, norm);
@@ -326,7 +328,7 @@ impl Formula for NegKlVmf<'_> {
         }
         Dual::constant(valid::<S>(pair.extras, -sum))
     }
-    /// Written out, of A'(k), which is made once for an item.
+    /// Written out in terms of A'(k), which is computed once for all pairs of an item.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
         let (k1, k2) = pair.extras;
@@ -334,7 +336,7 @@ impl Formula for NegKlVmf<'_> {
         let cosine = 1.0 - 0.5 * pair.x;
         let ([a1, h1, slope], [a2, h2, _]) = pair.own;
         let (forth, back) = (self.moved::<S>(a1, k1, k2, pair.x), self.moved::<S>(a2, k2, k1, pair.x));
-        // KL(p1 || p2) and KL(p2 || p1) by k1.
+        // The derivatives of KL(p1 || p2) and of KL(p2 || p1) with respect to k1.
         let by_first = slope * (k1 - k2 * cosine);
         let by_second = a1 - a2 * cosine;
         let apart = forth - back + 2.0 * (h2 - h1);
@@ -351,7 +353,7 @@ impl Formula for NegKlVmf<'_> {
 }
 
 /// The scores of these formulas.
-#[rustfmt::skip] // a line for each
+#[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
     score!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_own_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
     score!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_own_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),

@@ -1,9 +1,9 @@
-//! The integral where what is integrated is smooth: the trapezoidal rule.
+//! The trapezoidal rule for the integral where the integrand is smooth: where D >= 24 and |A| < 4.
 //!
-//! Where D >= 24 and |A| <= 4, what is integrated is smooth, and the trapezoidal rule converges exponentially: its error is that of a
-//! normal of the width at the peak, exp(-2 (pi sigma / h)^2), and of the poles of the sigmoid, i pi / A from the turn,
-//! exp((pi / A sigma)^2 / 2 - 2 pi^2 / (A h)). Together below 3e-11 for h = [`Smooth::step`], 20 to 80 nodes, taken from near the peak
-//! outwards until they add nothing.
+//! There the trapezoidal rule converges exponentially. With step h, and a normal of standard deviation sigma in the place of the
+//! peak, its error consists of exp(-2 (pi sigma / h)^2), from the normal, and exp((pi / (A sigma))^2 / 2 - 2 pi^2 / (A h)), from
+//! the poles of the sigmoid, which lie i pi / A from its turn. For h = [`Smooth::step`] both together are below 3e-11. The 20 to
+//! 80 nodes are taken from near the peak outwards until they add nothing.
 
 use super::{lanes, Integral, MatchProbability, Node, Numbers, Terms};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -11,7 +11,7 @@ use crate::special::exp::exp;
 use crate::special::log::ln;
 use std::f64::consts::PI;
 
-/// From t, L t and y: sigmoid(y), sigmoid(-y) and log(t^(D-1) H(L t)).
+/// Computes sigmoid(y), sigmoid(-y) and log(t^(D-1) H(L t)) from t, L t and y.
 struct SmoothLog<'a> {
     formula: &'a MatchProbability<'a>,
     numbers: [Numbers; 3],
@@ -30,17 +30,17 @@ impl Kernel for SmoothLog<'_> {
     }
 }
 
-/// From here on A is too steep, and D too small, for the trapezoidal rule.
+/// The least |A| that is too steep for the trapezoidal rule, and the least D that is large enough for it.
 const SMOOTH: (f64, f64) = (4.0, 24.0);
 
-/// The integral of eight pairs by the trapezoidal rule.
+/// The integrals of eight pairs by the trapezoidal rule.
 pub struct Smooth<'a, S: Simd> {
     integral: Integral<'a, S>,
-    /// Near the peak.
+    /// The first node, near the peak.
     start: V<S, f64>,
-    /// h
+    /// The step h between nodes.
     step: V<S, f64>,
-    /// 1 where that may be trusted, else 0.
+    /// 1 for the pairs whose integral this rule computes accurately, else 0.
     pub fits: V<S, f64>,
 }
 
@@ -51,7 +51,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let (length, steep) = (distance / root, a * root);
         let middle = b - a * distance;
         let integral = Integral { formula, length, steep, middle, cut: zero, widths: [zero; 2], top: zero };
-        // E t^2 = L^2 + D.
+        // The iteration begins at t^2 = L^2 + D - 1, near the mean of t^2 under f, L^2 + D.
         let around = formula.dim - 1.0;
         let mut start = around / (length.mul_add(length, around).sqrt() + length);
         for _ in 0..4 {
@@ -63,10 +63,10 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let poles = (steep * steep).mul_add(25.0, 0.5 * PI * PI / square);
         let by_poles = 2.0 * PI * PI * steep / poles;
         let by_width = 0.8 * square.sqrt();
-        // Poles far out are beyond where a normal allows no more.
+        // For small A sigma the poles are so far away that their error is negligible.
         let far = (steep * square.sqrt()).if_greater(0.4, 0.0, 1.0);
         let step = far.if_greater(0.0, by_width, by_poles.min(by_width));
-        // The peak is near, the sigmoid is a normal number there.
+        // The rule fits only if the start is near the peak and the sigmoid is a normal number there.
         let near = (slope * slope * square).if_less(1.0, 1.0, 0.0);
         let smooth = steep.if_less(SMOOTH.0, near, 0.0);
         let fits = integral.y(start).if_greater(-600.0, smooth, 0.0);
@@ -74,7 +74,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
         Smooth { integral, start, step, fits }
     }
 
-    /// A node, its weight relative to f at the start, of whose logarithm `top` is the value.
+    /// A node and the logarithm of f there, without f's constant. The node's weight is relative to exp(`top`).
     #[inline(always)]
     fn node(&self, tau: V<S, f64>, top: V<S, f64>) -> (Node<S>, V<S, f64>) {
         let at = &self.integral;
@@ -85,7 +85,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
         (Node { tau, t, q, weight: p * exp::<S>(log - top) }, log)
     }
 
-    /// Sums of what `terms` makes of nodes, over all of them; and the logarithm that they are relative to.
+    /// The sums of `terms` over all nodes, and the logarithm of the factor that they are relative to.
     #[inline(always)]
     pub fn sums<const N: usize>(&self, terms: &impl Terms<N>) -> ([V<S, f64>; N], V<S, f64>) {
         let zero = V::<S, f64>::from(0.0);
@@ -97,7 +97,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
             for k in 1..=NODES {
                 let tau = self.step.mul_add(direction * k as f64, self.start);
                 let (node, _) = self.node(tau, top);
-                // Each pair stops by itself, so that its bits are its own.
+                // Each pair stops by itself, so that its sums do not depend on the other pairs of its vector.
                 active = node.weight.if_greater(NOTHING * sums[0], active, 0.0);
                 active = tau.if_greater(-self.integral.length, active, 0.0);
                 if zero.not_less_bits(active) == (1 << f64::LANES) - 1 {
@@ -114,6 +114,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
     }
 }
 
-/// Nodes on one side, at most; and the share of the sum below which they add nothing.
+/// The largest number of nodes on either side of the first.
 const NODES: usize = 200;
+/// The weight, relative to the sum of the weights so far, up to which further nodes add nothing.
 const NOTHING: f64 = 1e-14;
