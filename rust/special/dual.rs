@@ -79,6 +79,7 @@ impl<S: Simd> From<f64> for Dual<S> {
 
 /// A derivative times a number.
 #[inline(always)]
+#[allow(clippy::manual_map)] // A closure would not be compiled for the level.
 fn times<S: Simd>(slope: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f64>> {
     match slope {
         Some(slope) => Some(slope * factor),
