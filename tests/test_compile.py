@@ -225,7 +225,7 @@ def test_all_compiles_for_cuda_where_there_is_none():
 
 
 def lost(way, g):
-    """What torch.compile once made zeros of, silently: derivatives forwards, and those of batches."""
+    """Forward-mode and batched derivatives, which torch.compile once silently turned into zeros."""
 
     def score(x):
         return pe.pairwise(pe.Normal(x[None], x.exp()[None]), g)[0].logsumexp(0)

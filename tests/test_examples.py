@@ -1,4 +1,4 @@
-"""What docstrings say is so: examples run, nothing public lacks one, and names in them exist."""
+"""Docstrings are right: their examples run, every public object has one, and the names in them exist."""
 
 import ast
 import doctest

@@ -71,7 +71,7 @@ def test_a_prior_is_the_tuple_that_it_was():
 
 
 def loaded(state):
-    """What torch loads of it without unpickling anything but tensors, numbers and words."""
+    """The file as torch loads it, unpickling nothing but tensors, numbers and strings."""
     file = streams.BytesIO()
     torch.save(state, file)
     file.seek(0)

@@ -317,7 +317,7 @@ def test_dul_reg_sees_its_own_column_alone_and_leaves_weight():
         assert torch.allclose(own, expected, rtol=1e-12)
     loss(d, LABELS).backward()
     assert weight.grad is None
-    weight.data *= 2  # what the earlier stage learns later is seen
+    weight.data *= 2  # changes of the earlier stage's weights count
     weight.data[0] = rows(4, 1)[0]
     assert loss(d, LABELS) != -full.mean()
 

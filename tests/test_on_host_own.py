@@ -1,6 +1,7 @@
-"""What belongs to an item alone, made once for a call of CUDA kernels on the host (see test_on_host_cuda.py).
+"""Numbers of one item alone, such as Bessel functions of its concentration, in CUDA kernels on the host.
 
-It is made for each pair where an item is in one pair: the other way's bits are what the one must have.
+They are computed once for a call where items are in several pairs, else for each pair; both ways must give the same
+bits. How the kernels run without a GPU is said in test_on_host_cuda.py.
 """
 
 import itertools
@@ -71,7 +72,7 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
 
 
 @each_case
-def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g_kind, variant):
+def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch, name, q_kind, g_kind, variant):
     """Where queries and gallery each have memory, one memory for both gives other scores and gradients."""
     n, dim = 8, 12
     q = make(q_kind, n, dim, 1, library="torch")
@@ -103,13 +104,14 @@ def test_it_is_made_by_every_verb_and_taken(device, monkeypatch, name, q_kind, g
         made = [memory for memory in given if memory is not None]
         assert len(made) == 1 + (op.name.endswith("vmf") and not op.sampled), verb
         assert all(memory.isfinite().all() for memory in made), verb
-        if len(made) == 2 and verb != "by gallery":  # for which it may be the right one: the gallery's is made last
+        # The gallery's numbers are computed last: with memory that both sides share, its gradients may be right.
+        if len(made) == 2 and verb != "by gallery":
             shared = True
             assert not torch.equal(call(), want), verb
 
 
 def test_where_it_pays():
-    """Where an item is in two pairs on average; of whom numbers are made, and no others."""
+    """Numbers are computed for a side whose items are in two pairs on average, and that has such numbers."""
     mu = torch.ones(4, 3), torch.ones(9, 3)
     for op in (op for op in OPS if isinstance(op, PairOp)):
         sides = "vmf" in op.name and not op.sampled, ("vmf" in op.name and not op.sampled) or "nivmf" in op.name

@@ -161,7 +161,7 @@ def test_beginning_takes_what_is_shared(parts, tmp_path):
     with pytest.raises(ValueError, match=r"model\.safetensors: holds nothing of this method"):
         carry_out("scaleface", parts, tmp_path / "x", run)
     few = {part: Items(x.data[: 4 * EACH], x.labels[: 4 * EACH]) for part, x in parts.items()}
-    carry_out("cosface", few, tmp_path / "few", run, **SHORT)  # class directions of other classes are its own
+    carry_out("cosface", few, tmp_path / "few", run, **SHORT)  # directions of other classes are not taken over
     assert len(weights(tmp_path / "few")["criterion.weight"]) == 4
 
 

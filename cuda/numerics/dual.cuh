@@ -1,6 +1,8 @@
-// Dual numbers, as rust/special/dual.rs has them: a value with its derivative by one variable, so that a formula gives
-// its own slopes (forward mode). What does not depend on the variable is a double: a formula of doubles has no
-// derivatives to compute. Quotients by dual numbers are products with a reciprocal, which slopes share.
+// Dual numbers: a value with its derivative with respect to one variable, so that a formula gives its own slopes
+// (automatic differentiation in forward mode; rust/special/dual.rs has a derivative for each of three variables, where this
+// is evaluated once for each, and the compiler joins what they share). A number that does not depend on the variable is a
+// double: a formula of doubles has no derivatives to compute. Quotients by dual numbers are products with a reciprocal,
+// which the derivatives use as well.
 #pragma once
 
 #include "../common.cuh"
@@ -27,8 +29,7 @@ __device__ inline Dual operator*(Dual a, double b) { return {a.value * b, a.slop
 __device__ inline Dual operator*(double a, Dual b) { return b * a; }
 
 __device__ inline Dual operator/(Dual a, double b) {
-    const double inverse = 1 / b;
-    return {a.value * inverse, a.slope * inverse};
+    return {a.value / b, a.slope / b};
 }
 __device__ inline Dual operator/(double a, Dual b) {
     const double inverse = 1 / b.value, value = a * inverse;

@@ -4,6 +4,7 @@ use super::arguments::{SampleArgs, SampleBackwardArgs};
 use super::constants::{NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS, WARP};
 use super::driver::{driver, Launch, Place};
 use crate::error::Error;
+use crate::kernels::samplers::Distribution;
 use crate::special::bessel::Order;
 
 /// Warps of a block.
@@ -64,9 +65,9 @@ fn tag(single: bool) -> &'static str {
 /// # Safety
 /// The addresses must be the device's, of memory of the sizes that the arguments say, which stays until the stream has run the
 /// kernel.
-pub unsafe fn sample(name: &str, at: Place, single: bool, mut args: SampleArgs) -> Result<(), Error> {
+pub unsafe fn sample(distribution: &Distribution, at: Place, single: bool, mut args: SampleArgs) -> Result<(), Error> {
     let launch = args.share_out(at, single, args.mu.rows * args.draws)?;
-    driver()?.launch(&format!("{name}_{}", tag(single)), launch, &args)
+    driver()?.launch(&format!("{}_{}", distribution.name, tag(single)), launch, &args)
 }
 
 /// Gradients of sum(weights * draws) by the means and by the extras, to the two addresses.
@@ -74,7 +75,7 @@ pub unsafe fn sample(name: &str, at: Place, single: bool, mut args: SampleArgs) 
 /// # Safety
 /// As [`sample`].
 pub unsafe fn sample_backward(
-    name: &str,
+    distribution: &Distribution,
     at: Place,
     single: bool,
     mut items: SampleArgs,
@@ -84,7 +85,7 @@ pub unsafe fn sample_backward(
     let launch = items.share_out(at, single, items.mu.rows)?;
     let order = Order::new(0.5 * items.mu.stored as f64);
     let args = SampleBackwardArgs { items, weights, by_mu, by_extra, order };
-    driver()?.launch(&format!("{name}_backward_{}", tag(single)), launch, &args)
+    driver()?.launch(&format!("{}_backward_{}", distribution.name, tag(single)), launch, &args)
 }
 
 #[cfg(test)]

@@ -18,9 +18,11 @@ use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel::{self, Order};
 use crate::view::View;
 
+mod distributions;
 mod normals;
 mod wood;
 
+pub use distributions::{find, Distribution, Drawn};
 pub use normals::Normals;
 
 /// Draws that are made at once.
@@ -59,6 +61,10 @@ pub trait Sampler: Sync {
     const RANDOM: bool = true;
     /// How many draws `forward` makes at most.
     const AT_ONCE: usize = LANES;
+    /// The least dimension in which the distribution is defined.
+    const LEAST_DIM: usize = 1;
+    /// Whether an item may have an extra for each dimension.
+    const PER_DIM: bool = false;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds the gradients of sum(weights * draw), for one draw of a row and weights [D], with respect to the row's mu [D] and
@@ -229,6 +235,7 @@ pub struct Normal;
 
 impl Sampler for Normal {
     const AT_ONCE: usize = PART;
+    const PER_DIM: bool = true;
 
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
@@ -354,6 +361,8 @@ fn mix<S: Simd, T: Normals>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
 }
 
 impl Sampler for VonMisesFisher {
+    const LEAST_DIM: usize = 2;
+
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         let dim = items.mu.stored();

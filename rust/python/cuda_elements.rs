@@ -4,9 +4,10 @@ use super::array::DeviceArray;
 use super::cuda::{count, full, place, single, At};
 use super::ensure;
 use crate::cuda::arguments::{ElementwiseArgs, SampleArgs};
-use crate::cuda::{elements, samplers};
+use crate::cuda::{self, elements};
 use crate::error::Error;
 use crate::kernels::bessel;
+use crate::kernels::samplers::{self, Distribution};
 use pyo3::prelude::*;
 
 /// Bytes of workspace that `cuda_elementwise` needs.
@@ -46,13 +47,20 @@ pub fn cuda_elementwise(
 }
 
 /// The arguments of a sampler, checked against the draws [n, N, D].
-fn samples(arrays: [&DeviceArray; 3], first_row: u64, stream: u32, drawn: &DeviceArray) -> Result<SampleArgs, Error> {
+fn samples(
+    distribution: &Distribution,
+    arrays: [&DeviceArray; 3],
+    first_row: u64,
+    stream: u32,
+    drawn: &DeviceArray,
+) -> Result<SampleArgs, Error> {
     let [mu, extra, seed] = arrays;
     let (items, spread) = (full(mu)?, extra.matrix()?);
     let draws = drawn.shape().first().copied().unwrap_or(0);
-    let fit = spread.rows == items.rows && [1, items.stored].contains(&spread.stored) && stream < 3;
+    let fit = spread.rows == items.rows && stream < 3;
     let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
     ensure(fit && extra.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
+    distribution.check(items.stored as usize, spread.stored as usize)?;
     let (seed, stream, draws) = (seed.address("int64")?, i64::from(stream), draws as i64);
     Ok(SampleArgs { mu: items, extra: spread, seed, first_row, stream, draws, ..SampleArgs::default() })
 }
@@ -71,11 +79,11 @@ pub fn cuda_sample(
     stream: u32,
     out: DeviceArray,
 ) -> PyResult<()> {
-    let single = single(&mu)?;
-    let args = samples([&mu, &extra, &seed], first_row, stream, &out)?;
+    let (distribution, single) = (samplers::find(name)?, single(&mu)?);
+    let args = samples(distribution, [&mu, &extra, &seed], first_row, stream, &out)?;
     let args = SampleArgs { out: out.address(mu.dtype())?, ..args };
     // SAFETY: as in `cuda_elementwise`.
-    py.detach(|| unsafe { samplers::sample(name, place(at), single, args) })?;
+    py.detach(|| unsafe { cuda::samplers::sample(distribution, place(at), single, args) })?;
     Ok(())
 }
 
@@ -95,8 +103,8 @@ pub fn cuda_sample_backward(
     first_row: u64,
     stream: u32,
 ) -> PyResult<()> {
-    let single = single(&mu)?;
-    let args = samples([&mu, &extra, &seed], first_row, stream, &weights)?;
+    let (distribution, single) = (samplers::find(name)?, single(&mu)?);
+    let args = samples(distribution, [&mu, &extra, &seed], first_row, stream, &weights)?;
     full(&extra)?; // its gradient is
     ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
         "gradients need the shapes of the inputs".into()
@@ -104,6 +112,6 @@ pub fn cuda_sample_backward(
     let weights = weights.address(mu.dtype())?;
     let out = (by_mu.address(mu.dtype())?, by_extra.address(mu.dtype())?);
     // SAFETY: as in `cuda_elementwise`.
-    py.detach(|| unsafe { samplers::sample_backward(name, place(at), single, args, weights, out) })?;
+    py.detach(|| unsafe { cuda::samplers::sample_backward(distribution, place(at), single, args, weights, out) })?;
     Ok(())
 }

@@ -4,8 +4,7 @@ use super::array::{Array, Element};
 use super::{ensure, interrupted};
 use crate::error::Error;
 use crate::kernels::bessel::{self, Computed as _};
-use crate::kernels::samplers;
-use crate::kernels::samplers::Items;
+use crate::kernels::samplers::{self, Distribution, Drawn as _, Items};
 use crate::rng::Stream;
 use pyo3::prelude::*;
 
@@ -26,6 +25,7 @@ pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Arra
 
 /// The items of a sampler: mu [N, D] and the extras [N] or [N, D], whose shapes are checked against that of `drawn`, [n, N, D].
 fn items<'a, T: Element>(
+    distribution: &Distribution,
     mu: &'a Array,
     extra: &'a Array,
     seed: u64,
@@ -41,30 +41,11 @@ fn items<'a, T: Element>(
     };
     let (mu, extra) = (mu.view()?, extra.view()?);
     let (rows, dim) = (mu.rows(), mu.stored());
-    let fit = extra.rows() == rows && [1, dim].contains(&extra.stored());
     let draws = drawn.shape().first().copied().unwrap_or(0);
-    let fit = fit && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
+    let fit = extra.rows() == rows && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
     ensure(fit, || "the shapes of a sampler's arrays do not fit together".into())?;
+    distribution.check(dim, extra.stored())?;
     Ok(Items { mu, extra, seed, first_row, stream })
-}
-
-/// Runs `$body` with the type `$p` being the sampler called `$name`; one arm for each distribution.
-macro_rules! with_sampler {
-    ($name:expr, $items:expr, |$p:ident| $body:expr) => {
-        match $name {
-            "sample_normal" => {
-                type $p = samplers::Normal;
-                $body
-            }
-            "sample_vmf" => {
-                let dim = $items.mu.stored();
-                ensure(dim > 1 && $items.extra.stored() == 1, || "sample_vmf: needs D >= 2 and kappa [N]".into())?;
-                type $p = samplers::VonMisesFisher;
-                $body
-            }
-            other => Err(Error::Value(format!("no sampler is called {other:?}"))),
-        }
-    };
 }
 
 /// Writes n draws of each of the N items to `out` [n, N, D].
@@ -80,11 +61,12 @@ pub fn sample(
     stream: u32,
     out: Array,
 ) -> PyResult<()> {
+    let distribution = samplers::find(name)?;
     py.detach(|| {
         with_type!(out, |T| {
-            let items = items::<T>(&mu, &extra, seed, first_row, stream, &out)?;
-            let out = out.output::<T>()?;
-            with_sampler!(name, items, |P| samplers::sample::<P, T>(&items, out, &interrupted))
+            let items = items::<T>(distribution, &mu, &extra, seed, first_row, stream, &out)?;
+            let (sample, _) = T::functions(distribution);
+            sample(&items, out.output()?, &interrupted)
         })
     })?;
     Ok(())
@@ -105,15 +87,17 @@ pub fn sample_backward(
     weights: Array,
     out: [Array; 2],
 ) -> PyResult<()> {
+    let distribution = samplers::find(name)?;
     py.detach(|| {
         with_type!(weights, |T| {
-            let items = items::<T>(&mu, &extra, seed, first_row, stream, &weights)?;
+            let items = items::<T>(distribution, &mu, &extra, seed, first_row, stream, &weights)?;
             let weights = weights.slice::<T>()?;
             let (by_mu, by_extra) = (out[0].output::<T>()?, out[1].output::<T>()?);
             let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
             let fits = by_mu.len() == rows * dim && by_extra.len() == rows * wide;
             ensure(fits, || "gradients need the shapes of the inputs".into())?;
-            with_sampler!(name, items, |P| samplers::backward::<P, T>(&items, weights, by_mu, by_extra, &interrupted))
+            let (_, backward) = T::functions(distribution);
+            backward(&items, weights, by_mu, by_extra, &interrupted)
         })
     })?;
     Ok(())

@@ -123,6 +123,18 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { self.0.max(b.into().0) })
     }
 
+    /// The lesser of `self` and `b`; NaN where `self` is NaN.
+    #[inline(always)]
+    pub fn at_most(self, b: impl Into<Self>) -> Self {
+        b.into().min(self)
+    }
+
+    /// The greater of `self` and `b`; NaN where `self` is NaN.
+    #[inline(always)]
+    pub fn at_least(self, b: impl Into<Self>) -> Self {
+        b.into().max(self)
+    }
+
     /// `self < b ? yes : no` (so a NaN in either gives `no`).
     #[inline(always)]
     pub fn if_less(self, b: impl Into<Self>, yes: impl Into<Self>, no: impl Into<Self>) -> Self {

@@ -88,8 +88,8 @@ impl<S: Simd> Point<S> {
     #[inline(always)]
     fn new(order: &impl AnyOrder<S>, any: V<S, f64>) -> Self {
         let (v, w) = (order.v(), order.w());
-        let any = V::<S, f64>::from(f64::MAX).min(any);
-        let x = V::<S, f64>::from(FAR).min(any);
+        let any = any.at_most(f64::MAX);
+        let x = any.at_most(FAR);
         let r = x.mul_add(x, w * w).sqrt();
         let by_r = 1.0 / r;
         let (t, c) = (w * by_r, x * by_r);
@@ -162,7 +162,7 @@ pub fn log_hyp0f1e<S: Simd>(order: &impl AnyOrder<S>, any: V<S, f64>) -> V<S, f6
     let p = Point::<S>::new(order, any);
 
     // log1p((r - w) / 2w), corrected by what the rounding of the sum lost where that matters.
-    let over_w = p.x.if_less(FAR, p.over_w, V::<S, f64>::from(f64::MAX).min(any));
+    let over_w = p.x.if_less(FAR, p.over_w, any.at_most(f64::MAX));
     let u = over_w * 0.5 * order.inverse();
     let sum = 1.0 + u;
     let lost = u.if_less(1.0, u - (sum - 1.0), 0.0);
@@ -206,7 +206,7 @@ pub fn iv_ratio_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64
     let n = order.v() - p.bend;
     // (theta n - 2 n theta d / d) / (x d^2): both terms are negative.
     let at_bound = (p.n1 - 2.0 * n * (p.d1 / p.d)) / p.d / p.d / within;
-    at_bound * V::<S, f64>::from(1.0).min(x * (1.0 / BOUNDS.0)) // proportional to x below the lower bound
+    at_bound * (x * (1.0 / BOUNDS.0)).at_most(1.0) // proportional to x below the lower bound
 }
 
 #[inline(always)]

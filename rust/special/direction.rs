@@ -63,7 +63,7 @@ fn integral<S: Simd, const N: usize>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> 
 /// dim, or 1 where it is outside the domain; x, or 0 where it is outside, at most [`FAR`]; NaN where either was outside, else 0.
 #[inline(always)]
 fn in_domain<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
-    let x = V::<S, f64>::from(FAR).min(x);
+    let x = x.at_most(FAR);
     let outside = dim.if_less(1.0, f64::NAN, 0.0 * dim) + x.if_less(0.0, f64::NAN, 0.0 * x);
     (dim.max(1.0), x.max(0.0), outside)
 }
@@ -73,7 +73,7 @@ fn in_domain<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<
 pub fn length<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
     let (dim, x, outside) = in_domain::<S>(dim, x);
     let length = FRAC_2_SQRT_PI * x.sqrt() * integral::<S, 0>(dim, x);
-    V::<S, f64>::from(1.0).min(length) + outside
+    length.at_most(1.0) + outside
 }
 
 /// The derivative L', for dim >= 1 and x >= 0; NaN outside.

@@ -1,49 +1,55 @@
-//! Dual numbers: values with their derivative with respect to one variable, so that evaluating a formula also gives its slope
-//! (automatic differentiation in forward mode).
+//! Dual numbers: values with their derivatives with respect to up to three variables, so that evaluating a formula also gives
+//! its gradient (automatic differentiation in forward mode).
 //!
 //! A derivative that is known to be 0 is `None`, which the compiler knows once a formula is inlined: constants cost no operations
-//! for derivatives, and a formula of constants alone compiles like one of lanes. A quotient with a derivative is a product with
-//! a reciprocal, which the derivative uses as well.
+//! for derivatives, and a formula of constants alone compiles like one of lanes. A quotient with derivatives is a product with
+//! a reciprocal, which the derivatives use as well.
+//!
+//! The compiler leaves the value out where only derivatives are used, but not at the baseline level of x86-64, whose operations
+//! are calls: there a gradient of `mls` takes up to 1.15 times the instructions of derivatives written out, `overlap` 1.33 times.
 
 use super::log::ln;
 use crate::simd::{Simd, V};
 use std::ops::{Add, Div, Mul, Neg, Sub};
+
+/// Derivatives with respect to three variables; `None` where they are 0 whatever the numbers are.
+type Derivatives<S> = [Option<V<S, f64>>; 3];
 
 /// Lanes of float64 numbers and their derivatives.
 #[derive(Clone, Copy)]
 pub struct Dual<S: Simd> {
     /// The values.
     pub value: V<S, f64>,
-    /// The derivatives with respect to the variable; `None` if the values do not depend on it.
-    slope: Option<V<S, f64>>,
+    /// The derivatives.
+    slopes: Derivatives<S>,
 }
 
 impl<S: Simd> Dual<S> {
-    /// Numbers that do not depend on the variable.
+    /// Numbers that do not depend on any variable.
     #[inline(always)]
     pub fn constant(value: V<S, f64>) -> Self {
-        Dual { value, slope: None }
+        Dual { value, slopes: [None; 3] }
     }
 
-    /// The variable itself.
+    /// The variable with this index, 0 to 2.
     #[inline(always)]
-    pub fn variable(value: V<S, f64>) -> Self {
-        Dual { value, slope: Some(1.0.into()) }
+    pub fn variable(value: V<S, f64>, index: usize) -> Self {
+        let mut slopes = [None; 3];
+        slopes[index] = Some(1.0.into());
+        Dual { value, slopes }
     }
 
-    /// The derivative, 0 for a constant.
+    /// The derivatives with respect to the three variables.
     #[inline(always)]
-    pub fn slope(self) -> V<S, f64> {
-        match self.slope {
-            Some(slope) => slope,
-            None => 0.0.into(),
-        }
+    pub fn slopes(self) -> [V<S, f64>; 3] {
+        let [a, b, c] = self.slopes;
+        [or_zero::<S>(a), or_zero::<S>(b), or_zero::<S>(c)]
     }
 
     /// The chain rule: a function of `self` with this value and with `factor` as its derivative.
     #[inline(always)]
     fn chain(self, value: V<S, f64>, factor: V<S, f64>) -> Self {
-        Dual { value, slope: times::<S>(self.slope, factor) }
+        Dual { value, slopes: times::<S>(self.slopes, factor) }
     }
 
     /// The natural logarithm.
@@ -56,17 +62,15 @@ impl<S: Simd> Dual<S> {
     #[inline(always)]
     pub fn mul_add(self, b: f64, c: impl Into<Self>) -> Self {
         let c = c.into();
-        Dual { value: self.value.mul_add(b, c.value), slope: plus::<S>(times::<S>(self.slope, b.into()), c.slope) }
+        Dual { value: self.value.mul_add(b, c.value), slopes: plus::<S>(times::<S>(self.slopes, b.into()), c.slopes) }
     }
 
-    /// The number itself; its value and derivative are NaN where `x < 0`.
+    /// The number itself; its value and derivatives are NaN where `x < 0`.
     #[inline(always)]
     pub fn or_nan_below_zero(self, x: V<S, f64>) -> Self {
-        let value = x.if_less(0.0, f64::NAN, self.value);
-        match self.slope {
-            Some(slope) => Dual { value, slope: Some(x.if_less(0.0, f64::NAN, slope)) },
-            None => Dual { value, slope: None },
-        }
+        let [a, b, c] = self.slopes;
+        let slopes = [nan_below_zero::<S>(a, x), nan_below_zero::<S>(b, x), nan_below_zero::<S>(c, x)];
+        Dual { value: x.if_less(0.0, f64::NAN, self.value), slopes }
     }
 }
 
@@ -77,10 +81,43 @@ impl<S: Simd> From<f64> for Dual<S> {
     }
 }
 
+// The functions on derivatives are not closures, which would not be compiled for the level.
+
+/// A derivative as lanes.
+#[inline(always)]
+fn or_zero<S: Simd>(slope: Option<V<S, f64>>) -> V<S, f64> {
+    match slope {
+        Some(slope) => slope,
+        None => 0.0.into(),
+    }
+}
+
+/// A derivative, NaN where `x < 0`.
+#[inline(always)]
+#[allow(clippy::manual_map)]
+fn nan_below_zero<S: Simd>(slope: Option<V<S, f64>>, x: V<S, f64>) -> Option<V<S, f64>> {
+    match slope {
+        Some(slope) => Some(x.if_less(0.0, f64::NAN, slope)),
+        None => None,
+    }
+}
+
+/// Derivatives times a number.
+#[inline(always)]
+fn times<S: Simd>([a, b, c]: Derivatives<S>, factor: V<S, f64>) -> Derivatives<S> {
+    [product::<S>(a, factor), product::<S>(b, factor), product::<S>(c, factor)]
+}
+
+/// The sums of derivatives.
+#[inline(always)]
+fn plus<S: Simd>([a, b, c]: Derivatives<S>, [d, e, f]: Derivatives<S>) -> Derivatives<S> {
+    [sum::<S>(a, d), sum::<S>(b, e), sum::<S>(c, f)]
+}
+
 /// A derivative times a number.
 #[inline(always)]
-#[allow(clippy::manual_map)] // A closure would not be compiled for the level.
-fn times<S: Simd>(slope: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f64>> {
+#[allow(clippy::manual_map)]
+fn product<S: Simd>(slope: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f64>> {
     match slope {
         Some(slope) => Some(slope * factor),
         None => None,
@@ -89,7 +126,7 @@ fn times<S: Simd>(slope: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f6
 
 /// The sum of two derivatives.
 #[inline(always)]
-fn plus<S: Simd>(a: Option<V<S, f64>>, b: Option<V<S, f64>>) -> Option<V<S, f64>> {
+fn sum<S: Simd>(a: Option<V<S, f64>>, b: Option<V<S, f64>>) -> Option<V<S, f64>> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (Some(a), None) => Some(a),
@@ -109,7 +146,7 @@ impl<S: Simd> Add for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn add(self, b: Self) -> Self {
-        Dual { value: self.value + b.value, slope: plus::<S>(self.slope, b.slope) }
+        Dual { value: self.value + b.value, slopes: plus::<S>(self.slopes, b.slopes) }
     }
 }
 
@@ -117,7 +154,7 @@ impl<S: Simd> Sub for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn sub(self, b: Self) -> Self {
-        Dual { value: self.value - b.value, slope: plus::<S>(self.slope, (-b).slope) }
+        Dual { value: self.value - b.value, slopes: plus::<S>(self.slopes, (-b).slopes) }
     }
 }
 
@@ -125,8 +162,8 @@ impl<S: Simd> Mul for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn mul(self, b: Self) -> Self {
-        let slope = plus::<S>(times::<S>(self.slope, b.value), times::<S>(b.slope, self.value));
-        Dual { value: self.value * b.value, slope }
+        let slopes = plus::<S>(times::<S>(self.slopes, b.value), times::<S>(b.slopes, self.value));
+        Dual { value: self.value * b.value, slopes }
     }
 }
 
@@ -134,26 +171,19 @@ impl<S: Simd> Div for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn div(self, b: Self) -> Self {
-        if self.slope.is_none() && b.slope.is_none() {
+        if let ([None, None, None], [None, None, None]) = (self.slopes, b.slopes) {
             return Dual::constant(self.value / b.value);
         }
         let inverse = 1.0 / b.value;
         let value = self.value * inverse;
-        Dual { value, slope: times::<S>(plus::<S>(self.slope, times::<S>(b.slope, -value)), inverse) }
+        Dual { value, slopes: times::<S>(plus::<S>(self.slopes, times::<S>(b.slopes, -value)), inverse) }
     }
 }
 
-/// Operators with a number on either side.
-macro_rules! with_numbers {
+/// Operators with a number on the left.
+macro_rules! number_on_the_left {
     ($($trait:ident::$op:ident),+) => {
         $(
-            impl<S: Simd> $trait<f64> for Dual<S> {
-                type Output = Self;
-                #[inline(always)]
-                fn $op(self, b: f64) -> Self {
-                    $trait::$op(self, Dual::from(b))
-                }
-            }
             impl<S: Simd> $trait<Dual<S>> for f64 {
                 type Output = Dual<S>;
                 #[inline(always)]
@@ -164,7 +194,31 @@ macro_rules! with_numbers {
         )+
     };
 }
-with_numbers!(Add::add, Sub::sub, Mul::mul, Div::div);
+number_on_the_left!(Add::add, Sub::sub, Mul::mul, Div::div);
+
+/// Operators with a number on the right.
+macro_rules! number_on_the_right {
+    ($($trait:ident::$op:ident),+) => {
+        $(
+            impl<S: Simd> $trait<f64> for Dual<S> {
+                type Output = Self;
+                #[inline(always)]
+                fn $op(self, b: f64) -> Self {
+                    $trait::$op(self, Dual::from(b))
+                }
+            }
+        )+
+    };
+}
+number_on_the_right!(Add::add, Sub::sub, Mul::mul);
+
+impl<S: Simd> Div<f64> for Dual<S> {
+    type Output = Self;
+    #[inline(always)]
+    fn div(self, b: f64) -> Self {
+        self.chain(self.value / b, (1.0 / b).into())
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -179,9 +233,9 @@ mod tests {
         fn run<S: Simd>(self) -> Self::Output {
             let x = V::<S, f64>::load(&self.0);
             let mut out = [[0.0; 8]; 3];
-            let f = example(Dual::<S>::variable(x));
+            let f = example(Dual::<S>::variable(x, 1));
             f.value.store(&mut out[0]);
-            f.slope().store(&mut out[1]);
+            f.slopes()[1].store(&mut out[1]);
             example(Dual::<S>::constant(x)).value.store(&mut out[2]);
             out
         }
@@ -208,6 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn variables_have_derivatives_of_their_own() {
+        struct Two;
+        impl Kernel for Two {
+            type Output = [f64; 3];
+            #[inline(always)]
+            fn run<S: Simd>(self) -> [f64; 3] {
+                let (x, y) = (Dual::<S>::variable(2.0.into(), 0), Dual::<S>::variable(4.0.into(), 2));
+                let [a, b, c] = ((x - y) / (x * y) / 8.0 + 3.0).slopes();
+                [a.to_array()[0], b.to_array()[0], c.to_array()[0]]
+            }
+        }
+        // (x - y) / (8 x y) = (1/y - 1/x) / 8
+        assert_eq!(dispatch(Two), [1.0 / 32.0, 0.0, -1.0 / 128.0]);
+    }
+
+    #[test]
     fn a_constant_has_no_derivative() {
         struct Constant;
         impl Kernel for Constant {
@@ -215,7 +285,7 @@ mod tests {
             #[inline(always)]
             fn run<S: Simd>(self) -> f64 {
                 let c = Dual::<S>::constant(f64::INFINITY.into());
-                (c * 2.0 / c).slope().to_array()[0]
+                (c * 2.0 / c).slopes()[0].to_array()[0]
             }
         }
         assert_eq!(dispatch(Constant), 0.0);

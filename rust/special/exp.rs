@@ -13,7 +13,7 @@ const LN2: (f64, f64) = (0.6931471803691238, 1.9082149292705877e-10);
 /// e^x for x <= 700; 0 below -700, NaN for NaN.
 #[inline(always)]
 pub fn exp<S: Simd>(x: V<S, f64>) -> V<S, f64> {
-    let bounded = V::<S, f64>::from(-700.0).max(x);
+    let bounded = x.at_least(-700.0);
     // Adding 1.5 * 2^52 rounds to an integer.
     let round = 6_755_399_441_055_744.0;
     let k = bounded.mul_add(LOG2_E, round) - round;

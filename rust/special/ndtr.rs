@@ -44,7 +44,7 @@ fn parts<S: Simd>(z: V<S, f64>) -> Parts<V<S, f64>> {
     for &c in HAZARD_F64[..HAZARD_F64.len() - 1].iter().rev() {
         p = p.mul_add(t, c);
     }
-    let near = V::<S, f64>::from(FAR).min(a);
+    let near = a.at_most(FAR);
     let square = near * near;
     let lost = near.mul_add(near, -square);
     // Below e^-700, where `exp` ends, phi is e^-64 times that of an exponent 64 above; this sum has no rounding error.

@@ -19,7 +19,7 @@ pub struct Pair<X> {
 }
 
 impl<S: Simd> Pair<Dual<S>> {
-    /// The numbers of a pair as constants; callers replace the one that they differentiate with respect to by a variable.
+    /// The numbers of a pair as constants.
     #[inline(always)]
     fn constants(pair: Pair<V<S, f64>>) -> Self {
         let dual = Dual::<S>::constant;
@@ -106,17 +106,14 @@ pub trait Formula: Copy + Sync {
     /// digits, where they need intermediates that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
     fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let numbers = Pair::constants(pair);
-        let (norms, extras) = (numbers.norms, numbers.extras);
-        let by_x = Pair { x: Dual::variable(pair.x), ..numbers };
-        let by_norm = Pair { norms: (Dual::variable(pair.norms.0), norms.1), ..numbers };
-        let by_extra = Pair { extras: (Dual::variable(pair.extras.0), extras.1), ..numbers };
-        Slopes {
-            x: self.value::<S>(by_x).slope(),
-            norm: if Self::NORMS { self.value::<S>(by_norm).slope() } else { 0.0.into() },
-            extra: self.value::<S>(by_extra).slope(),
-            shared: self.by_shared::<S>(pair),
+        let mut numbers = Pair::constants(pair);
+        numbers.x = Dual::variable(pair.x, 0);
+        if Self::NORMS {
+            numbers.norms.0 = Dual::variable(pair.norms.0, 1);
         }
+        numbers.extras.0 = Dual::variable(pair.extras.0, 2);
+        let [x, norm, extra] = self.value::<S>(numbers).slopes();
+        Slopes { x, norm, extra, shared: self.by_shared::<S>(pair) }
     }
     /// The derivatives of the score with respect to the shared numbers.
     #[inline(always)]
