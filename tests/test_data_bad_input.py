@@ -80,7 +80,10 @@ def test_in_shop_with_lines_missing(tmp_path):
     [
         ({"features": np.ones((3, 2))}, "all.npz: cannot be read, expected arrays features and labels"),
         ({"features": np.ones(3), "labels": np.arange(3)}, "features is float64 (3,), expected floats [N, D]"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, "labels is int64 (4,), expected numbers or words (3,)"),
+        (
+            {"features": np.ones((3, 2)), "labels": np.arange(4)},
+            "labels is int64 (4,), expected numbers or strings (3,)",
+        ),
         ({"features": [[0.0, 1], [np.nan, 0]], "labels": np.arange(2)}, "features has NaN or infinity in row 1"),
     ],
 )

@@ -313,7 +313,7 @@ WRONG = {
     "train pfe --data features --root f.npy": "f.npy: has no labels, expected them in a file of their own",
     "fit-head none.npz": "none.npz: no such file",
     "fit-head f.npy": "f.npy: has no labels, expected them in a file of their own (labels) or an .npz file",
-    "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or words ({N},)",
+    "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
     "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
     "fit-head f.npy --labels two.npy": "data features: part train has 1 class, expected at least 2",
     "fit-head f.npz --method arcface": "method is 'arcface', expected one of pfe, llr_nce, ",

@@ -101,7 +101,7 @@ def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str
 
 
 def plural(device: str) -> str:
-    """The words for arrays on a device in error messages, such as "torch tensors on cpu"."""
+    """How error messages describe arrays on a device, such as "torch tensors on cpu"."""
     return describe(device).removeprefix("a ").replace("array", "arrays").replace("tensor", "tensors")
 
 

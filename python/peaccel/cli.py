@@ -344,13 +344,13 @@ def _paragraphs(score: Score) -> list[str]:
 
 
 def _parameters(score: Score) -> list[str]:
-    """A line for each parameter of a score, with its value and the words that it may be."""
+    """A line for each parameter of a score, with its value and its other choices."""
     lines = []
     for name, value in score.params.items():
-        words = [word for word in score.choices.get(name, ()) if word != value]
-        # As a seed, None means a new one at every call; as a word, that there is none.
-        start = value if value is not None else "(any)" if name == "seed" else "(none)" if words else "(needed)"
-        lines.append(f"{name}={' | '.join(map(str, (start, *words)))}")
+        others = [choice for choice in score.choices.get(name, ()) if choice != value]
+        # A seed of None means a new one at every call; another parameter of None, that there is none.
+        start = value if value is not None else "(any)" if name == "seed" else "(none)" if others else "(needed)"
+        lines.append(f"{name}={' | '.join(map(str, (start, *others)))}")
     return lines
 
 

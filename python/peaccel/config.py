@@ -45,7 +45,7 @@ def from_mapping(values: Mapping[str, Any], schema: type[T], where: str = "setti
     values
         The values as TOML has them.
     schema
-        A dataclass; its fields are numbers, bools, words, tuples of these, mappings, or dataclasses, with ranges as
+        A dataclass; its fields are numbers, bools, strings, tuples of these, mappings, or dataclasses, with ranges as
         `msgspec.Meta` says them.
     where
         Begins each message.

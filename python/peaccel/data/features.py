@@ -22,8 +22,8 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
     Parameters
     ----------
     root
-        An .npz file with features [N, D] and labels [N] (numbers or words); an .npy file of features; or a folder with
-        such .npz files called train, validation, test, or query and gallery, as far as there are any.
+        An .npz file with features [N, D] and labels [N] (numbers or strings); an .npy file of features; or a folder
+        with such .npz files called train, validation, test, or query and gallery, as far as there are any.
     labels
         An .npy file of labels [N], for an .npy file of features.
     folds
@@ -71,7 +71,7 @@ def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.floa
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
     if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
-        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or words ({len(values)},)")
+        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
     if len(bad):
         raise ValueError(f"{path}: features has NaN or infinity in row {bad[0]}")

@@ -181,7 +181,7 @@ def labelled(paths: Sequence[str | Path], classes: ArrayLike, names: Sequence[st
     paths
         The paths of N images.
     classes
-        [N] numbers or words.
+        [N] numbers or strings.
     names
         [N], the name of each image's class; None for the class as it is written.
     """

@@ -157,7 +157,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     d
         N items of one kind, of classes that nothing was trained on.
     labels
-        [N] numbers or words; at least 20 classes of two items or more.
+        [N] numbers or strings; at least 20 classes of two items or more.
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     seed

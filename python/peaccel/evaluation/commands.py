@@ -35,7 +35,7 @@ class Evaluate:
     embeddings: Path | None = None
     """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
     labels: Path | None = None
-    """Their labels, [N] numbers or words: .npy, or .npz with the key labels."""
+    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels."""
     coords: Path | None = None
     """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
     queries: Path | None = None
@@ -43,9 +43,9 @@ class Evaluate:
     gallery: Path | None = None
     """The gallery."""
     query_labels: Path | None = None
-    """The queries' labels, [Q] numbers or words, with --gallery-labels."""
+    """The queries' labels, [Q] numbers or strings, with --gallery-labels."""
     gallery_labels: Path | None = None
-    """The gallery's labels, [G] numbers or words."""
+    """The gallery's labels, [G] numbers or strings."""
     query_coords: Path | None = None
     """Instead of labels, where they were taken, [Q, 2] in metres, with --gallery-coords and --radius."""
     gallery_coords: Path | None = None
@@ -134,7 +134,7 @@ class ChooseScore:
     embeddings: Path
     """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
     labels: Path
-    """Their labels, [N] numbers or words: .npy, or .npz with the key labels; at least 20 classes of two or more."""
+    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels; at least 20 classes of two or more."""
     out: Path
     """A folder that receives choice.json, and, fitted to all items, prior.json of Normals and calibration.json of
     Normals and of items with kappa, for 'peaccel search'; made if missing."""

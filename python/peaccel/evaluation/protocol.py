@@ -180,7 +180,7 @@ def evaluate(
         Q and G items of one dim, as every verb takes them. None for the gallery: the queries are searched for among
         each other, each without itself.
     labels
-        (labels of the queries [Q], of the gallery [G]), numbers or words; [Q] alone where there is no gallery. Or a
+        (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
         `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
     scores
         The first one is the baseline: gains are over it, and confidences are judged by its answers.

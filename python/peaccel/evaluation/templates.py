@@ -91,7 +91,7 @@ def evaluate_templates(
     templates
         [N] integers, the template of each item.
     labels
-        [N] numbers or words, the identity of each item, the same within a template.
+        [N] numbers or strings, the identity of each item, the same within a template.
     scores
         Names or scores that take d's kind.
     pairs

@@ -76,7 +76,7 @@ def read_ids(path: PathLike) -> NDArray[np.int64]:
 
 
 def read_labels(path: PathLike) -> NDArray[Any]:
-    """Read a label, or another number, of each item: [N] numbers or words.
+    """Read a label, or another number, of each item: [N] numbers or strings.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     labels = read(path, ("labels",))["labels"]
     if labels.ndim != 1 or labels.dtype.kind not in "iufbUS":
         found = f"labels has shape {labels.shape} and dtype {labels.dtype}"
-        raise ValueError(f"{path}: {found}, expected a number or a word for each row")
+        raise ValueError(f"{path}: {found}, expected a number or a string for each row")
     return labels
 
 

@@ -59,7 +59,7 @@ def relevance(
     ids
         [Q, K] gallery rows, best first; -1 = none, which is never relevant.
     query_labels
-        [Q]: numbers or words; or a `Relevance`, which says what is right where no classes do.
+        [Q]: numbers or strings; or a `Relevance`, which says what is right where no classes do.
     gallery_labels
         [G], of the same kind; None = the queries are the gallery, and their own rows are removed.
 

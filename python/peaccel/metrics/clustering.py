@@ -18,7 +18,7 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
     embeddings
         [N, D], such as means, of unit length where the score is a cosine.
     labels
-        [N]: numbers or words.
+        [N]: numbers or strings.
     seed
         Seed of the first centres (k-means++, one start).
 

@@ -80,7 +80,7 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     Parameters
     ----------
     labels
-        [N]: numbers or words.
+        [N]: numbers or strings.
     items
         Most rows to keep.
     seed

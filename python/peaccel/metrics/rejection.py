@@ -85,7 +85,7 @@ def filter_out_curve(
         [N, K] rows of the N items, best first, own rows among them; -1 = none. Each row must name as many kept items as
         the metric looks at; all N are always enough.
     labels
-        [N]: numbers or words.
+        [N]: numbers or strings.
     confidence
         [N], higher = more confident.
     shares
