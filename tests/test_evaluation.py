@@ -140,6 +140,11 @@ def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
     assert alone.value == 0.5 and (alone.low, alone.high) == (0, 1)
 
 
+def test_one_score_needs_no_list():
+    d, labels = items()
+    assert pe.evaluate(d, None, labels, "mls") == pe.evaluate(d, None, labels, [pe.scores.mls])
+
+
 def test_printed_and_saved(tmp_path):
     d, labels = items()
     found = pe.evaluate(d, None, labels, ("cosine", "mls"))

@@ -35,7 +35,7 @@ def test_each_rule_is_verified_as_by_hand(items):
     for rule in ("product", "pfe", "mean"):
         fused = pe.fuse(d, templates, rule)
         same = labels[first][pairs[:, 0]] == labels[first][pairs[:, 1]]
-        every = evaluate_templates(*items, scores=("mls",), pairs=names[pairs])
+        every = evaluate_templates(*items, scores="mls", pairs=names[pairs])
         auc = metrics.roc_auc(pe.paired(fused[pairs[:, 0]], fused[pairs[:, 1]], "mls"), same)
         assert next(r for r in every.results if r.rule == rule).roc_auc == pytest.approx(auc, abs=1e-12)
         assert (every.pairs, every.same) == (len(same), same.sum())

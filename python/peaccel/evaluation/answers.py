@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,17 @@ from peaccel.metrics._relation import Relation, as_relation
 from peaccel.ops._array import as_numpy, is_torch
 from peaccel.scores import Score
 
-__all__ = ["Answers", "answered", "as_truth", "numbers", "on_host", "verification"]
+__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "on_host", "verification"]
 
 FAR = 1e-3
+
+
+def as_scores(owner: str, scores: str | Score | Sequence[str | Score]) -> list[Score]:
+    """One score, or several, by their names or themselves."""
+    named = [pe.scores.get(score) for score in ([scores] if isinstance(scores, str | Score) else scores)]
+    if not named:
+        raise ValueError(f"{owner}: scores is empty, expected at least one")
+    return named
 
 
 def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:

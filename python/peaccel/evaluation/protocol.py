@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution, Normal, Point
-from peaccel.evaluation.answers import Answers, answered, as_truth, numbers, on_host, verification
+from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, numbers, on_host, verification
 from peaccel.evaluation.intervals import Interval, mean_interval
 from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, percent, save_json
@@ -159,7 +159,7 @@ def evaluate(
     queries: Distribution,
     gallery: Distribution | None,
     labels: ArrayLike | tuple[ArrayLike, ArrayLike] | Relevance,
-    scores: Sequence[str | Score] = ("cosine", "mls"),
+    scores: str | Score | Sequence[str | Score] = ("cosine", "mls"),
     *,
     k: Sequence[int] = (5, 10),
     pairs: ArrayLike | None = None,
@@ -183,7 +183,8 @@ def evaluate(
         (labels of the queries [Q], of the gallery [G]), numbers or strings; [Q] alone where there is no gallery. Or a
         `peaccel.metrics.Relevance`, which says by pairs or by places what is right.
     scores
-        The first one is the baseline: gains are over it, and confidences are judged by its answers.
+        Names or scores, one or several. The first one is the baseline: gains are over it, and confidences are judged by
+        its answers.
     k
         Recall@k beside Recall@1; at least 1.
     pairs
@@ -192,8 +193,8 @@ def evaluate(
     quality
         [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
     novel
-        Queries of another world (out of distribution), of the queries' kind and dim: how well each confidence tells
-        them from the queries.
+        Queries that are out of distribution, of the queries' kind and dim: how well each confidence tells them from the
+        queries.
     seed
         Seed of verification pairs, of the draws of intervals, and of the random confidence.
 
@@ -228,9 +229,7 @@ def evaluate(
     """
     items = queries if gallery is None else gallery
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
-    named = [pe.scores.get(score) for score in scores]
-    if not named:
-        raise ValueError("evaluate: scores is empty, expected at least one")
+    named = as_scores("evaluate", scores)
     if not k or min(k) < 1:
         raise ValueError(f"evaluate: k is {tuple(k)}, expected numbers of at least 1")
     if quality is not None and np.shape(quality) != (len(queries),):

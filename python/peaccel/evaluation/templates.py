@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 import peaccel as pe
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import numbers, on_host, verification
+from peaccel.evaluation.answers import as_scores, numbers, on_host, verification
 from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, number, percent, save_json
 from peaccel.files import PathLike
@@ -77,7 +77,7 @@ def evaluate_templates(
     d: Distribution,
     templates: ArrayLike,
     labels: ArrayLike,
-    scores: Sequence[str | Score] = ("cosine", "mls"),
+    scores: str | Score | Sequence[str | Score] = ("cosine", "mls"),
     *,
     pairs: ArrayLike | None = None,
     seed: int = 0,
@@ -93,7 +93,7 @@ def evaluate_templates(
     labels
         [N] numbers or strings, the identity of each item, the same within a template.
     scores
-        Names or scores that take d's kind.
+        Names or scores that take d's kind, one or several.
     pairs
         [P, 2] templates to compare, by number; None draws as many of one identity as of two, at most 20 000 each.
     seed
@@ -109,14 +109,15 @@ def evaluate_templates(
     TypeError
         A score does not take this kind.
     ValueError
-        Shapes disagree, a template has two identities, a pair names none of the templates, or no pair is of one
-        identity or none of two.
+        Shapes disagree, there is no score, a template has two identities, a pair names none of the templates, or no
+        pair is of one identity or none of two.
 
     References
     ----------
     Maze et al., IARPA Janus Benchmark C, 2018; Kail et al., ScaleFace, 2022, supplement (rules of fusion).
     """
     owner = "evaluate_templates"
+    named = as_scores(owner, scores)
     groups, identity = np.asarray(on_host(templates)), np.asarray(on_host(labels))
     for name, x in (("templates", groups), ("labels", identity)):
         if x.shape != (len(d),):
@@ -144,7 +145,7 @@ def evaluate_templates(
         )
     fused = {ALONE: d[first], **{rule: pe.fuse(d, groups, rule) for rule in rules(d.kind)}}
     results = []
-    for score in map(pe.scores.get, scores):
+    for score in named:
         for rule, items in fused.items():
             found = numbers(owner, pe.paired(items[rows[:, 0]], items[rows[:, 1]], score), score)
             results.append(TemplateResult(rule, score.label, *verification(found, same)))

@@ -38,7 +38,7 @@ def get(score: str | Score) -> Score:
     TypeError
         score is neither text nor a Score.
     ValueError
-        An unknown name, parameter or word, the nearest known one named; a number that is none.
+        An unknown name, parameter or choice, the nearest known one named; a number that is none.
 
     Examples
     --------
