@@ -70,7 +70,7 @@ class Evaluate:
     quality: Path | None = None
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     novel: Path | None = None
-    """Queries of another world (out of distribution), a file as --queries: how well confidences tell them."""
+    """Queries that are out of distribution, a file as --queries: how well confidences tell them."""
     images: Path | None = None
     """Images of the queries, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1], of which the page shows some."""
     gallery_images: Path | None = None

@@ -1,4 +1,4 @@
-"""Whether uncertainty tells queries that the gallery knows from queries of another world."""
+"""Whether uncertainty tells queries that the gallery knows from those that are out of distribution."""
 
 from dataclasses import dataclass
 
