@@ -7,6 +7,7 @@ declare there. Not proved here: that code itself. This file is about launches, t
 
 import itertools
 import pathlib
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -44,12 +45,18 @@ def test_a_driver_that_cannot_be_used_is_a_reason(libraries, tmp_path):
     assert info(PEACCEL_LIBCUDA=str(empty)) == "no: the driver library lacks cuInit: it is too old"
 
 
-def test_what_cannot_be_launched_is_an_error(device, monkeypatch):
+def test_what_cannot_be_launched_is_an_error(device, libraries, monkeypatch, tmp_path):
     x = torch.ones(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.elementwise(SimpleNamespace(name="no_such_op", has_order=True), x[:1], x)
-    with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel no_such_op_f64$"):
+    with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.sample(SimpleNamespace(name="no_such_op", extra="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
+    with monkeypatch.context() as without_kernels:
+        copy = shutil.copy(libraries["PEACCEL_LIBCUDA"], tmp_path / "libother.so")  # another path is another driver
+        without_kernels.setenv("PEACCEL_LIBCUDA", str(copy))
+        without_kernels.setenv("FAKE_CUDA_KERNELS", "")
+        with pytest.raises(pe.CudaError, match=r"^there is no CUDA kernel log_ive_f64$"):
+            _cuda.elementwise(LOG_IVE, x[:1], x)
     monkeypatch.setattr(_cuda, "place", lambda x: (7, 0))
     with pytest.raises(pe.CudaError, match=r"^cuDeviceGet: CUDA_ERROR_INVALID_DEVICE$"):
         _cuda.elementwise(LOG_IVE, x[:1], x)

@@ -246,6 +246,22 @@ def test_every_number_has_an_address():
     np.testing.assert_array_equal(pe.sample(pe.Normal(np.zeros((2, 33)), np.ones(2)), 1, seed=3), longer[..., :33])
 
 
+@pytest.mark.parametrize(
+    ("op", "dim", "extras", "message"),
+    [
+        (samplers.sample_vmf, 1, (), "sample_vmf: D is 1, expected at least 2"),
+        (samplers.sample_vmf, 4, (4,), "sample_vmf: an item has 4 extras, expected 1"),
+        (samplers.sample_normal, 4, (3,), "sample_normal: an item has 3 extras, expected 1 or D"),
+    ],
+)
+def test_distributions_that_do_not_exist_are_refused(op, dim, extras, message):
+    mu, extra = np.ones((2, dim)), np.ones((2, *extras))
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        _numpy.sample(op, mu, extra, 1, 1, 0, 0)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        _numpy.sample_backward(op, np.ones((1, 2, dim)), mu, extra, 1, 0, 0)
+
+
 @each_op
 @pytest.mark.parametrize("first_row", [0, 2**32 - 50_000])
 def test_no_two_of_many_rows_draw_alike(op, first_row):

@@ -33,11 +33,15 @@ impl Distribution {
 
     /// Returns an error if there is no such distribution in `dim` dimensions with this many extras for an item.
     pub fn check(&self, dim: usize, extras: usize) -> Result<(), Error> {
-        if dim >= self.least_dim && (extras == 1 || self.per_dim && extras == dim) {
-            return Ok(());
-        }
         let (name, least) = (self.name, self.least_dim);
-        Err(Error::Value(format!("{name}: D is {dim}, with {extras} extras of an item; expected D >= {least} and 1")))
+        if dim < least {
+            return Err(Error::Value(format!("{name}: D is {dim}, expected at least {least}")));
+        }
+        if extras != 1 && !(self.per_dim && extras == dim) {
+            let expected = if self.per_dim { "1 or D" } else { "1" };
+            return Err(Error::Value(format!("{name}: an item has {extras} extras, expected {expected}")));
+        }
+        Ok(())
     }
 }
 
