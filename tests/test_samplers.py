@@ -1,4 +1,7 @@
-"""The samplers: the distributions that they draw from, their gradients, and the address of every number."""
+"""The samplers: the distributions that they draw from, their gradients, and the address of every number.
+
+What torch does with them (operators, transforms, torch.compile) is in test_samplers_torch.py.
+"""
 
 import itertools
 import math
@@ -11,7 +14,7 @@ from conftest import make
 from scipy import stats
 
 import peaccel as pe
-from peaccel.ops import _numpy, bessel, sample, samplers
+from peaccel.ops import _numpy, bessel, samplers
 
 # At least forty cells of the law of mu.x.
 DIMS = (2, 3, 4, 5, 8, 16, 64, 512, 2048)
@@ -96,6 +99,9 @@ def drawn_angles(dim, kappa, seed, count=DRAWS):
     return np.concatenate(angles), np.concatenate(along)
 
 
+# -- the laws ----------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(("dim", "kappa"), CELLS)
 def test_von_mises_fisher_draws_from_its_law(dim, kappa):
     assert len(CELLS) >= 40
@@ -138,6 +144,9 @@ def test_the_published_sampler_fails_where_this_one_passes(dim, kappa):
     wrong, right = (stats.kstest(law.quantile(x), "uniform").statistic for x in (theirs, ours))
     assert wrong > 0.05 and wrong > 20 * right
     assert abs(np.cos(theirs).mean() - ratio_and_rest(dim, kappa)[0]) > 0.005
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 def height_slopes(dim, kappa, count, seed):
@@ -211,6 +220,9 @@ def test_gradients_are_those_of_the_projection_form(dim):
         assert abs((total(up) - total(down)) / (2 * step) - mu.grad[i, j].item()) < 1e-6 * max(1, mu.grad.abs().max())
 
 
+# -- random numbers and seeds ------------------------------------------------------------------------------------------
+
+
 def normals_behind(mu, kappa, seed, n):
     """The normal numbers at the same addresses, as a normal distribution draws them."""
     return _numpy.sample(samplers.sample_normal, np.zeros_like(mu), np.ones_like(kappa), seed, n, 0, 2)
@@ -244,22 +256,6 @@ def test_every_number_has_an_address():
     assert (pe.sample(items, 6) != pe.sample(items, 6)).any()
     longer = pe.sample(pe.Normal(np.zeros((2, 100)), np.ones(2)), 1, seed=3)
     np.testing.assert_array_equal(pe.sample(pe.Normal(np.zeros((2, 33)), np.ones(2)), 1, seed=3), longer[..., :33])
-
-
-@pytest.mark.parametrize(
-    ("op", "dim", "extras", "message"),
-    [
-        (samplers.sample_vmf, 1, (), "sample_vmf: D is 1, expected at least 2"),
-        (samplers.sample_vmf, 4, (4,), "sample_vmf: an item has 4 extras, expected 1"),
-        (samplers.sample_normal, 4, (3,), "sample_normal: an item has 3 extras, expected 1 or D"),
-    ],
-)
-def test_distributions_that_do_not_exist_are_refused(op, dim, extras, message):
-    mu, extra = np.ones((2, dim)), np.ones((2, *extras))
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        _numpy.sample(op, mu, extra, 1, 1, 0, 0)
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        _numpy.sample_backward(op, np.ones((1, 2, dim)), mu, extra, 1, 0, 0)
 
 
 @each_op
@@ -324,6 +320,9 @@ def test_torch_draws_anew_each_step_and_again_after_manual_seed():
     assert (first == pe.sample(items, 2)).all() and (first != second).all()
 
 
+# -- the ends of the range ---------------------------------------------------------------------------------------------
+
+
 def test_the_ends_of_kappa():
     mu = directions(6, 9)
     kappa = np.array([0.0, 1e-300, 1e12, 1e300, np.inf, 1e-3])
@@ -355,73 +354,7 @@ def test_empty_and_spread_inputs():
     assert half.dtype == np.float32
 
 
-SEED = torch.tensor(7)
-
-
-def tensors(count=5, dim=6):
-    mu = torch.tensor(directions(count, dim), requires_grad=True)
-    return mu, torch.linspace(0.5, 30, count, dtype=torch.float64).requires_grad_()
-
-
-@each_op
-def test_opcheck(op):
-    for suffix in ("", "_bwd"):
-        operator = getattr(torch.ops.peaccel, op.name + suffix)
-        mu, extra = (x.detach() for x in tensors())
-        weights = [torch.ones(3, 5, 6, dtype=torch.float64)] if suffix else []
-        torch.library.opcheck(operator.default, (*weights, mu, extra, SEED, 3, 0, 2))
-
-
-@each_op
-def test_transforms_agree_with_autograd(op):
-    mu, extra = tensors()
-
-    def loss(mu, extra):
-        return (sample(op, mu, extra, SEED, 3, 0, 2) ** 3).sum()
-
-    loss(mu, extra).backward()
-    by_func = torch.func.grad(loss, argnums=(0, 1))(mu.detach(), extra.detach())
-    torch.testing.assert_close(by_func, (mu.grad, extra.grad))
-    jacobian = torch.func.jacrev(lambda extra: sample(op, mu.detach(), extra, SEED, 3, 0, 2))(extra.detach())
-    cube = 3 * sample(op, mu, extra, SEED, 3, 0, 2).detach() ** 2
-    torch.testing.assert_close((jacobian * cube[..., None]).sum((0, 1, 2)), extra.grad)
-    batch = torch.stack([mu.detach(), -mu.detach()])
-    mapped = torch.func.vmap(lambda mu: sample(op, mu, extra.detach(), SEED, 2, 0, 2))(batch)
-    torch.testing.assert_close(mapped, torch.stack([sample(op, x, extra.detach(), SEED, 2, 0, 2) for x in batch]))
-
-
-@each_op
-def test_compiles_whole_with_its_gradient(op):
-    mu, extra = tensors()
-    step = lambda mu, extra, seed: (sample(op, mu, extra, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731
-    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="aot_eager")
-    for seed in (SEED, SEED + 1):
-        found = torch.autograd.grad(compiled(mu, extra, seed), (mu, extra))
-        torch.testing.assert_close(found, torch.autograd.grad(step(mu, extra, seed), (mu, extra)))
-
-
-def test_a_training_step_compiles_and_draws_anew():
-    def step(mu, kappa):
-        return pe.sample(pe.VonMisesFisher(mu, kappa), 2)
-
-    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
-    first, second = compiled(*tensors()), compiled(*tensors())
-    assert (first != second).any(-1).all()
-
-
-@each_op
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself warns in forward mode
-def test_second_derivatives_and_forward_mode_raise(op):
-    mu, extra = tensors()
-    (slope,) = torch.autograd.grad((sample(op, mu, extra, SEED, 1, 0, 2) ** 2).sum(), extra, create_graph=True)
-    with pytest.raises(RuntimeError, match="can be differentiated once, not twice"):
-        slope.sum().backward()
-    with pytest.raises((NotImplementedError, RuntimeError)):
-        torch.func.jvp(lambda mu: sample(op, mu, extra.detach(), SEED, 1, 0, 2), (mu.detach(),), (mu.detach(),))
-
-
-def test_gradient_none_detaches():
-    assert not pe.sample(pe.VonMisesFisher(*tensors()), 1, gradient="none").requires_grad
+# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 D2, T2 = pe.VonMisesFisher(np.eye(2), np.ones(2)), pe.Normal(torch.zeros(1, 2), torch.ones(1))
@@ -475,3 +408,19 @@ def test_bad_input(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "dim", "extras", "message"),
+    [
+        (samplers.sample_vmf, 1, (), "sample_vmf: D is 1, expected at least 2"),
+        (samplers.sample_vmf, 4, (4,), "sample_vmf: an item has 4 extras, expected 1"),
+        (samplers.sample_normal, 4, (3,), "sample_normal: an item has 3 extras, expected 1 or D"),
+    ],
+)
+def test_distributions_that_do_not_exist_are_refused(op, dim, extras, message):
+    mu, extra = np.ones((2, dim)), np.ones((2, *extras))
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        _numpy.sample(op, mu, extra, 1, 1, 0, 0)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        _numpy.sample_backward(op, np.ones((1, 2, dim)), mu, extra, 1, 0, 0)
