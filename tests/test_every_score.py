@@ -38,6 +38,7 @@ PARAMETERS = (
     *("ppk:rho=1", "ppk:rho=0.3", "ppk:rho=2.5"),
     *("neg_kl:direction=gallery_to_query", "neg_kl:direction=symmetric"),
     *("scale_cosine:mu=0.3", "scale_cosine:mu=-0.2,sides=query", "norm_cosine:mu=0.3,sides=query"),
+    *("nivmf:variant=paper", "nivmf:variant=published"),
 )
 
 

@@ -4,6 +4,7 @@ import math
 import warnings
 
 import pytest
+import reference
 import torch
 from torch import distributed as dist
 from torch import nn
@@ -14,11 +15,13 @@ from peaccel.losses.nca import SIMILARITIES, ProxyNCAPP
 from peaccel.losses.proxies import ProxyAnchor, ProxyNCA
 from peaccel.ops import sample
 from peaccel.ops.samplers import STREAMS, sample_vmf
+from peaccel.train import recipe
 
 N, D, C = 7, 6, 5
 LABELS = torch.tensor([0, 3, 3, 1, 0, 3, 1])  # there are 5 classes, so two have no row
 VARIANTS = [(distance, None) for distance in SIMILARITIES]
 VARIANTS += [(distance, "published") for distance in ("el_nivmf", "nivmf", "kl_vmf")]
+VARIANTS += [(distance, "paper") for distance in ("el_nivmf", "nivmf")]
 each_variant = pytest.mark.parametrize(("distance", "variant"), VARIANTS)
 each_distance = pytest.mark.parametrize("distance", SIMILARITIES)
 
@@ -80,21 +83,23 @@ def log_norm(dim, kappa):
     return v * kappa.log() - dim / 2 * math.log(2 * math.pi) - terms.logsumexp(0)
 
 
-def log_density(z, mu, kappa, *, stretched=True, exact=True):
-    """Eq. 4, with the factor that makes it a density, or with the code's."""
+def log_density(z, mu, kappa, variant, *, stretched=True):
+    """Eq. 4, with the factor that makes it a density, with the paper's, or with the code's."""
     y, x = kappa * mu, kappa * z if stretched else z
-    last = len(z) * (kappa * z).norm().log() if exact else y.norm().log()
-    return log_norm(len(z), y.norm()) + y.norm() * cosine(x, y) + kappa.log().sum() - last
+    last = {None: len(z) * (kappa * z).norm().log(), "paper": len(z) * y.norm().log(), "published": y.norm().log()}
+    return log_norm(len(z), y.norm()) + y.norm() * cosine(x, y) + kappa.log().sum() - last[variant]
 
 
 def similarity(distance, variant, image, proxy, z):
     """The similarity of one image (kappa_z, mu_z) and one proxy (kappa_p or K, mu_p), given the image's draws."""
     (k, m), (kp, mp) = image, proxy
-    exact, dim = variant is None, len(m)
+    dim = len(m)
     if distance == "el_nivmf":
-        return sum(log_density(x, mp, kp, stretched=exact, exact=exact).exp() for x in z).log() - math.log(len(z))
+        stretched = variant != "published"
+        densities = [log_density(x, mp, kp, variant, stretched=stretched).exp() for x in z]
+        return sum(densities).log() - math.log(len(z))
     if distance == "nivmf":
-        return log_density(m, mp, kp, exact=exact)
+        return log_density(m, mp, kp, variant)
     if distance == "kl_vmf":
         apart = log_norm(dim, k) - log_norm(dim, kp)
         if variant == "published":
@@ -112,7 +117,8 @@ def similarity(distance, variant, image, proxy, z):
 
 def proxy_ncapp(loss, e, labels, seed):
     kappa, mu = e.norm(dim=1), e / e.norm(dim=1, keepdim=True)
-    z = sample(sample_vmf, mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, STREAMS["query"])
+    stream = STREAMS["user" if loss.variant == "paper" else "query"]
+    z = sample(sample_vmf, mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, stream)
     t, losses = loss.log_temperature.exp(), []
     concentrations = [None] * C if loss.log_concentration is None else 0.1 + loss.log_concentration.exp()
     for i, y in enumerate(labels):
@@ -144,11 +150,33 @@ def test_proxy_nca_is_its_paper_s_formula(scale):
     agree(loss(pe.Point(e), LABELS), proxy_nca(e, loss.weight, LABELS, scale), [e, loss.weight])
 
 
+def test_proxy_nca_of_vectors_of_length_3_has_the_inverse_temperature_9():
+    e, loss = embeddings(), ProxyNCA(D, C, scale=recipe("proxy_nca", "mnist")[1].scale).double()
+    x, p = (3 * nn.functional.normalize(rows) for rows in (e, loss.weight))
+    square = ((x[:, None] - p) ** 2).sum(-1)
+    own = nn.functional.one_hot(LABELS, C).bool()
+    published = square[own] + (-square).masked_fill(own, -math.inf).logsumexp(1)
+    agree(loss(pe.Point(e), LABELS), published.mean(), [e, loss.weight])
+
+
 @each_variant
 def test_ncapp_is_its_paper_s_formula(distance, variant):
     e, loss = embeddings(), nca(distance, variant)
     inputs = [e, *loss.parameters()]
     agree(loss(from_embedding(e), LABELS, seed=3), proxy_ncapp(loss, e, LABELS, 3), inputs)
+
+
+@pytest.mark.parametrize("kappa", [0.5, 20.0, 3e3])
+def test_the_paper_s_likelihood_is_that_of_numpy_at_the_same_draws(kappa):
+    """Also in 64 dimensions, and with concentrations far apart."""
+    dim, loss = 64, nca("el_nivmf", "paper", dim=64, n=3)
+    with torch.no_grad():
+        loss.log_concentration.add_(math.log(kappa))
+    d = pe.VonMisesFisher(nn.functional.normalize(embeddings(dim=dim).detach()), torch.full((N,), 90.0).double())
+    z, proxies = pe.sample(d, 3, seed=4).numpy(), loss.proxies().detach()
+    mu, k = proxies.mu.numpy(), proxies.kappa.numpy()
+    want, size = reference.drawn("el_nivmf", z[:, :, None], None, mu[None], k[None], {"variant": "paper"})
+    assert (abs(loss.similarities(d, 4).detach().numpy() - want) <= 1e-13 * size).all()
 
 
 # -- identities --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Every kind of confidence against its definition."""
 
+import re
+
 import numpy as np
 import pytest
 import reference
@@ -78,6 +80,55 @@ def test_named_confidence_is_its_definition_and_keeps_kind_and_dtype(name, kind,
         # Computed in float32 at least; then one rounding to the dtype.
         eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(dtype, 4 * EPS.get(dtype, 0))
         np.testing.assert_allclose(to_numpy(found), value, rtol=eps, atol=eps)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(("a", "b"), [(1.0, 0.0), (3.0, 6.0)])
+def test_self_match_is_the_probability_that_an_item_matches_itself(a, b, library):
+    for dtype in NUMPY:
+        d = make("normal_isotropic", 6, 9, 1, dtype=dtype, library=library)
+        found = pe.confidence(d, "self_match", a=a, b=b)
+        assert type(found) is type(d.mu) and found.dtype == d.mu.dtype
+        value = np.exp(reference.match_probability(9, 0.0, 2 * wide(d, "float64")[2][:, 0], a, b))
+        eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(dtype, 16 * EPS.get(dtype, 0))
+        np.testing.assert_allclose(to_numpy(found), value.astype(float), rtol=max(eps, 1e-9))
+    # Of one variance in all dimensions, by draws: the mean over n n pairs, seeds apart.
+    one = make("normal_isotropic", 6, 9, 1, library=library)
+    same = type(one)(one.mu, one.var[:, None] + 0 * one.mu)
+    drawn = [to_numpy(pe.confidence(same, "self_match", a=a, b=b, n=64, seed=seed)) for seed in range(32)]
+    exact = to_numpy(pe.confidence(one, "self_match", a=a, b=b))
+    assert (abs(np.mean(drawn, 0) - exact) < 5 * np.std(drawn, 0) / np.sqrt(31)).all()
+
+
+def test_self_match_falls_with_variance_and_not_with_where_an_item_lies():
+    var = np.geomspace(1e-16, 1e6, 30)
+    near = pe.confidence(pe.Normal(np.zeros((30, 4)), var), "self_match", a=2.0, b=1.0)
+    far = pe.confidence(pe.Normal(np.full((30, 4), 1e8), var), "self_match", a=2.0, b=1.0)
+    np.testing.assert_array_equal(far, near)
+    assert (np.diff(near) < 0).all() and near[0] == pytest.approx(1 / (1 + np.exp(-1))) and near[-1] < 1e-3
+
+
+def test_self_match_trains_its_line():
+    line = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (2.0, 1.0)]
+    for kind in ("normal_isotropic", "normal_diagonal"):
+        d = make(kind, 4, 5, library="torch")
+        assert torch.autograd.gradcheck(
+            lambda var, a, b, d=d: pe.confidence(type(d)(d.mu, var), "self_match", a=a, b=b, seed=3),
+            [d.var.clone().requires_grad_(), *line],
+        )
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    (("vmf", "self_match"), TypeError, "confidence: kind 'self_match' is of normal_isotropic, "),
+    (("normal_isotropic", "norm", {"a": 2.0}), TypeError, "confidence: a must not be given to kind 'norm', only"),
+    (("normal_isotropic", "self_match", {"b": [1.0, 2.0]}), ValueError, "confidence: b must be a number, got shape (2"),
+    (("normal_diagonal", "self_match", {"n": 0}), ValueError, "confidence: n is 0, expected 1 .. 1024"),
+    (("normal_diagonal", "self_match", {"seed": -1}), ValueError, "confidence: seed is -1, expected 0 .. "),
+])  # fmt: skip
+def test_bad_arguments_of_self_match_get_one_line(arguments, error, message):
+    kind, name, *given = arguments
+    with pytest.raises(error, match="^" + re.escape(message)):
+        pe.confidence(make(kind), name, **(given[0] if given else {}))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

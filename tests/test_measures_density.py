@@ -101,6 +101,7 @@ def test_non_isotropic_vmf_of_one_kappa_is_vmf_and_the_published_one_is_not(dim)
     z = make("vmf", 6, dim, 3).mu
     value = pe.log_prob(vmf, z)
     np.testing.assert_allclose(pe.log_prob(same, z), value, rtol=1e-12)
+    np.testing.assert_allclose(pe.log_prob(same, z, variant="paper"), value, rtol=1e-12)
     published = pe.log_prob(same, z, variant="published")
     np.testing.assert_allclose(published, value + (dim - 1) * np.log(scale), rtol=1e-12)
 
@@ -401,7 +402,7 @@ TENSORS = make("vmf", 5, 4, library="torch")
         (
             lambda: pe.log_prob(VMF, X, "exakt"),
             ValueError,
-            "log_prob: variant 'exakt', expected 'exact' or 'published'",
+            "log_prob: variant 'exakt', expected one of 'exact', 'paper', 'published'",
         ),
         (
             lambda: pe.log_prob(VMF, X, "published"),

@@ -263,6 +263,7 @@ def test_nivmf_densities_integrate_to_one_and_with_equal_kappas_are_vmf():
     np.testing.assert_allclose(pe.pairwise(x, same, "nivmf"), density, atol=1e-11)
     exact = pe.pairwise(x, pe.VonMisesFisher(mu, kappa), "mls")
     assert abs(pe.pairwise(x, same, "el_nivmf:n=1024,seed=1") - exact)[:, :2].max() < 0.3
+    np.testing.assert_allclose(pe.pairwise(x, same, "nivmf:variant=paper"), density, atol=1e-10)
     assert abs(pe.pairwise(x, same, "nivmf:variant=published") - density - 11 * np.log(kappa)).max() < 1e-10
 
 
@@ -318,7 +319,7 @@ def test_a_batch_draws_what_the_samplers_draw_for_its_rows():
     (lambda: pe.scores.hib(n=None), TypeError, "hib: n must be an integer, got NoneType"),
     (lambda: pe.scores.hib(seed=-1), ValueError, "hib: seed is -1, expected 0 .. 9223372036854775807"),
     (lambda: pe.scores.get("hib:n=2.5"), ValueError, "score 'hib:n=2.5': n must be an integer, got '2.5'"),
-    (lambda: pe.scores.get("nivmf:variant=x"), ValueError, "nivmf: variant is 'x', expected one of None, 'published'"),
+    (lambda: pe.scores.get("nivmf:variant=x"), ValueError, "nivmf: variant is 'x', expected one of None, 'paper', "),
     (lambda: pe.scores.get("nivmf:n=3"), ValueError, "nivmf: unknown parameter 'n'; expected one of variant"),
 ])  # fmt: skip
 def test_parameters_out_of_range_are_one_line(make_score, error, message):

@@ -153,6 +153,15 @@ def test_groups_have_rates_and_weight_decays_of_their_own():
     assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.025, 1.25])
 
 
+def test_sgd_is_plain_unless_it_is_nesterov_s():
+    groups = (Group((nn.Parameter(torch.ones(1)),)),)
+    for settings in ({}, {"nesterov": True}, {"nesterov": True, "momentum": 0.0}):
+        schedule = Schedule(optimizer="sgd", **settings)
+        made = optimizer_of(Stage("s", schedule, groups, lambda batch, step: {})).param_groups[0]
+        assert made["momentum"] == schedule.momentum
+        assert made["nesterov"] == (settings == {"nesterov": True})  # without momentum there is no such form
+
+
 @pytest.mark.parametrize("decay", ["one_cycle", "cosine", "step", "multistep", "exponential", "constant"])
 def test_a_schedule_goes_on_where_it_was(decay):
     schedule = Schedule(lr=0.1, decay=decay, every=2, milestones=(1, 4), gamma=0.7)

@@ -27,13 +27,19 @@ __all__ = [
     "VonMisesFisherHead",
     "from_embedding",
     "positive",
+    "widened",
 ]
 
 FLOOR = 4.5399930e-05  # e^-10, the least variance and the inverse of the greatest concentration
 
 
+def widened(features: Tensor) -> Tensor:
+    """Features in float32 at least."""
+    return features.to(torch.promote_types(features.dtype, torch.float32))
+
+
 class MeanHead(nn.Module):
-    """Linear map, to the unit sphere unless told otherwise.
+    """Linear map, to the unit sphere unless told otherwise; in float32 under autocast too, whose halves have 3 digits.
 
     Parameters
     ----------
@@ -52,7 +58,8 @@ class MeanHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features [N, F] to rows [N, dim]."""
-        mu: Tensor = self.linear(features)
+        with torch.autocast(features.device.type, enabled=False):
+            mu: Tensor = self.linear(widened(features))
         return normalize(mu, dim=1) if self.unit else mu
 
 

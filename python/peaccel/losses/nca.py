@@ -26,6 +26,11 @@ SIMILARITIES = {
     "l2": pe.scores.neg_sq_l2,
     "cos": pe.scores.cosine,
 }
+VARIANTS = {
+    "el_nivmf": (None, "paper", "published"),
+    "nivmf": (None, "paper", "published"),
+    "kl_vmf": (None, "published"),
+}
 FLOOR = 0.1  # the least concentration
 SEEDS = 2**63
 STRIDE = 0x5851F42D4C957F2D  # difference of the seeds of two processes: odd, so that no two seeds are equal
@@ -63,10 +68,12 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
     n
         Draws of an image, 1 .. 1024, for el_nivmf.
     variant
-        "published", of el_nivmf, nivmf and kl_vmf: densities that do not integrate to 1 and, of el_nivmf, draws that K
-        does not stretch (see `peaccel.scores.el_nivmf`); of kl_vmf, A(kappa_z) = 1, and the divergence as a
-        similarity, so that training moves images away from their proxy. The published el_nivmf also divides by t each
-        draw's log density, before the mean: that is the same at t = 1 only, and is not offered.
+        Of el_nivmf and nivmf, rho(z): None is the density, ``C(m) exp(m cos(K z, K mu)) det K / |K z|^D`` with
+        m = |K mu|. "paper", eq. 4, has a last factor of the proxy alone, det K / |K mu|^D (see `peaccel.scores.nivmf`).
+        "published", the code, has det K / |K mu| and, of el_nivmf, cos(z, K mu), so that K does not stretch the draws.
+        The last two do not integrate to 1. The published el_nivmf also divides by t each draw's log density, before the
+        mean: that is the same at t = 1 only, and is not offered. "published" of kl_vmf: A(kappa_z) = 1, and the
+        divergence as a similarity, so that training moves images away from their proxy.
 
     Attributes
     ----------
@@ -90,8 +97,8 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
 
     Notes
     -----
-    Memory [N, C]; n draws of an image are made once for all proxies, and not kept. Where several processes train,
-    each draws on its own.
+    Memory [N, C], of the paper's el_nivmf [n, N, C]; n draws of an image are made once for all proxies, and not kept.
+    Where several processes train, each draws on its own.
 
     References
     ----------
@@ -108,7 +115,7 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
         temperature: float = 1.0,
         concentration: float = 10.0,
         n: int = 5,
-        variant: Literal["published"] | None = None,
+        variant: Literal["paper", "published"] | None = None,
     ) -> None:
         super().__init__()
         if distance not in SIMILARITIES:
@@ -117,12 +124,12 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
             raise ValueError(f"ProxyNCAPP: temperature is {temperature}, expected a number above 0")
         if not concentration > FLOOR:
             raise ValueError(f"ProxyNCAPP: concentration is {concentration}, expected a number above {FLOOR}")
-        variants = (None, "published") if distance in ("el_nivmf", "nivmf", "kl_vmf") else (None,)
+        variants = VARIANTS.get(distance, (None,))
         if variant not in variants:
             raise ValueError(f"ProxyNCAPP: variant of {distance} is {variant!r}, expected one of {variants}")
-        given: dict[str, Any] = {"n": n, "variant": variant}
         score = SIMILARITIES[distance]
-        self.score = score(**{name: given[name] for name in score.params if name in given})
+        given = {"n": n} if "n" in score.params else {}
+        self.score = score(**given, variant=variant) if variant in score.choices.get("variant", ()) else score(**given)
         self.distance, self.variant = distance, variant
         self.directions = nn.Parameter(concentration * normalize(torch.randn(classes, dim)))
         shape = {"cos": None, "el_nivmf": (classes, dim), "nivmf": (classes, dim)}.get(distance, (classes,))
@@ -160,6 +167,8 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
         sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, pe.Point) else d, self.proxies()
         if self.distance == "kl_vmf" and self.variant == "published":
             return _published_kl(*sides)
+        if self.distance == "el_nivmf" and self.variant == "paper":
+            return _papers_likelihood(*sides, self.score.params["n"], seed)
         if self.distance == "l2":
             sides = _natural(sides[0]), _natural(sides[1])
         score = self.score(seed=seed) if "seed" in self.score.params else self.score
@@ -178,6 +187,15 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
 def _natural(d: pe.VonMisesFisher) -> pe.Point:
     """The natural parameters of the distributions, kappa mu."""
     return pe.Point(d.kappa[:, None] * d.mu)
+
+
+def _papers_likelihood(
+    d: pe.VonMisesFisher, proxies: pe.NonIsotropicVonMisesFisher, n: int, seed: int | None
+) -> Tensor:
+    """The log of the mean of eq. 4 at n draws of each image."""
+    z = pe.sample(d, n, seed)
+    at_draws: Tensor = pe.pairwise(pe.Point(z.flatten(0, 1)), proxies, pe.scores.nivmf(variant="paper"))
+    return at_draws.reshape(n, len(d), len(proxies)).logsumexp(0) - math.log(n)
 
 
 def _published_kl(d: pe.VonMisesFisher, proxies: pe.VonMisesFisher) -> Tensor:

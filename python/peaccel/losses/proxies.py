@@ -94,7 +94,8 @@ class ProxyNCA(Loss[Distribution]):
     dim, classes
         D and C >= 2.
     scale
-        Inverse temperature, > 0: the paper has 1; directions multiplied by 3, as is often done, are 9.
+        Inverse temperature of d, > 0. The paper has 1; vectors of length 3, as in much code, are 9, since
+        |3 x - 3 p|^2 = 9 |x - p|^2.
 
     Raises
     ------

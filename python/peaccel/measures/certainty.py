@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,12 +10,16 @@ from peaccel.checks import cast, compute_dtype
 from peaccel.distributions import Distribution
 from peaccel.measures.density import entropy
 from peaccel.names import unknown
-from peaccel.ops._array import Array, dtype_name, namespace
+from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score
+from peaccel.ops._array import Array, as_array, dtype_name, namespace
+from peaccel.ops._seed import as_integer, as_seed
 
 __all__ = ["confidence"]
 
 
-def confidence(d: Distribution, kind: str | None = None) -> Array:
+def confidence(
+    d: Distribution, kind: str | None = None, *, a: Any = None, b: Any = None, n: int | None = None, seed: Any = None
+) -> Array:
     """How sure, or how unsure, each item is of itself. Comparable within one model only.
 
     =================  ===========  ============================================  =====================================
@@ -25,6 +30,7 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     log_kappa          vMF, nivMF   log kappa, nivMF: mean_d; their default       SCF, vMF-FL, vMF-loss in "Revisited"
     kappa              vMF, nivMF   kappa, nivMF: mean_d                          SCF; the image norm of EL-nivMF
     scale              Scaled       scale; Scaled's default                       ScaleFace, MagFace
+    self_match         Normal       E sigmoid(b - a |z1 - z2|), two draws of it   HIB: 1 less the self-mismatch
     norm               Normal,      |mu|, of means that are not normalised        the baseline in "Revisited"
                        Point
     *harmonic_var*     Normal       1 / mean_d(1 / var), isotropic: var           PFE in ScaleFace; Bayesian triplet
@@ -42,6 +48,11 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
         N items; differentiable in torch.
     kind
         A name of the table; None for the default of d's kind.
+    a, b
+        Of self_match: numbers or, to be trained, tensors, as `peaccel.scores.hib` takes them; None is 1 and 0.
+    n, seed
+        Of self_match where variances are diagonal: how many draws, 1 .. 1024 (None is 8), and their seed as
+        `peaccel.scores.hib` takes it. Isotropic normals are not drawn.
 
     Returns
     -------
@@ -50,14 +61,15 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     Raises
     ------
     TypeError
-        d is not a distribution, has no confidence (Point, by default), or not one of this kind.
+        d is not a distribution, has no confidence (Point, by default), or not one of this kind; a, b, n or seed is
+        given to another kind than self_match.
     ValueError
-        Unknown kind; the nearest one is named.
+        Unknown kind; the nearest one is named. a or b is not one number; n or seed is out of range.
 
     References
     ----------
     "Probabilistic Embeddings Revisited", sec. 5.5 and its code; "ScaleFace", sec. 3; Shi & Jain, "Probabilistic Face
-    Embeddings", sec. 4.
+    Embeddings", sec. 4; Oh et al., "Modeling uncertainty with hedged instance embeddings", 2019.
 
     Examples
     --------
@@ -66,6 +78,8 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
     [2.303, 0.693]
     >>> pe.confidence(faces, kind="harmonic_var").tolist()
     [0.1, 0.5]
+    >>> pe.confidence(faces, kind="self_match", a=10.0, b=5.0).round(2).tolist()
+    [0.46, 0.13]
     """
     own = d.kind if isinstance(d, Distribution) else type(d).__name__
     if not isinstance(d, Distribution) or (kind is None and own not in _DEFAULTS):
@@ -77,7 +91,12 @@ def confidence(d: Distribution, kind: str | None = None) -> Array:
         raise ValueError(f"confidence: {unknown('kind', name, _KINDS)}")
     if own not in _KINDS[name]:
         raise TypeError(f"confidence: kind {name!r} is of {', '.join(_KINDS[name])}, got {own}")
-    value = _KINDS[name][own](d._map(lambda x: cast(x, compute_dtype(x))))
+    wide = d._map(lambda x: cast(x, compute_dtype(x)))
+    match = {"a": a, "b": b, "n": n, "seed": seed}
+    given = {key: value for key, value in match.items() if value is not None}
+    if given and name != "self_match":
+        raise TypeError(f"confidence: {', '.join(given)} must not be given to kind {name!r}, only to 'self_match'")
+    value = _KINDS[name][own](wide, **given)
     return cast(value, dtype_name(d.mu))
 
 
@@ -85,11 +104,26 @@ def _norm(d: Any) -> Array:
     return namespace(d.mu).linalg.norm(d.mu, None, -1)
 
 
+def _self_match(d: Any, a: Any = 1.0, b: Any = 0.0, n: int = 8, seed: Any = None) -> Array:
+    xp, line = namespace(d.mu), []
+    for name, value in (("a", a), ("b", b)):
+        number = as_array(value, "confidence", name, like=d.mu)
+        if math.prod(number.shape) != 1:
+            raise ValueError(f"confidence: {name} must be a number, got shape {tuple(number.shape)}")
+        line.append(cast(number, dtype_name(d.mu)).reshape(1))
+    mu = xp.zeros_like(d.mu)  # where both draws lie is of no consequence, and about 0 they have all their digits
+    inputs = Inputs(mu, d.var, mu, d.var, xp.concatenate(line))
+    if d.kind == "normal_isotropic":
+        return xp.exp(score(dot_scores.hib_isotropic, inputs))
+    draws = Draws(as_seed("confidence", seed, mu), as_integer("confidence", "n", n, 1, 1024))
+    return xp.exp(score(sampled_scores.hib_sampled, inputs._replace(draws=draws)))
+
+
 def _log(x: Array) -> Array:
     return namespace(x).log(x)
 
 
-_KINDS: Mapping[str, Mapping[str, Callable[[Any], Array]]] = {
+_KINDS: Mapping[str, Mapping[str, Callable[..., Array]]] = {
     "neg_log_var": {
         "normal_isotropic": lambda d: -_log(d.var),
         "normal_diagonal": lambda d: -_log(d.var).mean(-1),
@@ -98,6 +132,7 @@ _KINDS: Mapping[str, Mapping[str, Callable[[Any], Array]]] = {
     "log_kappa": {"vmf": lambda d: _log(d.kappa), "nivmf": lambda d: _log(d.kappa).mean(-1)},
     "kappa": {"vmf": lambda d: d.kappa, "nivmf": lambda d: d.kappa.mean(-1)},
     "scale": {"scaled": lambda d: d.scale},
+    "self_match": dict.fromkeys(("normal_isotropic", "normal_diagonal"), _self_match),
     "norm": dict.fromkeys(("normal_isotropic", "normal_diagonal", "point"), _norm),
     "harmonic_var": {
         "normal_isotropic": lambda d: d.var,

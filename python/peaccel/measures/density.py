@@ -37,10 +37,11 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
         [N, D] or [S, N, D], rows for item n at [..., n, :]; unit rows where d is on the sphere. Cast to the compute
         dtype.
     variant
-        "exact", or for NonIsotropicVonMisesFisher "published": the paper's approximation, with log n in place of
-        ``D log |K z|``. It is no density: at kappa = c in all dimensions it is c^(D-1) times that of
-        VonMisesFisher(mu, c), and so gives items of large kappa a bonus that has nothing to do with likelihood. It
-        rests on the exact C_D; the paper's code has a polynomial fitted at D = 128 and 512 in its place.
+        "exact", or for NonIsotropicVonMisesFisher two that are no densities. "paper": eq. 4, whose last factor does not
+        depend on z, with ``D log n`` in place of ``D log |K z|``. "published": the code, with log n. At kappa = c in
+        all dimensions the paper's is VonMisesFisher(mu, c), the code's c^(D-1) times that, and so it gives items of
+        large kappa a bonus that has nothing to do with likelihood. Both rest on the exact C_D; the paper's code has a
+        polynomial fitted at D = 128 and 512 in its place.
 
     Returns
     -------
@@ -51,7 +52,7 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     TypeError
         d has no density (Point, Scaled), or numpy meets torch.
     ValueError
-        z of another shape or device; an unknown variant, or "published" where nothing was published.
+        z of another shape or device; an unknown variant, or another than "exact" of other kinds.
 
     Notes
     -----
@@ -74,10 +75,10 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     shape, like = tuple(z.shape), tuple(d.mu.shape)
     if len(shape) not in (2, 3) or shape[-2:] != like:
         raise ValueError(f"log_prob: z has shape {shape}, expected {like} or (S, {like[0]}, {like[1]}) like mu of d")
-    if variant not in ("exact", "published"):
-        raise ValueError(f"log_prob: variant {variant!r}, expected 'exact' or 'published'")
-    if variant == "published" and kind != "nivmf":
-        raise ValueError(f"log_prob: variant 'published' is of NonIsotropicVonMisesFisher only, got {kind}")
+    if variant not in ("exact", "paper", "published"):
+        raise ValueError(f"log_prob: variant {variant!r}, expected one of 'exact', 'paper', 'published'")
+    if variant != "exact" and kind != "nivmf":
+        raise ValueError(f"log_prob: variant {variant!r} is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
     mu, extra = (cast(x, dtype) for x in d.arrays)
     z = cast(z, dtype)
@@ -163,4 +164,4 @@ def _log_prob_nivmf(mu: Array, kappa: Array, z: Array, variant: str) -> Array:
     longer = total(change * (centre + image)) / (peak + length)
     square = (total(change * change) - longer * longer) / (peak * length)
     value = _log_prob_vmf(mu.shape[-1], peak, square) + total(xp.log(kappa))
-    return value - (mu.shape[-1] * xp.log(length) if variant == "exact" else xp.log(peak))
+    return value - (1 if variant == "published" else mu.shape[-1]) * xp.log(length if variant == "exact" else peak)

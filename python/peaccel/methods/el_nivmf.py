@@ -44,14 +44,17 @@ class Settings(Embedding):
     """How many draws of each image the loss averages."""
     norm: Positive = 10.0
     """Mean length of the embeddings, the images' concentration, from which training starts."""
+    norm_multiplier: Positive | None = None
+    """Factor of the embedding layer's initial weight, as published; None takes the one that gives `norm`."""
     proxy_rate: Positive = 5000.0
     """The proxies' learning rate over the backbone's; 5000 to 7500 in the paper, beside 1e-5 for a pretrained one."""
     concentration_rate: Positive = 50000.0
     """The concentrations' learning rate over the backbone's; 7500 to 50 000 in the paper."""
     temperature_rate: Positive = 200.0
     """The temperature's learning rate over the backbone's; 200 to 500 in the paper."""
-    variant: Literal["published"] | None = None
-    """Variant of the distances el_nivmf, nivmf and kl_vmf."""
+    variant: Literal["paper", "published"] | None = None
+    """With el_nivmf and nivmf: None, the exact density; paper, the paper's eq. 4; published, its code. kl_vmf has no
+    paper."""
     schedule: Schedule = Schedule(images_per_class=2)
 
 
@@ -60,8 +63,8 @@ def build(
 ) -> Training:
     """Put the head on a backbone; the model gives `peaccel.VonMisesFisher`, the embedding's length its concentration.
 
-    Before training the embedding's layer is scaled to the mean length asked for, and proxies stand at their classes'
-    means. Proxy-Anchor of this scale on the same directions has the weight omega (eq. 7).
+    Before training the embedding's layer is scaled as the settings ask, and proxies stand at their classes' means.
+    Proxy-Anchor of this scale on the same directions has the weight omega (eq. 7).
     """
     mean, dim = mean_head(features, settings, unit=False)
     head = VonMisesFisherHead(mean)
@@ -80,7 +83,7 @@ def build(
         seen = [(head(backbone(batch.inputs)), batch.labels) for batch in batches]
         nca.start(torch.cat([d.mu for d, _ in seen]), torch.cat([labels for _, labels in seen]))
         if isinstance(linear := getattr(mean, "linear", None), nn.Linear):
-            linear.weight.mul_(settings.norm / torch.cat([d.kappa for d, _ in seen]).mean())
+            linear.weight.mul_(settings.norm_multiplier or settings.norm / torch.cat([d.kappa for d, _ in seen]).mean())
 
     def step(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))

@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 import peaccel as pe
 from peaccel.distributions import Point
 from peaccel.fits import Prior
-from peaccel.heads import MeanHead, NormalHead, UncertaintyHead, VarianceHead, VonMisesFisherHead
+from peaccel.heads import MeanHead, NormalHead, UncertaintyHead, VarianceHead, VonMisesFisherHead, widened
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.methods.records import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms
 
@@ -88,8 +88,8 @@ class Given(nn.Module):
     """Takes features for means, scaled to length 1."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Unit rows [N, F] of features [N, F]."""
-        return normalize(features, dim=1)
+        """Unit rows [N, F], float32 at least, of features [N, F]."""
+        return normalize(widened(features), dim=1)
 
 
 def mean_head(features: int, settings: Embedding, unit: bool = True) -> tuple[nn.Module, int]:

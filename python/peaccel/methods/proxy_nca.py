@@ -14,7 +14,8 @@ class Settings(proxy_anchor.Plain):
     """Settings of Proxy-NCA."""
 
     scale: Positive = 1.0
-    """Length to which items and proxies are scaled; 1 in "Revisited", 3 in the Non-isotropic paper's code."""
+    """Inverse temperature of squared distances of unit vectors: 1 in "Revisited"; 9 in the Non-isotropic paper's code,
+    whose items and proxies have length 3, since |3 x - 3 p|^2 = 9 |x - p|^2."""
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

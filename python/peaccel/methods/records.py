@@ -52,7 +52,9 @@ class Schedule:
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     """Name of the optimizer, which is torch's."""
     momentum: Share = 0.9
-    """Momentum of SGD, in Nesterov's form."""
+    """Momentum of SGD."""
+    nesterov: bool = False
+    """Whether SGD's momentum is in Nesterov's form; it is plain in the code of "Revisited", ScaleFace and MagFace."""
     weight_decay: NonNegative = 0.0
     """Weight decay of every group that has none of its own."""
     decay: Literal["one_cycle", "cosine", "step", "multistep", "exponential", "constant"] = "one_cycle"

@@ -23,6 +23,7 @@ from peaccel.scores._record import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pai
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 
 VARIANT = {"variant": (None, "published")}
+DENSITIES = {"variant": (None, "paper", "published")}
 
 
 def _line(mu: Array, params: Params) -> Array:
@@ -42,6 +43,13 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
         length = (mu * mu).sum(-1)[:, None] ** 0.5
         mu = mu / length
     return mu, zero
+
+
+def _papers_density(d: Any, params: Params) -> tuple[Array, Array]:
+    """Items of the same K mu with det K divided by |K mu|^(D-1), which the code's factor det K / |K mu| lacks."""
+    length = ((d.kappa * d.mu) ** 2).sum(-1)[:, None] ** 0.5
+    factor = length ** (1 / d.dim - 1)
+    return d.mu / factor, d.kappa * factor
 
 
 def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
@@ -152,13 +160,20 @@ neg_sampled_l2 = Score(
 )
 
 _AT_DRAWS = ByWord("variant", {name: Pair(op, vmf, vmf) for name, op in sampled_scores.el_nivmf.items()})
-_AT_DIRECTION = ByWord("variant", {name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()})
+_AT_DIRECTION = ByWord(
+    "variant",
+    {
+        **{name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()},
+        "paper": Pair(sampled_scores.nivmf["published"], _unit, _papers_density),
+    },
+)
 
 el_nivmf = Score(
     "el_nivmf",
     """Log of the mean density of the gallery item at n draws of the query: the expected likelihood kernel.
 
     With K = diag(kappa), m = |K mu|: ``rho(z) = C(m) exp(m cos(K z, K mu)) det K / |K z|^D``, which integrates to 1.
+    The paper's own rho (see `nivmf`) is that of `peaccel.losses.nca.ProxyNCAPP` with ``variant="paper"``.
 
     Parameters
     ----------
@@ -196,12 +211,13 @@ nivmf = Score(
     Parameters
     ----------
     variant
-        None, or "published", the paper's d_nivMF with its code's det K / |K mu| for the last factor, which does not
-        integrate to 1.
+        None, which integrates to 1; or another last factor, which does not. "paper": eq. 4, whose D(K) does not depend
+        on z: det K / |K mu|^D, the exact factor at the mode, so that a K of equal kappas is von Mises-Fisher. That is
+        our reading, as the paper leaves D(K) to its supplement. "published": the code's det K / |K mu|.
 
     References
     ----------
-    Kirchhof et al., "A non-isotropic probabilistic take on proxy-based deep metric learning", 2022, sec. 3.3.
+    Kirchhof et al., "A non-isotropic probabilistic take on proxy-based deep metric learning", 2022, eq. 4, sec. 3.3.
 
     Examples
     --------
@@ -211,5 +227,5 @@ nivmf = Score(
     """,
     {(query, "nivmf"): _AT_DIRECTION for query in ("point", "vmf")},
     {"variant": None},
-    VARIANT,
+    DENSITIES,
 )

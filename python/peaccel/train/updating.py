@@ -35,7 +35,7 @@ def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
         for group in stage.groups
     ]
     if s.optimizer == "sgd":
-        return torch.optim.SGD(groups, s.lr, momentum=s.momentum, nesterov=s.momentum > 0)
+        return torch.optim.SGD(groups, s.lr, momentum=s.momentum, nesterov=s.nesterov and s.momentum > 0)
     return (torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.Adam)(groups, s.lr)
 
 
