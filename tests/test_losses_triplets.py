@@ -138,6 +138,25 @@ def test_no_violating_triplet_is_a_loss_of_0_with_gradient(loss):
     assert value.item() == 0 and (mu.grad == 0).all()
 
 
+@pytest.mark.parametrize(("margin", "grown"), [(0.0, False), (0.0, True), (0.3, True)])
+def test_of_violating_triplets_alone_one_point_is_the_best_there_is(margin, grown):
+    """Shrinking all distances, or growing all variances, lowers their loss to log 2 and raises that of all triplets."""
+    rng, labels = np.random.default_rng(0), torch.arange(4).repeat_interleave(4)
+    mu = torch.tensor(rng.normal(size=(4, 8))[labels.numpy()] + 0.6 * rng.normal(size=(16, 8)), requires_grad=True)
+    var = torch.full((16,), 0.05, dtype=torch.float64)
+
+    def losses(**options):
+        loss = BayesianTriplet(margin=margin, **options)
+        shrunk = [pe.Normal(mu, var / x**2) if grown else pe.Normal(x * mu, var) for x in (1, 0.5, 0.1, 0.01)]
+        return [loss(d, labels).item() for d in shrunk]
+
+    alone, every = losses(only_violating=True), losses()
+    assert alone == sorted(alone, reverse=True) and alone[-1] == pytest.approx(math.log(2), abs=0.01)
+    assert every == sorted(every) and every[-1] == pytest.approx(math.log(2), abs=0.01)
+    point = BayesianTriplet(only_violating=True)(pe.Normal(1e-6 * mu, var), labels)
+    assert torch.autograd.grad(point, mu)[0].abs().max() < 1e-10
+
+
 def test_bad_settings_and_kinds_are_named():
     with pytest.raises(ValueError, match=r"^Triplet: margin is -1, expected a number of at least 0$"):
         Triplet(margin=-1)

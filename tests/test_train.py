@@ -239,6 +239,20 @@ def iter_in_order(size):
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 
+def test_el_nivmf_starts_at_a_length_or_by_the_published_factor(items):
+    batch = Batch(items, torch.tensor(LABELS), torch.arange(len(LABELS)))
+    for changes in ({"norm": 7.0}, {"norm_multiplier": 30.0}):
+        training = build("el_nivmf", **changes)
+        model, linear = training.model.eval(), training.model[1].mean.linear
+        with torch.no_grad():
+            linear.bias.zero_()
+            before = linear.weight.clone()
+            training.stages[0].start([batch])
+            length = model(items).kappa.mean().item()
+        factor = (linear.weight / before).mean().item()
+        assert (length if "norm" in changes else factor) == pytest.approx(next(iter(changes.values())), rel=1e-5)
+
+
 @dataclass
 class Interrupting(Silent):
     """Presses Ctrl-C, or dies, at a step."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from peaccel import config, methods, train
 from peaccel.data import READERS
+from peaccel.methods.records import Schedule
 from peaccel.train import judging, recipes, runs, sources, tuning
 from peaccel.train.sources import Items
 
@@ -86,6 +88,42 @@ def test_a_recipe_without_ranges_is_refused(monkeypatch):
     monkeypatch.setattr(config, "read_mapping", lambda path: {"method": "cosface"})
     with pytest.raises(ValueError, match=r"the recipe of cosface has no \[tune\] table"):
         recipes.ranges("cosface")
+
+
+# Numbers of the papers, or of their code, as the recipes' comments say which.
+PUBLISHED = [
+    ("arcface", "cub200", {"classifier.scale": 46.4, "classifier.rate": 28.8, "schedule.lr": 3.48e-4}),
+    ("cosface", "in-shop", {"schedule.epochs": 256, "schedule.every": 10, "schedule.gamma": 0.945}),
+    ("pfe", "cars196", {"head": "mlp", "diagonal": False, "match.lr": 7.26e-4, "match.clip": 10.0}),
+    ("dul_cls", "cub200", {"kl": 3.34e-3, "start": 1.0, "draw.lr": 4.62e-4, "classifier.rate": 1.45}),
+    ("vmf_fl", "cars196", {"start": 1.0, "class_rate": 6.32, "uncertainty_rate": 1.0}),
+    ("vmf_loss", "sop", {"confidence": 0.493, "scale": 5.65, "samples": 10}),
+    ("hib", "cars196", {"kl": 1.51e-6, "start": 1.0, "n": 8}),
+    ("panc_el_nivmf", "cub200", {"concentration": 6.0, "concentration_rate": 2e4, "norm_multiplier": 30.0, "n": 5}),
+    ("panc_el_nivmf", "cars196", {"concentration": 9.0, "concentration_rate": 7500.0, "proxy_rate": 7500.0}),
+    ("panc_el_nivmf", "cars196", {"norm_multiplier": 12.0, "schedule.epochs": 300, "temperature": 0.003, "omega": 0.3}),
+    ("bayesian_triplet", "cars196", {"negatives": 5, "only_violating": True, "dim": 2047, "schedule.lr": 1e-5}),
+    ("magface", "ms1m", {"norms": (10.0, 110.0), "margins": (0.45, 0.8), "weight": 35.0, "schedule.nesterov": False}),
+    ("scaleface", "ms1m", {"hidden": (512,), "constant": 64.0, "scale.lr": 1e-4, "scale.clip": 5.0}),
+    ("proxy_nca", "mnist", {"scale": 9.0}),
+]
+
+
+@pytest.mark.parametrize(("row", "data", "numbers"), PUBLISHED)
+def test_published_numbers_are_those_of_the_recipes(row, data, numbers):
+    found = train.recipe(row, data)[1]
+    assert {key: attrgetter(key)(found) for key in numbers} == numbers
+
+
+@pytest.mark.parametrize("row", ["arcface", "cosface", "hib", "pfe", "dul_cls", "vmf_fl", "vmf_loss"])
+def test_revisited_trains_by_plain_sgd_and_clips(row):
+    tables = config.read_mapping(recipes.FOLDER / f"{row}.toml").keys() & {"cars196", "cub200", "in-shop", "sop"}
+    assert tables
+    for data in tables:
+        of_row = vars(train.recipe(row, data)[1]).values()
+        for x in (x for x in of_row if isinstance(x, Schedule)):
+            assert (x.optimizer, x.momentum, x.nesterov, x.weight_decay, x.clip) == ("sgd", 0.9, False, 1e-4, 10.0)
+            assert (x.classes_per_batch, x.images_per_class, x.decay) == (32, 4, "step")
 
 
 # -- the folder --------------------------------------------------------------------------------------------------------
