@@ -290,7 +290,7 @@ def _check_items(name: str, data: str, model: nn.Module, items: Items) -> None:
     """Refuse, before the work, items that the model cannot take."""
     try:
         embed(model, take(items.data, torch.arange(min(2, len(items)))))
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{name} cannot take the items of data {data}: {error}") from None
 
 
