@@ -319,7 +319,8 @@ def test_a_batch_draws_what_the_samplers_draw_for_its_rows():
     (lambda: pe.scores.hib(n=None), TypeError, "hib: n must be an integer, got NoneType"),
     (lambda: pe.scores.hib(seed=-1), ValueError, "hib: seed is -1, expected 0 .. 9223372036854775807"),
     (lambda: pe.scores.get("hib:n=2.5"), ValueError, "score 'hib:n=2.5': n must be an integer, got '2.5'"),
-    (lambda: pe.scores.get("nivmf:variant=x"), ValueError, "nivmf: variant is 'x', expected one of None, 'paper', "),
+    (lambda: pe.scores.get("nivmf:variant=x"), ValueError,
+     "nivmf: variant is 'x', expected one of None, 'paper', 'published'"),
     (lambda: pe.scores.get("nivmf:n=3"), ValueError, "nivmf: unknown parameter 'n'; expected one of variant"),
 ])  # fmt: skip
 def test_parameters_out_of_range_are_one_line(make_score, error, message):
