@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, is_dataclass, replace
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -400,3 +401,78 @@ def test_the_score_of_hib_has_the_slope_and_the_offset_that_were_learned():
     score = training.score(None, None)
     assert (score.params["a"], score.params["b"]) == pytest.approx((np.exp(0.7), -0.3))
     assert score.params["n"] == settings.n
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def other(settings, name, value):
+    """Another value of a setting."""
+    for part in name.split(".")[:-1]:
+        settings = getattr(settings, part)
+    hint = get_type_hints(type(settings))[name.split(".")[-1]]
+    known = [x for side in (hint, *get_args(hint)) if get_origin(side) is Literal for x in get_args(side)]
+    if known:
+        return next(x for x in known if x != value)
+    if isinstance(value, tuple):
+        return tuple(other_number(x) for x in value)
+    return 2 if value is None else other_number(value)
+
+
+def other_number(x):
+    return not x if isinstance(x, bool) else x + 1 if isinstance(x, int) else 0.7 * x + 0.01
+
+
+def all_that_comes_of(row, images, over=lambda name, value: value):
+    """What a row starts from, its losses, rates and distributions, on some images, in numbers."""
+    _, _, training = build(row, over)
+    labels = torch.from_numpy(LABELS[::16])
+    found = [len(training.stages), *(stage.batches is None for stage in training.stages)]
+    for stage in training.stages:
+        with torch.no_grad():
+            batch = Batch(stage.frozen(images) if stage.frozen else images, labels, torch.arange(len(labels)))
+            if stage.start:
+                stage.start([batch])
+        found += [x.item() for x in stage.loss(batch, Step(0, 10, 1)).values()]
+        found += [group["lr"] for group in optimizer_of(stage).param_groups]
+    d = training.model.eval()(images)
+    score = training.score(d, LABELS[::16]) if training.score else ""
+    return [*found, type(d).__name__, *(x.shape for x in d.arrays), *(x.sum().item() for x in d.arrays), str(score)]
+
+
+BY_METHOD = {}
+for row in ROWS:
+    BY_METHOD.setdefault(train.recipe(row, "mnist")[0].name, []).append(row)
+FOR_OTHERS = {
+    "contrastive loss_rate", "mc_dropout loss_rate", "multi_similarity loss_rate", "triplet loss_rate",
+    "dul_reg start", "llr_nce start", "mls_nce start", "scf start", "vmf_nce start",
+    "bayesian_triplet variant", "hib hidden", "vmf_fl hidden", "vmf_nce hidden",
+}  # fmt: skip
+"""Settings that are nothing to a method: rates of losses that learn nothing, starts of what starts from the data, the
+sign of a margin that no row has, and the width of a head that no row has."""
+
+
+@pytest.mark.parametrize("method", BY_METHOD)
+def test_every_setting_is_handed_on(images, method):
+    """In one of the method's rows at least, or beside another choice: some settings are of one kind of head alone."""
+    images, left = images[::16], None
+    for row in BY_METHOD[method]:
+        settings, asked = build(row)[1], {}
+        build(row, lambda name, value, asked=asked: asked.setdefault(name, value))
+        new = {k: other(settings, k, x) for k, x in asked.items() if not is_dataclass(x)}
+        choices = [k for k, x in new.items() if isinstance(x, str | bool)]
+        left = set(new) if left is None else left
+        for beside in ({}, *({k: new[k]} for k in choices)):
+            try:
+                plain = all_that_comes_of(row, images, lambda k, x, beside=beside: beside.get(k, x))
+            except (TypeError, ValueError):  # this is refused
+                left -= beside.keys()
+                continue
+            for name in left - beside.keys():
+                over = beside | {name: new[name]}
+                try:
+                    same = all_that_comes_of(row, images, lambda k, x, over=over: over.get(k, x)) == plain
+                except (TypeError, ValueError):
+                    same = False
+                left -= set() if same else {name}
+    assert {f"{method} {name}" for name in left} == {x for x in FOR_OTHERS if x.split()[0] == method}
