@@ -196,7 +196,7 @@ def test_scale_starts_from_the_means():
     loss = HIB()
     assert loss.log_a.exp().item() == 1 and loss.b.item() == 0
     loss.fit_scale(torch.tensor([[1.0, -3], [2, -2]]))
-    assert loss.log_a.exp().item() == pytest.approx(1 / 2)
+    assert (loss.log_a.exp().item(), loss.b.item()) == pytest.approx((1 / 2, math.sqrt(2) / 2))
 
 
 def test_margin_loss_of_drawn_negatives():

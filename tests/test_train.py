@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from torch import nn
 
 import peaccel as pe
 from peaccel import methods
+from peaccel.heads import PointHead
 from peaccel.methods.records import Batch, Group, Schedule, Stage, Training
 from peaccel.methods.triplet import hard_negatives
 from peaccel.train import Options, Screen, embed, fit, keeping
@@ -207,6 +208,30 @@ def test_draws_are_new_at_each_step_and_the_same_for_one_seed(items):
     assert not {seed for seed, *_ in seen} & {seed for seed, *_ in first}
 
 
+class Drawn:
+    """A dataset of draws alone."""
+
+    def __len__(self):
+        return len(LABELS)
+
+    def __getitem__(self, row):
+        return torch.rand(3)
+
+
+def test_each_epoch_of_each_stage_has_draws_of_its_own():
+    seen = []
+
+    def loss(batch, step):
+        seen.append(batch.inputs)
+        return {"zero": 0 * part.sum()}
+
+    part = nn.Parameter(torch.ones(1))
+    schedule = Schedule(epochs=2, classes_per_batch=4, images_per_class=3)
+    stages = tuple(Stage(name, schedule, (Group((part,)),), loss) for name in "ab")
+    fit(Training(PointHead(nn.Identity()), nn.ParameterList([part]), stages), Drawn(), LABELS)
+    assert len(torch.cat(seen).unique(dim=0)) == 2 * 2 * len(LABELS)
+
+
 def test_batches_that_make_one_step_together_are_one_batch(items):
     """A loss that is a mean over items: two half batches accumulated move as one whole batch does."""
 
@@ -227,6 +252,17 @@ def test_batches_that_make_one_step_together_are_one_batch(items):
 
     assert torch.allclose(moved(8, 1), moved(4, 2), rtol=1e-5)
     assert not torch.allclose(moved(8, 1), moved(4, 1), rtol=1e-3)
+
+
+def test_a_gradient_is_clipped_with_all_that_learns(items):
+    """The first step of SGD at rate 1 is the gradient, which has the norm that it is clipped to."""
+    training = build("cosface")
+    before = weights(training)
+    one = Schedule(epochs=1, lr=1.0, optimizer="sgd", momentum=0.0, decay="constant", clip=1e-3, classes_per_batch=72)
+    stages = tuple(replace(stage, schedule=replace(one, images_per_class=1)) for stage in training.stages)
+    fit(replace(training, stages=stages), items, LABELS)
+    moved = {name: (x - before[name]).norm() for name, x in weights(training).items()}
+    assert all(moved.values()) and torch.stack([*moved.values()]).norm().item() == pytest.approx(1e-3, rel=1e-3)
 
 
 def iter_in_order(size):

@@ -144,6 +144,7 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     d = train.embed(read.model, held.data)
     assert judging.map_at_r(d, held.labels, read.score) == (result.recall_at_1, result.map_at_r)
     assert result.validation == result.map_at_r and (read.features, read.run.out) == (WIDTH, folder)
+    assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["best_validation"] == result.validation
 
 
 def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):

@@ -35,7 +35,7 @@ class HIB(Loss[pe.Normal]):
     Attributes
     ----------
     log_a, b
-        Parameters []. a = exp(log_a) stays positive; a starts from 1 or `fit_scale`, b from 0.
+        Parameters []. a = exp(log_a) stays positive; a starts from 1, b from 0, or both from `fit_scale`.
 
     Raises
     ------
@@ -65,9 +65,14 @@ class HIB(Loss[pe.Normal]):
         self.b = nn.Parameter(torch.zeros(()))
 
     def fit_scale(self, mu: Tensor) -> None:
-        """Start from a = 1 / mean |mu|, over the elements of some means [N, D], so that p is neither 0 nor 1."""
+        """Start from a = 1 / mean |mu|, over the elements of some means [N, D], and b = a r, so that p is 1/2 at r.
+
+        r is the root mean square of the distances of all pairs. The published code leaves b at 0; a r is about
+        1.8 sqrt(D), so that in 32 dimensions no two items match then.
+        """
         with torch.no_grad():
             self.log_a.copy_(-mu.abs().mean().log())
+            self.b.copy_(self.log_a.exp() * (2 * mu.var(0).sum()).sqrt())
 
     def loss(self, d: pe.Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))

@@ -83,7 +83,11 @@ def build(
         seen = [(head(backbone(batch.inputs)), batch.labels) for batch in batches]
         nca.start(torch.cat([d.mu for d, _ in seen]), torch.cat([labels for _, labels in seen]))
         if isinstance(linear := getattr(mean, "linear", None), nn.Linear):
-            linear.weight.mul_(settings.norm_multiplier or settings.norm / torch.cat([d.kappa for d, _ in seen]).mean())
+            if settings.norm_multiplier:
+                linear.weight.mul_(settings.norm_multiplier)
+                return
+            for parameter in linear.parameters():
+                parameter.mul_(settings.norm / torch.cat([d.kappa for d, _ in seen]).mean())
 
     def step(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))

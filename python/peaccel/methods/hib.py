@@ -41,8 +41,9 @@ class Settings(Uncertain):
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
     """Put HIB's heads on a backbone; the model gives `peaccel.Normal`, means of any length."""
-    if settings.distribution != "normal":
-        raise ValueError(f"hib: distribution is {settings.distribution!r}, expected 'normal'")
+    for name, only in (("distribution", "normal"), ("head", "mlp")):
+        if (value := getattr(settings, name)) != only:
+            raise ValueError(f"hib: {name} is {value!r}, expected {only!r}")
     mean, dim = mean_head(features, settings, unit=False)
     out = dim if settings.diagonal else 1
     head = NormalHead(mean, UncertaintyHead(features, out, settings.start, variant=settings.variant))

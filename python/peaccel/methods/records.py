@@ -128,7 +128,8 @@ class Stage:
     frozen: nn.Module | None = None
     """Maps all inputs once before the stage, rather than at every step; None leaves them as they are."""
     start: Callable[[Iterable[Batch]], None] | None = None
-    """Initialises from batches that cover every class: class directions, scales. In evaluation mode, no gradients."""
+    """Initialises class directions and scales from batches that hold every item once. No gradients; in the mode in
+    which the stage trains (one without epochs: the next that has any), so that it sees what the first step will."""
     batches: Callable[[NDArray[np.int64], Schedule, np.random.Generator, Embed], Iterator[NDArray[np.int64]]] | None = (
         None
     )

@@ -60,7 +60,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def scale(batch: Batch, step: Step) -> Terms:
         return {"scaleface": scaleface(head(batch.inputs if alone else backbone(batch.inputs)), batch.labels)}
 
-    groups = (Group((head.uncertainty,)),) if alone else (Group((backbone, head)), Group((scaleface,)))
+    groups = (
+        (Group((head.uncertainty,)),)
+        if alone
+        else (Group((backbone, head)), Group((scaleface,), settings.classifier.rate))
+    )
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
         Stage("ScaleFace", settings.scale, groups, scale, frozen=backbone if alone else None),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from peaccel.losses.margin import VMFFL
-from peaccel.methods.parts import Kind, Uncertain, distribution_head
+from peaccel.methods.parts import Kind, Uncertain, class_directions, distribution_head
 from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 
 
@@ -27,7 +27,11 @@ class Settings(Uncertain):
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
-    """Put the heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`."""
+    """Put the heads on a backbone; the model gives `peaccel.VonMisesFisher` or `peaccel.Normal`.
+
+    Class directions start at their classes' means: from random ones, as published, a free temperature first learns that
+    nothing can be told.
+    """
     head, dim = distribution_head(features, settings)
     classifier = VMFFL(dim, classes)
 
@@ -39,7 +43,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         Group((classifier,), settings.class_rate),
         Group((head.uncertainty,), settings.uncertainty_rate),
     )
-    stage = Stage("vMF-FL", settings.schedule, groups, classify)
+    start = class_directions(nn.Sequential(backbone, head.mean), classifier.weight)  # type: ignore[arg-type]
+    stage = Stage("vMF-FL", settings.schedule, groups, classify, start=start)
     return Training(nn.Sequential(backbone, head), classifier, (stage,))
 
 

@@ -35,7 +35,9 @@ class Settings(Embedding):
     confidence: Share = 0.7
     """Mean resultant length of items and classes that training starts from; 0.4 in the paper."""
     class_rate: Positive = 1.0
-    """The class vectors' and the temperature's learning rate over the backbone's."""
+    """The class vectors' learning rate over the backbone's."""
+    scale_rate: Positive = 1.0
+    """The learning rate of the scale's logarithm over the backbone's."""
     schedule: Schedule = Schedule()
 
 
@@ -69,7 +71,11 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def step(batch: Batch, step: Step) -> Terms:
         return {"vmf_loss": loss(head(backbone(batch.inputs)), batch.labels, step.seed)}
 
-    groups = (Group((backbone, head)), Group((loss,), settings.class_rate))
+    groups = (
+        Group((backbone, head)),
+        Group((loss.weight,), settings.class_rate),
+        Group((loss.log_scale,), settings.scale_rate),
+    )
     stage = Stage("vMF-loss", settings.schedule, groups, step, start=start)
     return Training(nn.Sequential(backbone, head), loss, (stage,))
 

@@ -58,8 +58,6 @@ class Plan:
     """By task."""
     published: Mapping[str, Published]
     """By row, on `numbers`."""
-    settings: Mapping[str, Mapping[str, Any]]
-    """By row, changes of its recipe's settings, over which those of trials go."""
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -141,8 +139,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         `changes` of the trial that was best for the row, or of the trial that the cell is.
     """
     published = plan.published[cell.row] if cell.published else Published()
-    over = config.merge(plan.settings.get(cell.row, {}), chosen)
-    over = config.merge(over, {"variant": published.variant} if published.variant else {})
+    over = config.merge(chosen, {"variant": published.variant} if published.variant else {})
     method, settings = recipe(cell.row, "mnist", over)
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     schedules = {name: x for name, x in known.items() if isinstance(x, Schedule)}

@@ -80,7 +80,9 @@ def move(x: Any, device: torch.device | str) -> Any:
     return tuple(move(item, device) for item in x) if isinstance(x, (tuple, list)) else x.to(device)
 
 
-def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int = 0) -> Iterator[tuple[Rows, Any]]:
+def deliver(
+    data: Data, batches: Rows | list[Rows], seed: int, first: int = 0, workers: int = 0
+) -> Iterator[tuple[Rows, Any]]:
     """The rows and the items of each batch in turn.
 
     Parameters
@@ -88,7 +90,7 @@ def deliver(data: Data, batches: Rows, seed: int, first: int = 0, workers: int =
     data
         All items.
     batches
-        [batches, rows].
+        [batches, rows], or a list of the rows of each.
     seed
         Seed of what a dataset draws for an item (augmentation). Draws depend on it, the batch and the place in it, so
         that neither the number of workers nor an interruption changes anything.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ class _Run:
         schedule, device = stage.schedule, accelerator.device
         inputs = data if stage.frozen is None else tensors(apply(stage.frozen, data))
         if stage.start is not None and at.fresh:
-            self._start(stage, inputs, labels)
+            self._start(stage, inputs, labels, at)
         learn(self.keeper.everything, stage)
         per_epoch = len(self._deal(stage, inputs, labels, at, 0))
         total = max(1, -(-per_epoch // options.accumulate) * schedule.epochs)
@@ -160,14 +160,28 @@ class _Run:
         accelerator.free_memory()
         self.keeper.back_to_best()
 
-    def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64]) -> None:
-        """Let the stage initialise from all data, in order, a batch at a time."""
+    def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: Progress) -> None:
+        """Let the stage initialise from all data, as they will be seen in training.
+
+        Running statistics of an untrained network are of no data, and embeddings made by them ten times too short. So
+        what trains normalises by the statistics of batches, dealt as those of the first epoch, and moves no average. It
+        drops features as training does, since lengths and distances grow by that. A stage without epochs starts for the
+        next that has any; where none has, all is in evaluation mode.
+        """
         assert stage.start is not None
-        self.keeper.everything.eval()
-        rows = [torch.from_numpy(x) for x in np.array_split(np.arange(len(labels)), -(-len(labels) // 256))]
-        known, device = torch.from_numpy(labels), self.accelerator.device
-        with torch.no_grad():
-            stage.start(Batch(move(take(inputs, x), device), known[x].to(device), x.to(device)) for x in rows)
+        everything, device = self.keeper.everything, self.accelerator.device
+        stages = self.training.stages[at.stage :]
+        trained = next((later for later in stages if later.schedule.epochs), replace(stage, groups=()))
+        learn(everything, trained)
+        dealt = np.stack(list(balanced(labels, trained.schedule, np.random.default_rng(_seed(at, 0)))))
+        once = dealt.ravel()[np.sort(np.unique(dealt, return_index=True)[1])]  # no item counts twice
+        with torch.no_grad(), _statistics_kept(everything):
+            stage.start(
+                Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[rows], rows)))
+                for rows, items in deliver(
+                    inputs, np.array_split(once, len(dealt)), _seed(at, 0), workers=self.options.workers
+                )
+            )
 
     def _deal(
         self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: Progress, epoch: int
@@ -229,6 +243,19 @@ def learn(everything: nn.Module, stage: Stage) -> None:
         part.requires_grad_(True)
         if isinstance(part, nn.Module):
             part.train()
+
+
+@contextmanager
+def _statistics_kept(everything: nn.Module) -> Iterator[None]:
+    """Let batch normalisation in training mode leave its running averages as they are."""
+    moving: list[Any] = [x for x in everything.modules() if x.training and getattr(x, "track_running_stats", False)]
+    for norm in moving:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in moving:
+            norm.track_running_stats = True
 
 
 def _seed(at: Progress, *place: int) -> int:
