@@ -54,7 +54,7 @@ def test_numbers_are_those_of_a_loop(own, words):
     learned = next(c for c in found.confidences if c.confidence == "learned")
     sure, unsure = (pe.confidence(d)[first == answered].astype(float) for answered in (1, 0))
     wins = np.mean([(a > b) + 0.5 * (a == b) for a in sure for b in unsure])
-    assert learned.r_auroc == pytest.approx(wins) and learned.curve[0] == pytest.approx(first.mean())
+    assert learned.r_auroc.value == pytest.approx(wins) and learned.curve[0] == pytest.approx(first.mean())
     assert (found.queries, found.gallery, found.classes, found.unanswerable) == (180, 180, CLASSES, 0)
 
 
@@ -117,7 +117,7 @@ def test_there_are_no_pairs_where_one_kind_is_missing():
     for labels in (np.arange(5), np.zeros(5, int)):
         assert verification_pairs(labels, None)[0].shape == (0, 2)
     one = pe.evaluate(pe.Point(np.random.default_rng(0).normal(size=(5, 3))), None, np.zeros(5, int), ("cosine",))
-    assert np.isnan(one.scores[0].roc_auc) and " - " in str(one)
+    assert np.isnan(one.scores[0].roc_auc.value) and " - " in str(one)
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
@@ -165,7 +165,7 @@ WRONG = {
     ),
     "labels of another length": (
         lambda d, y: pe.evaluate(d, None, y[:5]),
-        "labels of queries has shape (5,), expected (180,)",
+        "labels has shape (5,), expected (180,)",
     ),
     "no score": (lambda d, y: pe.evaluate(d, None, y, ()), "scores is empty, expected at least one"),
     "a score that is not known": (
@@ -176,14 +176,24 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, np.arange(180)),
         "no query has an answer in the ga",
     ),
-    "k": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected numbers of at least 1"),
+    "k of 0": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected integers from 1 to 179, the items"),
+    "k above": (lambda d, y: pe.evaluate(d, None, y, k=(5, 180)), "k is (5, 180), expected integers from 1 to 179, "),
+    "k above the gallery": (lambda d, y: pe.evaluate(d, d[:9], (y, y[:9]), k=10), "k is 10, expected integers from 1"),
+    "no k": (lambda d, y: pe.evaluate(d, None, y, k=()), "k is (), expected integers from 1 to 179"),
+    "no labels": (lambda d, y: pe.evaluate(d, None, None), "labels is None, expected labels of the queries"),
+    "no label": (lambda d, y: pe.evaluate(d, None, [None, *y[1:]]), "labels holds None, expected a number or"),
+    "mixed": (lambda d, y: pe.evaluate(d, None, ["a", *y[1:]]), "labels holds numbers and words, expected all"),
+    "a row with itself": (
+        lambda d, y: pe.evaluate(d, None, y, pairs=[[0, 1], [7, 7]]),
+        "pairs hold row 7 with itself, expected different rows",
+    ),
     "quality": (
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
         "quality has shape (1,), expected (180,) like queries",
     ),
     "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
     "zero variance": (
-        lambda d, y: pe.evaluate(pe.Normal(d.mu, d.var * (y > 0)), d, (y, y), ["cosine"]),
+        lambda d, y: pe.evaluate(pe.Normal(d.mu, d.var * (y > 0)), None, y, ["cosine"]),
         "confidence 'learned' of 6 queries is not finite",
     ),
 }
@@ -233,7 +243,8 @@ def test_the_command_writes_what_it_prints(folder, capsys):
     ):
         assert f"<h2>{heading}</h2>" in page
     assert page.count("data:image/png;base64") == 8 and "http" not in page.replace("http-equiv", "")
-    line = "--queries e.npz --gallery e.npz --query-labels y.npy --gallery-labels y.npy --out two"
+    io.write_distribution("g.npz", items(1)[0])
+    line = "--queries e.npz --gallery g.npz --query-labels y.npy --gallery-labels y.npy --out two"
     assert run(capsys, line)[0] == 0
 
 
