@@ -248,6 +248,56 @@ def test_the_command_writes_what_it_prints(folder, capsys):
     assert run(capsys, line)[0] == 0
 
 
+def test_the_command_hands_on_the_prior_and_the_seed(folder, capsys):
+    d, labels = items()
+    far = pe.Normal(d.mu + 5 * d.mu.std(0), d.var)  # a prior at the origin would be another score
+    io.write_distribution("far.npz", far)
+    prior = pe.fit_prior(far, labels)
+    io.write_fit("prior.json", prior)
+    line = "--embeddings far.npz --labels y.npy --scores llr --prior prior.json --seed 3 --out o"
+    assert run(capsys, line)[0] == 0
+    with_mean = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+    expected = pe.evaluate(far, None, labels, with_mean, seed=3)
+    expected.save("expected.json")
+    assert json.loads((folder / "o" / "results.json").read_text()) == json.loads((folder / "expected.json").read_text())
+    without = pe.evaluate(far, None, labels, pe.scores.llr(prior_var=prior.var), seed=3)
+    assert without.scores[0].map_at_r != expected.scores[0].map_at_r
+
+
+def test_queries_that_are_in_the_gallery_are_told():
+    d, labels = items()
+    with pytest.warns(UserWarning, match="the best item of 180 of 180 queries equals the query bit for bit"):
+        pe.evaluate(d, d, (labels, labels), "cosine")
+    some = pe.Normal(np.concatenate([d.mu[:7], d.mu[7:] + 0.001]), d.var)
+    with pytest.warns(UserWarning, match=r"of 7 of 180 queries .*, give gallery=None \(--embeddings\), and each"):
+        pe.evaluate(d, some, (labels, labels), "cosine")
+    pe.evaluate(d, pe.Point(d.mu), (labels, labels), "neg_sq_l2")  # of other kinds nothing is the same
+
+
+def test_scores_and_depths_by_default():
+    d, labels = items()
+    assert [s.score for s in pe.evaluate(d, None, labels).scores] == ["cosine", "mls"]
+    points = pe.evaluate(pe.Point(d.mu), None, labels)
+    assert [s.score for s in points.scores] == ["cosine"] and list(points.scores[0].recall_at_k) == ["5", "10"]
+    few = pe.evaluate(d[:12:2], None, labels[:12:2], k=3)
+    assert list(few.scores[0].recall_at_k) == ["3"]
+    assert list(pe.evaluate(d[:12:2], None, labels[:12:2]).scores[0].recall_at_k) == ["5"]
+    assert pe.evaluate(d, None, labels, k=np.int64(5)) == pe.evaluate(d, None, labels, k=[5])
+
+
+def test_the_command_takes_points(folder, capsys):
+    io.write_distribution("points.npz", pe.Point(items()[0].mu))
+    assert run(capsys, "--embeddings points.npz --labels y.npy --out o")[0] == 0
+
+
+def test_each_column_is_explained_under_its_table(folder, capsys):
+    assert run(capsys, "--embeddings e.npz --labels y.npy --quality quality.npy --novel e.npz --out o")[0] == 0
+    page = (folder / "o" / "report.html").read_text()
+    for header in re.findall(r"<table><tr.*?</tr>", page, re.DOTALL):
+        for name in re.findall(r"<th>(.*?)</th>", header):
+            assert f"<dt>{re.sub(r'^R@[0-9]+', 'R@k', name)}</dt>" in page, name
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

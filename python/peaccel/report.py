@@ -39,6 +39,10 @@ th, td {{ padding: .25rem .8rem; text-align: right; }}
 th {{ border-bottom: 2px solid var(--ink); }}
 td.text, th.text {{ text-align: left; }}
 tr.group td {{ border-top: 1px solid var(--line); }}
+@media (min-width: 40rem) {{
+  td.text:first-child, th.text:first-child {{ position: sticky; left: 0; background: var(--paper); }}
+}}
+@media (max-width: 40rem) {{ dl {{ display: block; }} dd {{ margin-bottom: .3rem; }} }}
 @media (prefers-color-scheme: dark) {{
   :root {{ --ink: #ddd; --paper: #161616; --line: #555; }}
   img {{ filter: invert(1) hue-rotate(180deg); }}
@@ -158,7 +162,7 @@ def legend(figure: Figure, axes: Axes) -> None:
 def intervals(
     names: Sequence[str], groups: Mapping[str, Sequence[tuple[float, float, float] | None]], x_label: str
 ) -> Figure:
-    """Draw a row for each name, first at the top, with a point and its interval for each group; and a line at 0.
+    """Draw a row for each name, first at the top, with a point and its interval for each group.
 
     Parameters
     ----------
@@ -169,17 +173,16 @@ def intervals(
     x_label
         What is drawn.
     """
-    figure = Figure(figsize=(8, 1.5 + 0.32 * len(names)), layout="constrained")
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(names)), layout="constrained")
     axes = figure.subplots()
-    axes.axvline(0, color="#999", linewidth=1)
     for i, (group, found) in enumerate(groups.items()):
         rows = [(row, *x) for row, x in enumerate(found) if x is not None]
         if rows:
             place, value, low, high = map(np.array, zip(*rows, strict=True))
             ends = np.abs([value - low, high - value])
             axes.errorbar(value, place + 0.25 * i, xerr=ends, fmt="os^"[i % 3], markersize=4, capsize=2, label=group)
-    axes.set(xlabel=x_label, yticks=range(len(names)), yticklabels=names)
-    axes.invert_yaxis()
+    axes.set(xlabel=x_label, yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+    axes.grid(axis="x", color="#ddd")
     axes.spines[["top", "right"]].set_visible(False)
     legend(figure, axes)
     return figure

@@ -68,9 +68,9 @@ def sections(
         report.Section(
             "Calibration",
             f"The probability that {baseline} answers rightly, fitted to the confidence of queries of other classes, "
-            "and the share that it does answer rightly, in bins of about equal count; below, how many queries have it. "
-            "On the grey line the probability may be believed; the further its points reach from the share of all "
-            "right answers, the more the confidence tells.",
+            "and the share that it does answer rightly, in bins of about equal count; below, how many queries these "
+            "hold. On the grey line the probability may be believed; the further points spread along it, the more the "
+            "confidence tells.",
             _calibration(found),
         ),
         *_of_items(confidence, quality, images, novel),
@@ -86,7 +86,7 @@ def choice(found: ScoreChoice) -> list[report.Section]:
         "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
     }
     return [
-        *_tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS),
+        *_tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS, 2),
         report.Section(
             "Gains of Recall@1",
             "Intervals that hold for all scores at once: right of 0 a score is better than cosine on these items, or "
@@ -101,13 +101,15 @@ def choice(found: ScoreChoice) -> list[report.Section]:
     ]
 
 
-def _tables(tables: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str]) -> list[report.Section]:
+def _tables(
+    tables: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str], text_columns: int = 1
+) -> list[report.Section]:
     """Each table with a text above it, and what its columns mean below."""
     shown = []
     for text, (title, (header, rows)) in zip(about, tables.items(), strict=True):
         names = {("R@k %" if name.startswith("R@") else name): None for name in header}
         explained = {name: columns[name] for name in names if name in columns}
-        shown.append(report.Section(title, text, report.table(header, rows, text_columns=1, about=explained)))
+        shown.append(report.Section(title, text, report.table(header, rows, text_columns, explained)))
     return shown
 
 
@@ -166,24 +168,22 @@ def retrievals(
 
 
 def _calibration(found: Evaluation) -> Figure:
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    points = [x for c in found.confidences for x in c.calibration]
-    if points:
-        ends = [min(min(x[:2]) for x in points), max(max(x[:2]) for x in points)]
+    """For each confidence the points over the line on which they should lie, and how many queries each stands for."""
+    shown = [c for c in found.confidences if c.calibration]
+    figure = Figure(figsize=(2.2 * max(len(shown), 1) + 0.6, 3.6), layout="constrained")
+    panels = figure.subplots(2, max(len(shown), 1), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False)
+    ends = [at(x[0] for c in shown for x in c.calibration) for at in (min, max)] if shown else []
+    for c, above, below in zip(shown, *panels, strict=True):
+        predicted, observed, count = zip(*c.calibration, strict=True)
         above.plot(ends, ends, color="#999", linewidth=1)
-    for i, c in enumerate(found.confidences):
-        if c.calibration:
-            predicted, observed, count = zip(*c.calibration, strict=True)
-            style = report.STYLES[i % len(report.STYLES)]
-            above.plot(predicted, observed, "o" + style, label=c.confidence, markersize=4)
-            below.plot(predicted, count, "o" + style, markersize=4)
-    above.set(ylabel="share of right answers")
-    below.set(xlabel="probability that the answer is right", ylabel="queries")
-    below.set_ylim(bottom=0)
-    for axes in (above, below):
+        above.plot(predicted, observed, "o", markersize=4)
+        above.set_title(c.confidence, fontsize=9)
+        below.vlines(predicted, 0, count, linewidth=3)
+    for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
-    report.legend(figure, above)
+    figure.supxlabel("probability that the answer is right", fontsize=10)
+    panels[0, 0].set_ylabel("share of right answers")
+    panels[1, 0].set(ylabel="queries", ylim=(0, 1.05 * max((x[2] for c in shown for x in c.calibration), default=1)))
     return figure
 
 
