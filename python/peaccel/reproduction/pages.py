@@ -90,8 +90,8 @@ SECTIONS: Mapping[str, Section] = {
     "Calibration": Section(
         "ECE of the first item's being right, as published (minmax, equal width) and by ranks (equal count). Neither "
         "tells a useful confidence from a useless one: at a Recall@1 of 60, ranks that know all answers have an ECE of "
-        "26 and so have random ones. On images of training classes composed of scans never seen, accuracy and ECE of the "
-        "class probability; of this ECE lower is better.",
+        "26 and so have random ones. On images of training classes composed of scans never seen, accuracy and ECE of "
+        "the class probability; of this ECE lower is better.",
         {
             "ECE, minmax": "numbers.ece_minmax.own",
             "ECE, ranks": "numbers.ece_rank.own",
