@@ -112,6 +112,7 @@ def test_the_command_verifies_templates(items, capsys, tmp_path):
     assert code == 0 and "1770 pairs, 60 of one identity" in out and "Verification of templates" in out
     record = json.loads((tmp_path / "page" / "templates.json").read_text())
     assert [r["rule"] for r in record["results"][:4]] == [ALONE, "product", "pfe", "mean"]
-    assert "Verification of templates" in (tmp_path / "page" / "report.html").read_text()
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "<dt>EER %</dt>" in page[page.index("<h2>Verification of templates</h2>") :]
     code, _, err = command(capsys, "evaluate", *words[:1], f"--relevance {tmp_path / 'pairs.npy'}", words[2], "--out x")
     assert code == 2 and "--templates needs --embeddings and --labels" in err

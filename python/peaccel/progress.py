@@ -26,6 +26,7 @@ def told(steps: Sequence[T], seconds: Sequence[float], what: str) -> Iterator[T]
 
     Examples
     --------
+    >>> from peaccel.progress import told
     >>> list(told(["a", "b"], [1.0, 2.0], "letters"))
     ['a', 'b']
     """

@@ -17,6 +17,7 @@ from peaccel.distributions import Distribution, Point
 from peaccel.evaluation.answers import as_scores, as_truth
 from peaccel.evaluation.choosing import ITEMS, choose_score, fit
 from peaccel.evaluation.protocol import evaluate
+from peaccel.evaluation.results import COLUMNS
 from peaccel.evaluation.templates import evaluate_templates
 from peaccel.fits import Calibration, Prior
 from peaccel.io._files import read
@@ -110,7 +111,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
         print(f"\n{templates}")
         templates.save(fused)
     from peaccel import report  # matplotlib takes a second to import: first comes all that can be refused
-    from peaccel.evaluation.pages import retrievals, sections
+    from peaccel.evaluation.pages import retrievals, sections, tables
 
     confidence, of_novel = (
         None if d is None or isinstance(d, Point) else np.asarray(pe.confidence(d), np.float64)
@@ -118,8 +119,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     )
     shown = sections(found, confidence, quality, images, of_novel)
     if templates is not None:
-        (title, cells), *_ = templates.tables().items()
-        shown.append(report.Section(title, templates.summary(), report.table(*cells, text_columns=2)))
+        shown += tables(templates.tables(), (templates.summary(),), COLUMNS, text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:
         truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)

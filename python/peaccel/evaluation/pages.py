@@ -21,7 +21,7 @@ from peaccel.evaluation.results import COLUMNS, Evaluation
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
-__all__ = ["choice", "retrievals", "sections"]
+__all__ = ["choice", "retrievals", "sections", "tables"]
 
 PICTURED = 24
 BINS = 6
@@ -58,7 +58,7 @@ def sections(
     baseline, about = found.scores[0].score, (found.summary(), ABOUT_CONFIDENCE)
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
-        *_tables(found.tables(), about, COLUMNS),
+        *tables(found.tables(), about, COLUMNS),
         report.Section(
             "Rejecting the least confident queries",
             f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
@@ -86,7 +86,7 @@ def choice(found: ScoreChoice) -> list[report.Section]:
         "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
     }
     return [
-        *_tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS, 2),
+        *tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS, 2),
         report.Section(
             "Gains of Recall@1",
             "Intervals that hold for all scores at once: right of 0 a score is better than cosine on these items, or "
@@ -101,12 +101,12 @@ def choice(found: ScoreChoice) -> list[report.Section]:
     ]
 
 
-def _tables(
-    tables: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str], text_columns: int = 1
+def tables(
+    found: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str], text_columns: int = 1
 ) -> list[report.Section]:
     """Each table with a text above it, and what its columns mean below."""
     shown = []
-    for text, (title, (header, rows)) in zip(about, tables.items(), strict=True):
+    for text, (title, (header, rows)) in zip(about, found.items(), strict=True):
         names = {("R@k %" if name.startswith("R@") else name): None for name in header}
         explained = {name: columns[name] for name in names if name in columns}
         shown.append(report.Section(title, text, report.table(header, rows, text_columns, explained)))
