@@ -173,14 +173,22 @@ def test_intervals_of_nothing_of_one_class_and_of_constants():
     assert [(x.value, x.low, x.high) for x in constant] == [(1, 1, 1), (0, 0, 0)]
 
 
-def test_whole_classes_are_drawn_of_too_many_items():
+def test_classes_are_drawn_of_too_many_items():
     d, labels = items()
-    found = pe.choose_score(d, labels, items=120, seed=1)
-    assert (found.items, found.fitted + found.judged) == (240, 120)
-    assert str(found).startswith("A sample of 120 of 240 items, in whole classes: ")
-    kept = metrics.truncated_rows(labels, 120, 1)
-    alone = pe.choose_score(d[kept], labels[kept], items=120, seed=1)
+    found = pe.choose_score(d, labels, items=160, seed=1)
+    assert (found.items, found.fitted + found.judged) == (240, 160)
+    assert str(found).startswith("A sample of 160 of 240 items: ")
+    kept = metrics.truncated_rows(labels, 160, 1)
+    alone = pe.choose_score(d[kept], labels[kept], items=160, seed=1)
     assert found.scores == alone.scores and not str(alone).startswith("A sample")
+
+
+def test_of_large_classes_some_items_are_drawn():
+    labels = np.repeat([f"c{i}" for i in range(50)], 100)
+    rows, classes, sizes = choosing._sampled(labels, 400, 3)
+    assert (sizes == 10).all() and len(sizes) == 40 and (np.diff(rows) > 0).all()
+    assert (np.unique(labels[rows], return_inverse=True)[1] == classes).all()
+    assert not np.array_equal(rows, choosing._sampled(labels, 400, 4)[0])
 
 
 def test_gains_are_drawn_over_classes_and_all_numbers_by_one_set_of_draws(monkeypatch):
@@ -233,8 +241,8 @@ WRONG = {
     ),
     "a label of None": (lambda d, y: pe.choose_score(d, [None, *y[1:]]), "choose_score: labels holds None, expected"),
     "a sample too small": (
-        lambda d, y: pe.choose_score(d, y, items=60),
-        "labels name 15 classes of two items or more, of which 60 items are drawn, expected 20",
+        lambda d, y: pe.choose_score(d, y, items=30),
+        "labels name 15 classes of two items or more among the 30 items that are drawn, expected 20",
     ),
     "labels": (lambda d, y: pe.choose_score(d, y[:5]), "choose_score: labels has shape (5,), expected (240,)"),
     "few classes": (lambda d, y: pe.choose_score(d, y % 7), "labels name 7 classes of two items or more, expected 20"),

@@ -38,7 +38,7 @@ COLUMNS = {
 FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 ITEMS = 10_000
-"""How many items, of whole classes that are drawn, are looked at unless another number is given."""
+"""How many items, of classes that are drawn, are looked at unless another number is given."""
 PROBE = 64
 """Queries by which the time of all of them is estimated."""
 
@@ -80,7 +80,7 @@ class ScoreChoice:
     kind: str
     dim: int
     items: int
-    """How many items were given; of more than were to be looked at, whole classes are drawn."""
+    """How many items were given; of more than were to be looked at, classes are drawn."""
     fitted: int
     """How many items the calibrated forms were fitted to."""
     judged: int
@@ -130,7 +130,7 @@ class ScoreChoice:
     def summary(self) -> str:
         """What was judged, in one sentence."""
         looked = self.fitted + self.judged
-        drawn = f"A sample of {looked} of {self.items} items, in whole classes: " if looked < self.items else ""
+        drawn = f"A sample of {looked} of {self.items} items: " if looked < self.items else ""
         return (
             f"{drawn}{self.judged} items of {self.classes} classes searched for among each other, {self.dim} "
             f"dimensions, {self.kind}; calibrated forms fitted to {self.fitted} items of other classes; "
@@ -187,8 +187,8 @@ def choose_score(
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
     items
-        How many items to look at, at least 2: of more, whole classes are drawn up to this number. Time grows with its
-        square.
+        How many items to look at, at least 2: of more, classes are drawn, and of each at most a fortieth of this
+        number. Time grows with its square.
     progress
         Whether to say on stderr how long it takes, and how far it is.
     seed
@@ -271,17 +271,23 @@ def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
 def _sampled(
     labels: NDArray[Any], items: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of whole classes, about as many as `items`, their classes as numbers, and how many each class has."""
+    """At most so many rows, their classes as numbers, and how many each class has."""
     if labels.dtype.kind in "fc" and np.isnan(labels).any():
         raise ValueError(
             f"choose_score: labels holds NaN {np.isnan(labels).sum()} times, expected a class for each item"
         )
-    rows = metrics.truncated_rows(labels, items, seed)
+    rows = np.arange(len(labels))
+    if len(rows) > items:
+        drawn = np.random.default_rng(seed).permutation(len(labels))
+        drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+        place = np.arange(len(drawn)) - np.searchsorted(labels[drawn], labels[drawn])
+        rows = np.sort(drawn[place < max(items // (2 * FEWEST), 2)])
+        rows = rows[metrics.truncated_rows(labels[rows], items, seed)]
     _, classes, sizes = np.unique(labels[rows], return_inverse=True, return_counts=True)
     repeated = int((sizes > 1).sum())
     if repeated < FEWEST:
-        drawn = f", of which {items} items are drawn" if len(rows) < len(labels) else ""
-        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more{drawn}, expected {FEWEST}")
+        of = f" among the {items} items that are drawn" if len(rows) < len(labels) else ""
+        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more{of}, expected {FEWEST}")
     return rows, classes, sizes
 
 

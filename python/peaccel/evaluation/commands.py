@@ -143,7 +143,7 @@ class ChooseScore:
     draws: bool = False
     """Rank scores that draw, too."""
     items: int = ITEMS
-    """How many items to look at: of more, whole classes are drawn. Time grows with its square."""
+    """How many items to look at: of more, classes are drawn. Time grows with its square."""
     seed: int = 0
     """Seed of the sample, of the halves, of drawn pairs, of intervals, and of draws."""
 

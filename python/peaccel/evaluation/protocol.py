@@ -167,10 +167,10 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
     """The depths of recall, none beyond the items that are ranked."""
     if k is None:
         return tuple(at for at in DEPTHS if at <= ranked)
-    depths = tuple(k) if isinstance(k, Sequence) else (k,)
-    if not depths or not all(isinstance(at, int | np.integer) and 1 <= at <= ranked for at in depths):
+    depths = tuple(np.atleast_1d(k).tolist())
+    if not depths or not all(isinstance(at, int) and 1 <= at <= ranked for at in depths):
         raise ValueError(f"evaluate: k is {k}, expected integers from 1 to {ranked}, the items that are ranked")
-    return tuple(map(int, depths))
+    return depths
 
 
 def _warn_of_copies(queries: Distribution, gallery: Distribution, best: NDArray[np.int64]) -> None:
