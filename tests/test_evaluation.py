@@ -54,7 +54,7 @@ def test_numbers_are_those_of_a_loop(own, words):
     learned = next(c for c in found.confidences if c.confidence == "learned")
     sure, unsure = (pe.confidence(d)[first == answered].astype(float) for answered in (1, 0))
     wins = np.mean([(a > b) + 0.5 * (a == b) for a in sure for b in unsure])
-    assert learned.r_auroc == pytest.approx(wins) and learned.curve[0] == pytest.approx(first.mean())
+    assert learned.r_auroc.value == pytest.approx(wins) and learned.curve[0] == pytest.approx(first.mean())
     assert (found.queries, found.gallery, found.classes, found.unanswerable) == (180, 180, CLASSES, 0)
 
 
@@ -117,7 +117,7 @@ def test_there_are_no_pairs_where_one_kind_is_missing():
     for labels in (np.arange(5), np.zeros(5, int)):
         assert verification_pairs(labels, None)[0].shape == (0, 2)
     one = pe.evaluate(pe.Point(np.random.default_rng(0).normal(size=(5, 3))), None, np.zeros(5, int), ("cosine",))
-    assert np.isnan(one.scores[0].roc_auc) and " - " in str(one)
+    assert np.isnan(one.scores[0].roc_auc.value) and " - " in str(one)
 
 
 def test_intervals_hold_the_mean_as_often_as_they_say(monkeypatch):
@@ -165,7 +165,7 @@ WRONG = {
     ),
     "labels of another length": (
         lambda d, y: pe.evaluate(d, None, y[:5]),
-        "labels of queries has shape (5,), expected (180,)",
+        "labels has shape (5,), expected (180,)",
     ),
     "no score": (lambda d, y: pe.evaluate(d, None, y, ()), "scores is empty, expected at least one"),
     "a score that is not known": (
@@ -176,14 +176,24 @@ WRONG = {
         lambda d, y: pe.evaluate(d, None, np.arange(180)),
         "no query has an answer in the ga",
     ),
-    "k": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected numbers of at least 1"),
+    "k of 0": (lambda d, y: pe.evaluate(d, None, y, k=(0,)), "k is (0,), expected integers from 1 to 179, the items"),
+    "k above": (lambda d, y: pe.evaluate(d, None, y, k=(5, 180)), "k is (5, 180), expected integers from 1 to 179, "),
+    "k above the gallery": (lambda d, y: pe.evaluate(d, d[:9], (y, y[:9]), k=10), "k is 10, expected integers from 1"),
+    "no k": (lambda d, y: pe.evaluate(d, None, y, k=()), "k is (), expected integers from 1 to 179"),
+    "no labels": (lambda d, y: pe.evaluate(d, None, None), "labels is None, expected labels of the queries"),
+    "no label": (lambda d, y: pe.evaluate(d, None, [None, *y[1:]]), "labels holds None, expected a number or"),
+    "mixed": (lambda d, y: pe.evaluate(d, None, ["a", *y[1:]]), "labels holds numbers and words, expected all"),
+    "a row with itself": (
+        lambda d, y: pe.evaluate(d, None, y, pairs=[[0, 1], [7, 7]]),
+        "pairs hold row 7 with itself, expected different rows",
+    ),
     "quality": (
         lambda d, y: pe.evaluate(d, None, y, quality=[1.0]),
         "quality has shape (1,), expected (180,) like queries",
     ),
     "NaN": (lambda d, y: pe.evaluate(pe.Normal(d.mu * np.nan, d.var), None, y), "score cosine is NaN for some pairs"),
     "zero variance": (
-        lambda d, y: pe.evaluate(pe.Normal(d.mu, d.var * (y > 0)), d, (y, y), ["cosine"]),
+        lambda d, y: pe.evaluate(pe.Normal(d.mu, d.var * (y > 0)), None, y, ["cosine"]),
         "confidence 'learned' of 6 queries is not finite",
     ),
 }
@@ -233,8 +243,59 @@ def test_the_command_writes_what_it_prints(folder, capsys):
     ):
         assert f"<h2>{heading}</h2>" in page
     assert page.count("data:image/png;base64") == 8 and "http" not in page.replace("http-equiv", "")
-    line = "--queries e.npz --gallery e.npz --query-labels y.npy --gallery-labels y.npy --out two"
+    io.write_distribution("g.npz", items(1)[0])
+    line = "--queries e.npz --gallery g.npz --query-labels y.npy --gallery-labels y.npy --out two"
     assert run(capsys, line)[0] == 0
+
+
+def test_the_command_hands_on_the_prior_and_the_seed(folder, capsys):
+    d, labels = items()
+    far = pe.Normal(d.mu + 5 * d.mu.std(0), d.var)  # a prior at the origin would be another score
+    io.write_distribution("far.npz", far)
+    prior = pe.fit_prior(far, labels)
+    io.write_fit("prior.json", prior)
+    line = "--embeddings far.npz --labels y.npy --scores llr --prior prior.json --seed 3 --out o"
+    assert run(capsys, line)[0] == 0
+    with_mean = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+    expected = pe.evaluate(far, None, labels, with_mean, seed=3)
+    expected.save("expected.json")
+    assert json.loads((folder / "o" / "results.json").read_text()) == json.loads((folder / "expected.json").read_text())
+    without = pe.evaluate(far, None, labels, pe.scores.llr(prior_var=prior.var), seed=3)
+    assert without.scores[0].map_at_r != expected.scores[0].map_at_r
+
+
+def test_queries_that_are_in_the_gallery_are_told():
+    d, labels = items()
+    with pytest.warns(UserWarning, match="the best item of 180 of 180 queries equals the query bit for bit"):
+        pe.evaluate(d, d, (labels, labels), "cosine")
+    some = pe.Normal(np.concatenate([d.mu[:7], d.mu[7:] + 0.001]), d.var)
+    with pytest.warns(UserWarning, match=r"of 7 of 180 queries .*, give gallery=None \(--embeddings\), and each"):
+        pe.evaluate(d, some, (labels, labels), "cosine")
+    pe.evaluate(d, pe.Point(d.mu), (labels, labels), "neg_sq_l2")  # of other kinds nothing is the same
+
+
+def test_scores_and_depths_by_default():
+    d, labels = items()
+    assert [s.score for s in pe.evaluate(d, None, labels).scores] == ["cosine", "mls"]
+    points = pe.evaluate(pe.Point(d.mu), None, labels)
+    assert [s.score for s in points.scores] == ["cosine"] and list(points.scores[0].recall_at_k) == ["5", "10"]
+    few = pe.evaluate(d[:12:2], None, labels[:12:2], k=3)
+    assert list(few.scores[0].recall_at_k) == ["3"]
+    assert list(pe.evaluate(d[:12:2], None, labels[:12:2]).scores[0].recall_at_k) == ["5"]
+    assert pe.evaluate(d, None, labels, k=np.int64(5)) == pe.evaluate(d, None, labels, k=[5])
+
+
+def test_the_command_takes_points(folder, capsys):
+    io.write_distribution("points.npz", pe.Point(items()[0].mu))
+    assert run(capsys, "--embeddings points.npz --labels y.npy --out o")[0] == 0
+
+
+def test_each_column_is_explained_under_its_table(folder, capsys):
+    assert run(capsys, "--embeddings e.npz --labels y.npy --quality quality.npy --novel e.npz --out o")[0] == 0
+    page = (folder / "o" / "report.html").read_text()
+    for header in re.findall(r"<table><tr.*?</tr>", page, re.DOTALL):
+        for name in re.findall(r"<th>(.*?)</th>", header):
+            assert f"<dt>{re.sub(r'^R@[0-9]+', 'R@k', name)}</dt>" in page, name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from command import run
 
 import peaccel as pe
 from peaccel import io, metrics
-from peaccel.evaluation import mean_interval, simultaneous_intervals
+from peaccel.evaluation import choosing, mean_interval, simultaneous_intervals
+from peaccel.evaluation.intervals import Resamples
+from peaccel.progress import told
 
 CLASSES, EACH, DIM = 60, 4, 24
 
@@ -144,7 +146,8 @@ def test_means_that_say_nothing_and_equal_uncertainties():
     assert "worth something" not in equal.sentence()
 
 
-def test_intervals_that_hold_all_means_at_once():
+def test_intervals_that_hold_all_means_at_once(monkeypatch):
+    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 400)
     rng = np.random.default_rng(0)
     at_once, each, widths = [], [], []
     for seed in range(60):
@@ -170,7 +173,77 @@ def test_intervals_of_nothing_of_one_class_and_of_constants():
     assert [(x.value, x.low, x.high) for x in constant] == [(1, 1, 1), (0, 0, 0)]
 
 
+def test_classes_are_drawn_of_too_many_items():
+    d, labels = items()
+    found = pe.choose_score(d, labels, items=160, seed=1)
+    assert (found.items, found.fitted + found.judged) == (240, 160)
+    assert str(found).startswith("A sample of 160 of 240 items: ")
+    kept = metrics.truncated_rows(labels, 160, 1)
+    alone = pe.choose_score(d[kept], labels[kept], items=160, seed=1)
+    assert found.scores == alone.scores and not str(alone).startswith("A sample")
+
+
+def test_of_large_classes_some_items_are_drawn():
+    labels = np.repeat([f"c{i}" for i in range(50)], 100)
+    rows, classes, sizes = choosing._sampled(labels, 400, 3)
+    assert (sizes == 10).all() and len(sizes) == 40 and (np.diff(rows) > 0).all()
+    assert (np.unique(labels[rows], return_inverse=True)[1] == classes).all()
+    assert not np.array_equal(rows, choosing._sampled(labels, 400, 4)[0])
+
+
+def test_gains_are_drawn_over_classes_and_all_numbers_by_one_set_of_draws(monkeypatch):
+    d, labels = items()
+    drawn = []
+
+    def spy(clusters, seed):
+        drawn.append((clusters, seed))
+        return Resamples(clusters, seed)
+
+    monkeypatch.setattr(choosing, "Resamples", spy)
+    found = pe.choose_score(d, labels, seed=3)
+    judged = labels[np.isin(labels, np.random.default_rng(3).permutation(CLASSES)[1::2])]
+    ((clusters, seed),) = drawn
+    np.testing.assert_array_equal(clusters, judged)
+    assert seed == 3 and found.classes == 30
+
+
+def test_what_was_fitted_is_what_scores_are_given():
+    d, labels = items()
+    fits = choosing.fit(pe.Normal(d.mu + 20, d.var), labels, 0)
+    given = fits(pe.scores.llr).params
+    np.testing.assert_array_equal(given["prior_mean"], fits.prior.mean)
+    np.testing.assert_array_equal(given["prior_var"], fits.prior.var)
+    assert abs(np.mean(given["prior_mean"]) - 20) < 0.5 and fits(pe.scores.norm_cosine).params["mu"] == fits.shift
+
+
+def test_progress_is_an_estimate_and_then_lines(monkeypatch, capsys):
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr("peaccel.progress.perf_counter", lambda: next(clock))
+    steps = list(told("abcdefgh", [1.0] * 6 + [3.0] * 2, "letters"))
+    assert steps == list("abcdefgh")
+    assert capsys.readouterr().err.splitlines() == [
+        "letters: 8 steps, about 12 s",
+        "letters: 3 of 8, about 36 s left",  # 12 s for 3 of 12
+        "letters: 6 of 8, about 24 s left",
+    ]
+    pe.choose_score(*items(), progress=True)
+    assert re.match(r"choose-score: \d+ steps, about \d+ s\n", capsys.readouterr().err)
+
+
 WRONG = {
+    "NaN labels": (
+        lambda d, y: pe.choose_score(d, np.where(y > 2, y, np.nan)),
+        "choose_score: labels holds NaN 12 times, expected a class for each item",
+    ),
+    "no labels": (
+        lambda d, y: pe.choose_score(d, None),
+        "choose_score: labels is None, expected labels of the queries",
+    ),
+    "a label of None": (lambda d, y: pe.choose_score(d, [None, *y[1:]]), "choose_score: labels holds None, expected"),
+    "a sample too small": (
+        lambda d, y: pe.choose_score(d, y, items=30),
+        "labels name 15 classes of two items or more among the 30 items that are drawn, expected 20",
+    ),
     "labels": (lambda d, y: pe.choose_score(d, y[:5]), "choose_score: labels has shape (5,), expected (240,)"),
     "few classes": (lambda d, y: pe.choose_score(d, y % 7), "labels name 7 classes of two items or more, expected 20"),
     "singletons": (lambda d, y: pe.choose_score(d, np.arange(240)), "labels name 0 classes of two items or more"),
@@ -216,7 +289,7 @@ def test_what_the_command_writes_is_what_search_takes(folder, capsys):
 def test_the_command_has_nothing_to_write_for_scaled_items(folder, capsys):
     code, out, err = run(capsys, *["choose-score", "--embeddings", "unit.npz", "--labels", "y.npy", "--out", "o"])
     assert code == 0, err
-    assert [p.name for p in (folder / "o").iterdir()] == ["choice.json"]
+    assert sorted(p.name for p in (folder / "o").iterdir()) == ["choice.json", "report.html"]
     assert "peaccel search --score cosine --gallery" in out
 
 

@@ -51,7 +51,9 @@ def test_queries_are_judged_as_without_novel_ones(sides):
 
 def test_a_gallery_of_one_item_has_no_second_best():
     queries = pe.Normal(np.eye(3), np.array([1.0, 2, 3]))
-    found = pe.evaluate(queries, queries[:1], ([0, 1, 1], [0]), ("mls",), k=(1,), novel=queries[1:])
+    found = pe.evaluate(
+        queries, pe.Normal(0.9 * queries.mu[:1], queries.var[:1]), ([0, 1, 1], [0]), ("mls",), k=(1,), novel=queries[1:]
+    )
     assert "best less second" not in [c.confidence for c in found.confidences]
 
 

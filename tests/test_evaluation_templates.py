@@ -37,9 +37,9 @@ def test_each_rule_is_verified_as_by_hand(items):
         same = labels[first][pairs[:, 0]] == labels[first][pairs[:, 1]]
         every = evaluate_templates(*items, scores="mls", pairs=names[pairs])
         auc = metrics.roc_auc(pe.paired(fused[pairs[:, 0]], fused[pairs[:, 1]], "mls"), same)
-        assert next(r for r in every.results if r.rule == rule).roc_auc == pytest.approx(auc, abs=1e-12)
+        assert next(r for r in every.results if r.rule == rule).roc_auc.value == pytest.approx(auc, abs=1e-12)
         assert (every.pairs, every.same) == (len(same), same.sum())
-    by_rule = {r.rule: r.roc_auc for r in found.results if r.score == "mls"}
+    by_rule = {r.rule: r.roc_auc.value for r in found.results if r.score == "mls"}
     assert by_rule["product"] > by_rule["mean"] > by_rule[ALONE]
 
 
@@ -66,6 +66,8 @@ def test_bad_templates_are_refused(items):
     with pytest.raises(ValueError, match=r"pair 1 is of templates \[-5, 7777\], not both there"):
         evaluate_templates(d, templates, labels, pairs=[[templates[0], templates[0]], [-5, 7777]])
     with pytest.raises(ValueError, match="1 of 1 pairs are of one identity, expected some of either kind"):
+        evaluate_templates(d, templates, labels, pairs=[np.unique(templates[labels == labels[0]])[:2]])
+    with pytest.raises(ValueError, match=f"pairs hold template {templates[0]} with itself, expected different ones"):
         evaluate_templates(d, templates, labels, pairs=[[templates[0], templates[0]]])
     with pytest.raises(ValueError, match=r"pairs has shape \(2,\), expected \(P, 2\)"):
         evaluate_templates(d, templates, labels, pairs=[1, 2])
@@ -77,7 +79,7 @@ def test_given_pairs_are_verified(items):
     found = evaluation.evaluate(d, None, labels, ("mls",), pairs=pairs)
     scores = pe.paired(d[pairs[:, 0]], d[pairs[:, 1]], "mls")
     auc = metrics.roc_auc(scores, labels[pairs[:, 0]] == labels[pairs[:, 1]])
-    assert found.scores[0].roc_auc == pytest.approx(auc, abs=1e-12)
+    assert found.scores[0].roc_auc.value == pytest.approx(auc, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,8 @@ def test_given_pairs_are_verified(items):
         ([[0, 360]], r"pair 0 is \[0, 360\], expected rows below 360 and 360"),
         ([[0.5, 1.0]], "dtype float64, expected"),
         ([0, 1], r"shape \(2,\)"),
-        ([[0, 0]], "expected some of either kind"),
+        ([[0, 1]], "expected some of either kind"),
+        ([[0, 1], [3, 3]], "pairs hold row 3 with itself, expected different rows"),
     ],
 )
 def test_bad_pairs_are_refused(items, pairs, error):
@@ -109,6 +112,7 @@ def test_the_command_verifies_templates(items, capsys, tmp_path):
     assert code == 0 and "1770 pairs, 60 of one identity" in out and "Verification of templates" in out
     record = json.loads((tmp_path / "page" / "templates.json").read_text())
     assert [r["rule"] for r in record["results"][:4]] == [ALONE, "product", "pfe", "mean"]
-    assert "Verification of templates" in (tmp_path / "page" / "report.html").read_text()
+    page = (tmp_path / "page" / "report.html").read_text()
+    assert "<dt>EER %</dt>" in page[page.index("<h2>Verification of templates</h2>") :]
     code, _, err = command(capsys, "evaluate", *words[:1], f"--relevance {tmp_path / 'pairs.npy'}", words[2], "--out x")
     assert code == 2 and "--templates needs --embeddings and --labels" in err

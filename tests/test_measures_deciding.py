@@ -188,6 +188,16 @@ def test_too_few_classes_accept_nothing():
         assert (found.number, found.accepted) == (classes - classes // 4, accepted)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_what_comes_after_the_first_failure_is_not_looked_at(seed):
+    """Answers of three confidences: sure and right, less sure and all wrong, unsure and right. All of them together
+    would pass (4 % are wrong, 10 % may be), but the second threshold fails, and a test after it voids the promise."""
+    confidence = np.repeat([3.0, 2, 1], [400, 60, 1040])
+    found = pe.learn_then_test(confidence, confidence != 2, np.arange(1500), alpha=0.05, delta=0.5, seed=seed)
+    assert stats.binom.cdf(45, 1125, 0.05) < 0.5
+    assert (found.threshold, found.wrong) == (3, 0) and 280 < found.accepted < 320
+
+
 S, _, YES = pairs(6)
 WRONG = [
     (

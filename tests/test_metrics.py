@@ -57,7 +57,9 @@ def test_recall_against_loops(case):
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64, np.uint64, np.float64, str, object, bool])
 def test_classes_are_the_same_in_every_dtype_over_many_blocks(dtype):
     rng = np.random.default_rng(3)
-    queries, gallery, ids = rng.integers(0, 9, 500), rng.integers(2, 7, 300), rng.integers(-1, 300, (500, 300))
+    queries, gallery = rng.integers(0, 9, 500), rng.integers(2, 7, 300)
+    ids = rng.permuted(np.tile(np.arange(300), (500, 1)), axis=1)
+    ids[rng.random(ids.shape) < 0.1] = -1
     if dtype is bool:
         queries, gallery = queries % 2, gallery % 2
     q, g = queries.astype(dtype), gallery.astype(dtype)
@@ -233,3 +235,20 @@ def test_bad_input_is_named(call, message):
 def test_k_must_be_an_integer():
     with pytest.raises(TypeError, match=r"^recall_at_k: k must be an integer, got float$"):
         metrics.recall_at_k([[0, 1]], ["a"], GALLERY, 1.0)
+
+
+def test_an_id_that_a_ranking_repeats_counts_once():
+    """An index that returns an item for each of its vectors, or twice by mistake, finds one right item by it."""
+    ids, labels = np.array([[0, 0, 0, 1], [2, -1, 2, -1], [1, 0, 1, 0]]), ([5, 6, 6], [5, 6, 6, 5])
+    once = np.array([[0, -1, -1, 1], [2, -1, -1, -1], [1, 0, -1, -1]])
+    np.testing.assert_array_equal(metrics.relevance(ids, *labels), np.tile([True, False, False, False], (3, 1)))
+    for name in ("hit_at_k", "average_precision_at_r"):
+        np.testing.assert_array_equal(getattr(metrics, name)(ids, *labels), getattr(metrics, name)(once, *labels))
+    assert metrics.map_at_k([[0, 0, 0]], [5], [5, 5, 5], k=3) == pytest.approx(1 / 3)  # it was 1
+    many = np.random.default_rng(0).integers(0, 300, (500, 300))  # over many blocks
+    first = np.array([[i not in row[:k] for k, i in enumerate(row)] for row in many.tolist()])
+    gallery = np.random.default_rng(1).integers(0, 3, 300)
+    right = (gallery[many] == 1) & first
+    np.testing.assert_array_equal(metrics.relevance(many, np.ones(500, int), gallery), right)
+    own = [[0, 1, 1, 2], [1, 0, 0, 2], [2, 0, 1, 1]]
+    assert metrics.relevance(own, [5, 5, 5]).tolist() == [[True, False, True], [True, False, True], [True, True, False]]

@@ -131,6 +131,13 @@ def test_truncated_rows_keep_whole_classes():
     np.testing.assert_array_equal(metrics.truncated_rows(labels, 9, 1), metrics.truncated_rows(labels, 9, 1))
 
 
+def test_truncated_rows_are_as_many_as_fit():
+    labels = np.repeat(np.arange(10), 3)
+    assert [len(metrics.truncated_rows(labels, items)) for items in range(3, 32)] == [
+        n // 3 * 3 for n in range(3, 31)
+    ] + [30]
+
+
 @pytest.mark.parametrize(
     "call, message",
     [

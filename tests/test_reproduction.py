@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import torch
 from command import run as command
 
 import peaccel as pe
-from peaccel import config
+from peaccel import config, metrics
 from peaccel.losses.vmf import VMFLoss
-from peaccel.reproduction import commands, ledger, pages, running
+from peaccel.reproduction import commands, ledger, measuring, pages, running
 from peaccel.reproduction.claims import PUBLISHED, Claim, Comparison, decided, holm, read_claims, resampled, values
 from peaccel.reproduction.defects import blended_draws, with_blended_draws
 from peaccel.reproduction.plan import Cell, cells, changes, read_plan, resolved
@@ -316,3 +317,29 @@ def test_the_list_names_all_four_papers(capsys):
 def test_bad_options_are_refused(capsys, words, error):
     code, _, err = command(capsys, "reproduce", "--quick", *words)
     assert code == 2 and error in err
+
+
+def test_the_page_explains_its_tables_as_the_program_does():
+    page = (Path(__file__).parents[1] / "docs" / "reproduction.md").read_text()
+    for title, section in pages.SECTIONS.items():
+        assert f"## {title}\n\n{section.about} Seeds" in page, title
+
+
+def test_the_threshold_of_ceda_is_chosen_on_validation_items():
+    rng = np.random.default_rng(0)
+    method, training = SimpleNamespace(confidence="norm"), SimpleNamespace(criterion=None)
+
+    def part(seed):
+        labels = np.random.default_rng(seed).integers(0, 8, 60)
+        d = pe.Normal(np.eye(8)[labels] * rng.uniform(0.2, 3, (60, 1)) + 0.5 * rng.normal(size=(60, 8)), np.ones(60))
+        return d, SimpleNamespace(labels=labels, mixed=SimpleNamespace(severity=rng.random(60)))
+
+    (held, validation), (queries, query) = part(1), part(2)
+    right = rng.permutation(np.arange(60) < 40).astype(float)
+    found = measuring._numbers(method, training, pe.scores.cosine, held, validation, queries, query, right)
+    half = np.arange(60) % 2 == 0
+    ids = pe.search(held[half], held[~half], 1, "cosine").ids
+    answered = metrics.hit_at_k(ids, validation.labels[half], validation.labels[~half], 1)
+    lengths = [np.linalg.norm(d.mu, axis=1) for d in (held[half], queries)]
+    expected = metrics.ceda(right, lengths[1], metrics.best_threshold(lengths[0], answered))
+    assert found["ceda.norm"] == expected < metrics.ceda(right, lengths[1])

@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from numpy.typing import NDArray
@@ -29,12 +30,19 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem aut
 body {{ color: var(--ink); background: var(--paper); }}
 h2 {{ margin-top: 2.5rem; }}
 img {{ max-width: 100%; }}
-.wide {{ overflow-x: auto; }}
+.wide {{ overflow-x: auto; border: 1px solid var(--line); }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }}
+dt {{ font-weight: 600; }}
+dd {{ margin: 0; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 th, td {{ padding: .25rem .8rem; text-align: right; }}
 th {{ border-bottom: 2px solid var(--ink); }}
 td.text, th.text {{ text-align: left; }}
 tr.group td {{ border-top: 1px solid var(--line); }}
+@media (min-width: 40rem) {{
+  td.text:first-child, th.text:first-child {{ position: sticky; left: 0; background: var(--paper); }}
+}}
+@media (max-width: 40rem) {{ dl {{ display: block; }} dd {{ margin-bottom: .3rem; }} }}
 @media (prefers-color-scheme: dark) {{
   :root {{ --ink: #ddd; --paper: #161616; --line: #555; }}
   img {{ filter: invert(1) hue-rotate(180deg); }}
@@ -72,8 +80,10 @@ def write(path: Path, title: str, sections: Sequence[Section]) -> None:
         fresh.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
-    """Lay out an HTML table.
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int, about: Mapping[str, str] | None = None
+) -> str:
+    """Lay out an HTML table, which scrolls within itself where it is wider than the page.
 
     Parameters
     ----------
@@ -81,9 +91,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: in
         Plain text, equally long.
     text_columns
         How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
+    about
+        What columns mean, by what is in the header; stands under the table.
     """
     inner = "".join(_row(row, "td", text_columns) for row in rows)
-    return f'<div class="wide"><table>{_row(header, "th", text_columns)}{inner}</table></div>'
+    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in (about or {}).items())
+    lines = f'<div class="wide"><table>{_row(header, "th", text_columns)}{inner}</table></div>'
+    return f"{lines}\n<dl>\n{terms}</dl>" if terms else lines
 
 
 def image_grid(images: NDArray[Any], captions: Sequence[str], columns: int = 6) -> Figure:
@@ -134,8 +148,43 @@ def curves(x: Sequence[float], lines: Mapping[str, Sequence[float]], x_label: st
     for i, (name, y) in enumerate(lines.items()):
         axes.plot(x, y, STYLES[i % len(STYLES)], label=name, linewidth=2)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+    legend(figure, axes)
+    return figure
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Name the lines of the axes below the figure, where they lie on none of them."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
+
+
+def intervals(
+    names: Sequence[str], groups: Mapping[str, Sequence[tuple[float, float, float] | None]], x_label: str
+) -> Figure:
+    """Draw a row for each name, first at the top, with a point and its interval for each group.
+
+    Parameters
+    ----------
+    names
+        Of the rows.
+    groups
+        By the name of each group, for each row the value and the ends, or None where there is none.
+    x_label
+        What is drawn.
+    """
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for i, (group, found) in enumerate(groups.items()):
+        rows = [(row, *x) for row, x in enumerate(found) if x is not None]
+        if rows:
+            place, value, low, high = map(np.array, zip(*rows, strict=True))
+            ends = np.abs([value - low, high - value])
+            axes.errorbar(value, place + 0.25 * i, xerr=ends, fmt="os^"[i % 3], markersize=4, capsize=2, label=group)
+    axes.set(xlabel=x_label, yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+    axes.grid(axis="x", color="#ddd")
+    axes.spines[["top", "right"]].set_visible(False)
+    legend(figure, axes)
     return figure
 
 

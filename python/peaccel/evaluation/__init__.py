@@ -3,7 +3,8 @@
 from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.pairs import verification_pairs
-from peaccel.evaluation.protocol import ConfidenceResult, Evaluation, ScoreResult, evaluate
+from peaccel.evaluation.protocol import evaluate
+from peaccel.evaluation.results import ConfidenceResult, Evaluation, ScoreResult
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Which answers are right, how a score answers queries, and how it separates pairs."""
+"""Which answers are right, and how a score answers queries."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import peaccel as pe
-from peaccel import metrics
+from peaccel import metrics, scores
 from peaccel.distributions import Distribution
 from peaccel.metrics import Relevance
+from peaccel.metrics._ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.ops._array import as_numpy, is_torch
+from peaccel.prepared import prepare
+from peaccel.retrieval import paired, search
 from peaccel.scores import Score
 
-__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "on_host", "verification"]
+__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "of_pairs", "on_host"]
 
-FAR = 1e-3
+BLOCK = 1 << 22
+"""Ids, or coordinates of pairs, that are held at once."""
+DEFAULT = ("cosine", "mls")
+"""The scores that are evaluated unless others are named: of these, those that take the kinds."""
 
 
-def as_scores(owner: str, scores: str | Score | Sequence[str | Score]) -> list[Score]:
-    """One score, or several, by their names or themselves."""
-    named = [pe.scores.get(score) for score in ([scores] if isinstance(scores, str | Score) else scores)]
-    if not named:
+def as_scores(owner: str, named: str | Score | Sequence[str | Score] | None, kinds: tuple[str, str]) -> list[Score]:
+    """One score, or several, by their names or themselves; by default those of `DEFAULT` that take these kinds."""
+    if named is None:
+        return [score for score in map(scores.get, DEFAULT) if kinds in score.pairs] or [scores.get(DEFAULT[0])]
+    found = [scores.get(score) for score in ([named] if isinstance(named, str | Score) else named)]
+    if not found:
         raise ValueError(f"{owner}: scores is empty, expected at least one")
-    return named
+    return found
 
 
 def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:
@@ -41,26 +48,32 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
             raise ValueError(f"{owner}: labels is a Relevance of {given}, expected {expected}")
         return labels
     pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
-    if pair != (gallery is not None):
+    if labels is None or pair != (gallery is not None):
+        found = "None" if labels is None else type(labels).__name__
         expected = "(labels of the queries, labels of the gallery)" if gallery is not None else "labels of the queries"
-        raise ValueError(f"{owner}: labels is {type(labels).__name__}, expected {expected}")
-    sides = [np.asarray(on_host(x)) for x in (labels if pair else (labels,))]
-    for side, found, count in zip(("queries", "gallery"), sides, (queries, gallery), strict=False):
-        if found.shape != (count,):
-            raise ValueError(f"{owner}: labels of {side} has shape {found.shape}, expected ({count},)")
-    return as_relation(owner, sides[0], sides[1] if pair else None)
+        raise ValueError(f"{owner}: labels is {found}, expected {expected}")
+    sides = [x.cpu() if is_torch(x) else x for x in (labels if pair else (labels,))]
+    names = ("labels of queries", "labels of the gallery") if pair else ("labels",)
+    for name, given, count in zip(names, sides, (queries, gallery), strict=False):
+        if np.shape(given) != (count,):
+            raise ValueError(f"{owner}: {name} has shape {np.shape(given)}, expected ({count},)")
+    return as_relation(owner, sides[0], sides[1] if pair else None, names)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """How one score ranks the gallery for each query."""
+    """How one score answers each query by ranking the gallery, own rows left out."""
 
-    ids: NDArray[np.int64]
-    """[Q, K]; their own rows included, where the queries are the gallery."""
+    best: NDArray[np.int64]
+    """[Q], the gallery's row of the first item; -1 where there is none."""
     scores: NDArray[np.float64]
-    """[Q, 2], the scores of the best two, own rows left out; -inf where there is none."""
+    """[Q, 2], the scores of the best two; -inf where there is none."""
     right: NDArray[np.float64]
     """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
+    hits: dict[int, NDArray[np.float64]]
+    """By k, [Q], 1 where one of the first k items is right."""
+    precision: NDArray[np.float64]
+    """[Q], average precision at R."""
 
 
 def answered(
@@ -71,15 +84,38 @@ def answered(
     score: Score,
     ks: tuple[int, ...],
 ) -> Answers:
-    """The gallery ranked for each query, as deep as recall at each of the ks and average precision at R need."""
-    own, items = gallery is None, queries if gallery is None else gallery
-    depth = max(int(truth.sizes().max(initial=0)) + own, 2 + own, *(at + own for at in ks))
-    found, ids = (on_host(x) for x in pe.search(queries, items, depth, score))
-    best = found if gallery is not None else metrics.without_self(ids, found)
-    right = metrics.hit_at_k(ids, truth, None, 1)
-    if np.isnan(right).all():
-        raise ValueError(f"{owner}: no query has an answer in the gallery")
-    return Answers(ids, numbers(owner, best[:, :2], score), right)
+    """The gallery ranked for each query, as deep as recall at each of the ks and average precision at R need.
+
+    Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
+    is asked of them.
+    """
+    own = gallery is None
+    depth = max(int(truth.sizes().max(initial=0)), 2, *ks) + own
+    ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
+    blocks = []
+    for start in range(0, len(queries), step):
+        part = truth.part(start, start + step)
+        found, ids = (on_host(x) for x in search(queries[start : start + step], ready, depth, score))
+        best = [drop_own(owner, ids[:, :4], x[:, :4], start) if own else x[:, :2] for x in (ids[:, :4], found)]
+        blocks.append(
+            (
+                best[0][:, 0],
+                numbers(owner, best[1][:, :2], score),
+                *(metrics.hit_at_k(ids, part, None, k) for k in (1, *ks)),
+                metrics.average_precision_at_r(ids, part),
+            )
+        )
+    first, scores_, right, *hits, precision = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return Answers(first, scores_, right, dict(zip(ks, hits, strict=True)), precision)
+
+
+def of_pairs(
+    owner: str, queries: Distribution, items: Distribution, pairs: NDArray[np.int64], score: Score
+) -> NDArray[np.float64]:
+    """Scores of pairs of rows, block by block, as so many copies of items are large."""
+    step = max(BLOCK // queries.dim, 1)
+    blocks = (pairs[start : start + step].T for start in range(0, max(len(pairs), 1), step))
+    return np.concatenate([numbers(owner, paired(queries[a], items[b], score), score) for a, b in blocks])
 
 
 def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
@@ -88,15 +124,6 @@ def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
     if np.isnan(found).any():
         raise ValueError(f"{owner}: score {score.label} is NaN for some pairs: see validate() of both sides")
     return found
-
-
-def verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[float, float, float]:
-    """ROC AUC, EER and TAR at `FAR`; scores of -inf or inf are kept in their order."""
-    if not len(same):
-        return np.nan, np.nan, np.nan
-    finite = np.clip(scores, -1e300, 1e300)
-    rate = metrics.tar_at_far(finite, same, FAR).tar
-    return metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate
 
 
 def on_host(x: Any) -> NDArray[Any]:

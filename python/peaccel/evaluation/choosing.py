@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,21 +13,34 @@ from numpy.typing import ArrayLike, NDArray
 import peaccel as pe
 from peaccel import metrics
 from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
-from peaccel.evaluation.answers import answered, numbers, on_host, verification
-from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
+from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.evaluation.intervals import Interval, Resamples
 from peaccel.evaluation.pairs import verification_pairs
-from peaccel.evaluation.records import Table, as_text, number, save_json
+from peaccel.evaluation.records import Table, as_text, percent, save_json
 from peaccel.files import PathLike
 from peaccel.fits import Calibration, Prior
-from peaccel.metrics._relation import as_relation
+from peaccel.progress import told
 from peaccel.scores import SCORES, Score
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
 
 OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
 """Scores of the means alone."""
+COLUMNS = {
+    "Recall@1 %": "share of items whose best other item is of their class; higher is better.",
+    "MAP@R %": "average precision among as many items as are of the class; higher is better.",
+    "AUC %": "how probably a pair of one class scores above a pair of two; 50: it says nothing, higher is better.",
+    "gain over cosine": "Recall@1 less that of cosine, item by item; above 0 is better than it.",
+    "over equal uncertainties": "Recall@1 less that of the same score with the mean uncertainty for all items; above 0 "
+    "the uncertainties are worth something.",
+}
+"""What the columns of the table mean."""
 FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
+ITEMS = 10_000
+"""How many items, of classes that are drawn, are looked at unless another number is given."""
+PROBE = 64
+"""Queries by which the time of all of them is estimated."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,8 @@ class ScoreChoice:
 
     kind: str
     dim: int
+    items: int
+    """How many items were given; of more than were to be looked at, classes are drawn."""
     fitted: int
     """How many items the calibrated forms were fitted to."""
     judged: int
@@ -100,10 +116,10 @@ class ScoreChoice:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        header = ("score", "form", "Recall@1 %", "MAP@R %", "AUC", "gain over cosine", "over equal uncertainties")
+        header = ("score", "form", "Recall@1 %", "MAP@R %", "AUC %", "gain over cosine", "over equal uncertainties")
         rows: list[tuple[str, ...]] = [
             (
-                *(s.score, s.form, str(s.recall_at_1), str(s.map_at_r), number(s.roc_auc)),
+                *(s.score, s.form, str(s.recall_at_1), str(s.map_at_r), percent(s.roc_auc)),
                 "" if s.score == "cosine" else str(s.gain),
                 "" if s.worth is None else str(s.worth),
             )
@@ -113,10 +129,12 @@ class ScoreChoice:
 
     def summary(self) -> str:
         """What was judged, in one sentence."""
+        looked = self.fitted + self.judged
+        drawn = f"A sample of {looked} of {self.items} items: " if looked < self.items else ""
         return (
-            f"{self.judged} items of {self.classes} classes searched for among each other, {self.dim} dimensions, "
-            f"{self.kind}; calibrated forms fitted to {self.fitted} items of other classes; [95 % over classes], "
-            f"seed {self.seed}"
+            f"{drawn}{self.judged} items of {self.classes} classes searched for among each other, {self.dim} "
+            f"dimensions, {self.kind}; calibrated forms fitted to {self.fitted} items of other classes; "
+            f"[95 % over classes], seed {self.seed}"
         )
 
     def __str__(self) -> str:
@@ -143,7 +161,15 @@ class Fits:
         return score(mu=self.shift) if "mu" in score.params else score
 
 
-def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, seed: int = 0) -> ScoreChoice:
+def choose_score(
+    d: Distribution,
+    labels: ArrayLike,
+    *,
+    draws: bool = False,
+    items: int = ITEMS,
+    progress: bool = False,
+    seed: int = 0,
+) -> ScoreChoice:
     """Rank the scores that a kind of items has, and say which to use and whether the uncertainty is worth anything.
 
     Half of the classes are for fitting: `pe.calibrate`, `pe.fit_prior`, `pe.fit_shift`. The items of the other half are
@@ -157,11 +183,16 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     d
         N items of one kind, of classes that nothing was trained on.
     labels
-        [N] numbers or strings; at least 20 classes of two items or more.
+        [N] numbers, none of them NaN, or strings; at least 20 classes of two items or more.
     draws
         Whether scores that draw are ranked too, with this seed; by default those in closed form.
+    items
+        How many items to look at, at least 2: of more, classes are drawn, and of each at most a fortieth of this
+        number. Time grows with its square.
+    progress
+        Whether to say on stderr how long it takes, and how far it is.
     seed
-        Seed of the halves, of verification pairs, of intervals, and of draws.
+        Seed of the sample, of the halves, of verification pairs, of intervals, and of draws.
 
     Returns
     -------
@@ -171,7 +202,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     Raises
     ------
     ValueError
-        labels of another shape, too few classes, a score that is NaN, or as for `pe.calibrate`.
+        labels of another shape or NaN, too few classes, a score that is NaN, or as for `pe.calibrate`.
 
     Examples
     --------
@@ -183,44 +214,48 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     >>> pe.choose_score(pe.Normal(mu, sigma**2), labels).best.name
     'llr, calibrated'
     """
-    names = on_host(labels)
-    if names.shape != (len(d),):
-        raise ValueError(f"choose_score: labels has shape {names.shape}, expected ({len(d)},)")
-    _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
-    repeated = int((sizes > 1).sum())
-    if repeated < FEWEST:
-        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more, expected {FEWEST}")
-    judged = _second_half(sizes, seed)[classes]
-    fits = fit(d[np.flatnonzero(~judged)], classes[~judged], seed)
-    items, truth = d[np.flatnonzero(judged)], classes[judged]
+    rows, classes, sizes = _sampled(as_truth("choose_score", labels, len(d), None).clusters, items, seed)
+    halves = _second_half(sizes, seed)[classes]
+    fitted, judged = rows[~halves], rows[halves]
+    fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
+    forms = list(_forms(d[judged], fits, draws, seed))
     pairs, same = verification_pairs(truth, None, seed)
-    found = [_judged(score, form, shown, truth, pairs, same) for score, form, shown in _forms(items, fits, draws, seed)]
+    steps = told(forms, _seconds(forms), "choose-score") if progress else forms
+    found = [_judged(score, form, shown, truth, pairs, same) for score, form, shown in steps]
+    return ScoreChoice(
+        kind=type(d).__name__,
+        dim=d.dim,
+        items=len(d),
+        fitted=len(fitted),
+        judged=len(judged),
+        classes=len(np.unique(truth)),
+        scores=_ranked(found, truth, seed),
+        seed=seed,
+    )
+
+
+def _ranked(found: list[_Judged], truth: NDArray[np.int64], seed: int) -> tuple[RankedScore, ...]:
+    """The scores, best first, with intervals of one set of draws; queries without an answer are left out."""
+    known = ~np.isnan(found[0].right)
+    resamples = Resamples(truth[known], seed)
     cosine = next(x.right for x in found if x.score == "cosine")
     gains = [x.right - cosine for x in found]
     worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
-    intervals = iter(simultaneous_intervals(np.stack(gains + worths, 1), truth, seed=seed))
+    intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
     of_gains = [next(intervals) for _ in gains]
     ranked = [
         RankedScore(
             score=x.score,
             form=x.form,
-            recall_at_1=mean_interval(x.right, truth, seed=seed),
-            map_at_r=mean_interval(x.precision, truth, seed=seed),
+            recall_at_1=resamples.mean(x.right[known]),
+            map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
             worth=None if x.right_if_equal is None else next(intervals),
         )
         for x, gain in zip(found, of_gains, strict=True)
     ]
-    return ScoreChoice(
-        kind=type(d).__name__,
-        dim=d.dim,
-        fitted=int((~judged).sum()),
-        judged=len(truth),
-        classes=len(np.unique(truth)),
-        scores=tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value))),
-        seed=seed,
-    )
+    return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
 
 
 def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
@@ -231,6 +266,44 @@ def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
         pe.fit_prior(d, labels) if isinstance(d, Normal) else None,
         pe.fit_shift(d, pairs, same),
     )
+
+
+def _sampled(
+    labels: NDArray[Any], items: int, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """At most so many rows, their classes as numbers, and how many each class has."""
+    if labels.dtype.kind in "fc" and np.isnan(labels).any():
+        raise ValueError(
+            f"choose_score: labels holds NaN {np.isnan(labels).sum()} times, expected a class for each item"
+        )
+    rows = np.arange(len(labels))
+    if len(rows) > items:
+        drawn = np.random.default_rng(seed).permutation(len(labels))
+        drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+        place = np.arange(len(drawn)) - np.searchsorted(labels[drawn], labels[drawn])
+        rows = np.sort(drawn[place < max(items // (2 * FEWEST), 2)])
+        rows = rows[metrics.truncated_rows(labels[rows], items, seed)]
+    _, classes, sizes = np.unique(labels[rows], return_inverse=True, return_counts=True)
+    repeated = int((sizes > 1).sum())
+    if repeated < FEWEST:
+        of = f" among the {items} items that are drawn" if len(rows) < len(labels) else ""
+        raise ValueError(f"choose_score: labels name {repeated} classes of two items or more{of}, expected {FEWEST}")
+    return rows, classes, sizes
+
+
+def _seconds(forms: Sequence[tuple[Score, str, Distribution]]) -> list[float]:
+    """About how long each form takes to judge, by a few of its queries."""
+    seconds = []
+    for score, _, d in forms:
+        start = perf_counter()
+        pe.search(d[:PROBE], d, 2, score)
+        seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)) * (1 + _uncertain(d, score)))
+    return seconds
+
+
+def _uncertain(d: Distribution, score: Score) -> TypeGuard[Normal | VonMisesFisher | Scaled]:
+    """Whether the score uses the uncertainty of items."""
+    return isinstance(d, Normal | VonMisesFisher | Scaled) and score.name not in OF_MEANS
 
 
 def _second_half(sizes: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
@@ -275,13 +348,12 @@ class _Judged:
 def _judged(
     score: Score, form: str, d: Distribution, labels: NDArray[Any], pairs: NDArray[np.int64], same: NDArray[np.bool_]
 ) -> _Judged:
-    owner, truth = "choose_score", as_relation("choose_score", labels, None)
-    answers = answered(owner, d, None, truth, score, (1,))
-    together = numbers(owner, pe.paired(d[pairs[:, 0]], d[pairs[:, 1]], score), score)
+    owner, truth = "choose_score", as_truth("choose_score", labels, len(d), None)
+    answers = answered(owner, d, None, truth, score, ())
     equal = None
-    if isinstance(d, Normal | VonMisesFisher | Scaled) and score.name not in OF_MEANS:
+    if _uncertain(d, score):
         mu, uncertainty = d.arrays
         mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
-        equal = answered(owner, mean, None, truth, score, (1,)).right
-    precision = metrics.average_precision_at_r(answers.ids, truth)
-    return _Judged(score.name, form, answers.right, precision, verification(together, same)[0], equal)
+        equal = answered(owner, mean, None, truth, score, ()).right
+    together = np.clip(of_pairs(owner, d, d, pairs, score), -1e300, 1e300)
+    return _Judged(score.name, form, answers.right, answers.precision, metrics.roc_auc(together, same), equal)

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 import peaccel as pe
 from peaccel import io
 from peaccel.distributions import Distribution, Point
-from peaccel.evaluation.answers import as_truth
-from peaccel.evaluation.choosing import choose_score, fit
+from peaccel.evaluation.answers import as_scores, as_truth
+from peaccel.evaluation.choosing import ITEMS, choose_score, fit
 from peaccel.evaluation.protocol import evaluate
+from peaccel.evaluation.results import COLUMNS
 from peaccel.evaluation.templates import evaluate_templates
 from peaccel.fits import Calibration, Prior
 from peaccel.io._files import read
@@ -55,8 +56,9 @@ class Evaluate:
     relevance: Path | None = None
     """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
     query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
-    scores: str = "cosine,mls"
-    """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline."""
+    scores: str | None = None
+    """Names that 'peaccel scores' lists, separated by commas; the first one is the baseline. By default cosine and, for
+    what has an uncertainty that it takes, mls."""
     prior: Path | None = None
     """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
     calibration: Path | None = None
@@ -86,7 +88,8 @@ def run_evaluate(arguments: Sequence[str]) -> None:
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = _sides(task)
     numbers, fused, page = _outputs(task.out, "results.json", "templates.json", "report.html")
-    scores = [_score(task, name.strip()) for name in task.scores.split(",")]
+    names = None if task.scores is None else [_score(task, name.strip()) for name in task.scores.split(",")]
+    scores = as_scores("evaluate", names, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
     if task.gallery_images is not None and (task.images is None or gallery is None):
         raise ValueError("--gallery-images needs --images and --gallery; what is in --embeddings has --images alone")
@@ -108,7 +111,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
         print(f"\n{templates}")
         templates.save(fused)
     from peaccel import report  # matplotlib takes a second to import: first comes all that can be refused
-    from peaccel.evaluation.pages import retrievals, sections
+    from peaccel.evaluation.pages import retrievals, sections, tables
 
     confidence, of_novel = (
         None if d is None or isinstance(d, Point) else np.asarray(pe.confidence(d), np.float64)
@@ -116,8 +119,7 @@ def run_evaluate(arguments: Sequence[str]) -> None:
     )
     shown = sections(found, confidence, quality, images, of_novel)
     if templates is not None:
-        (title, cells), *_ = templates.tables().items()
-        shown.append(report.Section(title, templates.summary(), report.table(*cells, text_columns=2)))
+        shown += tables(templates.tables(), (templates.summary(),), COLUMNS, text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:
         truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)
@@ -136,23 +138,31 @@ class ChooseScore:
     labels: Path
     """Their labels, [N] numbers or strings: .npy, or .npz with the key labels; at least 20 classes of two or more."""
     out: Path
-    """A folder that receives choice.json, and, fitted to all items, prior.json of Normals and calibration.json of
-    Normals and of items with kappa, for 'peaccel search'; made if missing."""
+    """A folder that receives choice.json, report.html, and, fitted to all items, prior.json of Normals and
+    calibration.json of Normals and of items with kappa, for 'peaccel search'; made if missing."""
     draws: bool = False
     """Rank scores that draw, too."""
+    items: int = ITEMS
+    """How many items to look at: of more, classes are drawn. Time grows with its square."""
     seed: int = 0
-    """Seed of the halves, of drawn pairs, of intervals, and of draws."""
+    """Seed of the sample, of the halves, of drawn pairs, of intervals, and of draws."""
 
 
 def run_choose_score(arguments: Sequence[str]) -> None:
     """Rank all scores on embeddings with labels, raw and calibrated, and say which to use and what for."""
     task = tyro.cli(ChooseScore, prog="peaccel choose-score", description=run_choose_score.__doc__, args=arguments)
     d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
-    choice, prior, calibration = _outputs(task.out, "choice.json", "prior.json", "calibration.json")
-    found = choose_score(d, labels, draws=task.draws, seed=task.seed)
+    numbers, page, prior, calibration = _outputs(
+        task.out, "choice.json", "report.html", "prior.json", "calibration.json"
+    )
+    found = choose_score(d, labels, draws=task.draws, items=task.items, progress=True, seed=task.seed)
     fits = fit(d, labels, task.seed)
     print(found)
-    found.save(choice)
+    found.save(numbers)
+    from peaccel import report
+    from peaccel.evaluation.pages import choice
+
+    report.write(page, "Choice of a score", choice(found))
     best, options = pe.scores.get(found.best.score), []
     if fits.prior is not None:
         io.write_fit(prior, fits.prior)
@@ -162,6 +172,7 @@ def run_choose_score(arguments: Sequence[str]) -> None:
         options += ["--calibration", str(calibration)] if found.best.form == "calibrated" else []
     shifted = found.best.form == "calibrated" and "mu" in best.params
     name = f"{best.name}:mu={fits.shift!r}" if shifted else best.name
+    print(f"\n-> {page}")
     print(f"\npeaccel search --score {' '.join([name, *options])} --gallery ... --queries ... --out ...")
 
 

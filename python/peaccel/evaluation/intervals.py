@@ -1,18 +1,20 @@
-"""Means over queries with intervals that know that queries of a class are alike."""
+"""Means over queries, and counts of pairs, with intervals that know that what is of one class is alike."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.records import percent
 
-__all__ = ["Interval", "mean_interval", "simultaneous_intervals"]
+__all__ = ["Interval", "Resamples", "mean_interval", "simultaneous_intervals"]
 
 RESAMPLES = 2000
-BLOCK = 1 << 24  # numbers that a block of resamples has at most
+GROUPS = 4096
+"""The most that is drawn of: more clusters than that are put into so many groups, which says as much of the spread."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,85 @@ class Interval:
 
     def __str__(self) -> str:
         """The mean in per cent, with its interval; "-" for NaN."""
+        if np.isnan(self.value):
+            return "-"
         value, low, high = map(percent, (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
+
+
+class Resamples:
+    """Draws of whole clusters, with replacement, as many as there are: made once for all numbers of an evaluation.
+
+    Parameters
+    ----------
+    clusters
+        [N] of what is counted, such as the classes of queries; [N, 2] of pairs, one of each side.
+    seed
+        Seed of the draws.
+    """
+
+    def __init__(self, clusters: ArrayLike, seed: int) -> None:
+        given = np.asarray(clusters)
+        names, of = np.unique(given, return_inverse=True)
+        rng, count = np.random.default_rng(seed), min(len(names), GROUPS)
+        groups = np.arange(len(names)) if count == len(names) else rng.permutation(len(names)) % count
+        self.sides: NDArray[np.int64] = groups[of].reshape(len(given), prod(given.shape[1:]))
+        """[N, 1 or 2], the groups that each item, or pair, belongs to."""
+        drawn = rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) if count > 1 else np.empty((0, count))
+        self.times: NDArray[np.float64] = drawn.astype(np.float64)
+        """[draws, groups], how often each group is drawn; no draws of one cluster alone."""
+
+    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[draws, M], the sums of [N, M] numbers of what is drawn; of items, not of pairs."""
+        count = self.times.shape[1]
+        return self.times @ np.stack([np.bincount(self.sides[:, 0], x, count) for x in values.T], 1)
+
+    def counts(self, places: NDArray[np.int64], bins: int) -> NDArray[np.float64]:
+        """[draws, bins], how many items, or pairs, of what is drawn are in each bin, given the bin of each [N].
+
+        A pair of two clusters, drawn n and m times, counts as n + m - 1 for n m: what they differ by vanishes as
+        clusters become many (Janssen, 1994), and only so all draws are one matrix product.
+        """
+        count, (first, second) = self.times.shape[1], self.sides[:, [0, -1]].T
+        apart = first != second
+        table = np.bincount(first * bins + places, minlength=count * bins)
+        table += np.bincount(second[apart] * bins + places[apart], minlength=count * bins)
+        return self.times @ table.reshape(count, bins) - np.bincount(places[apart], minlength=bins)
+
+    def mean(self, values: NDArray[np.float64], level: float = 0.95) -> Interval:
+        """The mean of a number [N] of each item, none of them NaN."""
+        value, drawn = self._means(values[:, None])
+        return ends(float(value[0]), drawn[:, 0], level)
+
+    def means(self, values: NDArray[np.float64], level: float = 0.95) -> tuple[Interval, ...]:
+        """The means of M numbers [N, M] of each item, in intervals that hold all of them at once."""
+        value, drawn = self._means(values)
+        if not len(drawn):
+            return tuple(Interval(float(x), np.nan, np.nan) for x in value)
+        spread = np.where(np.ptp(drawn, 0) > 1e-12 * np.abs(values).max(0), drawn.std(0), 0)  # else it is rounding
+        far = np.abs(drawn - value) / np.where(spread > 0, spread, np.inf)
+        half = spread * np.quantile(far.max(1), level)
+        return tuple(Interval(float(x), float(x - h), float(x + h)) for x, h in zip(value, half, strict=True))
+
+    def _means(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[M], and of the draws [draws, M]."""
+        drawn = self.sums(np.c_[values, np.ones(len(values))])
+        return values.mean(0), drawn[:, :-1] / drawn[:, -1:]
+
+
+def ends(value: float, drawn: NDArray[np.float64], level: float = 0.95) -> Interval:
+    """The interval between percentiles of what the draws have, of those that have it; without ends where none has."""
+    drawn = drawn[np.isfinite(drawn)]
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]) if len(drawn) else (np.nan, np.nan)
+    return Interval(value, float(low), float(high))
 
 
 def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Interval:
     """Mean of a number of each query, with its interval by the bootstrap over classes.
 
     Whole classes are drawn, with replacement, as many as there are: queries of a class share a gallery, and often a
-    fate, so that a bootstrap over queries would be too sure. The interval is between percentiles of 2000 draws.
+    fate, so that a bootstrap over queries would be too sure. The interval is between percentiles of 2000 draws. More
+    than 4096 classes are drawn as 4096 groups of classes.
 
     Parameters
     ----------
@@ -50,9 +122,11 @@ def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95,
     -------
     NaN all three where no query has a value; without ends where there is but one class.
     """
-    value, means = _resampled(np.asarray(values, np.float64)[:, None], classes, seed)
-    low, high = np.quantile(means[:, 0], [(1 - level) / 2, (1 + level) / 2]) if len(means) else (np.nan, np.nan)
-    return Interval(float(value[0]), float(low), float(high))
+    given = np.asarray(values, np.float64)
+    known = ~np.isnan(given)
+    if not known.any():
+        return Interval(np.nan, np.nan, np.nan)
+    return Resamples(np.asarray(classes)[known], seed).mean(given[known], level)
 
 
 def simultaneous_intervals(
@@ -79,32 +153,8 @@ def simultaneous_intervals(
     ----------
     Romano & Wolf, Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing, JASA 2005 (the first step).
     """
-    value, means = _resampled(np.asarray(values, np.float64), classes, seed)
-    if not len(means):
-        return tuple(Interval(float(x), np.nan, np.nan) for x in value)
-    spread = means.std(0)
-    far = np.abs(means - value) / np.where(spread > 0, spread, np.inf)
-    half = spread * np.quantile(far.max(1), level)
-    return tuple(Interval(float(x), float(x - h), float(x + h)) for x, h in zip(value, half, strict=True))
-
-
-def _resampled(
-    values: NDArray[np.float64], classes: ArrayLike, seed: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Means [M] of the queries without NaN, and the same [draws, M] of classes drawn anew; of one class no draws."""
-    known = ~np.isnan(values).any(1)
+    given = np.asarray(values, np.float64)
+    known = ~np.isnan(given).any(1)
     if not known.any():
-        return np.full(values.shape[1], np.nan), np.empty((0, values.shape[1]))
-    _, cluster = np.unique(np.asarray(classes)[known], return_inverse=True)
-    sizes = np.bincount(cluster)
-    sums = np.stack([np.bincount(cluster, column) for column in values[known].T], 1)
-    count = len(sizes)
-    if count < 2:
-        return sums[0] / sizes, np.empty((0, values.shape[1]))
-    rng, means = np.random.default_rng(seed), np.empty((RESAMPLES, values.shape[1]))
-    step = max(BLOCK // count, 1)
-    for first in range(0, RESAMPLES, step):
-        draws = min(step, RESAMPLES - first)
-        drawn = rng.multinomial(count, np.full(count, 1 / count), draws).astype(np.float64)
-        means[first : first + step] = (drawn @ sums) / (drawn @ sizes)[:, None]
-    return sums.sum(0) / sizes.sum(), means
+        return tuple(Interval(np.nan, np.nan, np.nan) for _ in given.T)
+    return Resamples(np.asarray(classes)[known], seed).means(given[known], level)

@@ -1,7 +1,8 @@
-"""An evaluation as sections of a report."""
+"""An evaluation, and the choice of a score, as sections of a report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,24 @@ import peaccel as pe
 from peaccel import metrics, report
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import on_host
-from peaccel.evaluation.protocol import Evaluation
+from peaccel.evaluation.choosing import COLUMNS as CHOICE_COLUMNS
+from peaccel.evaluation.choosing import ScoreChoice
+from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.records import Table
+from peaccel.evaluation.results import COLUMNS, Evaluation
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
-__all__ = ["retrievals", "sections"]
+__all__ = ["choice", "retrievals", "sections", "tables"]
 
 PICTURED = 24
 BINS = 6
 RETRIEVED = 5
 QUERIES = 12
+ABOUT_CONFIDENCE = (
+    "Of the queries that have an answer: whether each confidence tells which of them are answered rightly. What is "
+    "worth something lies above random confidence in AUROC and AUSC, and below it in AURC and Brier score."
+)
 
 
 def sections(
@@ -46,14 +55,10 @@ def sections(
     novel
         [M], the learned confidence of novel queries, or None.
     """
-    baseline, about = found.scores[0].score, (found.summary(), _about_confidence(found))
-    tables = [
-        report.Section(title, text, report.table(*cells, text_columns=1))
-        for text, (title, cells) in zip(about, found.tables().items(), strict=True)
-    ]
+    baseline, about = found.scores[0].score, (found.summary(), ABOUT_CONFIDENCE)
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
-        *tables,
+        *tables(found.tables(), about, COLUMNS),
         report.Section(
             "Rejecting the least confident queries",
             f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
@@ -62,11 +67,54 @@ def sections(
         ),
         report.Section(
             "Calibration",
-            f"Recall@1 of {baseline} in bins of equal count, from the least confident queries to the most confident.",
+            f"The probability that {baseline} answers rightly, fitted to the confidence of queries of other classes, "
+            "and the share that it does answer rightly, in bins of about equal count; below, how many queries these "
+            "hold. On the grey line the probability may be believed; the further points spread along it, the more the "
+            "confidence tells.",
             _calibration(found),
         ),
         *_of_items(confidence, quality, images, novel),
     ]
+
+
+def choice(found: ScoreChoice) -> list[report.Section]:
+    """Table and pictures of what `pe.choose_score` found."""
+    names = [s.name for s in found.scores]
+    recalls = {"Recall@1": [_ends(s.recall_at_1) for s in found.scores]}
+    gains = {
+        "over cosine": [None if s.score == "cosine" else _ends(s.gain) for s in found.scores],
+        "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
+    }
+    return [
+        *tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS, 2),
+        report.Section(
+            "Gains of Recall@1",
+            "Intervals that hold for all scores at once: right of 0 a score is better than cosine on these items, or "
+            "its uncertainties better than one and the same for all; where an interval holds 0, it may be chance.",
+            report.intervals(names, gains, "gain of Recall@1, points of a hundred"),
+        ),
+        report.Section(
+            "Recall@1",
+            "Of each score, in its own interval; items of a class are drawn together.",
+            report.intervals(names, recalls, "Recall@1 %"),
+        ),
+    ]
+
+
+def tables(
+    found: Mapping[str, Table], about: Sequence[str], columns: Mapping[str, str], text_columns: int = 1
+) -> list[report.Section]:
+    """Each table with a text above it, and what its columns mean below."""
+    shown = []
+    for text, (title, (header, rows)) in zip(about, found.items(), strict=True):
+        names = {("R@k %" if name.startswith("R@") else name): None for name in header}
+        explained = {name: columns[name] for name in names if name in columns}
+        shown.append(report.Section(title, text, report.table(header, rows, text_columns, explained)))
+    return shown
+
+
+def _ends(x: Interval) -> tuple[float, float, float]:
+    return 100 * x.value, 100 * x.low, 100 * x.high
 
 
 def retrievals(
@@ -119,23 +167,23 @@ def retrievals(
     )
 
 
-def _about_confidence(found: Evaluation) -> str:
-    return (
-        f"Of the queries that have an answer. AUROC: how probably a query answered rightly by {found.scores[0].score} "
-        "has more confidence than one answered wrongly (0.5: it says nothing). AUSC: mean Recall@1 while queries are "
-        "rejected. ECE: of ranks."
-    )
-
-
 def _calibration(found: Evaluation) -> Figure:
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for c in found.confidences:
-        ranks, values, _ = zip(*c.calibration, strict=True)
-        axes.plot(ranks, values, "o-", label=c.confidence, markersize=4)
-    axes.set(xlabel="rank of confidence", ylabel="Recall@1", xlim=(0, 1), ylim=(0, 1))
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    """For each confidence the points over the line on which they should lie, and how many queries each stands for."""
+    shown = [c for c in found.confidences if c.calibration]
+    figure = Figure(figsize=(2.2 * max(len(shown), 1) + 0.6, 3.6), layout="constrained")
+    panels = figure.subplots(2, max(len(shown), 1), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False)
+    ends = [at(x[0] for c in shown for x in c.calibration) for at in (min, max)] if shown else []
+    for c, above, below in zip(shown, *panels, strict=True):
+        predicted, observed, count = zip(*c.calibration, strict=True)
+        above.plot(ends, ends, color="#999", linewidth=1)
+        above.plot(predicted, observed, "o", markersize=4)
+        above.set_title(c.confidence, fontsize=9)
+        below.vlines(predicted, 0, count, linewidth=3)
+    for axes in panels.flat:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel("probability that the answer is right", fontsize=10)
+    panels[0, 0].set_ylabel("share of right answers")
+    panels[1, 0].set(ylabel="queries", ylim=(0, 1.05 * max((x[2] for c in shown for x in c.calibration), default=1)))
     return figure
 
 
@@ -174,7 +222,7 @@ def _histogram(sides: dict[str, NDArray[Any]]) -> Figure:
     for name, confidence in sides.items():
         axes.hist(confidence, edges.tolist(), alpha=1 / len(sides), label=name)
     axes.set(xlabel="confidence", ylabel="queries")
-    if len(sides) > 1:
-        axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
+    if len(sides) > 1:
+        report.legend(figure, axes)
     return figure

@@ -7,16 +7,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._relation import Relation, as_relation
 
-__all__ = ["verification_pairs"]
+__all__ = ["DIFFERENT", "verification_pairs"]
 
 PAIRS = 20_000
-"""How many verification pairs are drawn at most, of one class and of two classes each."""
+"""How many verification pairs of one class are drawn at most."""
+DIFFERENT = 2_000_000
+"""How many of two classes are verified at most, where not as many are wanted as of one."""
+BLOCK = 1 << 20
+"""Pairs that are looked at at once."""
 
 
 def verification_pairs(
-    query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, seed: int = 0
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None,
+    seed: int = 0,
+    *,
+    different: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Pairs of a query and a gallery item, as many of one class as of two.
+    """Pairs of a query and a gallery item: by default as many of one class as of two.
 
     Parameters
     ----------
@@ -25,23 +33,50 @@ def verification_pairs(
         `peaccel.metrics.Relevance` and None: its pairs are those "of one class".
     seed
         Seed of the draws.
+    different
+        How many pairs of two classes at most: all of them, if there are no more. None: as many as of one class, drawn.
 
     Returns
     -------
     pairs [P, 2] of rows, and whether they are of one class [P]: all pairs of one class, or 20 000 of them, drawn
-    without repetition, and as many of two classes, drawn evenly from all such pairs; none where one kind is missing.
+    without repetition, and those of two classes, drawn evenly from all such pairs; none where one kind is missing.
     """
     relation = as_relation("verification_pairs", query_labels, gallery_labels)
     rng, sides = np.random.default_rng(seed), (relation.queries, relation.gallery)
     total = int(relation.sizes().sum())
-    if total in (0, sides[0] * (sides[1] - relation.own)):
+    others = sides[0] * (sides[1] - relation.own) - total
+    if 0 in (total, others):
         return np.empty((0, 2), np.int64), np.empty(0, np.bool_)
     chosen = np.arange(total) if total <= PAIRS else np.sort(rng.choice(total, PAIRS, replace=False, shuffle=False))
-    alike, other = relation.pairs(chosen), np.empty((0, 2), np.int64)
-    while len(other) < len(alike):
-        query, item = (rng.integers(0, n, len(alike)) for n in sides)
+    alike = relation.pairs(chosen)
+    if different is not None and others <= different:
+        other = _all_different(relation)
+    else:
+        other = _some_different(relation, len(alike) if different is None else different, rng)
+    return np.concatenate([alike, other]), np.repeat([True, False], [len(alike), len(other)])
+
+
+def _all_different(relation: Relation) -> NDArray[np.int64]:
+    """Every pair of two classes, query by query."""
+    found, step = [], max(BLOCK // relation.gallery, 1)
+    for start in range(0, relation.queries, step):
+        query = np.arange(start, min(start + step, relation.queries))
+        wrong = ~relation.right(
+            query[:, None], np.broadcast_to(np.arange(relation.gallery), (len(query), relation.gallery))
+        )
+        if relation.own:
+            wrong[np.arange(len(query)), query] = False
+        found.append(np.argwhere(wrong) + np.array([start, 0]))
+    return np.concatenate(found)
+
+
+def _some_different(relation: Relation, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Pairs of two classes, drawn evenly from all of them."""
+    other = np.empty((0, 2), np.int64)
+    while len(other) < count:
+        query, item = (rng.integers(0, n, count) for n in (relation.queries, relation.gallery))
         wrong = ~relation.right(query, item)
         if relation.own:
             wrong &= query != item
         other = np.concatenate([other, np.stack([query, item], 1)[wrong]])
-    return np.concatenate([alike, other[: len(alike)]]), np.repeat([True, False], len(alike))
+    return other[:count]

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-import peaccel as pe
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import as_scores, numbers, on_host, verification
-from peaccel.evaluation.pairs import verification_pairs
-from peaccel.evaluation.records import Table, as_text, number, percent, save_json
+from peaccel.evaluation.answers import as_scores, of_pairs, on_host
+from peaccel.evaluation.intervals import Interval, Resamples
+from peaccel.evaluation.pairs import DIFFERENT, verification_pairs
+from peaccel.evaluation.records import Table, as_text, save_json
+from peaccel.evaluation.verifying import verified
 from peaccel.files import PathLike
-from peaccel.measures.fusing import rules
+from peaccel.measures.fusing import fuse, rules
 from peaccel.scores import Score
 
 __all__ = ["TemplateEvaluation", "TemplateResult", "evaluate_templates"]
@@ -29,10 +30,12 @@ class TemplateResult:
     rule: str
     """The rule of `peaccel.fuse`, or the baseline that takes the first item of each template."""
     score: str
-    roc_auc: float
-    equal_error_rate: float
-    tar_at_far: float
-    """TAR at a FAR of 0.001."""
+    roc_auc: Interval
+    equal_error_rate: Interval
+    tar_at_far: Interval
+    """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two identities."""
+    attained_far: float
+    """The FAR at the threshold of that TAR."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +53,9 @@ class TemplateEvaluation:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        header: tuple[str, ...] = ("fusion", "score", "AUC", "EER %", "TAR@FAR=0.1% %")
+        header: tuple[str, ...] = ("fusion", "score", "AUC %", "EER %", "TAR@FAR=0.1% %")
         rows: list[tuple[str, ...]] = [
-            (r.rule, r.score, number(r.roc_auc), percent(r.equal_error_rate), percent(r.tar_at_far))
-            for r in self.results
+            (r.rule, r.score, str(r.roc_auc), str(r.equal_error_rate), str(r.tar_at_far)) for r in self.results
         ]
         return {"Verification of templates": (header, rows)}
 
@@ -61,7 +63,7 @@ class TemplateEvaluation:
         """What was evaluated, in one sentence."""
         return (
             f"{self.templates} templates of {self.items} items, {self.identities} identities; {self.pairs} pairs, "
-            f"{self.same} of one identity, seed {self.seed}"
+            f"{self.same} of one identity; [95 % over identities], seed {self.seed}"
         )
 
     def __str__(self) -> str:
@@ -77,7 +79,7 @@ def evaluate_templates(
     d: Distribution,
     templates: ArrayLike,
     labels: ArrayLike,
-    scores: str | Score | Sequence[str | Score] = ("cosine", "mls"),
+    scores: str | Score | Sequence[str | Score] | None = None,
     *,
     pairs: ArrayLike | None = None,
     seed: int = 0,
@@ -93,9 +95,10 @@ def evaluate_templates(
     labels
         [N] numbers or strings, the identity of each item, the same within a template.
     scores
-        Names or scores that take d's kind, one or several.
+        Names or scores that take d's kind, one or several. None: cosine and, where the kind has it, mls.
     pairs
-        [P, 2] templates to compare, by number; None draws as many of one identity as of two, at most 20 000 each.
+        [P, 2] templates to compare, by number; None: as of items in `pe.evaluate`, all up to 20 000 of one identity and
+        2 000 000 of two.
     seed
         Seed of drawn pairs.
 
@@ -117,7 +120,7 @@ def evaluate_templates(
     Maze et al., IARPA Janus Benchmark C, 2018; Kail et al., ScaleFace, 2022, supplement (rules of fusion).
     """
     owner = "evaluate_templates"
-    named = as_scores(owner, scores)
+    named = as_scores(owner, scores, (d.kind, d.kind))
     groups, identity = np.asarray(on_host(templates)), np.asarray(on_host(labels))
     for name, x in (("templates", groups), ("labels", identity)):
         if x.shape != (len(d),):
@@ -129,7 +132,7 @@ def evaluate_templates(
     if len(mixed):
         raise ValueError(f"{owner}: template {groups[mixed[0]]} has items of two labels")
     if pairs is None:
-        rows, same = verification_pairs(identity[first], None, seed)
+        rows, same = verification_pairs(identity[first], None, seed, different=DIFFERENT)
     else:
         asked = np.asarray(on_host(pairs))
         if asked.ndim != 2 or asked.shape[1] != 2:
@@ -138,17 +141,23 @@ def evaluate_templates(
         unknown = np.flatnonzero((names[rows] != asked).any(1))
         if len(unknown):
             raise ValueError(f"{owner}: pair {unknown[0]} is of templates {asked[unknown[0]].tolist()}, not both there")
+        itself = np.flatnonzero(rows[:, 0] == rows[:, 1])
+        if len(itself):
+            raise ValueError(f"{owner}: pairs hold template {asked[itself[0], 0]} with itself, expected different ones")
         same = identity[first][rows[:, 0]] == identity[first][rows[:, 1]]
     if same.all() or not same.any():
         raise ValueError(
             f"{owner}: {same.sum()} of {len(same)} pairs are of one identity, expected some of either kind"
         )
-    fused = {ALONE: d[first], **{rule: pe.fuse(d, groups, rule) for rule in rules(d.kind)}}
-    results = []
+    fused = {ALONE: d[first], **{rule: fuse(d, groups, rule) for rule in rules(d.kind)}}
+    resamples, results = Resamples(identity[first][rows], seed), []
     for score in named:
         for rule, items in fused.items():
-            found = numbers(owner, pe.paired(items[rows[:, 0]], items[rows[:, 1]], score), score)
-            results.append(TemplateResult(rule, score.label, *verification(found, same)))
+            results.append(
+                TemplateResult(
+                    rule, score.label, *verified(of_pairs(owner, items, items, rows, score), same, resamples)
+                )
+            )
     return TemplateEvaluation(
         items=len(d),
         templates=len(names),

@@ -65,7 +65,8 @@ def relevance(
 
     Returns
     -------
-    [Q, K] bool; [Q, K - 1] where own rows are removed.
+    [Q, K] bool; [Q, K - 1] where own rows are removed. An id that a query's ranking repeats counts once, where it
+    stands first.
 
     Raises
     ------
@@ -118,10 +119,10 @@ class Ranking:
         for rows in blocks(ids):
             block = ids[rows]
             if self.own and block.shape[1]:
-                block = drop_own(self.owner, block, block, rows.start)
+                block = drop_own(self.owner, block, block, self.relation.first + rows.start)
             hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
             hit &= block >= 0
-            yield rows, hit
+            yield rows, _once(block, hit, count)
 
     def class_sizes(self) -> NDArray[np.int64]:
         """[Q]: how many gallery items, but for the query itself, are right for each query."""
@@ -142,6 +143,17 @@ def blocks(ids: Array) -> Iterator[slice]:
     step = -(-BLOCK // max(ids.shape[1], 1))
     for start in range(0, len(ids), step):
         yield slice(start, start + step)
+
+
+def _once(ids: Array, hit: NDArray[np.bool_], count: int) -> NDArray[np.bool_]:
+    """The right ids of each query, of those that it repeats only the first."""
+    places = np.flatnonzero(hit)
+    codes = places // max(ids.shape[1], 1) * count + ids.ravel()[places].astype(np.int64)
+    ascending = np.sort(codes)
+    if (ascending[1:] == ascending[:-1]).any():
+        hit = np.zeros_like(hit)
+        hit.ravel()[places[np.unique(codes, return_index=True)[1]]] = True
+    return hit
 
 
 def drop_own(owner: str, ids: Array, values: Array, first: int) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,8 @@ class Labels:
     gallery_labels: Array
     own: bool
     """Whether the queries are the gallery."""
+    first: int = 0
+    """The gallery's row of the first query, where they are; above 0 in a `part`."""
 
     grouping = "classes"
 
@@ -42,6 +45,15 @@ class Labels:
     def clusters(self) -> Array:
         """[Q]: clusters of queries for which the same items are right."""
         return self.query_labels
+
+    @property
+    def gallery_clusters(self) -> Array:
+        """[G]: the clusters of the gallery items."""
+        return self.gallery_labels
+
+    def part(self, start: int, stop: int) -> Labels:
+        """The same of some of the queries only."""
+        return replace(self, query_labels=self.query_labels[start:stop], first=self.first + start)
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
         """Whether items are of the class of the queries, row by row; arbitrary for items that are no rows."""
@@ -65,7 +77,7 @@ class Labels:
         if self.own:  # skip an item's own place among its class
             at = np.empty_like(order)
             at[order] = np.arange(len(order))
-            place += place >= at[query]
+            place += place >= at[self.first + query]
         return np.stack([query, order[place]], 1)
 
 
@@ -84,8 +96,12 @@ class Relevance:
     """Whether the queries are the gallery."""
     clusters: Ints
     """[Q]: queries whose answers are no independent evidence; intervals draw them together."""
+    gallery_clusters: Ints
+    """[G]: the clusters of the gallery items, in the same numbers."""
     grouping: str
     """The word for a cluster, in texts."""
+    first: int = 0
+    """The gallery's row of the first query, where the queries are the gallery; above 0 in a `part`."""
 
     @staticmethod
     def from_pairs(pairs: ArrayLike, queries: int, gallery: int | None = None) -> Relevance:
@@ -117,8 +133,9 @@ class Relevance:
                     f"{owner}: pairs name rows {column.min()}..{column.max()} of {side}, expected 0..{count - 1}"
                 )
         query, item = rows.astype(np.int64).T
-        codes, clusters = _codes(query, item, items, own), _components(query, item, queries, items, own)
-        return Relevance(codes, queries, items, own, clusters, "groups")
+        clusters = _components(query, item, queries, items, own)
+        of_gallery = clusters if own else clusters[queries:]
+        return Relevance(_codes(query, item, items, own), queries, items, own, clusters[:queries], of_gallery, "groups")
 
     @staticmethod
     def within(query_coords: ArrayLike, gallery_coords: ArrayLike | None, radius: float) -> Relevance:
@@ -149,10 +166,21 @@ class Relevance:
         if not 0 < radius < np.inf:
             raise ValueError(f"{owner}: radius is {radius}, expected a finite number above 0")
         near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
-        cells = np.floor((a - a.min(0)) / (2 * radius))
-        _, clusters = np.unique(cells, axis=0, return_inverse=True)
+        cells = np.floor((np.concatenate([a, b]) - a.min(0)) / (2 * radius))
+        clusters = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
         codes = _codes(near["i"].astype(np.int64), near["j"].astype(np.int64), len(b), own)
-        return Relevance(codes, len(a), len(b), own, clusters.reshape(-1), "squares")
+        return Relevance(codes, len(a), len(b), own, clusters[: len(a)], clusters[len(a) :], "squares")
+
+    def part(self, start: int, stop: int) -> Relevance:
+        """The same of some of the queries only."""
+        low, high = np.searchsorted(self.codes, [start * self.gallery, stop * self.gallery])
+        return replace(
+            self,
+            codes=self.codes[low:high] - start * self.gallery,
+            queries=len(self.clusters[start:stop]),
+            clusters=self.clusters[start:stop],
+            first=self.first + start,
+        )
 
     def right(self, queries: Ints, items: Array) -> NDArray[np.bool_]:
         """Whether items are right for the queries, row by row; arbitrary for items that are no rows."""
@@ -173,19 +201,44 @@ class Relevance:
 Relation: TypeAlias = Labels | Relevance
 
 
-def as_relation(owner: str, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None) -> Relation:
+def as_relation(
+    owner: str,
+    query_labels: ArrayLike | Relation,
+    gallery_labels: ArrayLike | None,
+    names: Sequence[str] = ("query_labels", "gallery_labels"),
+) -> Relation:
     """The relation of labels of both sides, or of one where the queries are the gallery; a `Relevance` as it is."""
     if isinstance(query_labels, Relation):
         if gallery_labels is not None:
             raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
         return query_labels
-    queries = as_array(owner, "query_labels", query_labels, "(Q,)")
+    queries = _labels(owner, names[0], query_labels, "(Q,)")
     own = gallery_labels is None
-    gallery = queries if gallery_labels is None else as_array(owner, "gallery_labels", gallery_labels, "(G,)")
+    gallery = queries if gallery_labels is None else _labels(owner, names[1], gallery_labels, "(G,)")
     kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
     if len(set(kinds)) > 1:
         raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
     return Labels(queries, gallery, own)
+
+
+def _labels(owner: str, name: str, x: ArrayLike, shape: str) -> Array:
+    """Labels that are all numbers or all words: numpy would make words of a list of both, and objects of None."""
+    labels = as_array(owner, name, x, shape)
+    if labels.dtype.kind in "OUS" and not (isinstance(x, np.ndarray) and labels.dtype.kind in "US"):
+        kinds = sorted({_kind(label) for label in np.asarray(x, object)} - {"missing"})
+        if "None" in kinds:
+            raise ValueError(f"{owner}: {name} holds None, expected a number or a word for each item")
+        if len(kinds) > 1:
+            raise ValueError(f"{owner}: {name} holds {' and '.join(kinds)}, expected all of one kind")
+    return labels
+
+
+def _kind(label: object) -> str:
+    if isinstance(label, (str, bytes)):
+        return "words"
+    if label is None:
+        return "None"
+    return "numbers" if label == label else "missing"  # noqa: PLR0124  (NaN)
 
 
 def _codes(query: Ints, item: Ints, gallery: int, own: bool) -> Ints:
@@ -194,13 +247,13 @@ def _codes(query: Ints, item: Ints, gallery: int, own: bool) -> Ints:
 
 
 def _components(query: Ints, item: Ints, queries: int, gallery: int, own: bool) -> Ints:
-    """[Q], the component of each query in the graph of the pairs."""
+    """[Q] or [Q + G], the component of each query, and of each item, in the graph of the pairs."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     size = queries if own else queries + gallery
     edges = coo_array((np.ones(len(query), np.int8), (query, item if own else queries + item)), (size, size))
-    return np.asarray(connected_components(edges, directed=False)[1][:queries], np.int64)
+    return np.asarray(connected_components(edges, directed=False)[1], np.int64)
 
 
 def _counted(query_labels: Array, gallery_labels: Array) -> Ints:

@@ -42,8 +42,9 @@ def calibration_error(
     sum_m |B_m| / Q |mean value of B_m - mean confidence of B_m|
 
     The paper's words allow for each of the scales and binnings; "minmax" of minus the variance is the one with which
-    its tables agree. No scale but "probability" makes a perfect confidence have an error of 0, and the error of
-    "minmax" is decided by the two extreme queries.
+    its tables agree. No scale but "probability" makes a perfect confidence have an error of 0: by "rank", at a Recall@1
+    of 0.6, what knows all answers has 0.26 and so has what knows none, and the error of "minmax" is decided by the two
+    extreme queries. `pe.evaluate` makes a probability of the confidence first.
 
     Parameters
     ----------

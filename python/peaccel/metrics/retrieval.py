@@ -4,6 +4,7 @@ Queries of a class that the gallery lacks cannot be answered: their value is NaN
 Without labels of a gallery the queries are the gallery (leave-one-out): item i is removed from its own ids, wherever it
 stands there, and from its class, so that ids need one column more than the metric looks at, and what is the only one of
 its class cannot be answered. (Karpukhin et al., 2022, count such items as 0 in MAP@R and leave them out of Recall@1.)
+An id that a query's ranking repeats is right once, where it stands first.
 In place of labels a `Relevance` says which items are right where no classes do: its pairs are "of a class" then.
 Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 """

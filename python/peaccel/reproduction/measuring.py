@@ -13,9 +13,9 @@ import peaccel as pe
 from peaccel import metrics
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
-from peaccel.evaluation.answers import FAR, verification
 from peaccel.evaluation.choosing import fit
 from peaccel.evaluation.pairs import verification_pairs
+from peaccel.evaluation.verifying import FAR, verification
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
 from peaccel.methods.records import Method, Training

@@ -1,0 +1,171 @@
+"""What the confidences of queries are, and what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel import metrics
+from peaccel.distributions import Distribution, Normal, Point
+from peaccel.evaluation.answers import Answers, numbers, on_host
+from peaccel.evaluation.intervals import Interval, Resamples, ends
+from peaccel.evaluation.results import ConfidenceResult
+from peaccel.measures.certainty import confidence as of_items
+from peaccel.measures.deciding import fit_match_probability
+from peaccel.retrieval import search
+from peaccel.scores import Score
+
+__all__ = ["SHARES", "judged", "of_novel", "probability"]
+
+SHARES = tuple(round(0.02 * n, 2) for n in range(46))
+"""Shares of queries that the curves reject, least confident first."""
+BINS = 10
+"""Bins of the calibration error."""
+FOLDS = 5
+"""Parts of the classes, each of which has probabilities that were fitted to the others."""
+LEVELS = 500
+"""How many levels of confidence draws are counted at, at most."""
+
+
+def judged(
+    queries: Distribution,
+    answers: Answers,
+    quality: ArrayLike | None,
+    novel: dict[str, NDArray[np.float64]],
+    clusters: NDArray[Any],
+    resamples: Resamples,
+    seed: int,
+) -> Iterator[ConfidenceResult]:
+    """Each confidence of the queries that can be answered, of which the clusters and the resamples are."""
+    known = ~np.isnan(answers.right)
+    right = answers.right[known]
+    for name, confidence in _by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+        p = probability(confidence, right, clusters, seed)
+        points, of = _calibration(p, right)
+        yield ConfidenceResult(
+            name,
+            *_areas(right, confidence, resamples),
+            resamples.mean((p - right) ** 2),
+            _calibration_error(p, right, of, resamples),
+            None if quality is None else metrics.spearman(np.asarray(quality)[known], confidence),
+            metrics.novelty_detection(-confidence, -novel[name]).auroc if name in novel else None,
+            points,
+            tuple(metrics.rejection_curve(right, confidence, SHARES).tolist()),
+        )
+
+
+def of_novel(
+    novel: Distribution | None, queries: Distribution, items: Distribution, score: Score, seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """The confidences of novel queries, which search the same gallery; none where there are none."""
+    if novel is None:
+        return {}
+    if (novel.kind, novel.dim) != (queries.kind, queries.dim) or not len(novel):
+        given, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
+        raise ValueError(f"evaluate: novel is {len(novel)} {given}, expected {expected} like queries, at least one")
+    found = numbers("evaluate", search(novel, items, min(2, len(items)), score).scores, score)
+    best = np.full((len(novel), 2), -np.inf)
+    best[:, : found.shape[1]] = found
+    return _by_name(novel, best, seed + 1)
+
+
+def probability(
+    confidence: NDArray[np.float64], right: NDArray[np.float64], clusters: NDArray[Any], seed: int
+) -> NDArray[np.float64]:
+    """The probability [Q] that the answer is right, by isotonic regression on the queries of the other classes.
+
+    It is of ranks, so that only the order of confidences counts, as in the areas.
+    """
+    rank = np.unique(confidence, return_inverse=True)[1]
+    names, of = np.unique(clusters, return_inverse=True)
+    fold = (np.random.default_rng(seed).permutation(len(names)) % FOLDS)[of]
+    p = np.full(len(right), np.nan)
+    for number in range(min(FOLDS, len(names))):
+        mine, others = fold == number, right[fold != number]
+        if len(others):
+            alike = others.min() == others.max()
+            fit = None if alike else fit_match_probability(rank[~mine], others > 0, method="isotonic")
+            p[mine] = others[0] if fit is None else fit(rank[mine])
+    return p
+
+
+def _unit(mu: NDArray[Any]) -> bool:
+    """Whether all rows have unit length, so that their lengths say nothing."""
+    return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
+
+
+def _by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+    """The confidences of queries whose best two items have these scores, by name."""
+    kinds: dict[str, Any] = {}
+    if not isinstance(d, Point):
+        with np.errstate(divide="ignore"):  # a variance of 0 raises below
+            kinds["learned"] = on_host(of_items(d))
+    if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
+        kinds["norm of the mean"] = metrics.norm_confidence(mu)
+    kinds["score of the best"] = metrics.top_score_confidence(scores)
+    if np.isfinite(scores).all():
+        kinds["best less second"] = metrics.margin_confidence(scores)
+    kinds["random"] = metrics.random_confidence(len(d), seed)
+    for name, values in kinds.items():
+        if not np.isfinite(values).all():
+            raise ValueError(
+                f"evaluate: the confidence {name!r} of {(~np.isfinite(values)).sum()} queries is not finite"
+            )
+    return {name: np.asarray(x, np.float64) for name, x in kinds.items()}
+
+
+def _areas(
+    right: NDArray[np.float64], confidence: NDArray[np.float64], resamples: Resamples
+) -> tuple[Interval, Interval, Interval]:
+    """AUROC, AUSC and AURC; of draws at levels of confidence, between which curves are linear."""
+    levels = np.unique(np.quantile(confidence, np.linspace(0, 1, LEVELS), method="lower"))
+    bins = len(levels)
+    places = bins - np.searchsorted(levels, confidence, side="right")  # 0 holds the most confident ones
+    counts = resamples.counts(places + bins * (right > 0), 2 * bins)
+    wrong, answered = counts[:, :bins], counts[:, bins:]
+    kept, errors = (np.c_[np.zeros(len(x)), x.cumsum(1)] for x in (wrong + answered, wrong))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wins = (answered * (errors[:, -1:] - errors[:, 1:] + wrong / 2)).sum(1)
+        auroc = wins / (answered.sum(1) * wrong.sum(1))
+        # Within a level the share of errors among n queries goes from one end to the other as a + b / n.
+        rate = np.where(wrong > 0, wrong / (wrong + answered), 0)
+        bend = (errors[:, :-1] - rate * kept[:, :-1]) * np.log(kept[:, 1:] / kept[:, :-1])
+    aurc = (wrong + np.where(kept[:, :-1] > 0, bend, 0)).sum(1) / kept[:, -1]
+    shares = kept[:, -1:] * (1 - np.arange(99) / 100)
+    lost = np.array([np.interp(*row) for row in zip(shares, kept, errors, strict=True)]).reshape(shares.shape)
+    curve = 1 - lost / shares
+    ausc = (curve[:, 1:] + curve[:, :-1]).mean(1) / 2
+    return (
+        ends(metrics.r_auroc(right, confidence), auroc),
+        ends(metrics.ausc(right, confidence), ausc),
+        ends(metrics.erc(right, confidence), aurc),
+    )
+
+
+def _calibration(
+    p: NDArray[np.float64], right: NDArray[np.float64]
+) -> tuple[tuple[tuple[float, float, int], ...], NDArray[np.int64]]:
+    """Mean probability, share of right answers and count of bins of equal count; and the bin of each query."""
+    edges = np.unique(np.quantile(p, np.linspace(0, 1, BINS + 1)[1:-1]))
+    of = np.unique(np.searchsorted(edges, p, side="left"), return_inverse=True)[1]
+    count = np.bincount(of)
+    means = [(np.bincount(of, x) / count).tolist() for x in (p, right)]
+    return tuple(zip(*means, count.tolist(), strict=True)), of
+
+
+def _calibration_error(
+    p: NDArray[np.float64], right: NDArray[np.float64], of: NDArray[np.int64], resamples: Resamples
+) -> Interval:
+    """Mean over queries of |mean probability - share of right answers| of their bin.
+
+    A draw adds its noise to the error before the absolute value, which only makes it larger: the percentiles are turned
+    round at the error itself, and end at 0.
+    """
+    gaps = (p - right)[:, None] * (of[:, None] == np.arange(of.max() + 1))
+    value = float(np.abs(gaps.sum(0)).sum() / len(p))
+    drawn = np.abs(resamples.sums(gaps)).sum(1) / resamples.sums(np.ones((len(p), 1)))[:, 0]
+    turned = ends(value, 2 * value - drawn)
+    return Interval(value, max(turned.low, 0.0), max(turned.high, 0.0))
