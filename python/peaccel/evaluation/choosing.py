@@ -19,6 +19,7 @@ from peaccel.evaluation.records import Table, as_text, number, save_json
 from peaccel.files import PathLike
 from peaccel.fits import Calibration, Prior
 from peaccel.metrics._relation import as_relation
+from peaccel.names import require_classes
 from peaccel.scores import SCORES, Score
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
@@ -186,6 +187,7 @@ def choose_score(d: Distribution, labels: ArrayLike, *, draws: bool = False, see
     names = on_host(labels)
     if names.shape != (len(d),):
         raise ValueError(f"choose_score: labels has shape {names.shape}, expected ({len(d)},)")
+    require_classes("choose_score", "labels", names)
     _, classes, sizes = np.unique(names, return_inverse=True, return_counts=True)
     repeated = int((sizes > 1).sum())
     if repeated < FEWEST:

@@ -51,7 +51,8 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     TypeError
         d has no density (Point, Scaled), or numpy meets torch.
     ValueError
-        z of another shape or device; an unknown variant, or "published" where nothing was published.
+        z of another shape or device; an unknown variant, or "published" where nothing was published; a negative var or
+        kappa, in the 64 rows that `search` looks at too.
 
     Notes
     -----
@@ -109,6 +110,8 @@ def entropy(d: Distribution) -> Array:
     ------
     TypeError
         d is of another kind: no closed form, or no entropy.
+    ValueError
+        A negative var or kappa, in the 64 rows that `search` looks at too.
 
     Notes
     -----
