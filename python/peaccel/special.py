@@ -181,9 +181,10 @@ def _call(function: Callable[..., Array], owner: str, names: tuple[str, str], or
     order = float(order) if isinstance(order, (int, float)) else _argument(owner, names[0], order)
     if is_torch(order) and order.requires_grad:
         raise ValueError(f"{owner}: {names[0]} must not require grad: derivatives exist in {names[1]} only")
-    if np.ndim(order) and is_torch(order) != is_torch(x):
+    several = not isinstance(order, float) and tuple(order.shape)
+    if several and is_torch(order) != is_torch(x):
         raise TypeError(f"{owner}: {names[0]} and {names[1]} must both be numpy arrays or both torch tensors")
-    if np.ndim(order) and device_of(order) != device_of(x):
+    if several and device_of(order) != device_of(x):
         raise ValueError(f"{owner}: {names[0]} is on {device_of(order)}, expected {device_of(x)} like {names[1]}")
     if not is_torch(x):
         order = np.asarray(as_numpy(order) if is_torch(order) else order, np.float64)
