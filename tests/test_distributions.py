@@ -384,11 +384,21 @@ RETRIEVED = {
     ),
     "FaissReranker": lambda q, g: pe.FaissReranker.build(g, "Flat").search(q, 1),
 }
+MEASURED = {
+    "log_prob": lambda _, g: pe.log_prob(g, g.mu),
+    "entropy": lambda _, g: pe.entropy(g),
+    "confidence": lambda _, g: pe.confidence(g),
+    "kl": lambda _, g: pe.kl(g, g),
+    "triplet_probability": lambda _, g: pe.triplet_probability(g, g, g),
+    "sample": lambda _, g: pe.sample(g, 1),
+    "fuse": lambda _, g: pe.fuse(g, np.zeros(len(g), int)),
+}
+LOOKING = RETRIEVED | MEASURED
 
 
 @each_library
-@pytest.mark.parametrize("call", RETRIEVED.values(), ids=RETRIEVED)
-def test_retrieval_refuses_logarithms_of_variances(call, library):
+@pytest.mark.parametrize("call", LOOKING.values(), ids=LOOKING)
+def test_retrieval_and_measures_refuse_logarithms_of_variances(call, library):
     log_var = Normal(as_library(M, library, "float32"), as_library(-M, library, "float32"))
     kappa = VMF(as_library(UNIT, library, "float32"), as_library(-V, library, "float32"))
     good = Normal(log_var.mu, -log_var.var)

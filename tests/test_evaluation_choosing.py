@@ -233,7 +233,7 @@ def test_progress_is_an_estimate_and_then_lines(monkeypatch, capsys):
 WRONG = {
     "NaN labels": (
         lambda d, y: pe.choose_score(d, np.where(y > 2, y, np.nan)),
-        "choose_score: labels holds NaN 12 times, expected a class for each item",
+        "choose_score: labels hold nan in row 0, expected the class of each item",
     ),
     "no labels": (
         lambda d, y: pe.choose_score(d, None),

@@ -4,7 +4,7 @@ import copy
 import json
 import multiprocessing
 import pickle
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import faiss
 import numpy as np
@@ -150,6 +150,21 @@ def test_a_prepared_gallery_stays_packed_and_halves_as_they_were_rounded(kind, d
         np.testing.assert_array_equal(twin.gallery.mu, prepared.mu)
         twin.search(query, 1)
         assert twin._prepared.nbytes == reranker._prepared.nbytes
+
+
+def test_a_copy_is_changed_and_takes_the_place_of_one_that_threads_search():
+    holder = [pe.FaissReranker.build(GALLERY, "HNSW8", ids=IDS[:300])]
+    before = holder[0].search(QUERIES, 5)
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(lambda: holder[0].search(QUERIES, 5)) for _ in range(40)]
+        changed = copy.copy(holder[0])
+        changed.upsert(MORE[:60], IDS[:60])
+        holder[0] = changed
+        found += [pool.submit(lambda: holder[0].search(QUERIES, 5)) for _ in range(5)]
+    after = changed.search(QUERIES, 5)
+    rankings = [x.result().ids.tolist() for x in found]
+    assert before.ids.tolist() != after.ids.tolist() == rankings[-1]
+    assert all(x in (before.ids.tolist(), after.ids.tolist()) for x in rankings)
 
 
 def test_tensors_that_are_part_of_larger_ones_are_kept_alone():

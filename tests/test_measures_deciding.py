@@ -269,6 +269,26 @@ WRONG = [
 ]
 
 
+LABELLED = {
+    "fit_prior": lambda labels: pe.fit_prior(pe.Point(np.eye(6)), labels),
+    "learn_then_test": lambda labels: pe.learn_then_test(S, YES, labels, 0.1),
+    "choose_score": lambda labels: pe.choose_score(pe.Point(np.eye(6)), labels),
+    "nmi": lambda labels: pe.metrics.nmi(np.eye(6), labels),
+    "truncated_rows": lambda labels: pe.metrics.truncated_rows(labels, 6),
+}
+
+
+@pytest.mark.parametrize("missing", [float("nan"), None])
+@pytest.mark.parametrize("name", LABELLED)
+def test_items_of_unknown_classes_are_no_class(name, missing):
+    for known in ([0.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]):
+        labels = np.array([*known, missing, missing], dtype=None if known[0] == 0 and missing else object)
+        with pytest.raises(
+            ValueError, match=rf"^{name}: \w+ hold {missing} in row 4, expected the class of each item$"
+        ):
+            LABELLED[name](labels)
+
+
 @pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize(("call", "message"), WRONG)
 def test_what_cannot_be_decided_is_refused(call, message):

@@ -210,6 +210,7 @@ def test_kl_keeps_its_digits_where_near_and_far_rows_share_a_block_and_there_are
     np.testing.assert_allclose(found, value.astype(float), rtol=rounding)
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_kl_of_zero_variances_is_infinite_and_of_negative_ones_nan():
     mu, one, some = np.zeros((4, 3)), np.ones((4, 3)), np.ones((4, 3))
     some[:, 1] = 0, -1, 1, np.nan

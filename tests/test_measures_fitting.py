@@ -120,11 +120,11 @@ def test_fit_vmf_maximises_the_weighted_likelihood(library):
         return -(weights * pe.log_prob(one, z[:, None])[:, 0]).sum()
 
     best = optimize.minimize(loss, np.ones(5), tol=1e-12).x
-    d = pe.fit_vmf(as_library(z, library), as_library(weights, library))
+    d = pe.fit_vmf(as_library(z, library), weights=as_library(weights, library))
     assert type(d.mu) is type(as_library(z, library))
     np.testing.assert_allclose(to_numpy(d.kappa[0] * d.mu[0]), best, atol=1e-5)  # what the search for it leaves
     # Ratios of weights count, and a weight of 0 is no row.
-    same = pe.fit_vmf(np.r_[z, -z], np.r_[7 * weights, np.zeros(12)])
+    same = pe.fit_vmf(np.r_[z, -z], weights=np.r_[7 * weights, np.zeros(12)])
     np.testing.assert_allclose(to_numpy(d.kappa), same.kappa, rtol=1e-13)
 
 
@@ -155,7 +155,7 @@ def test_fit_vmf_at_the_ends(library):
     groups = np.array([0, 1, 1, 1, 2, 2, 3])
     z = as_library(np.concatenate([row] * 4 + [row, -row, row]), library)
     weights = as_library(np.array([3.0, 1, 0.7, 0.1, 1, 1, 0]), library)
-    d = pe.fit_vmf(z, weights, groups)
+    d = pe.fit_vmf(z, weights=weights, groups=groups)
     # One row, equal rows, opposite rows, and a row that does not count.
     np.testing.assert_array_equal(to_numpy(d.kappa), [np.inf, np.inf, 0, 0])
     np.testing.assert_allclose(to_numpy(d.mu), np.concatenate([row, row, axis, axis]), rtol=1e-15)
@@ -167,10 +167,11 @@ def test_fit_vmf_differentiates():
     weights = torch.linspace(0.5, 2, 9, dtype=torch.float64)
     groups = torch.tensor([0] * 5 + [1] * 4)
     used = [x.requires_grad_() for x in (z.clone(), weights)]
-    assert all(x.requires_grad for x in pe.fit_vmf(*used, groups).arrays)  # what does not, gradcheck passes over
+    # What does not, gradcheck passes over.
+    assert all(x.requires_grad for x in pe.fit_vmf(used[0], weights=used[1], groups=groups).arrays)
     # On unit rows only, as elsewhere the mean length is not that of directions.
     assert torch.autograd.gradcheck(
-        lambda z, w: pe.fit_vmf(torch.nn.functional.normalize(z, dim=1), w, groups).arrays, used
+        lambda z, w: pe.fit_vmf(torch.nn.functional.normalize(z, dim=1), weights=w, groups=groups).arrays, used
     )
     row = z[0].clone().requires_grad_()
     ends = pe.fit_vmf(torch.stack([row, -row, row]), groups=torch.tensor([0, 0, 1]))
@@ -338,12 +339,17 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
             ValueError,
             "fit_vmf: z has shape (4, 1), expected (N, D) with N >= 1 and D >= 2",
         ),
+        (lambda: pe.fit_vmf(Z, [0, 0, 1, 1]), TypeError, "fit_vmf() takes 1 positional argument but 2 were given"),
         (lambda: pe.fit_vmf(VMF), TypeError, "fit_vmf: z must be a numpy array or a torch tensor, got VonMisesFisher"),
-        (lambda: pe.fit_vmf(Z, np.ones(3)), ValueError, "fit_vmf: weights have shape (3,), expected (4,)"),
-        (lambda: pe.fit_vmf(Z, [1, 0.5, -2, 1]), ValueError, "fit_vmf: weights hold -2, expected numbers >= 0"),
-        (lambda: pe.fit_vmf(Z, [1, 1, np.nan, 1]), ValueError, "fit_vmf: weights hold nan, expected numbers >= 0"),
+        (lambda: pe.fit_vmf(Z, weights=np.ones(3)), ValueError, "fit_vmf: weights have shape (3,), expected (4,)"),
+        (lambda: pe.fit_vmf(Z, weights=[1, 0.5, -2, 1]), ValueError, "fit_vmf: weights hold -2, expected numbers >= 0"),
         (
-            lambda: pe.fit_vmf(Z, torch.ones(4)),
+            lambda: pe.fit_vmf(Z, weights=[1, 1, np.nan, 1]),
+            ValueError,
+            "fit_vmf: weights hold nan, expected numbers >= 0",
+        ),
+        (
+            lambda: pe.fit_vmf(Z, weights=torch.ones(4)),
             TypeError,
             "fit_vmf: weights is a torch tensor on cpu, expected a numpy",
         ),

@@ -323,6 +323,7 @@ def test_torch_draws_anew_each_step_and_again_after_manual_seed():
 # -- the ends of the range ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("unlooked")
 def test_the_ends_of_kappa():
     mu = directions(6, 9)
     kappa = np.array([0.0, 1e-300, 1e12, 1e300, np.inf, 1e-3])

@@ -93,16 +93,6 @@ def test_log_prob_broadcasts_as_torchs_does(make):
             torch.testing.assert_close(one.log_prob(points[place]), found[place], rtol=1e-13, atol=1e-13)
 
 
-def test_parameters_broadcast():
-    loc = directions(4, 1, 5)
-    d = VonMisesFisher(loc, torch.rand(3, dtype=WIDE))
-    assert (d.batch_shape, d.loc.shape, d.concentration.shape) == ((4, 3), (4, 3, 5), (4, 3))
-    assert VonMisesFisher(loc, 7).concentration.dtype == WIDE
-    d = NonIsotropicVonMisesFisher(loc, torch.rand(3, 5, dtype=WIDE))
-    assert (d.batch_shape, d.concentration.shape) == ((4, 3), (4, 3, 5))
-    assert NonIsotropicVonMisesFisher(loc, 7.0).concentration.shape == (4, 1, 5)
-
-
 @each
 def test_expand_repeats_items_and_not_their_draws(make):
     d = make((3,))
@@ -146,8 +136,13 @@ LOC = normalize(torch.ones(4, 5), dim=-1)
             r"loc has shape \(4, 1\), expected \(..., D\) with D >= 2",
         ),
         (lambda: VonMisesFisher(LOC[0, 0], 1.0), ValueError, r"loc has shape \(\), expected \(..., D\) with D >= 2"),
-        (lambda: VonMisesFisher(LOC.half(), 1.0), ValueError, "loc has dtype float16, expected float32 or float64"),
-        (lambda: VonMisesFisher(LOC, torch.ones((), dtype=WIDE)), ValueError, "float64, expected float32 like loc"),
+        (lambda: VonMisesFisher(LOC.long(), 1.0), ValueError, "loc has dtype int64, expected one of float32, float64"),
+        (
+            lambda: VonMisesFisher(LOC, torch.ones((), dtype=torch.int)),
+            ValueError,
+            "concentration has dtype int32, exp",
+        ),
+        (lambda: VonMisesFisher(1.01 * LOC.half(), 1.0), ValueError, "Expected parameter loc .* constraint UnitSphere"),
         (lambda: VonMisesFisher(LOC, torch.ones(3)), ValueError, r"shape \(3,\), loc \(4, 5\): they do not broadcast"),
         (lambda: NonIsotropicVonMisesFisher(LOC, torch.ones(3)), ValueError, "they do not broadcast"),
         (lambda: HypersphericalUniform(1), ValueError, "HypersphericalUniform: dim is 1, expected 2 .."),
@@ -167,7 +162,10 @@ def test_what_is_wrong_is_said(call, error, message):
 
 
 def test_values_are_not_looked_at_unless_validated():
-    assert VonMisesFisher(2 * LOC, -1.0, validate_args=False).log_prob(LOC).shape == (4,)
+    d = VonMisesFisher(2 * LOC, -1.0, validate_args=False)
+    assert d.mean.shape == (4, 5)
+    with pytest.raises(ValueError, match="VonMisesFisher: kappa is negative in row 0"):
+        d.log_prob(LOC)
     assert HypersphericalUniform(5, validate_args=False).log_prob(2 * LOC).shape == (4,)
 
 

@@ -75,15 +75,17 @@ def require_distribution(owner: str, name: str, d: object) -> None:
 
 
 def require_kind(owner: str, name: str, d: object, kinds: tuple[str, ...], what: str) -> str:
-    """The kind of d, which must be one of these; `what` says in the error what they have in common."""
+    """The kind of d, which must be one of these and not negative; `what` says in the error what they have in common."""
     kind = d.kind if isinstance(d, Distribution) else type(d).__name__
     if kind not in kinds:
         raise TypeError(f"{owner}: {name} must be a distribution {what} ({', '.join(kinds)}), got {kind}")
+    assert isinstance(d, Distribution)
+    d.check_signs()
     return kind
 
 
 def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str]]) -> None:
-    """Refuse two distributions, given by the names of the arguments, that cannot be taken row by row."""
+    """Refuse two distributions, by the names of the arguments, that are negative or cannot be taken row by row."""
     for name, d in pair.items():
         if not isinstance(d, Distribution):
             raise TypeError(f"{owner}: {name} must be a distribution, got {type(d).__name__}")
@@ -98,6 +100,8 @@ def require_pair(owner: str, pair: dict[str, Any], accepted: list[tuple[str, str
         raise ValueError(f"{owner}: {second} has {len(b)} items, expected {len(a)} like {first}")
     if a.mu.dtype != b.mu.dtype:
         raise ValueError(f"{owner}: {second} has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like {first}")
+    for d in (a, b):
+        d.check_signs()
 
 
 def plural(device: str) -> str:

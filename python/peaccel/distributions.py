@@ -28,6 +28,7 @@ from peaccel.ops._array import (
     numpy_dtype,
     require_same_kind,
 )
+from peaccel.ops._dispatch import transformed
 
 __all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
 __all__ += ["bfloat16"]  # for io, which imports nothing below this module
@@ -228,12 +229,12 @@ class Distribution:
                 raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
 
     def check_signs(self) -> None:
-        """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval can afford
-        that at every call. On a GPU, and in compiled functions, no row is checked.
+        """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval and
+        measures can afford that at every call. On a GPU, in compiled functions and under torch.func no row is checked.
         """
         name = self._names[-1]
         x = getattr(self, name)
-        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x))):
+        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))):
             return
         step = len(x) // LOOKED_AT + 1
         negative = as_numpy(x[::step] if step > 1 else x) < 0

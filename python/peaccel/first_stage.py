@@ -27,7 +27,11 @@ class FaissReranker:
     """A FAISS index as the first stage, a score of distributions as the second.
 
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
-    lossy), decide the ranking. Items come and go by `add`, `remove`, `upsert`; not while another thread searches.
+    lossy), decide the ranking.
+
+    Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
+    but nothing may run beside a change: change a copy, ``changed = copy.copy(r)``, and let it take the place of `r`, or
+    let changes and searches wait for each other.
 
     ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can
     also be pickled, copied (by `copy.copy` too with an index of its own) and sent to other processes.
@@ -314,7 +318,7 @@ class FaissReranker:
         Raises
         ------
         TypeError
-            items are of another kind; an index that was given with ids but cannot add under ids.
+            items are of another kind; an index that takes no more items, or none under ids where it was given ids.
         ValueError
             items of another dimension or dtype; ids that are missing, not wanted, repeated or taken.
         """
@@ -323,7 +327,7 @@ class FaissReranker:
         new = own.new_ids("FaissReranker.add", ids, len(items))
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("add")
-        self._indexed.append(own, items, new, vectors)
+        self._indexed.put(own, items, new, vectors)
         self._changed()
         return new
 
@@ -338,7 +342,8 @@ class FaissReranker:
         Raises
         ------
         TypeError
-            An index that was given with ids but cannot remove.
+            An index that was given with ids but cannot remove, as a graph cannot, nor an IDMap over IVF: FAISS would
+            remove other items from it. IVF holds ids itself.
         ValueError
             ids that are unknown or repeated, or not integers.
         """
@@ -346,7 +351,7 @@ class FaissReranker:
         old = checked_ids("FaissReranker.remove", ids)
         rows = own.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
-        self._indexed.drop(own, old, rows)
+        self._indexed.remove(own, old, rows)
 
     def upsert(self, items: Distribution, ids: Array) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
@@ -369,8 +374,7 @@ class FaissReranker:
         rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")
-        self._indexed.drop(own, given[rows >= 0], rows[rows >= 0])
-        self._indexed.append(own, items, given, vectors)
+        self._indexed.put(own, items, given, vectors, rows)
         self._changed()
 
     def compact(self) -> None:

@@ -125,6 +125,12 @@ class Indexed:
         """Refuse an index that was given with ids but cannot add, or remove, by them; changing nothing shows it."""
         if self.items.by_row:
             return
+        inside = indexes.mapped(self.index)
+        if verb != "add" and inside is not None and indexes.by_lists(inside):
+            what = (
+                "FAISS removes wrong items from an IDMap over IVF, which holds ids itself; make the index without IDMap"
+            )
+            raise TypeError(f"FaissReranker.{verb}: {what}")
         try:
             self.index.add_with_ids(np.empty((0, self.index.d), np.float32), np.empty(0, np.int64))
             if verb != "add":
@@ -135,18 +141,22 @@ class Indexed:
                 f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
             ) from None
 
-    def drop(self, items: Items, ids: Ints, rows: Ints) -> None:
+    def remove(self, items: Items, ids: Ints, rows: Ints) -> None:
         """Remove items that are there, given by their ids and their rows."""
         if not items.by_row:
             self.index.remove_ids(ids)
         items.remove(rows)
         self._present = None
 
-    def append(self, items: Items, new: Distribution, ids: Ints, vectors: np.ndarray[Any, Any]) -> None:
-        """Add items under ids that none has."""
-        if items.by_row:
-            self.index.add(vectors)
-        else:
+    def put(
+        self, items: Items, new: Distribution, ids: Ints, vectors: np.ndarray[Any, Any], rows: Ints | None = None
+    ) -> None:
+        """Add items under ids, in the place of those in these rows of the gallery; -1 where there is none."""
+        rows = np.full(len(ids), -1) if rows is None else rows
+        if items.by_row:  # before anything else changes, since the index may take none
+            indexes.add(self.index, vectors, len(items))
+        self.remove(items, ids[rows >= 0], rows[rows >= 0])
+        if not items.by_row:
             self.index.add_with_ids(vectors, ids)
         items.add(new, ids)
         self._present = None

@@ -16,9 +16,12 @@ from peaccel.ops._array import Array, is_torch
 from peaccel.ops._cuda import place
 
 __all__ = [
+    "add",
     "built",
+    "by_lists",
     "graph",
     "id_selector",
+    "mapped",
     "parameters",
     "read",
     "refill",
@@ -81,10 +84,23 @@ def _not_written(index: Any, error: RuntimeError | TypeError) -> Exception:
     return TypeError(f"FaissReranker: FAISS writes no {own}; one on a GPU goes through faiss.index_gpu_to_cpu first")
 
 
+def add(index: Any, vectors: np.ndarray[Any, Any], first: int) -> None:
+    """Add vectors to an index that returns rows, of which the first is `first`; TypeError where it takes none."""
+    try:
+        if mapped(index) is None:
+            index.add(vectors)
+        else:  # an index that numbers nothing itself
+            index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
+    except RuntimeError as error:
+        raise TypeError(
+            f"FaissReranker: FAISS adds no items to this {type(index).__name__}: {_reason(error)}"
+        ) from None
+
+
 def refill(index: Any, vectors: np.ndarray[Any, Any]) -> None:
-    """Let the index hold these vectors and no others; its training stays."""
+    """Let an index that returns rows hold these vectors and no others; its training stays."""
     index.reset()
-    index.add(vectors)
+    add(index, vectors, 0)
 
 
 def search(index: Any, vectors: Array, k: int, params: Any) -> Array:
@@ -207,6 +223,24 @@ def graph(index: Any) -> Any:
     index = faiss.downcast_index(index)
     inside = getattr(index, "base_index", None) or getattr(index, "index", None)
     return graph(inside) if inside else getattr(index, "hnsw", None)
+
+
+def mapped(index: Any) -> Any:
+    """The index in which an IDMap, or one behind a transform, keeps its vectors; None where there is no IDMap."""
+    faiss = _faiss()
+    if not isinstance(index, faiss.Index):
+        return None
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexPreTransform):
+        return mapped(index.index)
+    return index.index if isinstance(index, faiss.IndexIDMap) else None
+
+
+def by_lists(index: Any) -> bool:
+    """Whether the index, or one behind a transform, is an IVF."""
+    faiss = _faiss()
+    index = faiss.downcast_index(index)
+    return by_lists(index.index) if isinstance(index, faiss.IndexPreTransform) else isinstance(index, faiss.IndexIVF)
 
 
 # -- building ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Log-Bessel functions, the von Mises-Fisher normaliser and the logarithm of the normal distribution function.
 
-For numpy arrays, torch tensors and numbers.
+For numpy arrays, torch tensors, lists and numbers. Integers count as float64, halves as float32.
 
 Accuracy is stated as ``python -m benches.accuracy`` measures it, against arb at golden rows and random points.
 Outside their domain the functions give NaN.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from peaccel.ops import bessel
-from peaccel.ops._array import FLOATS, Array, as_numpy, device_of, dtype_name, is_torch, namespace
+from peaccel.ops._array import Array, as_array, as_numpy, device_of, is_torch, namespace, widened
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
 
@@ -28,16 +28,16 @@ def log_ive(v: Array, x: Array) -> Array:
     v
         Order, real, >= 0; a number or an array that broadcasts with x. No gradient.
     x
-        Argument >= 0, float32 or float64 (numbers count as float64).
+        Argument >= 0.
 
     Returns
     -------
-    Values of x's kind and dtype; -inf at x = 0 for v > 0, 0 for v = 0.
+    Values of x's kind and dtype (float64 for integers, float32 for halves); -inf at x = 0 for v > 0, 0 for v = 0.
 
     Raises
     ------
     ValueError
-        dtype not float32 or float64; shapes that do not broadcast; v requires grad.
+        A dtype of no numbers, or complex; shapes that do not broadcast; v requires grad.
 
     Notes
     -----
@@ -85,7 +85,7 @@ def iv_ratio(v: Array, x: Array) -> Array:
     v
         Order, real, >= 1; a number or an array that broadcasts with x. No gradient.
     x
-        Argument >= 0, float32 or float64.
+        Argument >= 0.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def vmf_log_norm(dim: Array, kappa: Array) -> Array:
     dim
         Dimension >= 2; a number or an array that broadcasts with kappa. No gradient.
     kappa
-        Concentration >= 0, float32 or float64.
+        Concentration >= 0.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def log_ndtr(x: Array) -> Array:
     Parameters
     ----------
     x
-        float32 or float64 (numbers count as float64).
+        Anywhere.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def log_ndtr(x: Array) -> Array:
     Raises
     ------
     ValueError
-        dtype not float32 or float64.
+        A dtype of no numbers, or complex.
 
     Notes
     -----
@@ -177,15 +177,17 @@ def log_ndtr(x: Array) -> Array:
 
 def _call(function: Callable[..., Array], owner: str, names: tuple[str, str], order: Any, x: Any) -> Array:
     """The function of an order and an argument after checks; numbers in, numpy scalars out."""
-    order, x = _array(owner, names[0], order), _argument(owner, names[1], x)
+    x = _argument(owner, names[1], x)
+    order = float(order) if isinstance(order, (int, float)) else _argument(owner, names[0], order)
     if is_torch(order) and order.requires_grad:
         raise ValueError(f"{owner}: {names[0]} must not require grad: derivatives exist in {names[1]} only")
-    if tuple(order.shape) and is_torch(order) != is_torch(x):
+    several = not isinstance(order, float) and tuple(order.shape)
+    if several and is_torch(order) != is_torch(x):
         raise TypeError(f"{owner}: {names[0]} and {names[1]} must both be numpy arrays or both torch tensors")
-    if tuple(order.shape) and device_of(order) != device_of(x):
+    if several and device_of(order) != device_of(x):
         raise ValueError(f"{owner}: {names[0]} is on {device_of(order)}, expected {device_of(x)} like {names[1]}")
     if not is_torch(x):
-        order = np.asarray(as_numpy(order), np.float64)
+        order = np.asarray(as_numpy(order) if is_torch(order) else order, np.float64)
     elif not is_torch(order):
         order = float(order)
     try:
@@ -203,23 +205,6 @@ def _plain(value: Array) -> Array:
     return value if is_torch(value) or value.ndim else value[()]
 
 
-def _argument(owner: str, name: str, value: Any) -> Array:
-    """An array of either kind, float32 or float64; numbers and lists become float64."""
-    x = _array(owner, name, value)
-    if dtype_name(x) not in FLOATS:
-        raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected float32 or float64")
-    return x
-
-
-def _array(owner: str, name: str, value: Any) -> Array:
-    """An array of either kind; numbers and lists become float64."""
-    if is_torch(value) or isinstance(value, np.ndarray):
-        return value
-    try:
-        if value is None:
-            raise TypeError
-        return np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"{owner}: {name} must be a numpy array or a torch tensor, got {type(value).__name__}"
-        ) from None
+def _argument(owner: str, name: str, x: Any) -> Array:
+    """An array of either kind, float32 or float64: integers, numbers and lists become float64, halves float32."""
+    return widened(as_array(x, owner, name))

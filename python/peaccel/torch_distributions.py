@@ -1,21 +1,24 @@
 """The distributions on the unit sphere as `torch.distributions.Distribution`, for loops written against that interface.
 
 Draws, densities and divergences are those of `peaccel.sample`, `log_prob`, `entropy` and `kl`, their accuracy and their
-gradients too; here are only shapes. Draws obey ``torch.manual_seed``.
+gradients too; here are only shapes and dtypes. Dtypes promote as torch's do, and halves become float32, also under
+`torch.autocast`. Draws obey ``torch.manual_seed``.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import torch
 from torch import Size, Tensor
 from torch.distributions import Distribution, Transform, constraints, register_kl, transform_to
 from torch.linalg import vector_norm
+from torch.nn.functional import normalize
 
 from peaccel import distributions, measures, special
 from peaccel.measures._numerics import ratio_dx
-from peaccel.ops._array import dtype_name
+from peaccel.ops._array import FLOATING, HALVES, dtype_name
 from peaccel.ops._seed import as_integer
 
 __all__ = ["HypersphericalUniform", "NonIsotropicVonMisesFisher", "VonMisesFisher", "unit_sphere"]
@@ -62,24 +65,28 @@ class _OnSphere(Distribution):
             raise TypeError(f"{owner}: loc must be a torch tensor, got {type(loc).__name__}")
         if not isinstance(concentration, Tensor):
             concentration = loc.new_tensor(concentration)
-        if loc.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"{owner}: loc has dtype {dtype_name(loc)}, expected float32 or float64")
-        if concentration.dtype != loc.dtype:
-            got = f"concentration has dtype {dtype_name(concentration)}"
-            raise ValueError(f"{owner}: {got}, expected {dtype_name(loc)} like loc")
+        for name, x in (("loc", loc), ("concentration", concentration)):
+            if dtype_name(x) not in FLOATING:
+                raise ValueError(f"{owner}: {name} has dtype {dtype_name(x)}, expected one of {', '.join(FLOATING)}")
         if loc.ndim < 1 or loc.shape[-1] < 2:
             raise ValueError(f"{owner}: loc has shape {tuple(loc.shape)}, expected (..., D) with D >= 2")
         columns = concentration.shape if self._event_dim else (*concentration.shape, 1)
+        shapes = f"concentration has shape {tuple(concentration.shape)}, loc {tuple(loc.shape)}"
         try:
             shape = torch.broadcast_shapes(loc.shape, columns)
         except RuntimeError:
             shape = None
         if shape is None or shape[-1] != loc.shape[-1]:
-            shapes = f"concentration has shape {tuple(concentration.shape)}, loc {tuple(loc.shape)}"
             raise ValueError(f"{owner}: {shapes}: they do not broadcast")
+        of_each = not self._event_dim and concentration.shape == (*loc.shape[:-1], 1)
+        if of_each and loc.shape[:-1].numel() > 1 and not torch.compiler.is_compiling():
+            made = f"they broadcast to batch shape {tuple(shape[:-1])}; for one concentration each, squeeze its column"
+            warnings.warn(f"{owner}: {shapes}: {made}", stacklevel=2)
         self.loc = loc.expand(shape)
         self.concentration = concentration.expand(shape if self._event_dim else shape[:-1])
         super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+        dtype = _common_dtype(loc, concentration)
+        self.loc, self.concentration = _directions(self.loc, dtype), self.concentration.to(dtype)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         new = self._get_checked_instance(_OnSphere, _instance)
@@ -91,14 +98,18 @@ class _OnSphere(Distribution):
         return new
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at unit vectors, with all constants; value [..., D] broadcasts with the batch shape."""
+        """Log density at unit vectors, with all constants; value [..., D] broadcasts with the batch shape.
+
+        ValueError for a negative concentration, also where it was not validated.
+        """
         if self._validate_args:
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape, self.loc.shape)
         lead = shape[: len(shape) - self.loc.ndim]
         own = self if shape[len(lead) :] == self.loc.shape else self.expand(shape[len(lead) : -1])
-        items = own._rows()
-        points = value.expand(shape).reshape(lead.numel(), len(items), items.dim)
+        dtype = _common_dtype(value, self.loc)
+        items = own._rows().to(dtype)
+        points = _directions(value, dtype).expand(shape).reshape(lead.numel(), len(items), items.dim)
         return measures.log_prob(items, points).reshape(shape[:-1])
 
     def _rows(self) -> distributions.Distribution:
@@ -108,19 +119,34 @@ class _OnSphere(Distribution):
         return self._items(self.loc.reshape(-1, dim), concentration)
 
 
+def _common_dtype(a: Tensor, b: Tensor) -> torch.dtype:
+    """The dtype that torch promotes both to; float32 for a half."""
+    return torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+
+
+def _directions(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Directions in another dtype; the rounding of halves is evened out."""
+    return normalize(x.to(dtype), dim=-1) if dtype_name(x) in HALVES else x.to(dtype)
+
+
 class VonMisesFisher(_OnSphere):
     """Von Mises-Fisher distributions: density C_D(concentration) exp(concentration loc.z) on the unit sphere.
 
     Parameters
     ----------
     loc
-        Mean directions, unit vectors [..., D] with D >= 2, float32 or float64. Gradients in loc are those of any
+        Mean directions, unit vectors [..., D] with D >= 2, of any floating dtype. Gradients in loc are those of any
         function on the sphere: right once loc is made by normalising.
     concentration
-        [...], >= 0; 0 is the uniform distribution. Broadcasts with the leading dimensions of loc: the column [N, 1] of
-        s-vae-pytorch's scale is to be squeezed, else the batch shape is [N, N].
+        [...], >= 0; 0 is the uniform distribution. Broadcasts with the leading dimensions of loc, as torch broadcasts:
+        of loc [B, D] and a column [B, 1], such as a head or s-vae-pytorch makes, the batch shape is [B, B]. Squeeze it.
     validate_args
         Whether to look at the values of parameters and arguments, as in every torch distribution.
+
+    Warns
+    -----
+    UserWarning
+        The concentration is such a column, B > 1. Where all pairs are meant, loc [1, B, D] says so.
 
     Raises
     ------
@@ -179,7 +205,7 @@ class HypersphericalUniform(VonMisesFisher):
     dim
         D >= 2, the number of coordinates (s-vae-pytorch's is one less).
     dtype, device
-        The dtype and device of its draws, by default torch's.
+        The dtype and device of its draws, by default torch's. A divergence from it has the other's dtype, if wider.
     validate_args
         As in `VonMisesFisher`.
     """
@@ -219,7 +245,7 @@ class NonIsotropicVonMisesFisher(_OnSphere):
     Parameters
     ----------
     loc
-        Directions, unit vectors [..., D] with D >= 2, float32 or float64.
+        Directions, unit vectors [..., D] with D >= 2, of any floating dtype.
     concentration
         [..., D], > 0, along the axes.
     validate_args
@@ -258,4 +284,6 @@ def _kl_vmf_vmf(p: VonMisesFisher, q: VonMisesFisher) -> Tensor:
     if p.event_shape != q.event_shape:
         raise ValueError(f"kl_divergence: q is of dimension {q.event_shape[0]}, expected {p.event_shape[0]} like p")
     batch_shape = torch.broadcast_shapes(p.batch_shape, q.batch_shape)
-    return measures.kl(p.expand(batch_shape)._rows(), q.expand(batch_shape)._rows()).reshape(batch_shape)
+    dtype = _common_dtype(p.loc, q.loc)
+    rows = [d.expand(batch_shape)._rows().to(dtype) for d in (p, q)]
+    return measures.kl(*rows).reshape(batch_shape)

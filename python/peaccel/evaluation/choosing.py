@@ -19,6 +19,7 @@ from peaccel.evaluation.pairs import verification_pairs
 from peaccel.evaluation.records import Table, as_text, percent, save_json
 from peaccel.files import PathLike
 from peaccel.fits import Calibration, Prior
+from peaccel.names import require_classes
 from peaccel.progress import told
 from peaccel.scores import SCORES, Score
 
@@ -272,10 +273,7 @@ def _sampled(
     labels: NDArray[Any], items: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """At most so many rows, their classes as numbers, and how many each class has."""
-    if labels.dtype.kind in "fc" and np.isnan(labels).any():
-        raise ValueError(
-            f"choose_score: labels holds NaN {np.isnan(labels).sum()} times, expected a class for each item"
-        )
+    require_classes("choose_score", "labels", labels)
     rows = np.arange(len(labels))
     if len(rows) > items:
         drawn = np.random.default_rng(seed).permutation(len(labels))

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import Tensor
 
 import peaccel as pe
-from peaccel.losses._batch import scores_of
-from peaccel.losses.base import Loss, require_kind, same_class_pairs
+from peaccel.losses._batch import mean_score, pairs_of_one_class
+from peaccel.losses.base import Loss, require_kind
 
 
 class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
@@ -50,9 +50,7 @@ class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
 
     def loss(self, d: pe.Normal | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
-        same = same_class_pairs(labels)
-        if not same.any():
-            raise ValueError("NegativeMLS: labels are all different, expected at least one pair of one class")
+        same = pairs_of_one_class("NegativeMLS", labels)
         # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
         pairs = same.triu() if self.variant is None else same.fill_diagonal_(True)
-        return -scores_of(d, pairs, "mls").mean()
+        return -mean_score(d, pairs, "mls")

@@ -313,14 +313,14 @@ def turned(cosine: Tensor, margin: float | Tensor, beyond: Beyond) -> Tensor:
 
 
 def require_labels(loss: nn.Module, labels: Tensor, classes: int) -> None:
-    """Refuse labels that are no class's, on the CPU, where to look costs nothing.
+    """Refuse labels that are no class's, on the CPU, where to look costs nothing; not in compiled functions.
 
     Raises
     ------
     ValueError
         Naming the loss, the labels' range and what it should lie in.
     """
-    if labels.is_cpu and len(labels):
+    if labels.is_cpu and len(labels) and not torch.compiler.is_compiling():
         low, high = map(int, labels.aminmax())
         if low < 0 or high >= classes:
             raise ValueError(f"{type(loss).__name__}: labels are in {low} .. {high}, expected 0 .. {classes - 1}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import peaccel as pe
-from peaccel.losses._batch import pairs_of, scores_of
+from peaccel.losses._batch import mean_score, pairs_of
 from peaccel.losses.base import Loss, require_kind
 
 
@@ -82,6 +82,6 @@ class HIB(Loss[pe.Normal]):
         else:
             same, different = same.triu(), different.triu()
         a = self.log_a.exp()
-        match = scores_of(d, same, self.score(a=a, b=self.b, seed=seed))
-        differ = scores_of(d, different, self.score(a=-a, b=-self.b, seed=seed))
-        return -(match.mean() + differ.mean()) / 2
+        match = mean_score(d, same, self.score(a=a, b=self.b, seed=seed))
+        differ = mean_score(d, different, self.score(a=-a, b=-self.b, seed=seed))
+        return -(match + differ) / 2

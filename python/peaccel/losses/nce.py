@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 import peaccel as pe
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import pairs_of
+from peaccel.losses._batch import mean_of, pairs_of
 from peaccel.losses.base import Loss
 
 
@@ -96,8 +96,6 @@ class ScoreNCE(Loss[Distribution]):
             score = score(seed=seed)
         scores = pe.pairwise(d, d, score) / self.temperature
         anchors = same.any(1)
-        of_class, of_others = (
-            scores.masked_fill(~pairs, -math.inf)[anchors].logsumexp(1) for pairs in (same, different)
-        )
-        # log(1 + others / class), which keeps its digits near 0.
-        return softplus(of_others - of_class).mean()
+        of_class, of_others = (scores.masked_fill(~pairs, -math.inf).logsumexp(1) for pairs in (same, different))
+        # log(1 + others / class), which keeps its digits near 0; infinite of items alone in their class.
+        return mean_of(softplus(of_others - of_class), anchors)

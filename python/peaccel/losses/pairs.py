@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 import peaccel as pe
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import distances, pairs_of, unit_means
+from peaccel.losses._batch import distances, listed, mean_of, pairs_of, unit_means
 from peaccel.losses.base import Loss
 
 
@@ -57,8 +57,8 @@ class Contrastive(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         same, different = pairs_of("Contrastive", labels)
         apart = distances(unit_means(d))
-        near = (apart - self.positive_margin).relu()[same].mean()
-        return near + (self.negative_margin - apart).relu()[different].mean()
+        near = mean_of((apart - self.positive_margin).relu(), same)
+        return near + mean_of((self.negative_margin - apart).relu(), different)
 
 
 class MultiSimilarity(Loss[Distribution]):
@@ -160,7 +160,8 @@ class MarginLoss(Loss[Distribution]):
     Draws are by the largest of noise and log weight, within each anchor, so that no weight underflows: where weights
     are exponentials divided by the batch's largest, as in the paper's code and pytorch-metric-learning's
     DistanceWeightedMiner, one close pair leaves other anchors without any: of D = 256, distances .5 and 1.38 weigh
-    e^184 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N.
+    e^184 to 1. They have no gradient. N x N numbers and as many as pairs of one class times N; compiled N x N x N, and
+    draws by torch's generator only.
 
     References
     ----------
@@ -183,10 +184,10 @@ class MarginLoss(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         same, different = pairs_of("MarginLoss", labels)
         apart = distances(unit_means(d))
-        anchors, positives = same.nonzero(as_tuple=True)
+        anchors, positives, counted = listed(same)
         negatives, drawn = self._negatives(apart.detach(), different, anchors, d.dim, seed)
-        near = (self.margin + apart[anchors, positives] - self.beta).relu()
-        far = (self.margin + self.beta - apart[anchors, negatives]).relu() * drawn
+        near = (self.margin + apart[anchors, positives] - self.beta).relu() * counted
+        far = (self.margin + self.beta - apart[anchors, negatives]).relu() * (drawn & counted)
         active = (near > 0).sum() + (far > 0).sum()
         return (near.sum() + far.sum()) / active.clamp(min=1)
 

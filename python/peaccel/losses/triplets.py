@@ -3,7 +3,7 @@
 The anchors with their positives are listed, M pairs, and each is put beside all N items: tensors [M, N] in which
 negatives are marked. Moments of draws are made of [N, N] matrices of the batch, never of a row per triplet. Differences
 of squared distances cancel: they are float64, of distances made by differences, so that one is off by at most some
-1e-15 of the distances themselves.
+1e-15 of the distances themselves. Compiled, all N^2 pairs are listed, since a shape cannot depend on labels.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 import peaccel as pe
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import pairs_of, square_distances, unit_means
+from peaccel.losses._batch import listed, mean_of, pairs_of, square_distances, unit_means
 from peaccel.losses.base import Loss, require_kind
 from peaccel.measures.triplets import Spread, moments_on_sphere, spread_on_sphere
 
@@ -24,11 +24,11 @@ class Triplets(NamedTuple):
     """All triplets of a batch."""
 
     anchors: Tensor
-    """[M], rows of the anchors of all pairs of one class."""
+    """[M], rows of the anchors of all pairs of one class, or of all pairs."""
     positives: Tensor
     """[M], rows of the positives."""
     negative: Tensor
-    """[M, N] bool: which items are of another class."""
+    """[M, N] bool: which items are of another class, beside a pair of one class."""
 
     def near(self, x: Tensor) -> Tensor:
         """The entries [M, 1] of a matrix [N, N] for anchor and positive."""
@@ -52,13 +52,8 @@ def triplets_of(owner: str, labels: Tensor) -> Triplets:
         There are none.
     """
     same, different = pairs_of(owner, labels)
-    anchors, positives = same.nonzero(as_tuple=True)
-    return Triplets(anchors, positives, different[anchors])
-
-
-def mean_of(values: Tensor, counted: Tensor) -> Tensor:
-    """The mean of the values that count, 0 where none does; gradients of the others are 0."""
-    return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
+    anchors, positives, counted = listed(same)
+    return Triplets(anchors, positives, different[anchors] & counted[:, None])
 
 
 class Triplet(Loss[Distribution]):

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from peaccel.fits import IsotonicProbability, LogisticProbability, Selection
+from peaccel.names import require_classes
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "learn_then_test", "reliability_curve"]
@@ -219,6 +220,7 @@ def learn_then_test(
     names = on_host(owner, "classes", classes)
     if names.shape != sure.shape:
         raise ValueError(f"{owner}: classes have shape {names.shape}, expected ({len(sure)},) like confidence")
+    require_classes(owner, "classes", names)
     _, of = np.unique(names, return_inverse=True)
     number = int(of.max()) + 1
     if number < 2:

@@ -52,7 +52,8 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     TypeError
         d has no density (Point, Scaled), or numpy meets torch.
     ValueError
-        z of another shape or device; an unknown variant, or another than "exact" of other kinds.
+        z of another shape or device; an unknown variant, or another than "exact" of other kinds; a negative var or
+        kappa, in the 64 rows that `search` looks at too.
 
     Notes
     -----
@@ -110,6 +111,8 @@ def entropy(d: Distribution) -> Array:
     ------
     TypeError
         d is of another kind: no closed form, or no entropy.
+    ValueError
+        A negative var or kappa, in the 64 rows that `search` looks at too.
 
     Notes
     -----

@@ -49,7 +49,7 @@ def kl(p: Distribution, q: Distribution) -> Array:
     TypeError
         Not distributions, a pair of kinds without a closed form, numpy beside torch.
     ValueError
-        Different lengths, dims, dtypes or devices.
+        Different lengths, dims, dtypes or devices; a negative var or kappa, in the 64 rows that are looked at.
 
     Notes
     -----

@@ -13,6 +13,7 @@ from peaccel.fits import Prior
 from peaccel.measures._numerics import double, ratio_dx
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ
+from peaccel.names import require_classes
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
 
@@ -61,7 +62,7 @@ def fit_prior(*given: Any, **named: Any) -> Any:
     TypeError
         d, queries or gallery is not a Normal or a Point, or the sides are of two classes.
     ValueError
-        labels of another shape, or too few classes or items; sides of two dimensions or dtypes.
+        labels of another shape, NaN or None among them, or too few classes or items; sides of two dimensions or dtypes.
 
     References
     ----------
@@ -131,6 +132,7 @@ def _names(name: str, labels: Array, items: int) -> Array:
     names = on_host("fit_prior", name, labels)
     if names.shape != (items,):
         raise ValueError(f"fit_prior: {name} have shape {names.shape}, expected ({items},)")
+    require_classes("fit_prior", name, names)
     return names
 
 
@@ -140,7 +142,7 @@ def _like(x: np.ndarray[Any, Any], mu: Array) -> Array:
     return x.astype(np.float32 if dtype_name(mu) == "bfloat16" else mu.dtype)
 
 
-def fit_vmf(z: Array, weights: Array | None = None, groups: Array | None = None) -> VonMisesFisher:
+def fit_vmf(z: Array, *, weights: Array | None = None, groups: Array | None = None) -> VonMisesFisher:
     """The von Mises-Fisher distribution of directions by maximum likelihood, one for each group.
 
     mu is the direction of the weighted mean and kappa solves ``A_D(kappa) = r``, r its length: Newton's method from

@@ -74,7 +74,7 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
     TypeError
         d is not a distribution, or the rule is of another kind of distribution.
     ValueError
-        Unknown rule (the nearest one is named); groups of another shape or dtype.
+        Unknown rule (the nearest one is named); groups of another shape or dtype; a negative var, kappa or scale.
 
     References
     ----------
@@ -98,6 +98,7 @@ def fuse(d: D, groups: Array, rule: str | None = None) -> D:
         raise ValueError(f"fuse: {unknown('rule', rule, _RULES)}")
     if d.kind not in _RULES[rule]:
         raise TypeError(f"fuse: rule {rule!r} is of {', '.join(_RULES[rule])}, got {d.kind}")
+    d.check_signs()
     fused = _RULES[rule][d.kind](d, group_rows("fuse", groups, d.mu))
     return type(d)(*[cast(x, compute_dtype(d.mu)) for x in fused])
 

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["as_array", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
+from peaccel.names import require_classes
+
+__all__ = ["as_array", "as_classes", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
 
 
 def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None) -> NDArray[Any]:
@@ -22,6 +24,13 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
         raise ValueError(f"{owner}: {name} cannot be an array of shape {shape} ({reason})") from None
     if array.ndim != len(shape.strip("(),").split(",")):
         raise ValueError(f"{owner}: {name} has shape {array.shape}, expected {shape}")
+    return array
+
+
+def as_classes(owner: str, name: str, x: ArrayLike) -> NDArray[Any]:
+    """[N]: the classes of items, by numbers or words, of which none is missing."""
+    array = as_array(owner, name, x, "(N,)")
+    require_classes(owner, name, array)
     return array
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from peaccel.metrics._arrays import as_array, as_numbers, require_length
+from peaccel.metrics._arrays import as_classes, as_numbers, require_length
 
 __all__ = ["nmi"]
 
@@ -39,7 +39,7 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
     from sklearn.metrics import normalized_mutual_info_score
 
     x = as_numbers("nmi", "embeddings", embeddings, "(N, D)", finite=True)
-    classes = as_array("nmi", "labels", labels, "(N,)")
+    classes = as_classes("nmi", "labels", labels)
     require_length("nmi", "labels", classes, "embeddings", x)
     _, of = np.unique(classes, return_inverse=True)
     clusters = KMeans(int(of.max()) + 1, n_init=1, random_state=seed).fit_predict(x)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._arrays import as_array, as_flags, as_numbers, require_length
+from peaccel.metrics._arrays import as_classes, as_flags, as_numbers, require_length
 from peaccel.metrics.verification import accuracy, auroc
 
 __all__ = ["ceda", "r_auroc", "truncated_rows"]
@@ -99,9 +99,8 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5.
     """
-    _, of, sizes = np.unique(
-        as_array("truncated_rows", "labels", labels, "(N,)"), return_inverse=True, return_counts=True
-    )
+    classes = as_classes("truncated_rows", "labels", labels)
+    _, of, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(sizes))
     kept = order[sizes[order].cumsum() <= items]
     if not len(kept):

@@ -53,8 +53,9 @@ class Torch:
     def score(self, op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
         arguments = pack(inputs, candidates, pairwise)
         if op.keeps and self._tracked(inputs.arrays) and self._reverse_mode_alone():
-            functions = self.traced if self.torch.compiler.is_compiling() else self.eager
-            return functions[f"{op.name}_kept"].apply(*arguments)[0]
+            if self.torch.compiler.is_compiling():
+                return self.traced[f"{op.name}_kept"].apply(*self._apart(arguments))[0]
+            return self.eager[f"{op.name}_kept"].apply(*arguments)[0]
         return self._call(op, *arguments)
 
     def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:
@@ -77,9 +78,14 @@ class Torch:
         if torch.compiler.is_compiling():
             functions = self.traced
             self._require_traceable(op, args, wanted)
+            args = self._apart(args)
         elif not wanted:
             wanted = self.transformed()
         return (functions[op.name].apply if wanted else self._operator(op.name))(*args)
+
+    def _apart(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """Views of tensors, since torch.compile refuses one tensor as two arguments of an autograd function."""
+        return tuple(x.view_as(x) if isinstance(x, self.torch.Tensor) else x for x in args)
 
     def differentiates(self, arrays: Sequence[Any]) -> bool:
         """Whether what is computed from these arrays may be differentiated."""
