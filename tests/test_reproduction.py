@@ -270,7 +270,7 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
     written(results, QUICK)
     before = results.read_bytes()
     page.write_text(f"# Mine\n\n{commands.MARK}\n\nold words")
-    code, out, _ = command(capsys, "reproduce", "--quick", "--results", str(results), "--page", str(page))
+    code, out, _ = command(capsys, "reproduce", "--quick", "--results-out", str(results), "--page-out", str(page))
     assert code == 0 and out == f"-> {page}\n" and results.read_bytes() == before
     text = page.read_text()
     assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## What was run") and "old words" not in text
@@ -285,7 +285,7 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
     results = tmp_path / "results.jsonl"
     missing = Cell("numbers", "pfe", trial=0)
     written(results, QUICK, leave_out=[missing])
-    words = ("reproduce", "--quick", "--results", str(results), "--hours", "1e-9")
+    words = ("reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")
     code, _, _ = command(capsys, *words)
     assert code == 0 and missing not in ledger.read(results)
     # Without its search a row has no settings to show numbers of.
@@ -298,7 +298,7 @@ def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
     written(results, QUICK)
     cell = Cell("places", "scf", seed=1)
     ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
-    assert command(capsys, "reproduce", "--quick", "--results", str(results), "--hours", "1e-9")[0] == 0
+    assert command(capsys, "reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
     total = len(list(cells(QUICK)))
     assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
 
@@ -312,7 +312,9 @@ def test_the_list_names_all_four_papers(capsys):
         assert text in out
 
 
-@pytest.mark.parametrize(("words", "error"), [(("--only", "nothing"), "nothing"), (("--results", "/"), "is a folder")])
+@pytest.mark.parametrize(
+    ("words", "error"), [(("--only", "nothing"), "nothing"), (("--results-out", "/"), "is a folder")]
+)
 def test_bad_options_are_refused(capsys, words, error):
     code, _, err = command(capsys, "reproduce", "--quick", *words)
     assert code == 2 and error in err
