@@ -1,6 +1,11 @@
 """The reproduction: its plan, its results file, what decides claims, and the page."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -318,3 +323,35 @@ def test_the_list_names_all_four_papers(capsys):
 def test_bad_options_are_refused(capsys, words, error):
     code, _, err = command(capsys, "reproduce", "--quick", *words)
     assert code == 2 and error in err
+
+
+def test_a_worker_does_not_outlive_the_process_that_began_it():
+    """Not even one that ends by a signal which it cannot catch."""
+    code = (
+        "import os, time; from peaccel.reproduction.workers import workers; pool = workers(1)\n"
+        "print(pool.submit(os.getpid).result(), flush=True); pool.submit(time.sleep, 600).result()"
+    )
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as begun:
+            worker = int(begun.stdout.readline())
+            begun.send_signal(end)
+            assert begun.wait(timeout=30) == -end
+        until = time.monotonic() + 30
+        while alive(worker) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not alive(worker)
+
+
+def alive(process):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_cells_are_run_by_workers_of_that_kind(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(commands, "workers", lambda count: asked.append(count) or nullcontext())
+    commands._carry_out(QUICK, commands.Reproduce(processes=3), list(cells(QUICK))[:1], tmp_path / "r.jsonl", until=0)
+    assert asked == [3]

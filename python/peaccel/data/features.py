@@ -68,9 +68,16 @@ def feature_rows(path: str | Path) -> NDArray[np.float32]:
         As `features`.
     """
     path = Path(path)
+    return _floats(path, *_arrays(path, "features"))
+
+
+def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     if path.suffix not in (".npz", ".npy"):
         raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected .npz or .npy")
-    (values,) = arrays(path, "features")
+    return arrays(path, *names)
+
+
+def _floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
@@ -82,8 +89,11 @@ def feature_rows(path: str | Path) -> NDArray[np.float32]:
 def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
     if path.suffix == ".npy" and labels is None:
         raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
-    values = feature_rows(path)
-    (found,) = arrays(path if labels is None else Path(labels), "labels")
+    if labels is None:
+        values, found = _arrays(path, "features", "labels")
+    else:
+        values, found = *_arrays(path, "features"), *arrays(Path(labels), "labels")
+    values = _floats(path, values)
     if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
         raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
     return values, found

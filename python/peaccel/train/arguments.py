@@ -49,7 +49,7 @@ class Embed:
     backbone: str | None = None
     """A name of peaccel.backbones or timm; for images with captions clip_image:MODEL, whose text tower reads them."""
     weights: Path | None = None
-    """Weights of the backbone: a .safetensors file, or a state dict of torch.save."""
+    """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     features: Path | None = None
     """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, in place of a data
     set."""

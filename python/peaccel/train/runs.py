@@ -75,7 +75,7 @@ class Run(Job):
     backbone: str = "auto"
     """A name of peaccel.backbones or timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
-    """Weights of the backbone: a .safetensors file, or a state dict of torch.save."""
+    """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"
     """Pooling of the backbone's last feature map."""
     frozen_bn: bool = False
