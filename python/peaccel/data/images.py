@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageRows", "centre_crop", "crop_sizes", "unreadable"]
 
-OPENERS, TOGETHER = 8, 128  # threads that open images, and how many images each takes at a time
+# Threads that open images, which wait where the disk is a network away, and how many images each takes at a time.
+OPENERS, TOGETHER = 8, 128
 
 
 @dataclass(frozen=True)
