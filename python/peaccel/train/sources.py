@@ -125,7 +125,7 @@ def open_captions(
     found = parts[part]
     assert isinstance(found, Captions)
     bad = _bad_images(name, [found], skip_bad)
-    kept = np.array([path not in bad for path in found.paths])
+    kept = np.array([path not in bad for path in found.paths], np.bool_)
     told = kept[found.image]
     captions = tuple(text for text, of_kept in zip(found.captions, told.tolist(), strict=True) if of_kept)
     rows = ImageRows(found.take(kept).paths, _transform("test", expected))
@@ -161,6 +161,8 @@ def _labelled(found: Any) -> bool:
 def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
     """The images that cannot be opened, which are refused unless they are to be skipped."""
     paths = list(dict.fromkeys(path for x in parts for path in getattr(x, "paths", ())))
+    if not paths:
+        return ()
     with Bar(f"data {name}: looking at {len(paths)} images", len(paths)) as bar:
         bad = unreadable(paths, bar.advance)
     if bad:
@@ -180,7 +182,7 @@ def _items(part: str, found: Any, expected: ImageInput | None, bad: Collection[s
     if isinstance(found, CaptionFeatures):
         pairs = torch.from_numpy(found.images[found.image]), torch.from_numpy(found.captions)
         return Items(pairs, np.asarray(found.image, np.int64))
-    images = found.take(np.array([path not in bad for path in found.paths]))
+    images = found.take(np.array([path not in bad for path in found.paths], np.bool_))
     labels = np.unique(images.labels, return_inverse=True)[1] if part == "train" else images.labels
     return Items(ImageRows(images.paths, _transform(part, expected)), labels)
 
