@@ -63,7 +63,7 @@ test-methods: build  ## train every recipe at its full length, seeds 0, 1, 2 (an
 	PEACCEL_LONG=1 $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal tests/test_every_method.py
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours)
-	$(BIN)/peaccel reproduce --results docs/reproduction.jsonl --page docs/reproduction.md
+	$(BIN)/peaccel reproduce --results-out docs/reproduction.jsonl --page-out docs/reproduction.md
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py

@@ -1,4 +1,9 @@
-"""A command of peaccel as a shell sees it, within this process."""
+"""A command of peaccel as a shell sees it, within this process, and what its options say of themselves."""
+
+import ast
+import inspect
+from dataclasses import is_dataclass
+from itertools import pairwise
 
 from peaccel import cli
 
@@ -11,3 +16,15 @@ def run(capsys, *words):
     except SystemExit as stop:
         code = stop.code or 0
     return code, *capsys.readouterr()
+
+
+def sentences(kind):
+    """By field of a dataclass, inherited ones too, the docstring below it: what help prints."""
+    found = {}
+    for base in filter(is_dataclass, reversed(kind.__mro__)):
+        body = ast.parse(inspect.getsource(base)).body[0].body
+        for field, after in pairwise(body):
+            told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and told:
+                found[field.target.id] = after.value.value
+    return found

@@ -98,7 +98,7 @@ def test_with_ids_the_gallery_goes_by_them(files, capsys):
     assert run(capsys, f"{RERANK} --ids ids.npy --candidates named.npy --k {K}")[0] == 0
     assert written("r.npz", (scores, np.where(rows < 0, -1, IDS[rows])))
 
-    assert run(capsys, f"{RERANK} --ids ids.npy --index ids.faiss --features unit --k 2 --shortlist 4")[0] == 0
+    assert run(capsys, f"{RERANK} --ids ids.npy --index ids.faiss --index-features unit --k 2 --shortlist 4")[0] == 0
     reranker = pe.FaissReranker(faiss.read_index("ids.faiss"), g, ids=IDS, features="unit")
     assert written("r.npz", reranker.search(q, 2, shortlist=4))
 
@@ -109,7 +109,7 @@ def test_features_are_what_the_index_is_asked_with(files, capsys):
     index = faiss.IndexFlatIP(vectors.shape[1])
     index.add(vectors)
     faiss.write_index(index, "s.faiss")
-    assert run(capsys, f"{RERANK} --index s.faiss --features surrogate --k 2 --shortlist 3")[0] == 0
+    assert run(capsys, f"{RERANK} --index s.faiss --index-features surrogate --k 2 --shortlist 3")[0] == 0
     assert written("r.npz", pe.FaissReranker(index, g, features="surrogate").search(q, 2, shortlist=3))
 
 
@@ -239,7 +239,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --ids c.npy": "c.npy: ids has shape (3, 6) and dtype int64, expected an integer for each row",
     "--candidates c.npy --ids ids.npy": "c.npy: candidates holds ",
     "--index g.faiss --ids ids.npy": "FaissReranker: index returned id ",
-    "--index g.faiss --features surrogate": "FaissReranker: features of the queries have shape (3, ",
+    "--index g.faiss --index-features surrogate": "FaissReranker: features of the queries have shape (3, ",
     "--index g.faiss --shortlist 0": "mls: shortlist is 0, expected 1 .. ",
     "--candidates c.npy --score llr": "llr: prior_var must be given",
     "--candidates c.npy --score llr --prior none.json": "none.json: no such file",

@@ -1,6 +1,6 @@
 """The N-digit data: honest parts, recorded corruption, same bits for the same seed."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -157,3 +157,25 @@ def test_kinds_can_be_chosen():
     assert set(chosen.kind) == {0, KINDS.index("crop"), KINDS.index("blur")}
     every = corrupt(clean, CORRUPTION, seed=5)
     assert (chosen.kind > 0).tolist() == (every.kind > 0).tolist()
+
+
+def test_each_image_is_damaged_at_a_place_of_its_own(parts):
+    paper = replace(parts["train"], images=np.ones_like(parts["train"].images))
+    always = replace(CORRUPTION, probability=1.0, severity=(0.5, 0.5), occlusion=0.5)
+    occluded = corrupt(paper, always, seed=5, kinds=("occlusion",)).images
+    corners = {tuple(np.argwhere(image == 0)[0].tolist()) for image in occluded}
+    assert len(corners) > 300  # of (28 - 7 + 1) (84 - 21 + 1) places, 1200 draws
+    ramp = replace(parts["train"], images=np.tile(np.arange(84, dtype=np.float32), (len(paper), 28, 1)))
+    cropped = corrupt(ramp, replace(always, crop=0.5), seed=5, kinds=("crop",)).images
+    assert len(np.unique(cropped[:, 0, 0].round(3))) > 1000
+
+
+def test_no_two_parts_are_damaged_alike(parts):
+    """Their draws are of the seed and of the part: else those of equal size would have the same severities."""
+    few = {part: replace(x, **{f.name: getattr(x, f.name)[:90] for f in fields(x)}) for part, x in parts.items()}
+    severities = [x.severity for x in corruption.corrupted(few, CORRUPTION, 3).values()]
+    assert len(severities) == 4 and len({x.tobytes() for x in severities}) == 4
+    again = corruption.corrupted(few, CORRUPTION, 3)["query"]
+    assert np.array_equal(again.severity, severities[-1])
+    other = corruption.corrupted(few, CORRUPTION, 4)["query"]
+    assert not np.array_equal(other.severity, severities[-1])

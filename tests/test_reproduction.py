@@ -1,6 +1,11 @@
 """The reproduction: its plan, its results file, what decides claims, and the page."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -271,7 +276,7 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
     written(results, QUICK)
     before = results.read_bytes()
     page.write_text(f"# Mine\n\n{commands.MARK}\n\nold words")
-    code, out, _ = command(capsys, "reproduce", "--quick", "--results", str(results), "--page", str(page))
+    code, out, _ = command(capsys, "reproduce", "--quick", "--results-out", str(results), "--page-out", str(page))
     assert code == 0 and out == f"-> {page}\n" and results.read_bytes() == before
     text = page.read_text()
     assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## What was run") and "old words" not in text
@@ -286,7 +291,7 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
     results = tmp_path / "results.jsonl"
     missing = Cell("numbers", "pfe", trial=0)
     written(results, QUICK, leave_out=[missing])
-    words = ("reproduce", "--quick", "--results", str(results), "--hours", "1e-9")
+    words = ("reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")
     code, _, _ = command(capsys, *words)
     assert code == 0 and missing not in ledger.read(results)
     # Without its search a row has no settings to show numbers of.
@@ -299,7 +304,7 @@ def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
     written(results, QUICK)
     cell = Cell("places", "scf", seed=1)
     ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
-    assert command(capsys, "reproduce", "--quick", "--results", str(results), "--hours", "1e-9")[0] == 0
+    assert command(capsys, "reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
     total = len(list(cells(QUICK)))
     assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
 
@@ -313,7 +318,9 @@ def test_the_list_names_all_four_papers(capsys):
         assert text in out
 
 
-@pytest.mark.parametrize(("words", "error"), [(("--only", "nothing"), "nothing"), (("--results", "/"), "is a folder")])
+@pytest.mark.parametrize(
+    ("words", "error"), [(("--only", "nothing"), "nothing"), (("--results-out", "/"), "is a folder")]
+)
 def test_bad_options_are_refused(capsys, words, error):
     code, _, err = command(capsys, "reproduce", "--quick", *words)
     assert code == 2 and error in err
@@ -343,3 +350,35 @@ def test_the_threshold_of_ceda_is_chosen_on_validation_items():
     lengths = [np.linalg.norm(d.mu, axis=1) for d in (held[half], queries)]
     expected = metrics.ceda(right, lengths[1], metrics.best_threshold(lengths[0], answered))
     assert found["ceda.norm"] == expected < metrics.ceda(right, lengths[1])
+
+
+def test_a_worker_does_not_outlive_the_process_that_began_it():
+    """Not even one that ends by a signal which it cannot catch."""
+    code = (
+        "import os, time; from peaccel.reproduction.workers import workers; pool = workers(1)\n"
+        "print(pool.submit(os.getpid).result(), flush=True); pool.submit(time.sleep, 600).result()"
+    )
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as begun:
+            worker = int(begun.stdout.readline())
+            begun.send_signal(end)
+            assert begun.wait(timeout=30) == -end
+        until = time.monotonic() + 30
+        while alive(worker) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not alive(worker)
+
+
+def alive(process):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_cells_are_run_by_workers_of_that_kind(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(commands, "workers", lambda count: asked.append(count) or nullcontext())
+    commands._carry_out(QUICK, commands.Reproduce(processes=3), list(cells(QUICK))[:1], tmp_path / "r.jsonl", until=0)
+    assert asked == [3]

@@ -8,7 +8,6 @@ import torch
 from command import run
 
 import peaccel as pe
-from peaccel import train
 from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data.digits import WORDS
 from peaccel.train.captioned import captioned_numbers
@@ -62,26 +61,14 @@ def test_relevance_is_what_captions_describe(hidden):
     assert (per_caption == own).all() == (hidden == 0) and (per_caption == pairs.shape[1]).all() == (hidden == 1)
 
 
-def test_the_commands_lead_from_images_of_numbers_to_text_to_image(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run(capsys, f"{IMAGES} --schedule.epochs 1")[0] == 0
-    code, out, _ = run(capsys, "embed --run a --hidden 0.3 --out features")
-    assert code == 0 and "captions (" in out
-    words = "--data caption-features --root features --schedule.epochs 1 --hidden 8 --device cpu --threads 1 --out t"
-    assert run(capsys, f"train text_to_image {words}")[0] == 0
-    assert run(capsys, "embed --run t --out images.npz")[0] == 0
-    assert run(capsys, "embed --run t --side captions --out captions.npz")[0] == 0
-    sides = "--queries captions.npz --gallery images.npz --relevance features/test-relevance.npy"
-    code, out, _ = run(capsys, f"evaluate {sides} --scores cosine,scale_cosine --out page")
-    assert code == 0 and "240 queries" in out
-    assert isinstance(train.load(tmp_path / "t").training.model, torch.nn.Module)
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("--backbone small_cnn --hidden 0.3", "--hidden needs --run of a model trained on mnist or digits8"),
-        ("--run a --hidden 1.5", "--hidden is 1.5, expected a probability"),
+        (
+            "--backbone small_cnn --hidden-digits 0.3",
+            "--hidden-digits needs --run of a model trained on mnist or digits8",
+        ),
+        ("--run a --hidden-digits 1.5", "--hidden-digits is 1.5, expected a probability"),
     ],
 )
 def test_bad_options_are_refused(capsys, tmp_path, monkeypatch, words, error):

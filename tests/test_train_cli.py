@@ -1,22 +1,20 @@
 """The commands that train: what they print, the files that they leave, and what they refuse in one line."""
 
-import ast
-import inspect
 import json
 import re
 from dataclasses import fields, is_dataclass
-from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run
+from command import run, sentences
 from PIL import Image
 
 import peaccel as pe
-from peaccel import backbones, cli, config, io, methods, train
-from peaccel.data import READERS
+from peaccel import backbones, cli, config, data, io, methods, train
+from peaccel.data import TRAINED
 from peaccel.data.images import crop_sizes
-from peaccel.train import commands, recipes, runs, sources
+from peaccel.train import arguments, commands, judging, recipes, runs, sources
 
 N, WIDTH = 96, 10
 SMALL = "--device cpu --threads 1"
@@ -84,9 +82,9 @@ def test_help_without_a_method_lists_them(capsys, command):
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("train pfe", ["--data STR", "--quick ", "--classify.lr FLOAT", "--match.epochs INT", "Shi & Jain", *READERS]),
+        ("train pfe", ["--data STR", "--quick ", "--classify.lr FLOAT", "--match.epochs INT", "Shi & Jain", *TRAINED]),
         ("fit-head", ["--labels", "--method {pfe,llr_nce,", "--match.lr FLOAT", "--out PATH"]),
-        ("embed", ["--run", "--backbone", "--features", "--part STR", "--labels"]),
+        ("embed", ["--run", "--backbone", "--features", "--part STR", "--labels-out"]),
         ("tune pfe", ["--trials INT", "--seconds", "--match.lr FLOAT"]),
         ("methods", ["Print the methods"]),
     ],
@@ -111,22 +109,7 @@ def test_options_of_runs_have_a_sentence_each(capsys):
     for f in fields(runs.Run):
         sentence = re.search(rf"--{f.name.replace('_', '-')} (.*?)\(default: ", out, re.DOTALL)
         assert sentence and len(re.findall(r"[a-z]{2,}", sentence[1])) > 3, f.name
-    assert set(sources.names()) <= set(re.findall(r"[\w-]+", out))
-
-
-def sentences(kind):
-    """The names of a dataclass's fields, inherited ones too, that a docstring follows: what help prints."""
-    found = set()
-    for base in filter(is_dataclass, kind.__mro__):
-        body = ast.parse(inspect.getsource(base)).body[0].body
-        for field, after in pairwise(body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-            ):
-                found.add(field.target.id)
-    return found
+    assert set(TRAINED) <= set(re.findall(r"[\w-]+", out))
 
 
 @pytest.mark.parametrize("name", methods.NAMES)
@@ -135,7 +118,7 @@ def test_settings_have_a_sentence_each(name):
     for kind in kinds:
         nested = {f.name: type(f.default) for f in fields(kind) if is_dataclass(f.default)}
         kinds += nested.values()
-        assert {f.name for f in fields(kind)} - nested.keys() <= sentences(kind)
+        assert {f.name for f in fields(kind)} - nested.keys() <= sentences(kind).keys()
 
 
 # -- what is done ------------------------------------------------------------------------------------------------------
@@ -165,17 +148,23 @@ def test_what_is_resumed_keeps_its_settings(folder, capsys):
     assert run(capsys, "train pfe --resume --out c")[2] == "peaccel train: c: holds a run of cosface, expected pfe\n"
 
 
-@pytest.mark.parametrize("method", commands.HEADS)
+@pytest.mark.parametrize("method", arguments.HEADS)
 def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, capsys, tmp_path, method):
     stage = next(
         f.name for f in fields(methods.load(method).settings) if f.name in ("match", "scale", "regress", "tell", "fit")
     )
+    held = data.read("features", folder / "f.npy", labels="words.npy")["validation"]
+    recall, precision = judging.map_at_r(pe.Point(held.features), held.labels, pe.scores.cosine)
     line = f"fit-head f.npy --labels words.npy --threads 1 --method {method} --out {tmp_path / 'h'}"
     code, out, err = run(capsys, f"{line} --{stage}.epochs 1")
     assert code == 0 and out.startswith(f"{method} on features, seed 0: Recall@1 "), err
-    code, out, err = run(capsys, f"embed --run {tmp_path / 'h'} --features f.npy --out {tmp_path / 'e.npz'}")
+    assert f"by cosine {100 * recall:.2f} % and {100 * precision:.2f} %, " in out
+    told = out.splitlines()[-1]
+    assert told == f"peaccel embed --run {tmp_path / 'h'} --features f.npy --out sure.npz"
+    code, out, err = run(capsys, told.removeprefix("peaccel "))
     assert code == 0 and out.startswith(f"mu ({N}, {WIDTH}), "), err
-    d = io.read_distribution(tmp_path / "e.npz")
+    d = io.read_distribution("sure.npz")
+    Path("sure.npz").unlink()
     assert not isinstance(d, pe.Point) and np.allclose(d.mu / np.linalg.norm(d.mu, axis=1)[:, None], d.mu, atol=1e-5)
     given = np.load("f.npy")
     assert np.allclose(d.mu, given / np.linalg.norm(given, axis=1)[:, None], atol=1e-5)
@@ -183,12 +172,12 @@ def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, c
 
 def test_heads_are_the_rows_with_settings_for_features():
     known = {row for row in train.RECIPES if "features" in config.read_mapping(recipes.FOLDER / f"{row}.toml")}
-    assert set(commands.HEADS) == known
+    assert set(arguments.HEADS) == known
 
 
 def test_what_a_run_embeds_is_searched(folder, capsys):
     for part in ("query", "gallery"):
-        code, out, _ = run(capsys, f"embed --run c --part {part} --out {part}.npz --labels {part}.npy")
+        code, out, _ = run(capsys, f"embed --run c --part {part} --out {part}.npz --labels-out {part}.npy")
         assert code == 0 and re.fullmatch(rf"mu \(\d+, 8\) -> {part}\.npz\n", out)
     assert run(capsys, "search --gallery gallery.npz --queries query.npz --out r.npz --score cosine --k 1")[0] == 0
     query, gallery = np.load("query.npy"), np.load("gallery.npy")
@@ -207,6 +196,58 @@ def images(folder):
                 pixels = rng.integers(0, 255, (40, 50, 3), np.uint8)
                 Image.fromarray(pixels).save(folder / "images" / part / f"c{c}" / f"{i}.png")
     return "--data folder --root images"
+
+
+@pytest.fixture
+def spoilt(tmp_path):
+    """Three classes of training images, 13 of them bad: all of class 1 and a missing link of class 0."""
+    pixels = np.random.default_rng(0).integers(0, 255, (6, 12, 40, 50, 3), np.uint8)
+    for c in range(6):
+        place = tmp_path / "photos" / ("train" if c < 3 else "test") / f"c{c}"
+        place.mkdir(parents=True)
+        for i in range(12):
+            Image.fromarray(pixels[c, i]).save(place / f"{i:02}.png")
+            if c == 1:
+                (place / f"{i:02}.png").write_text("no image")
+    bad = tmp_path / "photos" / "train" / "c0" / "03.png"
+    bad.unlink()
+    bad.symlink_to("none")
+    return tmp_path / "photos"
+
+
+def test_images_that_cannot_be_read_are_named_before_work_and_left_out_if_told(spoilt, capsys, tmp_path):
+    line = f"--data folder --root {spoilt} --backbone test_resnet"
+    training = (
+        f"train cosface {line} {SMALL} --schedule.epochs 1 --schedule.classes-per-batch 2 --dim 4 --out {tmp_path}/r"
+    )
+    code, _, err = run(capsys, training)
+    told = f"data folder: 13 of 72 images cannot be read: {spoilt}/train/c0/03.png is missing; "
+    assert code == 2 and err.startswith(f"peaccel train: {told}{spoilt}/train/c1/00.png is no image; ")
+    assert err.endswith("c1/08.png is no image; and 3 more; --skip-bad leaves them out\n") and err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+    code, _, err = run(capsys, f"{training} --skip-bad")
+    assert code == 0 and err.startswith(told) and "and 3 more; they are left out\n" in err
+    assert record(tmp_path / "r")["classes"] == 2
+
+    code, _, err = run(capsys, f"embed {line} --part train --out {tmp_path}/f.npz")
+    assert code == 2 and "13 of 36 images cannot be read" in err and not (tmp_path / "f.npz").exists()
+    assert run(capsys, f"embed {line} --part test --out {tmp_path}/f.npz")[0] == 0
+    assert run(capsys, f"embed {line} --part train --skip-bad --out {tmp_path}/f.npz")[0] == 0
+    with np.load(tmp_path / "f.npz") as held:
+        assert np.bincount(held["labels"]).tolist() == [11, 12] and len(held["features"]) == 23
+
+
+def test_captions_of_images_that_cannot_be_read_are_left_out_with_them(spoilt, tmp_path):
+    good, bad = sorted((spoilt / "train" / "c2").iterdir())[:2], spoilt / "train" / "c1" / "00.png"
+    lines = [f"first\t{good[0]}", f"of a bad one\t{bad}", f"second\t{good[1]}", f"again\t{good[0]}"]
+    for name in ("Train_GCC-training.tsv", "Validation_GCC-1.1.0-Validation.tsv"):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    taken = backbones.ImageInput((32, 32), (0.5,) * 3, (0.5,) * 3)
+    with pytest.raises(ValueError, match=r"1 of 3 images cannot be read: .*00\.png is no image; --skip-bad"):
+        sources.open_captions("conceptual-captions", tmp_path, "train", taken)
+    rows, captions, image = sources.open_captions("conceptual-captions", tmp_path, "train", taken, skip_bad=True)
+    assert list(rows.paths) == list(map(str, good))
+    assert captions == ("first", "second", "again") and image.tolist() == [0, 1, 0]
 
 
 def test_both_towers_of_a_clip_model_embed_captions(folder, images, capsys, monkeypatch, tmp_path):
@@ -255,7 +296,7 @@ def test_cropped_images_are_embedded_with_their_quality(images, capsys, tmp_path
     plain, cropped, quality = (tmp_path / name for name in ("plain.npz", "cropped.npz", "quality.npy"))
     line = f"embed --backbone test_resnet {images} --part train"
     assert run(capsys, f"{line} --out {plain}")[0] == 0
-    code, _, err = run(capsys, f"{line} --crops {crops} --seed 3 --quality {quality} --out {cropped}")
+    code, _, err = run(capsys, f"{line} --crops {crops} --seed 3 --quality-out {quality} --out {cropped}")
     assert code == 0, err
     sizes = np.load(quality)
     assert np.array_equal(sizes, crop_sizes(9, 3, None if crops == "paper" else crops))
@@ -266,24 +307,37 @@ def test_cropped_images_are_embedded_with_their_quality(images, capsys, tmp_path
 
 
 def test_quality_of_digits_is_what_corruption_left(folder, capsys, tmp_path):
-    words = f"embed --run c --part query --out {tmp_path / 'q.npz'} --quality {tmp_path / 'quality.npy'}"
+    words = f"embed --run c --part query --out {tmp_path / 'q.npz'} --quality-out {tmp_path / 'quality.npy'}"
     assert run(capsys, words)[0] == 0
     severity = sources.open_items("digits8", None, 0, quick=True)["query"].quality
     quality = np.load(tmp_path / "quality.npy")
     assert np.array_equal(quality, severity) and quality.max() == 1 and 0 <= quality.min() < 0.8
 
 
-def test_a_search_is_told_as_a_command_to_train_by(folder, capsys, tmp_path):
-    line = f"tune cosface --data features --root f.npz {SMALL} --dim 6 --schedule.epochs 1 --out {tmp_path / 't'}"
+def test_a_search_is_told_as_the_command_that_trains_so(folder, capsys, tmp_path):
+    """With the data, the root, the seed and the settings that were not searched: its result is that of the trial."""
+    line = (
+        f"tune cosface --data features --root f.npz {SMALL} --seed 3 --patience 2 --schedule.clip 0.5 --schedule.lr 1"
+    )
     for trials in (2, 3):
-        code, out, err = run(capsys, f"{line} --trials {trials}")
+        code, out, err = run(capsys, f"{line} --dim 6 --schedule.epochs 2 --trials {trials} --out {tmp_path / 't'}")
         assert code == 0 and f"of {trials} trials -> " in out, err
-    assert re.search(r"^peaccel train cosface --schedule.lr [\d.e-]+ --classifier.scale [\d.]+ ", out, re.MULTILINE)
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == [
         "best.toml", *(f"cosface-features-{i}" for i in range(3)), "study.db",
     ]  # fmt: skip
-    tried = [record(tmp_path / "t" / f"cosface-features-{i}")["settings"]["schedule"]["lr"] for i in range(3)]
-    assert len(set(tried)) == 3
+    tried = [record(tmp_path / "t" / f"cosface-features-{i}") for i in range(3)]
+    assert len({x["settings"]["schedule"]["lr"] for x in tried}) == 3
+    told = out.splitlines()[-1].removeprefix("peaccel ")
+    assert told.startswith("train cosface --") and run(capsys, told)[0] == 0
+    again = record(tmp_path / "t" / "best")
+    (best,) = (x for x in tried if x["settings"] == again["settings"])
+    assert {**best["run"], "out": ""} == {**again["run"], "out": ""} and again["run"]["seed"] == 3
+    results = [json.loads((Path(x["run"]["out"]) / "result.json").read_text()) for x in (best, again)]
+    assert (
+        results[0]["validation"]
+        == results[1]["validation"]
+        == max(json.loads((Path(x["run"]["out"]) / "result.json").read_text())["validation"] for x in tried)
+    )
 
 
 # -- what is wrong -----------------------------------------------------------------------------------------------------
@@ -300,7 +354,7 @@ WRONG = {
     "tune cosface --trials 0": "cosface: trials: expected `int` >= 1",
     "train cosface --data cub20": "unknown data 'cub20'; did you mean 'cub200'?",
     "train cosface --data cub200": "data cub200: root is missing, expected the folder where it lies",
-    "train cosface --data cub200 --root no": "no: no such folder, expected one with images.txt",
+    "train cosface --data cub200 --root no": "data cub200: root is no, which is not there",
     "train cosface --root .": "data mnist: root is ., but its scans come inside a package",
     "train cosface --backbone resnet51": "create: unknown backbone 'resnet51'; did you mean 'resnet51q'?",
     "train cosface --begin none.safetensors --data digits8 --quick": "none.safetensors: there is no such file",
@@ -311,7 +365,7 @@ WRONG = {
     "train text_to_image --data digits8 --quick": "text_to_image cannot take the items of data digits8: ",
     "train cosface --data digits8 --quick --backbone test_resnet": "cosface cannot take the items of data digits8: ",
     "train pfe --data features --root f.npy": "f.npy: has no labels, expected them in a file of their own",
-    "fit-head none.npz": "none.npz: no such file",
+    "fit-head none.npz": "none.npz: there is no such file",
     "fit-head f.npy": "f.npy: has no labels, expected them in a file of their own (labels) or an .npz file",
     "fit-head f.npy --labels short.npy": f"f.npy: labels is int64 ({N - 1},), expected numbers or strings ({N},)",
     "fit-head nan.npy --labels labels.npy": "nan.npy: features has NaN or infinity in row 3",
@@ -321,16 +375,16 @@ WRONG = {
     "embed --out e.npz --run c --backbone resnet18": "expected exactly one of --run and --backbone",
     "embed --out e.npz --run none": "none/run.json: there is no such file: is none the folder of a run?",
     "embed --out e.txt --run c": "e.txt: unsupported suffix '.txt', expected .npz or .safetensors",
-    "embed --out e.npz --run c --labels e.npz": "e.npz: unsupported suffix '.npz', expected .npy",
+    "embed --out e.npz --run c --labels-out e.npz": "e.npz: unsupported suffix '.npz', expected .npy",
     "embed --out e.npz --run c": "digits8 has no part 'test', expected one of train, validation, gallery, query",
     "embed --out e.npz --run c --data cub200": "data cub200: root is missing",
     "embed --out e.npz --run c --features f.npy": "c: was trained on digits8, expected a head on ",
-    "embed --out e.npz --run h --features nan.npy": "nan.npy: Point: mu ",
+    "embed --out e.npz --run h --features nan.npy": "nan.npy: features has NaN or infinity in row 3",
     "embed --out e.npz --run h --features wide.npy": f"wide.npy: has {WIDTH + 1} dimensions, expected {WIDTH}",
     "embed --out e.npz --backbone resnet18": "--backbone embeds images: expected --data, and no --features",
     "embed --out no/e.npz --run c": "no/e.npz: there is no folder no",
     "embed --out e.npz --run c --part query --crops paper": "--crops is of images in files, which digits8 has not",
-    "embed --out e.npz --run h --features f.npy --quality q.npy": "--quality needs --crops, or data of which",
+    "embed --out e.npz --run h --features f.npy --quality-out q.npy": "--features has no labels and no quality",
 }
 
 

@@ -271,7 +271,24 @@ def test_out_must_be_a_folder_that_can_be_written(parts, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.TemporaryFile", refuse)
     with pytest.raises(PermissionError, match=r"cannot write in the folder .*Read-only"):
         carry_out("cosface", parts, tmp_path / "x")
-    assert not list((tmp_path / "x").iterdir())
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_that_fails_in_its_first_epoch_is_not_in_the_way(parts, tmp_path, there):
+    """A folder with a state stays, and so does what is not the run's."""
+    out, bad = tmp_path / "a" / "b", {**parts, "train": Items(parts["train"].data * torch.nan, parts["train"].labels)}
+    if there:
+        out.mkdir(parents=True)
+        (out / "notes.txt").write_text("mine")
+    with pytest.raises(FloatingPointError):
+        carry_out("cosface", bad, out, **SHORT)
+    assert [path.name for path in tmp_path.rglob("*")] == (["a", "b", "notes.txt"] if there else [])
+    carry_out("cosface", parts, out, **SHORT)
+    run = train.Run(data="features", device="cpu", threads=1, resume=True)
+    with pytest.raises(FloatingPointError):
+        carry_out("cosface", bad, out, run, **{**SHORT, "schedule": {**SHORT["schedule"], "epochs": 4}})
+    assert (out / "state.safetensors").exists() and (out / "run.json").exists()
 
 
 def test_data_names_and_roots_are_checked_first(tmp_path):
@@ -282,8 +299,9 @@ def test_data_names_and_roots_are_checked_first(tmp_path):
     with pytest.raises(ValueError, match="its scans come inside a package"):
         sources.open_items("mnist", tmp_path, 0)
     np.savez(tmp_path / "test.npz", features=np.ones((2, 2)), labels=np.arange(2))
+    run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu")
     with pytest.raises(ValueError, match="data features: has no labelled items to train on, only test"):
-        sources.open_items("features", tmp_path, 0)
+        train.train("cosface", *settings("cosface"), run)
 
 
 # -- searching ---------------------------------------------------------------------------------------------------------

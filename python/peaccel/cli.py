@@ -19,7 +19,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 import numpy as np
 
 import peaccel as pe
-from peaccel import indexes, io
+from peaccel import indexes, io, options
 from peaccel.distributions import Distribution
 from peaccel.fits import Calibration, Prior
 from peaccel.scores import Score
@@ -69,13 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 "info": info,
                 "scores": scores,
             }
-            tyro.extras.subcommand_cli_from_dict(
-                commands,
-                prog="peaccel",
-                description=DESCRIPTION,
-                args=arguments,
-                config=(tyro.conf.OmitArgPrefixes,),  # --gallery, not --task.gallery
-            )
+            with options.without_none():
+                tyro.extras.subcommand_cli_from_dict(
+                    commands,
+                    prog="peaccel",
+                    description=DESCRIPTION,
+                    args=arguments,
+                    config=(tyro.conf.OmitArgPrefixes,),  # --gallery, not --task.gallery
+                )
     except USER_ERRORS as error:
         _fail(command, _one_line(error))
     except KeyboardInterrupt:
@@ -123,13 +124,11 @@ def _run_training(module: str, name: str, arguments: Sequence[str]) -> None:
 
 
 def _run_demo(arguments: Sequence[str]) -> None:
-    import tyro
-
     try:
         from peaccel.demo import DemoSettings, run
     except ModuleNotFoundError as error:
         raise ImportError(f"the demo needs {error.name}: pip install peaccel[all]") from None
-    run(tyro.cli(DemoSettings, prog="peaccel demo", description=demo.__doc__, args=arguments))
+    run(options.parse(DemoSettings, "peaccel demo", demo.__doc__, arguments))
 
 
 # -- rankings ----------------------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ class Rerank(Search):
     index: Path | None = None
     """A FAISS index of the rows of the gallery, in their order, as faiss.write_index writes it;
     with --ids, one that returns these."""
-    features: Literal["mu", "unit", "surrogate"] = "mu"
+    index_features: Literal["mu", "unit", "surrogate"] = "mu"
     """With --index: what it holds of the gallery, and is asked with. mu: means; unit: means scaled to length 1;
     surrogate: pe.first_stage_features(gallery, score), by inner product."""
     shortlist: int = 100
@@ -218,7 +217,7 @@ def rerank(task: Rerank) -> None:
         index = indexes.read(str(task.index))
         inputs = _read(task)
         start = perf_counter()
-        reranker = pe.FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.features)
+        reranker = pe.FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.index_features)
         ranking = reranker.search(inputs.queries, task.k, task.shortlist)
     _write(task, inputs, ranking, perf_counter() - start)
 
@@ -389,3 +388,7 @@ def _one_line(error: BaseException) -> str:
 def _fail(command: str, message: str) -> NoReturn:
     print(f"{command}: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

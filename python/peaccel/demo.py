@@ -24,7 +24,7 @@ import peaccel as pe
 from peaccel import config, metrics, report, train
 from peaccel.backbones import small_cnn
 from peaccel.data import digits
-from peaccel.data.corruption import corrupt
+from peaccel.data.corruption import corrupted
 from peaccel.data.digits import Strips
 from peaccel.evaluation import Evaluation, Interval, evaluate, mean_interval
 from peaccel.evaluation.answers import as_truth
@@ -183,8 +183,7 @@ def load_recipe() -> Recipe:
 def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source, seed: int) -> SeedRun:
     """Make the data, train, and rank the test parts by every score under every condition."""
     clean = digits.make(source, data, seed)
-    level = data.corruption
-    mixed = {part: corrupt(strips, level, (seed, i)) for i, (part, strips) in enumerate(clean.items())}
+    mixed = corrupted(clean, data.corruption, seed)
     start = perf_counter()
     _, training = learn(recipe.method, source, mixed["train"], seed)
     train_seconds = perf_counter() - start

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["PathLike", "aside", "check_output", "check_suffix"]
+__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -61,6 +61,16 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
     except OSError as error:
         raise PermissionError(f"{path}: cannot write in the folder {folder} ({error.strerror})") from None
     return path
+
+
+def check_outputs(outputs: Iterable[tuple[Path, Sequence[str] | None]], inputs: Iterable[PathLike] = ()) -> None:
+    """Check several outputs, each with its suffixes, as `check_output` does; two of them must not be one file."""
+    inputs, seen = list(inputs), set()
+    for path, suffixes in outputs:
+        check_output(path, suffixes, inputs)
+        if path.resolve() in seen:
+            raise ValueError(f"{path}: is the file of two outputs, expected one for each")
+        seen.add(path.resolve())
 
 
 def check_suffix(path: Path, suffixes: Sequence[str]) -> None:

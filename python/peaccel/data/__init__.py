@@ -5,7 +5,7 @@ Readers give numpy arrays and paths (`records`); `images` reads pixels, by Pillo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,16 @@ from peaccel.data.records import Part
 from peaccel.data.retrieval import cars196, cub200, image_folder, in_shop, sop
 from peaccel.names import unknown
 
-__all__ = ["READERS", "read"]
+__all__ = ["CAPTIONED", "DIGITS", "READERS", "TRAINED", "check_name", "read"]
+
+DIGITS = ("mnist", "digits8")
+"""Sources of numbers composed of scans, which come inside Python packages and need no folder."""
+
+CAPTIONED = ("coco", "conceptual-captions")
+"""Data sets of images with captions."""
+
+EVALUATED = (*CAPTIONED, "cplfw", "ijbc", "msls")
+"""Data sets that have no labelled items to train on: captions, places, and faces that are there to be verified."""
 
 READERS: dict[str, Callable[..., Mapping[str, Part]]] = {
     "caption-features": caption_features,
@@ -36,6 +45,41 @@ READERS: dict[str, Callable[..., Mapping[str, Part]]] = {
     "sop": sop,
 }
 """The reader of each data set: (root, its own options) -> its parts by name."""
+
+TRAINED = tuple(name for name in (*DIGITS, *READERS) if name not in EVALUATED)
+"""The data sets that a model can be trained on."""
+
+
+def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
+    """Refuse a data set that is unknown, or whose root is missing where one is needed, or given where none is.
+
+    Parameters
+    ----------
+    name
+        A data set.
+    root
+        Where it lies.
+    names
+        Those that are allowed.
+
+    Raises
+    ------
+    ValueError
+        As said.
+    FileNotFoundError
+        There is nothing at the root.
+    """
+    if name not in names:
+        if name in (*DIGITS, *READERS):
+            raise ValueError(f"data {name}: has no labelled items to train on, expected one of {', '.join(names)}")
+        raise ValueError(unknown("data", name, names))
+    if name in DIGITS:
+        if root is not None:
+            raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
+    elif root is None:
+        raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
+    elif not root.exists():
+        raise FileNotFoundError(f"data {name}: root is {root}, which is not there")
 
 
 def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Mapping[str, Part]:

@@ -1,13 +1,13 @@
 """Pictures of known quality: cropped, occluded or blurred by a known severity."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KINDS", "Corruption", "Pictures", "corrupt", "damage", "window"]
+__all__ = ["KINDS", "Corruption", "Pictures", "corrupt", "corrupted", "damage", "window"]
 
 KINDS = ("clean", "crop", "occlusion", "blur")
 
@@ -75,6 +75,11 @@ def corrupt(pictures: P, corruption: Corruption, seed: int | Sequence[int], kind
     for row in np.flatnonzero(kind):
         images[row] = damage(images[row], KINDS[kind[row]], float(severity[row]), corruption, rng.random(2))
     return replace(pictures, images=images, kind=kind, severity=severity)
+
+
+def corrupted(parts: Mapping[str, P], corruption: Corruption, seed: int) -> dict[str, P]:
+    """Every part corrupted, each with draws of its own, so that equal rows of two parts are not damaged alike."""
+    return {part: corrupt(x, corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
 
 
 def damage(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from peaccel.data._files import arrays, integers
 from peaccel.data.records import Features, development, query_and_gallery
 
-__all__ = ["features"]
+__all__ = ["feature_rows", "features"]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
@@ -59,23 +59,44 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
     return parts
 
 
-def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    if path.suffix == ".npz":
-        values, found = arrays(path, "features", "labels")
-    elif path.suffix == ".npy":
-        if labels is None:
-            raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
-        values, found = *arrays(path, "features"), *arrays(Path(labels), "labels")
-    else:
+def feature_rows(path: str | Path) -> NDArray[np.float32]:
+    """Read the features alone, [N, D], of an .npz file (key features) or an .npy file.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As `features`.
+    """
+    path = Path(path)
+    return _floats(path, *_arrays(path, "features"))
+
+
+def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+    if path.suffix not in (".npz", ".npy"):
         raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected .npz or .npy")
+    return arrays(path, *names)
+
+
+def _floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
-    if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
-        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
     if len(bad):
         raise ValueError(f"{path}: features has NaN or infinity in row {bad[0]}")
-    return values.astype(np.float32), found
+    return values.astype(np.float32)
+
+
+def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    if path.suffix == ".npy" and labels is None:
+        raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
+    if labels is None:
+        values, found = _arrays(path, "features", "labels")
+    else:
+        values, found = *_arrays(path, "features"), *arrays(Path(labels), "labels")
+    values = _floats(path, values)
+    if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
+        raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")
+    return values, found
 
 
 def _numbered(values: NDArray[np.float32], found: NDArray[Any]) -> Features:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageRows", "centre_crop", "crop_sizes"]
+__all__ = ["ImageRows", "centre_crop", "crop_sizes", "unreadable"]
+
+# Threads that open images, which wait where the disk is a network away, and how many images each takes at a time.
+OPENERS, TOGETHER = 8, 128
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,27 @@ class ImageRows:
         if self.sizes is not None:
             image = centre_crop(image, float(self.sizes[row]))
         return np.asarray(image) if self.transform is None else self.transform(image)
+
+
+def unreadable(paths: Sequence[str], done: Callable[[int], None] = lambda count: None) -> dict[str, str]:
+    """The images that cannot be opened, with the reason: by path, in the order of `paths`.
+
+    Only their headers are read: an image whose pixels are cut off further down is named when its row is asked for. On a
+    local disk that takes 0.1 ms for each, 20 s for 200 000.
+
+    Parameters
+    ----------
+    paths
+        The paths of N images.
+    done
+        Is told how many were looked at since it was last told.
+    """
+    faults: dict[str, str] = {}
+    with ThreadPoolExecutor(OPENERS) as pool:
+        for some in pool.map(_faults, [paths[i : i + TOGETHER] for i in range(0, len(paths), TOGETHER)]):
+            faults |= {path: fault for path, fault in some if fault}
+            done(len(some))
+    return faults
 
 
 def crop_sizes(n: int, seed: int = 0, variant: str | None = None) -> NDArray[np.float64]:
@@ -91,14 +116,39 @@ def centre_crop(image: Image, size: float) -> Image:
     return image.crop((left, top, left + side, top + side))
 
 
-def _read(path: str) -> Image:
+def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError:
         raise ImportError("images need Pillow: pip install peaccel[train]") from None
+    return Image
+
+
+def _faults(paths: Sequence[str]) -> list[tuple[str, str]]:
+    """What is wrong with each image's header; "" where nothing is."""
+    pillow, faults = _pillow(), []
+    for path in paths:
+        fault = ""
+        try:
+            with pillow.open(path) as image:
+                if min(image.size) < 1:
+                    fault = "has no pixels"
+        except FileNotFoundError:
+            fault = "is missing"
+        except pillow.DecompressionBombError:
+            fault = "has more pixels than Pillow takes"
+        except (OSError, ValueError, SyntaxError) as error:
+            fault = getattr(error, "strerror", None) or "is no image"
+        faults.append((path, fault))
+    return faults
+
+
+def _read(path: str) -> Image:
+    pillow = _pillow()
     try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
+        with pillow.open(path) as image:
+            rgb: Image = image.convert("RGB")
+            return rgb
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such image, though it is listed") from None
     except (OSError, ValueError, SyntaxError) as error:  # Pillow raises these for damaged files

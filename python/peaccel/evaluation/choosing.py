@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TypeGuard
@@ -20,7 +21,7 @@ from peaccel.evaluation.records import Table, as_text, percent, save_json
 from peaccel.files import PathLike
 from peaccel.fits import Calibration, Prior
 from peaccel.names import require_classes
-from peaccel.progress import told
+from peaccel.progress import Bar
 from peaccel.scores import SCORES, Score
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
@@ -221,8 +222,12 @@ def choose_score(
     fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
     forms = list(_forms(d[judged], fits, draws, seed))
     pairs, same = verification_pairs(truth, None, seed)
-    steps = told(forms, _seconds(forms), "choose-score") if progress else forms
-    found = [_judged(score, form, shown, truth, pairs, same) for score, form, shown in steps]
+    seconds, found = _seconds(forms), []
+    with Bar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
+        for (score, form, shown), cost in zip(forms, seconds, strict=True):
+            found.append(_judged(score, form, shown, truth, pairs, same))
+            if bar is not None:
+                bar.advance(cost)
     return ScoreChoice(
         kind=type(d).__name__,
         dim=d.dim,

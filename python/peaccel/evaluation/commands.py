@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tyro
 from numpy.typing import NDArray
 
 import peaccel as pe
@@ -22,6 +21,7 @@ from peaccel.evaluation.templates import evaluate_templates
 from peaccel.fits import Calibration, Prior
 from peaccel.io._files import read
 from peaccel.metrics import Relevance
+from peaccel.options import parse
 from peaccel.scores import Score
 
 __all__ = ["COMMANDS", "ChooseScore", "Evaluate", "run_choose_score", "run_evaluate"]
@@ -83,11 +83,11 @@ class Evaluate:
 
 def run_evaluate(arguments: Sequence[str]) -> None:
     """Evaluate embeddings: retrieval, verification, and what their confidence is worth; writes a page."""
-    task = tyro.cli(Evaluate, prog="peaccel evaluate", description=run_evaluate.__doc__, args=arguments)
+    task = parse(Evaluate, "peaccel evaluate", run_evaluate.__doc__, arguments)
     if task.templates is not None and (task.embeddings is None or task.labels is None):
         raise ValueError("--templates needs --embeddings and --labels")
     queries, gallery, labels = _sides(task)
-    numbers, fused, page = _outputs(task.out, "results.json", "templates.json", "report.html")
+    numbers, fused, page = _outputs(task, "results.json", "templates.json", "report.html")
     names = None if task.scores is None else [_score(task, name.strip()) for name in task.scores.split(",")]
     scores = as_scores("evaluate", names, (queries.kind, (queries if gallery is None else gallery).kind))
     quality = None if task.quality is None else io.read_labels(task.quality)
@@ -150,11 +150,9 @@ class ChooseScore:
 
 def run_choose_score(arguments: Sequence[str]) -> None:
     """Rank all scores on embeddings with labels, raw and calibrated, and say which to use and what for."""
-    task = tyro.cli(ChooseScore, prog="peaccel choose-score", description=run_choose_score.__doc__, args=arguments)
+    task = parse(ChooseScore, "peaccel choose-score", run_choose_score.__doc__, arguments)
     d, labels = io.read_distribution(task.embeddings), io.read_labels(task.labels)
-    numbers, page, prior, calibration = _outputs(
-        task.out, "choice.json", "report.html", "prior.json", "calibration.json"
-    )
+    numbers, page, prior, calibration = _outputs(task, "choice.json", "report.html", "prior.json", "calibration.json")
     found = choose_score(d, labels, draws=task.draws, items=task.items, progress=True, seed=task.seed)
     fits = fit(d, labels, task.seed)
     print(found)
@@ -179,12 +177,13 @@ def run_choose_score(arguments: Sequence[str]) -> None:
 COMMANDS = {"evaluate": run_evaluate, "choose-score": run_choose_score}
 
 
-def _outputs(folder: Path, *names: str) -> list[Path]:
-    """Files in a folder, which is made if it is missing."""
+def _outputs(task: Evaluate | ChooseScore, *names: str) -> list[Path]:
+    """Files in the task's folder, which is made if it is missing; none of them may be a file that the task reads."""
+    folder, inputs = task.out, [x for key, x in vars(task).items() if key != "out" and isinstance(x, Path)]
     if folder.is_file():
         raise ValueError(f"--out is {folder}, a file, expected a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    return [io.check_output(folder / name, [Path(name).suffix]) for name in names]
+    return [io.check_output(folder / name, [Path(name).suffix], inputs) for name in names]
 
 
 AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))

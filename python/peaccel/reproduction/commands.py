@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-import tyro
-
-from peaccel import config
-from peaccel.files import aside, check_output
+from peaccel import config, options
+from peaccel.files import aside, check_outputs
 from peaccel.methods.records import AtLeast0, Positive
 from peaccel.reproduction import ledger
 from peaccel.reproduction.claims import decided, read_claims
 from peaccel.reproduction.pages import markdown
 from peaccel.reproduction.plan import TASKS, Cell, Plan, cells, changes, read_plan, resolved
 from peaccel.reproduction.running import run
+from peaccel.reproduction.workers import workers
 
 __all__ = ["COMMANDS"]
 
@@ -40,10 +38,10 @@ class Reproduce:
     """Few classes, two seeds and no search: minutes, and no numbers to believe."""
     only: tuple[Experiment, ...] = EXPERIMENTS
     """Of the experiments; the trials of their rows come first."""
-    results: Path | None = None
+    results_out: Path | None = None
     """A line of JSON for each training; those that are there are not run again. runs/reproduce/results.jsonl, with
     --quick runs/reproduce-quick/results.jsonl."""
-    page: Path | None = None
+    page_out: Path | None = None
     """The page of tables, Markdown; what stands above its mark is kept. Beside the results, page.md."""
     processes: AtLeast0 = 0
     """Trainings at a time, a thread each; 0 for as many as there are cores."""
@@ -56,16 +54,16 @@ def run_reproduce(arguments: Sequence[str]) -> None:
 
     It may be stopped at any time and goes on where it was.
     """
-    task = tyro.cli(Reproduce, prog="peaccel reproduce", description=run_reproduce.__doc__, args=arguments)
+    task = options.parse(Reproduce, "peaccel reproduce", run_reproduce.__doc__, arguments)
     if task.list:
         print_list()
         return
     plan = read_plan(task.quick)
-    results = task.results or Path("runs") / ("reproduce-quick" if task.quick else "reproduce") / "results.jsonl"
-    page = task.page or results.parent / "page.md"
+    results = task.results_out or Path("runs") / ("reproduce-quick" if task.quick else "reproduce") / "results.jsonl"
+    page = task.page_out or results.parent / "page.md"
     for path in (results, page):
         path.parent.mkdir(parents=True, exist_ok=True)
-        check_output(path)
+    check_outputs([(results, None), (page, None)])
     wanted = [cell for cell in cells(plan) if _belongs(plan, cell, task.only)]
     start = perf_counter()
     until = float("inf") if task.hours is None else start + 3600 * task.hours
@@ -112,11 +110,11 @@ def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Pat
     if not left:
         return
     todo, running, done = iter(left), dict[Future[ledger.Record], Cell](), 0
-    context = multiprocessing.get_context("spawn")  # torch's threads do not live through a fork
-    with ProcessPoolExecutor(task.processes or os.cpu_count(), context) as pool:
+    count = task.processes or os.cpu_count() or 1
+    with workers(count) as pool:
         try:
             while True:
-                while len(running) < (task.processes or os.cpu_count() or 1) and perf_counter() < until:
+                while len(running) < count and perf_counter() < until:
                     cell, chosen = next(todo, (None, None))
                     if cell is None or chosen is None:
                         break

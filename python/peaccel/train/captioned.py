@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from peaccel.data.corruption import corrupt
+from peaccel.data.corruption import corrupted
 from peaccel.data.digits import HIDDEN, WORDS, DigitsSettings, captions, describes, make
 from peaccel.train.embedding import embed
 
@@ -40,7 +40,7 @@ def captioned_numbers(
     row of the image that each caption was made for, and relevance [M, 2], a caption and an image that it describes.
     """
     parts = make(source, settings, seed)
-    mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
+    mixed = corrupted(parts, settings.corruption, seed)
     means = {part: embed(model, torch.from_numpy(x.images)[:, None]).mu for part, x in mixed.items()}
     of = {"train": ("train",), "validation": ("validation",), "test": ("gallery", "query")}
     known = _shares(captions(mixed["train"].labels, settings.digits))

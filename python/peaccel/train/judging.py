@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 import peaccel as pe
 from peaccel import metrics
+from peaccel.distributions import Point
 from peaccel.methods.records import Method, Training
 from peaccel.scores import Score
 from peaccel.train.embedding import embed
 from peaccel.train.sources import Items
 
-__all__ = ["Judgement", "check_parts", "judge", "map_at_r", "scored"]
+__all__ = ["Judgement", "check_parts", "judge", "judge_means", "map_at_r", "scored"]
 
 JUDGED = ("test", "validation", "train")
 """Parts, of which the first that exists is evaluated where there are no queries and gallery."""
@@ -41,8 +43,11 @@ def check_parts(data: str, parts: Mapping[str, Items]) -> None:
     Raises
     ------
     ValueError
-        A part to train or to judge on has one class, or one to judge on has no class with two items.
+        There is no part to train on; a part to train or to judge on has one class, or one to judge on has no class with
+        two items.
     """
+    if "train" not in parts:
+        raise ValueError(f"data {data}: has no labelled items to train on, only {', '.join(parts)}")
     for part, items in parts.items():
         if part not in JUDGED or isinstance(items.data, tuple):  # pairs of images and captions have no classes to check
             continue
@@ -81,6 +86,18 @@ def judge(method: Method, training: Training, score: Score, parts: Mapping[str, 
     part = next(part for part in JUDGED if part in parts)
     items = parts[part]
     return Judgement(part, *map_at_r(embed(training.model, items.data), items.labels, score), None)
+
+
+class _Means(nn.Module):
+    """Takes features for points."""
+
+    def forward(self, features: Tensor) -> Point:
+        return Point(features)
+
+
+def judge_means(method: Method, parts: Mapping[str, Items]) -> Judgement:
+    """Judge the cosine of features as `judge` does a model that was trained on them."""
+    return judge(method, Training(_Means(), nn.Identity(), ()), pe.scores.get("cosine"), parts)
 
 
 def _retrieve(

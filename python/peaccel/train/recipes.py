@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from peaccel import config, methods
-from peaccel.methods.records import Method
+from peaccel.data import DIGITS
 from peaccel.names import unknown
-from peaccel.train.sources import DIGITS
 
-__all__ = ["RECIPES", "ranges", "recipe"]
+if TYPE_CHECKING:
+    from peaccel.methods.records import Method
+
+__all__ = ["RECIPES", "check_row", "ranges", "recipe"]
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 
@@ -56,7 +58,12 @@ def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
     return {key: (float(x["low"]), float(x["high"]), bool(x.get("log", False))) for key, x in found.items()}
 
 
-def _read(name: str) -> dict[str, Any]:
+def check_row(name: str) -> None:
+    """Refuse a name that is none of `RECIPES`: ValueError."""
     if name not in RECIPES:
         raise ValueError(f"{unknown('method', name, RECIPES)} See 'peaccel methods'")
+
+
+def _read(name: str) -> dict[str, Any]:
+    check_row(name)
     return config.read_mapping(FOLDER / f"{name}.toml")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+import tyro
 from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
@@ -19,16 +21,19 @@ from torch import nn
 import peaccel as pe
 from peaccel import backbones, config, methods
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
+from peaccel.data import DIGITS, TRAINED
 from peaccel.files import aside, check_output
 from peaccel.methods.records import AtLeast0, Method, Training
+from peaccel.progress import Bar
 from peaccel.scores import Score
 from peaccel.train.dealing import take
 from peaccel.train.embedding import embed
+from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.judging import Judgement, check_parts, judge, map_at_r, scored
 from peaccel.train.keeping import load_tensors, load_weights, save_weights
 from peaccel.train.loop import Options, fit
-from peaccel.train.sources import DIGITS, Items, open_items
-from peaccel.train.telling import Screen, Silent, Teller
+from peaccel.train.sources import Items, open_items
+from peaccel.train.telling import Screen, Silent
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
 
@@ -51,22 +56,27 @@ class Job(Options):
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
 
+DATA = (
+    f"{' or '.join(DIGITS)}, numbers composed of real scans that come inside packages; or, with --root, "
+    f"{', '.join(name for name in TRAINED if name not in DIGITS)}."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
     """What to train on, and with which backbone."""
 
-    data: str = "mnist"
-    """mnist or digits8, numbers composed of real scans that come inside packages; or, with --root,
-    caption-features, cars196, coco, conceptual-captions, cplfw, cub200, features, folder, ijbc, in-shop,
-    lfw, ms1m, msls or sop."""
+    data: Annotated[str, tyro.conf.arg(help=DATA)] = "mnist"
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     quick: bool = False
     """With mnist and digits8, take few items, to see in seconds that everything runs."""
+    skip_bad: bool = False
+    """Leave out images that cannot be read."""
     backbone: str = "auto"
     """A name of peaccel.backbones or timm; auto is a small network for digits, none for features, else resnet50."""
     weights: Path | None = None
-    """Weights of the backbone: a .safetensors file, or a state dict of torch.save."""
+    """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     pooling: Literal["own", "avg", "avg+max", "gem"] = "own"
     """Pooling of the backbone's last feature map."""
     frozen_bn: bool = False
@@ -141,15 +151,18 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     accelerator = Accelerator(cpu=run.device == "cpu", mixed_precision=run.precision)
     main = accelerator.is_main_process
     if main:
-        _check_folder(run)
+        check_folder(run.out, run.resume, (run.begin, run.weights, run.root))
     torch.manual_seed(run.seed)
     backbone, features = _backbone(run)
     if parts is None:
-        parts = open_items(run.data, run.root, run.seed, None if backbone is None else input_of(backbone), run.quick)
+        expected = None if backbone is None else input_of(backbone)
+        parts = open_items(run.data, run.root, run.seed, expected, run.quick, skip_bad=run.skip_bad)
     check_parts(run.data, parts)
     items = parts["train"]
     if backbone is None:
         backbone, features = _given(items)
+    if getattr(settings, "mean", None) == "given":  # then there is no other width to be recorded
+        settings = replace(settings, dim=features)
     classes = int(items.labels.max()) + 1
     training = method.build(backbone, features, classes, settings)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
@@ -157,38 +170,21 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
     about = {"name": name, "method": method.name, "classes": classes, "features": features}
-    if main:
-        run.out.mkdir(parents=True, exist_ok=True)
-        record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
-        _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
-    validation = parts.get("validation")
-    teller: Teller = Screen(run.out, f"{name}: ", run.tensorboard) if main else Silent()
-
-    def validate(model: nn.Module) -> float:
-        assert validation is not None
-        _agree(model, accelerator)
-        d = embed(model, validation.data)
-        return map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
-
-    fit(
-        training,
-        items.data,
-        items.labels,
-        run,
-        name=name,
-        folder=run.out,
-        validate=None if validation is None else validate,
-        teller=teller,
-        accelerator=accelerator,
-    )
+    with withdrawn(run.out) if main else nullcontext():
+        if main:
+            record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
+            _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
+        _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
+    validation = parts.get("validation")
     held = validation or items
-    d = embed(training.model, held.data)
-    score = scored(method, training, d, held.labels)
-    reached = None if validation is None else map_at_r(d, held.labels, score)[1]
-    if main:
-        save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-    judged = asdict(judge(method, training, score, parts))
+    with Bar(f"{name}: searching among held-out items") if main else nullcontext():
+        d = embed(training.model, held.data)
+        score = scored(method, training, d, held.labels)
+        reached = None if validation is None else map_at_r(d, held.labels, score)[1]
+        if main:
+            save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
+        judged = asdict(judge(method, training, score, parts))
     seconds = perf_counter() - start
     result = Result(method=name, data=run.data, seed=run.seed, validation=reached, seconds=seconds, **judged)
     if main:
@@ -251,12 +247,29 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Method, Any, Run]:
         raise ValueError(f"{path}: is not the record of a run") from None
 
 
-def _check_folder(run: Run) -> None:
-    """Refuse a folder that is none, or whose run would be lost."""
-    if run.out.exists() and not run.out.is_dir():
-        raise ValueError(f"out is {run.out}, a file, expected a folder")
-    if not run.resume and (run.out / "run.json").exists():
-        raise ValueError(f"out is {run.out}, which holds a run: resume it (--resume) or choose another folder")
+def _fit(
+    name: str, method: Method, training: Training, parts: Mapping[str, Items], run: Run, accelerator: Accelerator
+) -> None:
+    """Train on the part "train", judged by MAP@R of the part "validation" where there is one."""
+    items, validation = parts["train"], parts.get("validation")
+
+    def validate(model: nn.Module) -> float:
+        assert validation is not None
+        _agree(model, accelerator)
+        d = embed(model, validation.data)
+        return map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
+
+    fit(
+        training,
+        items.data,
+        items.labels,
+        run,
+        name=name,
+        folder=run.out,
+        validate=None if validation is None else validate,
+        teller=Screen(run.out, f"{name}: ", run.tensorboard) if accelerator.is_main_process else Silent(),
+        accelerator=accelerator,
+    )
 
 
 def _backbone(run: Run) -> tuple[nn.Module | None, int]:

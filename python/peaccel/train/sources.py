@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,21 +15,21 @@ from numpy.typing import NDArray
 
 from peaccel import config, data
 from peaccel.backbones import ImageInput
-from peaccel.data import digits
-from peaccel.data.corruption import corrupt
-from peaccel.data.images import ImageRows
+from peaccel.data import CAPTIONED, DIGITS, READERS, check_name, digits
+from peaccel.data.corruption import corrupted
+from peaccel.data.images import ImageRows, unreadable
 from peaccel.data.records import CaptionFeatures, Captions, Features, Images
-from peaccel.names import unknown
+from peaccel.progress import Bar
 from peaccel.train.dealing import Data, length
 
-__all__ = ["CAPTIONED", "DIGITS", "Items", "digits_settings", "names", "of_digits", "open_captions", "open_items"]
+__all__ = ["Items", "digits_settings", "of_digits", "open_captions", "open_items"]
 
-DIGITS = ("mnist", "digits8")
-"""Sources that come inside Python packages, and need no folder."""
+T = TypeVar("T")
 
+PARTS = ("train", "validation", "test", "query", "gallery")
 
-CAPTIONED = ("coco", "conceptual-captions")
-"""Data sets of images with captions."""
+LISTED = 10
+"""How many of the images that cannot be read a message names."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,6 @@ class Items:
         return length(self.data)
 
 
-def names() -> tuple[str, ...]:
-    """The data sets there are."""
-    return (*DIGITS, *data.READERS)
-
-
 def digits_settings(quick: bool = False) -> digits.DigitsSettings:
     """Sizes and corruption of the N-digit numbers, of recipes/digits.toml; `quick` shrinks them to seconds."""
     path = Path(__file__).parent.parent / "recipes" / "digits.toml"
@@ -60,14 +58,20 @@ def digits_settings(quick: bool = False) -> digits.DigitsSettings:
 
 
 def open_items(
-    name: str, root: Path | None, seed: int, expected: ImageInput | None = None, quick: bool = False
+    name: str,
+    root: Path | None,
+    seed: int,
+    expected: ImageInput | None = None,
+    quick: bool = False,
+    only: Collection[str] = PARTS,
+    skip_bad: bool = False,
 ) -> dict[str, Items]:
     """Open a data set.
 
     Parameters
     ----------
     name
-        One of `names()`.
+        A data set: one of `peaccel.data.DIGITS` or of `READERS`.
     root
         Where it lies; None for what comes inside packages.
     seed
@@ -76,60 +80,62 @@ def open_items(
         The images that the backbone takes.
     quick
         Whether to take few digits.
+    only
+        The parts that are opened, as far as they are there.
+    skip_bad
+        Whether to leave out images that cannot be read, rather than to refuse them.
 
     Returns
     -------
-    "train", "validation" where there is one, and what there is of "test", "query", "gallery".
+    What there is of "train", "validation", "test", "query", "gallery".
 
     Raises
     ------
     ValueError
-        An unknown name, a root that is missing or not needed, a data set without labelled images to train on.
+        An unknown name, a root that is missing or not needed, a data set without any of these parts with labels; images
+        that cannot be read.
     FileNotFoundError
         A list of the data set is missing.
     """
-    if name not in names():
-        raise ValueError(unknown("data", name, names()))
-    if name in DIGITS:
-        if root is not None:
-            raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")
-        return of_digits(name, digits_settings(quick), seed)
+    check_name(name, root, (*DIGITS, *READERS))
     if root is None:
-        raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
-    parts = data.read(name, root)
-    made = {part: _items(part, items, expected) for part, items in parts.items()}
-    found = {part: items for part, items in made.items() if items is not None}
-    if "train" not in found:
-        raise ValueError(f"data {name}: has no labelled items to train on, only {', '.join(parts)}")
-    return found
+        return _wanted(name, of_digits(name, digits_settings(quick), seed), only)
+    found = _wanted(name, {part: x for part, x in data.read(name, root).items() if _labelled(x)}, only)
+    bad = _bad_images(name, found.values(), skip_bad)
+    return {part: _items(part, x, expected, bad) for part, x in found.items()}
 
 
 def open_captions(
-    name: str, root: Path | None, part: str, expected: ImageInput | None
+    name: str, root: Path | None, part: str, expected: ImageInput | None, skip_bad: bool = False
 ) -> tuple[ImageRows, tuple[str, ...], NDArray[np.int64]]:
     """Open a part of one of `CAPTIONED`: images as a backbone takes them, captions, and which image each describes.
 
     Raises
     ------
     ValueError
-        A root that is missing, or a part that is not there.
+        A root that is missing, a part that is not there, or images that cannot be read unless they are skipped.
     FileNotFoundError
         A list of the data set is missing.
     """
-    if root is None:
-        raise ValueError(f"data {name}: root is missing, expected the folder where it lies")
+    check_name(name, root, CAPTIONED)
+    assert root is not None
     parts = data.read(name, root)
     if part not in parts:
         raise ValueError(f"{name} has no part {part!r}, expected one of {', '.join(parts)}")
     found = parts[part]
     assert isinstance(found, Captions)
-    return ImageRows(found.paths, _transform("test", expected)), found.captions, np.asarray(found.image, np.int64)
+    bad = _bad_images(name, [found], skip_bad)
+    kept = np.array([path not in bad for path in found.paths], np.bool_)
+    told = kept[found.image]
+    captions = tuple(text for text, of_kept in zip(found.captions, told.tolist(), strict=True) if of_kept)
+    rows = ImageRows(found.take(kept).paths, _transform("test", expected))
+    return rows, captions, np.asarray((np.cumsum(kept) - 1)[found.image[told]], np.int64)
 
 
 def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
     """Numbers composed of real scans, each part with classes of its own but for query and gallery, and corrupted."""
     parts = digits.make(source, settings, seed)
-    mixed = {part: corrupt(x, settings.corruption, (seed, i)) for i, (part, x) in enumerate(parts.items())}
+    mixed = corrupted(parts, settings.corruption, seed)
     known = {part: np.unique(x.labels) for part, x in mixed.items()}
     return {
         part: Items(torch.from_numpy(x.images)[:, None], np.searchsorted(known[part], x.labels), 1 - x.severity)
@@ -137,16 +143,48 @@ def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[s
     }
 
 
-def _items(part: str, found: Any, expected: ImageInput | None) -> Items | None:
-    """The items of a part; None for a part that only evaluation uses."""
+def _wanted(name: str, parts: Mapping[str, T], only: Collection[str]) -> dict[str, T]:
+    """Those of the parts that are asked for, at least one."""
+    found = {part: x for part, x in parts.items() if part in only}
+    if not parts:
+        raise ValueError(f"data {name}: has no labelled items")
+    if not found:
+        raise ValueError(f"{name} has no part {' or '.join(map(repr, only))}, expected one of {', '.join(parts)}")
+    return found
+
+
+def _labelled(found: Any) -> bool:
+    """Whether a part has items with labels, which places and captions have not."""
+    return isinstance(found, (Features, CaptionFeatures, Images)) and not isinstance(found, Captions)
+
+
+def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
+    """The images that cannot be opened, which are refused unless they are to be skipped."""
+    paths = list(dict.fromkeys(path for x in parts for path in getattr(x, "paths", ())))
+    if not paths:
+        return ()
+    with Bar(f"data {name}: looking at {len(paths)} images", len(paths)) as bar:
+        bad = unreadable(paths, bar.advance)
+    if bad:
+        listed = "; ".join(f"{path} {fault}" for path, fault in islice(bad.items(), LISTED))
+        more = f"; and {len(bad) - LISTED} more" if len(bad) > LISTED else ""
+        told = f"data {name}: {len(bad)} of {len(paths)} images cannot be read: {listed}{more}"
+        if not skip:
+            raise ValueError(f"{told}; --skip-bad leaves them out")
+        print(f"{told}; they are left out", file=sys.stderr)
+    return bad
+
+
+def _items(part: str, found: Any, expected: ImageInput | None, bad: Collection[str]) -> Items:
+    """The items of a part, without bad images; training labels are 0..C-1 of what is left."""
     if isinstance(found, Features):
         return Items(torch.from_numpy(found.features), found.labels)
     if isinstance(found, CaptionFeatures):
         pairs = torch.from_numpy(found.images[found.image]), torch.from_numpy(found.captions)
         return Items(pairs, np.asarray(found.image, np.int64))
-    if isinstance(found, Captions) or not isinstance(found, Images):
-        return None
-    return Items(ImageRows(found.paths, _transform(part, expected)), found.labels)
+    images = found.take(np.array([path not in bad for path in found.paths], np.bool_))
+    labels = np.unique(images.labels, return_inverse=True)[1] if part == "train" else images.labels
+    return Items(ImageRows(images.paths, _transform(part, expected)), labels)
 
 
 def _transform(part: str, expected: ImageInput | None) -> Any:

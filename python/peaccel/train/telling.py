@@ -1,4 +1,4 @@
-"""What a run reports while it trains: a line on the screen, a JSON line per epoch, and a warning of dead branches."""
+"""What a run reports while it trains: a bar or lines, a JSON line per epoch, and a warning of dead branches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from peaccel.distributions import Distribution
 from peaccel.files import aside
 from peaccel.methods.records import Stage, Terms
+from peaccel.progress import Bar, duration
 
 __all__ = ["Screen", "Silent", "Teller", "spread"]
 
@@ -58,7 +58,7 @@ class Silent:
 
 
 class Screen:
-    """A progress bar with loss, speed and what is left; and log.jsonl, a line an epoch.
+    """A `Bar` for each stage with loss, speed and what is left; and log.jsonl, a line an epoch.
 
     Parameters
     ----------
@@ -74,37 +74,45 @@ class Screen:
         self._file = None if folder is None else folder / "log.jsonl"
         self._description = description
         self._console = Console(stderr=True)
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
         self._stage: Stage | None = None
+        self._pauses: list[float] = []
+        self._last_step = 0.0
         self._writer = _event_writer(folder) if tensorboard and folder is not None else None
         self._last: dict[str, Any] = {}
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Open the stage's bar with its first epoch."""
-        self._sums: dict[str, float] = {}
-        self._items, self._count, self._since = 0, 0, perf_counter()
+        now = perf_counter()
         if self._stage is not stage:
             self.close_bar()
-            self._stage = stage
-            losses = TextColumn("{task.fields[losses]}")
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), losses)
-            self._bar = Progress(*columns, console=self._console)
-            self._bar.start()
-            self._task = self._bar.add_task(f"{self._description}{stage.name}", total=None, losses="")
-        total = batches * stage.schedule.epochs
-        assert self._bar is not None
-        self._bar.update(self._task, total=total, completed=epoch * batches + done)
+            self._stage, self._pauses = stage, []
+            self._total = batches * stage.schedule.epochs
+            self._bar = Bar(f"{self._description}{stage.name}", self._total)
+            self._bar.__enter__()
+        else:
+            self._pauses.append(now - self._last_step)
+        self._sums: dict[str, float] = {}
+        self._items, self._count, self._since, self._last_step = 0, 0, now, now
+        self._steps, self._epochs_left = epoch * batches + done, stage.schedule.epochs - epoch
 
     def step(self, terms: Terms, items: int) -> None:
         """Move the bar."""
         for name, x in terms.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(x.detach())
         self._count += 1
+        self._steps += 1
         self._items += items
-        speed = self._items / max(perf_counter() - self._since, 1e-9)
+        self._last_step = perf_counter()
+        seconds = max(self._last_step - self._since, 1e-9)
+        left = seconds / self._count * (self._total - self._steps)
+        if self._pauses:  # between epochs, for validation
+            left += self._epochs_left * sum(self._pauses) / len(self._pauses)
         if self._bar is not None:
             losses = "  ".join(f"{name} {total / self._count:.4g}" for name, total in self._sums.items())
-            self._bar.update(self._task, advance=1, losses=f"{losses}  {speed:.0f} items/s")
+            least = "about" if self._pauses else "at least"
+            told = f"{least} {duration(left)} left  {losses}  {self._items / seconds:.0f} items/s"
+            self._bar.show(self._steps, told)
 
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
@@ -149,7 +157,7 @@ class Screen:
     def close_bar(self) -> None:
         """End the stage's bar."""
         if self._bar is not None:
-            self._bar.stop()
+            self._bar.__exit__()
             self._bar = None
 
 

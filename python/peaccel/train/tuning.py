@@ -35,6 +35,8 @@ class Best:
     """MAP@R on validation classes."""
     settings: Mapping[str, float]
     """The best settings, by dotted name."""
+    chosen: Any
+    """All settings of the method, with the best ones."""
     trials: int
     """How many trials were finished."""
 
@@ -82,15 +84,11 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
     # A search that goes on with the seed it began with would try the same settings again.
     study.sampler = optuna.samplers.TPESampler(seed=run.seed + len(study.trials))
 
+    method, _ = recipe(name, run.data)
+
     def objective(trial: Any) -> float:
-        changes: dict[str, Any] = {}
-        for key, (low, high, log) in known.items():
-            nested = {key.split(".")[-1]: trial.suggest_float(key, low, high, log=log)}
-            for part in reversed(key.split(".")[:-1]):
-                nested = {part: nested}
-            changes = config.merge(changes, nested)
-        method, _ = recipe(name, run.data)
-        chosen = config.from_mapping(config.merge(asdict(settings), changes), method.settings, name)
+        found = {key: trial.suggest_float(key, low, high, log=log) for key, (low, high, log) in known.items()}
+        chosen = _changed(settings, found)
         folder = run.out / f"{name}-{run.data}-{trial.number}"
         try:
             result = train(name, method, chosen, replace(run, out=folder, resume=False))
@@ -110,4 +108,15 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
         raise ValueError(f"no trial of {name} came to an end: their losses were not finite, or time ran out")
     with aside(best) as fresh:
         fresh.write_text("".join(f"{key} = {value!r}\n" for key, value in study.best_params.items()), encoding="utf-8")
-    return Best(study.best_value, study.best_params, len(finished))
+    chosen = _changed(settings, study.best_params)
+    return Best(study.best_value, study.best_params, chosen, len(finished))
+
+
+def _changed(settings: Any, found: Mapping[str, Any]) -> Any:
+    """The settings with others by dotted name."""
+    values = asdict(settings)
+    for key, value in found.items():
+        for part in reversed(key.split(".")):
+            value = {part: value}  # noqa: PLW2901  (nested from the inside out)
+        values = config.merge(values, value)
+    return config.from_mapping(values, type(settings))

@@ -1,0 +1,50 @@
+"""The folder of a run: whether one may begin there, and how one that came to nothing leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from peaccel.files import check_output
+
+__all__ = ["check_folder", "withdrawn"]
+
+WRITTEN = ("run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json")
+
+
+def check_folder(out: Path, resume: bool, inputs: Iterable[Path | None] = ()) -> None:
+    """Refuse a folder that is none, whose run would be lost, or whose files a run begins from and would replace.
+
+    Raises
+    ------
+    ValueError
+        As said.
+    """
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out is {out}, a file, expected a folder")
+    if not resume and (out / "run.json").exists():
+        raise ValueError(f"out is {out}, which holds a run: resume it (--resume) or choose another folder")
+    for path in (out / name for name in WRITTEN):
+        if path.exists():
+            check_output(path, None, [given for given in inputs if given is not None])
+
+
+@contextmanager
+def withdrawn(out: Path) -> Iterator[None]:
+    """Make a run's folder; remove what the run wrote there where it ends before there is a state to go on from.
+
+    So a run that failed in its first epoch is not in the way of the next one. Other files of the folder stay.
+    """
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        if not (out / "state.safetensors").exists():
+            with suppress(OSError):  # of a folder that could not be made, or that has other files
+                for path in (*(out / name for name in WRITTEN), *out.glob("events.out.tfevents.*")):
+                    path.unlink(missing_ok=True)
+                for folder in missing:
+                    folder.rmdir()
+        raise
