@@ -380,7 +380,7 @@ DRAW |= {"margin_dws"}  # negatives, not embeddings
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_loss_draws_by_the_seed_of_its_step(images, row):
-    _, _, training = build(row, lambda name, value: 0.0 if name == "dropout" else value)
+    _, _, training = build(row, lambda name, value: 0.0 if name == "feature_dropout" else value)
     images, labels = images[::16], torch.from_numpy(LABELS[::16])
     drawn = set()
     for stage in training.stages:

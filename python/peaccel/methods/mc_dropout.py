@@ -15,7 +15,7 @@ from peaccel.methods.records import AtLeast1, Share, Training
 class Settings(triplet.Settings):
     """Settings of Monte Carlo dropout."""
 
-    dropout: Share = 0.2
+    feature_dropout: Share = 0.2
     """Rate of dropout of the features, beside the backbone's own."""
     passes: AtLeast1 = 50
     """How many passes the model makes at test time."""
@@ -61,7 +61,7 @@ class Passes(nn.Module):
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:
     """Put dropout and a location head on a backbone; the trained model gives diagonal `peaccel.Normal`."""
-    dropped = nn.Sequential(backbone, nn.Dropout(settings.dropout))
+    dropped = nn.Sequential(backbone, nn.Dropout(settings.feature_dropout))
     training = triplet.build(dropped, features, classes, settings)
     return replace(training, model=Passes(training.model, settings.passes))
 
