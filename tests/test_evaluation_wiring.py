@@ -13,14 +13,14 @@ CLASSES, EACH, DIM, SEED = 30, 6, 4, 5
 
 
 def items(seed):
-    """Items that some scores and confidences tell better than others; the last one is alone in its class."""
+    """Items that some scores and confidences tell better than others; one of them is alone in its class."""
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(CLASSES), EACH)
     var = np.exp(rng.normal(0, 1, len(labels)))
     mu = 1.5 * np.random.default_rng(7).normal(size=(CLASSES, DIM))[labels] + rng.normal(size=(len(labels), DIM)) * (
         var[:, None] ** 0.5
     )
-    labels[-1] = 100 + seed
+    labels[50] = 100 + seed
     return pe.Normal(mu, var), labels
 
 
@@ -93,9 +93,13 @@ def test_every_field_of_a_confidence_is_that_metric(own):
             assert x.low < x.value < x.high
 
 
+@pytest.mark.parametrize("by_pairs", [True, False])
 @pytest.mark.parametrize("own", [True, False])
-def test_rankings_and_pairs_by_blocks_are_those_at_once(own, monkeypatch):
-    d, gallery, labels, _ = sides(own)
+def test_rankings_and_pairs_by_blocks_are_those_at_once(own, by_pairs, monkeypatch):
+    d, gallery, labels, truth = sides(own)
+    if by_pairs:
+        right = np.argwhere(truth[0][:, None] == truth[-1])
+        labels = metrics.Relevance.from_pairs(right, len(d), None if own else len(gallery))
     at_once = pe.evaluate(d, gallery, labels)
     monkeypatch.setattr(answers, "BLOCK", 100)
     monkeypatch.setattr("peaccel.evaluation.pairs.BLOCK", 1000)
@@ -116,10 +120,12 @@ def test_classes_are_drawn_once_for_queries_and_once_for_pairs(monkeypatch):
 
 
 def test_the_probability_of_a_class_is_fitted_to_other_classes():
-    """Classes that are all right or all wrong, told by a confidence that is one of their own: nothing to learn."""
+    """What the queries of a class were answered says nothing of their own probability, and something of others'."""
     rng = np.random.default_rng(0)
     classes, fate = np.repeat(np.arange(60), 10), np.repeat(rng.random(60) < 0.5, 10).astype(float)
-    p = confidences.probability(np.repeat(rng.random(60), 10), fate, classes, 0)
-    assert np.mean((p - fate) ** 2) > 0.24  # 0.25 is what knows nothing; fitted to the class itself it were 0.2
+    confidence = np.repeat(rng.random(60), 10)
+    p = confidences.probability(confidence, fate, classes, 0)
+    turned = confidences.probability(confidence, np.where(classes == 7, 1 - fate, fate), classes, 0)
+    assert (p == turned)[classes == 7].all() and not (p == turned).all()
     assert np.isnan(confidences.probability(fate, fate, np.zeros(600), 0)).all()  # one class has no others
     assert (confidences.probability(fate, np.ones(600), classes, 0) == 1).all()
