@@ -271,7 +271,9 @@ def test_queries_that_are_in_the_gallery_are_told():
     some = pe.Normal(np.concatenate([d.mu[:7], d.mu[7:] + 0.001]), d.var)
     with pytest.warns(UserWarning, match=r"of 7 of 180 queries .*, give gallery=None \(--embeddings\), and each"):
         pe.evaluate(d, some, (labels, labels), "cosine")
-    pe.evaluate(d, pe.Point(d.mu), (labels, labels), "neg_sq_l2")  # of other kinds nothing is the same
+    # The same means with other variances, or of another kind, are other items.
+    pe.evaluate(d, pe.Normal(d.mu, 2 * d.var), (labels, labels), "cosine")
+    pe.evaluate(d, pe.Point(d.mu), (labels, labels), "neg_sq_l2")
 
 
 def test_scores_and_depths_by_default():

@@ -39,6 +39,8 @@ def test_each_rule_is_verified_as_by_hand(items):
         auc = metrics.roc_auc(pe.paired(fused[pairs[:, 0]], fused[pairs[:, 1]], "mls"), same)
         assert next(r for r in every.results if r.rule == rule).roc_auc.value == pytest.approx(auc, abs=1e-12)
         assert (every.pairs, every.same) == (len(same), same.sum())
+    different = 2 * (~same).sum()  # (i, j) and (j, i)
+    assert (found.pairs, found.same) == (different + 2 * same.sum(), 2 * same.sum())
     by_rule = {r.rule: r.roc_auc.value for r in found.results if r.score == "mls"}
     assert by_rule["product"] > by_rule["mean"] > by_rule[ALONE]
 
