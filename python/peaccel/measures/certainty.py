@@ -9,12 +9,12 @@ from peaccel.checks import cast, compute_dtype
 from peaccel.distributions import Distribution
 from peaccel.measures.density import entropy
 from peaccel.names import unknown
-from peaccel.ops._array import Array, dtype_name, namespace
+from peaccel.ops._array import Array, ArrayT, dtype_name, namespace
 
 __all__ = ["confidence"]
 
 
-def confidence(d: Distribution, kind: str | None = None) -> Array:
+def confidence(d: Distribution[ArrayT], kind: str | None = None) -> ArrayT:
     """How sure, or how unsure, each item is of itself. Comparable within one model only.
 
     =================  ===========  ============================================  =====================================
