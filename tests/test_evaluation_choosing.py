@@ -264,7 +264,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_what_the_command_writes_is_what_search_takes(folder, capsys):
-    code, out, err = run(capsys, *"choose-score --embeddings e.npz --labels y.npy --seed 4 --out new/o".split())
+    code, out, err = run(
+        capsys, *["choose-score", "--embeddings", "e.npz", "--labels", "y.npy", "--seed", "4", "--out", "new/o"]
+    )
     assert code == 0, err
     held = json.loads((folder / "new" / "o" / "choice.json").read_text())
     assert held["scores"][0]["score"] == "llr" and held["seed"] == 4 and "worth something here." in out

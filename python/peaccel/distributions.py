@@ -7,9 +7,9 @@ shapes, dtypes and devices only; ``validate()`` is what scans the values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from peaccel.ops._array import (
     FLOATING,
     HALVES,
     Array,
+    ArrayT,
+    Given,
+    KindT,
     as_array,
     as_numpy,
     bfloat16,
@@ -30,7 +33,7 @@ from peaccel.ops._array import (
 )
 from peaccel.ops._dispatch import transformed
 
-__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
+__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher"]
 __all__ += ["bfloat16"]  # for io, which imports nothing below this module
 
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
@@ -42,7 +45,7 @@ BLOCK = 1 << 14  # rows that validate() scans at a time, so that its temporaries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Distribution:
+class Distribution(Generic[ArrayT]):
     """The base class of the five distributions: N items of dimension D, indexed along the first axis.
 
     Lists, numbers and columns of data frames are taken too; lists and integers become float64 as mu, mu's dtype beside
@@ -59,7 +62,7 @@ class Distribution:
     True
     """
 
-    mu: Array
+    mu: ArrayT
 
     _names: ClassVar[tuple[str, ...]] = ("mu",)  # names of the arrays, in the order of the constructor
     _kinds: ClassVar[dict[int, str]] = {}  # the kind for each rank of the last array
@@ -116,7 +119,7 @@ class Distribution:
         return int(self.mu.shape[1])
 
     @property
-    def arrays(self) -> tuple[Array, ...]:
+    def arrays(self) -> tuple[ArrayT, ...]:
         """The arrays in the order of the constructor: ``type(d)(*d.arrays)`` equals d."""
         return tuple(getattr(self, name) for name in self._names)
 
@@ -251,7 +254,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Normal(Distribution):
+class Normal(Distribution[ArrayT]):
     """Normal distributions with one variance for each item (isotropic) or for each of its dimensions (diagonal).
 
     Parameters
@@ -275,7 +278,11 @@ class Normal(Distribution):
     Normal(N=2, D=2, isotropic, float64, numpy)
     """
 
-    var: Array
+    var: ArrayT
+
+    if TYPE_CHECKING:
+
+        def __init__(self: Normal[KindT], mu: KindT | Given, var: KindT | Given) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "var")
     _kinds: ClassVar[dict[int, str]] = {1: "normal_isotropic", 2: "normal_diagonal"}
@@ -285,7 +292,7 @@ class Normal(Distribution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class VonMisesFisher(Distribution):
+class VonMisesFisher(Distribution[ArrayT]):
     """Von Mises-Fisher distributions on the unit sphere: density C_D(kappa) exp(kappa mu.z).
 
     Parameters
@@ -303,7 +310,11 @@ class VonMisesFisher(Distribution):
     VonMisesFisher(N=2, D=2, float64, numpy)
     """
 
-    kappa: Array
+    kappa: ArrayT
+
+    if TYPE_CHECKING:
+
+        def __init__(self: VonMisesFisher[KindT], mu: KindT | Given, kappa: KindT | Given) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
     _kinds: ClassVar[dict[int, str]] = {1: "vmf"}
@@ -312,7 +323,7 @@ class VonMisesFisher(Distribution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NonIsotropicVonMisesFisher(Distribution):
+class NonIsotropicVonMisesFisher(Distribution[ArrayT]):
     """Von Mises-Fisher distributions with a concentration for each dimension (Kirchhof et al. 2022).
 
     Parameters
@@ -330,7 +341,11 @@ class NonIsotropicVonMisesFisher(Distribution):
     NonIsotropicVonMisesFisher(N=1, D=2, float64, numpy)
     """
 
-    kappa: Array
+    kappa: ArrayT
+
+    if TYPE_CHECKING:
+
+        def __init__(self: NonIsotropicVonMisesFisher[KindT], mu: KindT | Given, kappa: KindT | Given) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
     _kinds: ClassVar[dict[int, str]] = {2: "nivmf"}
@@ -339,7 +354,7 @@ class NonIsotropicVonMisesFisher(Distribution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Scaled(Distribution):
+class Scaled(Distribution[ArrayT]):
     """Directions with a scale that multiplies their logits (ScaleFace; the norm of a feature is one too).
 
     Parameters
@@ -357,7 +372,11 @@ class Scaled(Distribution):
     Scaled(N=2, D=2, float64, numpy)
     """
 
-    scale: Array
+    scale: ArrayT
+
+    if TYPE_CHECKING:
+
+        def __init__(self: Scaled[KindT], mu: KindT | Given, scale: KindT | Given) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "scale")
     _kinds: ClassVar[dict[int, str]] = {1: "scaled"}
@@ -365,7 +384,7 @@ class Scaled(Distribution):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Point(Distribution):
+class Point(Distribution[ArrayT]):
     """Plain vectors: what is known exactly, a variance of 0. Usable on either side of a score.
 
     Parameters
@@ -382,45 +401,11 @@ class Point(Distribution):
     [[0.465, -9.535]]
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self: Point[KindT], mu: KindT | Given) -> None: ...
+
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
-
-
-D = TypeVar("D", bound=Distribution)
-
-
-def concat(distributions: Sequence[D]) -> D:
-    """One distribution with the items of all, in order.
-
-    Parameters
-    ----------
-    distributions : sequence of distributions
-        At least one; all of one class, dimension, dtype and device, and isotropic with isotropic only.
-
-    Raises
-    ------
-    TypeError
-        If the classes or kinds differ.
-    ValueError
-        If there is none, or dimensions, dtypes or devices differ.
-
-    Examples
-    --------
-    >>> pe.concat([pe.Point([[0.0, 1.0]]), pe.Point([[1.0, 0.0], [0.6, 0.8]])])
-    Point(N=3, D=2, float64, numpy)
-    """
-    if not isinstance(distributions, Sequence) or not all(isinstance(d, Distribution) for d in distributions):
-        raise TypeError("concat: expected a sequence of distributions")
-    if not distributions:
-        raise ValueError("concat: expected at least one distribution, got none")
-    first = distributions[0]
-    for i, d in enumerate(distributions):
-        if d.kind != first.kind:
-            raise TypeError(f"concat: item {i} is {d!r}, expected the kind of item 0, {first!r}")
-        require_same_kind("concat", f"item {i}", d.mu, "item 0", first.mu)
-        if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
-            raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
-    columns = zip(*(d.arrays for d in distributions), strict=True)
-    return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
 
 
 def _first(bad: Array) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from peaccel.distributions import Distribution
 from peaccel.files import PathLike
 from peaccel.indexed import Indexed
 from peaccel.items import Ints, Items, RowsAndIds, checked_ids
-from peaccel.ops._array import Array, require_on_host
+from peaccel.ops._array import Array, ArrayT, require_on_host
 from peaccel.prepared import Prepared, plan
 from peaccel.retrieval import Ranking, best
 from peaccel.scores import Score, get
@@ -23,7 +23,7 @@ from peaccel.vectors import Features, Vectors, checked_features, first_vectors
 __all__ = ["FaissReranker"]
 
 
-class FaissReranker:
+class FaissReranker(Generic[ArrayT]):
     """A FAISS index as the first stage, a score of distributions as the second.
 
     The index proposes a shortlist by whatever it holds; the gallery's own parameters, never the index's (which may be
@@ -81,7 +81,7 @@ class FaissReranker:
     def __init__(
         self,
         index: Any,
-        gallery: Distribution | Prepared,
+        gallery: Distribution[ArrayT] | Prepared[ArrayT],
         score: str | Score = "mls",
         ids: Array | None = None,
         features: Features = "mu",
@@ -120,7 +120,7 @@ class FaissReranker:
     @classmethod
     def build(
         cls,
-        gallery: Distribution,
+        gallery: Distribution[ArrayT],
         factory: str = "HNSW32",
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
         score: str | Score = "mls",
@@ -168,8 +168,13 @@ class FaissReranker:
         return cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
 
     def search(
-        self, queries: Distribution, k: int, shortlist: int = 100, params: Any = None, allowed: Array | None = None
-    ) -> Ranking:
+        self,
+        queries: Distribution[ArrayT],
+        k: int,
+        shortlist: int = 100,
+        params: Any = None,
+        allowed: Array | None = None,
+    ) -> Ranking[ArrayT]:
         """The best k of the shortlist that the index proposes for each query.
 
         Parameters
@@ -233,7 +238,7 @@ class FaissReranker:
         return self._indexed.index
 
     @property
-    def gallery(self) -> Distribution:
+    def gallery(self) -> Distribution[ArrayT]:
         """The items that are there, in the order of `ids`; a copy where some were removed."""
         return self._items.present
 
@@ -297,7 +302,7 @@ class FaissReranker:
         """
         return cls._of(*saved.read(folder))
 
-    def add(self, items: Distribution, ids: Array | None = None) -> Ints:
+    def add(self, items: Distribution[ArrayT], ids: Array | None = None) -> Ints:
         """Add items to the index and to the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
@@ -353,7 +358,7 @@ class FaissReranker:
         self._indexed.require_changeable("remove")
         self._indexed.remove(own, old, rows)
 
-    def upsert(self, items: Distribution, ids: Array) -> None:
+    def upsert(self, items: Distribution[ArrayT], ids: Array) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
 
         Parameters

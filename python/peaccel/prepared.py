@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from peaccel.ops._array import (
     FLOATS,
     HALVES,
     Array,
+    ArrayT,
     adjacent,
     appended,
     as_numpy,
@@ -37,7 +38,7 @@ __all__ = ["Plan", "Prepared", "gallery_inputs", "plan", "prepare"]
 BLOCK = 8192  # rows of halves that are converted at a time
 
 
-class Prepared:
+class Prepared(Generic[ArrayT]):
     """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a gallery.
 
     It can be copied, pickled and sent to other processes: what is sent is the gallery and the score, from which the
@@ -60,7 +61,9 @@ class Prepared:
     (Score('llr:prior_var=1.0,prior_mean=0.0'), 3, 2)
     """
 
-    def __init__(self, gallery: Distribution, score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()) -> None:
+    def __init__(
+        self, gallery: Distribution[ArrayT], score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()
+    ) -> None:
         self.score = score.snapshot()
         self.distribution = gallery
         self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
@@ -159,7 +162,7 @@ def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
     return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
 
 
-def prepare(gallery: Distribution, score: str | Score = "mls", dtype: str | None = None) -> Prepared:
+def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: str | None = None) -> Prepared[ArrayT]:
     """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
 
     Parameters

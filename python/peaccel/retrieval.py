@@ -8,14 +8,14 @@ pair has the same score, to the last bit, from every verb.
 from __future__ import annotations
 
 import sys
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple
 
 import numpy as np
 
 from peaccel import ops
 from peaccel.checks import checked_k
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, dtype_name, is_torch
+from peaccel.ops._array import Array, ArrayT, Given, as_numpy, dtype_name, is_torch
 from peaccel.prepared import Plan, Prepared, plan
 from peaccel.scores import Score, get
 
@@ -25,12 +25,12 @@ __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 PRUNE = ("auto", "never", "always")
 
 
-class _Ranked(NamedTuple):
-    scores: Array
-    ids: Array
+class _Ranked(NamedTuple, Generic[ArrayT]):
+    scores: ArrayT
+    ids: ArrayT
 
 
-class Ranking(_Ranked):
+class Ranking(_Ranked[ArrayT]):
     """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
 
     Attributes
@@ -57,7 +57,7 @@ class Ranking(_Ranked):
 # -- verbs -------------------------------------------------------------------------------------------------------------
 
 
-def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "mls") -> Array:
+def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls") -> ArrayT:
     """Scores of item i of `a` with item i of `b`.
 
     Parameters
@@ -97,7 +97,9 @@ def paired(a: Distribution, b: Distribution | Prepared, score: str | Score = "ml
     return ops.score(planned.pair.op, planned.inputs)
 
 
-def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str | Score = "mls") -> Array:
+def pairwise(
+    queries: Distribution[ArrayT], gallery: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls"
+) -> ArrayT:
     """Scores of every query with every gallery item.
 
     Parameters
@@ -128,8 +130,11 @@ def pairwise(queries: Distribution, gallery: Distribution | Prepared, score: str
 
 
 def rescore(
-    queries: Distribution, gallery: Distribution | Prepared, candidates: Array, score: str | Score = "mls"
-) -> Array:
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    candidates: ArrayT | Given,
+    score: str | Score = "mls",
+) -> ArrayT:
     """Scores of each query with its candidates.
 
     Parameters
@@ -165,8 +170,12 @@ def rescore(
 
 
 def rerank(
-    queries: Distribution, gallery: Distribution | Prepared, candidates: Array, k: int, score: str | Score = "mls"
-) -> Ranking:
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    candidates: ArrayT | Given,
+    k: int,
+    score: str | Score = "mls",
+) -> Ranking[ArrayT]:
     """The best k candidates of each query.
 
     Parameters
@@ -227,13 +236,13 @@ def best(planned: Plan, rows: Array, k: int) -> tuple[Array, Array]:
 
 
 def search(
-    queries: Distribution,
-    gallery: Distribution | Prepared,
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
     k: int,
     score: str | Score = "mls",
     *,
     prune: Literal["auto", "never", "always"] = "auto",
-) -> Ranking:
+) -> Ranking[ArrayT]:
     """The exact best k of the whole gallery for each query, without a Q x G matrix.
 
     Parameters

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, as_array, as_numpy, device_of, is_torch, namespace, widened
+from peaccel.ops._array import Array, Given, KindT, as_array, as_numpy, device_of, is_torch, namespace, widened
 
 __all__ = ["iv_ratio", "log_iv", "log_ive", "log_ndtr", "vmf_log_norm"]
 
 
-def log_ive(v: Array, x: Array) -> Array:
+def log_ive(v: KindT | Given, x: KindT | Given) -> KindT:
     """Logarithm of the exponentially scaled modified Bessel function of the first kind, log(I_v(x) exp(-x)).
 
     Parameters
@@ -58,7 +58,7 @@ def log_ive(v: Array, x: Array) -> Array:
     return _call(bessel.log_ive, "log_ive", ("v", "x"), v, x)
 
 
-def log_iv(v: Array, x: Array) -> Array:
+def log_iv(v: KindT | Given, x: KindT | Given) -> KindT:
     """Logarithm of the modified Bessel function of the first kind, log I_v(x) = log_ive(v, x) + x.
 
     Arguments, result and errors raised as `log_ive`. Measured error: 4 eps (|log_ive| + x), eps that of the dtype.
@@ -69,13 +69,14 @@ def log_iv(v: Array, x: Array) -> Array:
     [-751.208, 963.272]
     """
     value = _call(bessel.log_ive, "log_iv", ("v", "x"), v, x)
-    x = x if is_torch(x) else np.asarray(x, dtype=value.dtype)
+    added = _argument("log_iv", "x", x)
     # At infinity log_ive is -inf, but it falls more slowly than x grows.
-    value = namespace(x).where(x == math.inf, x, value) + namespace(x).where(x == math.inf, 0, x)
+    xp, infinite = namespace(added), added == math.inf
+    value = xp.where(infinite, added, value) + xp.where(infinite, 0, added)
     return _plain(value)
 
 
-def iv_ratio(v: Array, x: Array) -> Array:
+def iv_ratio(v: KindT | Given, x: KindT | Given) -> KindT:
     """Ratio of modified Bessel functions of the first kind, I_v(x) / I_{v-1}(x), in [0, 1).
 
     With v = D/2 it is the mean resultant length A_D(x) of a von Mises-Fisher distribution in D dimensions.
@@ -111,7 +112,7 @@ def iv_ratio(v: Array, x: Array) -> Array:
     return _call(bessel.iv_ratio, "iv_ratio", ("v", "x"), v, x)
 
 
-def vmf_log_norm(dim: Array, kappa: Array) -> Array:
+def vmf_log_norm(dim: KindT | Given, kappa: KindT | Given) -> KindT:
     """Log normaliser of the von Mises-Fisher density, C_dim(kappa) exp(kappa mu.z) on the unit sphere.
 
     ``log C_D(k) = (D/2 - 1) log k - (D/2) log 2 pi - log I_{D/2-1}(k)``, with all constants.
@@ -145,7 +146,7 @@ def vmf_log_norm(dim: Array, kappa: Array) -> Array:
     return _call(bessel.vmf_log_norm, "vmf_log_norm", ("dim", "kappa"), dim, kappa)
 
 
-def log_ndtr(x: Array) -> Array:
+def log_ndtr(x: KindT | Given) -> KindT:
     """Logarithm of the normal distribution function, log Phi(x).
 
     Parameters

@@ -11,15 +11,21 @@ from peaccel.distributions import Distribution
 from peaccel.measures.density import entropy
 from peaccel.names import unknown
 from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score
-from peaccel.ops._array import Array, as_array, dtype_name, namespace
+from peaccel.ops._array import Array, ArrayT, as_array, dtype_name, namespace
 from peaccel.ops._seed import as_integer, as_seed
 
 __all__ = ["confidence"]
 
 
 def confidence(
-    d: Distribution, kind: str | None = None, *, a: Any = None, b: Any = None, n: int | None = None, seed: Any = None
-) -> Array:
+    d: Distribution[ArrayT],
+    kind: str | None = None,
+    *,
+    a: Any = None,
+    b: Any = None,
+    n: int | None = None,
+    seed: Any = None,
+) -> ArrayT:
     """How sure, or how unsure, each item is of itself. Comparable within one model only.
 
     =================  ===========  ============================================  =====================================

@@ -16,12 +16,12 @@ from peaccel.measures._numerics import (
     total,
 )
 from peaccel.ops import bessel, diag_scores, dot_scores
-from peaccel.ops._array import Array, as_array, namespace, require_same_kind
+from peaccel.ops._array import Array, ArrayT, Given, as_array, namespace, require_same_kind
 
 __all__ = ["entropy", "log_prob"]
 
 
-def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
+def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact") -> ArrayT:
     """Log density of each item at points, in nats, with all constants.
 
     Normal: ``-1/2 sum (z - mu)^2 / var - 1/2 sum log(2 pi var)``. VonMisesFisher, on the unit sphere:
@@ -71,9 +71,9 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     [-4.535, -2.145]
     """
     kind = require_kind("log_prob", "d", d, (*NORMALS, "vmf", "nivmf"), "with a density")
-    z = as_array(z, "log_prob", "z", like=d.mu)
-    require_same_kind("log_prob", "z", z, "d", d.mu)
-    shape, like = tuple(z.shape), tuple(d.mu.shape)
+    points = as_array(z, "log_prob", "z", like=d.mu)
+    require_same_kind("log_prob", "z", points, "d", d.mu)
+    shape, like = tuple(points.shape), tuple(d.mu.shape)
     if len(shape) not in (2, 3) or shape[-2:] != like:
         raise ValueError(f"log_prob: z has shape {shape}, expected {like} or (S, {like[0]}, {like[1]}) like mu of d")
     if variant not in ("exact", "paper", "published"):
@@ -82,18 +82,18 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
         raise ValueError(f"log_prob: variant {variant!r} is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
     mu, extra = (cast(x, dtype) for x in d.arrays)
-    z = cast(z, dtype)
+    points = cast(points, dtype)
     if kind == "vmf":
-        value = _log_prob_vmf(d.dim, double(extra), square_distance(mu, z))
+        value = _log_prob_vmf(d.dim, double(extra), square_distance(mu, points))
     elif kind == "nivmf":
-        value = _log_prob_nivmf(mu, extra, z, variant)
+        value = _log_prob_nivmf(mu, extra, points, variant)
     else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
-        value = scores_with_points(op, mu, extra, z)
+        value = scores_with_points(op, mu, extra, points)
     return cast(value, dtype)
 
 
-def entropy(d: Distribution) -> Array:
+def entropy(d: Distribution[ArrayT]) -> ArrayT:
     """Differential entropy of each item in nats, with all constants.
 
     Normal: ``1/2 sum log(2 pi e var)``. VonMisesFisher, on the unit sphere: ``-log C_D(kappa) - kappa A_D(kappa)``.

@@ -17,7 +17,7 @@ from peaccel.measures._numerics import (
     total,
 )
 from peaccel.ops import Inputs, bessel, diag_scores, score
-from peaccel.ops._array import Array, dtype_name, is_torch, namespace
+from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace
 
 __all__ = ["kl", "match_variance"]
 
@@ -28,7 +28,7 @@ CLOSE = {"float32": 1e-7, "float64": 0.5}  # divergences per dimension below whi
 _NODES = [(float(0.5 * (x + 1)), float(0.5 * w)) for x, w in zip(*np.polynomial.legendre.leggauss(20), strict=True)]
 
 
-def kl(p: Distribution, q: Distribution) -> Array:
+def kl(p: Distribution[ArrayT], q: Distribution[ArrayT]) -> ArrayT:
     """Kullback-Leibler divergence of q from p, item by item, in nats: the mean of log p - log q over draws of p.
 
     Normals: ``1/2 sum [(mu_p - mu_q)^2 / var_q + x - log(1 + x)]``, x = (var_p - var_q) / var_q. VonMisesFisher:
@@ -79,7 +79,7 @@ def kl(p: Distribution, q: Distribution) -> Array:
     return cast(_kl_diagonal(*arrays) if is_torch(mu_p) else _kl_diagonal_by_blocks(*arrays), dtype)
 
 
-def match_variance(q: Distribution, g: Distribution) -> Array:
+def match_variance(q: Distribution[ArrayT], g: Distribution[ArrayT]) -> ArrayT:
     """Variance of the squared distance of two draws, item by item: how far the distance of a match is to be trusted.
 
     ``sum [2 (s_q + s_g)^2 + 4 (s_q + s_g) (mu_q - mu_g)^2]`` over dimensions, s the variances, 0 for points. Its mean

@@ -10,7 +10,7 @@ from peaccel import ops
 from peaccel.distributions import Distribution
 from peaccel.names import unknown
 from peaccel.ops import samplers
-from peaccel.ops._array import HALVES, Array, dtype_name, is_torch
+from peaccel.ops._array import HALVES, ArrayT, dtype_name, is_torch
 from peaccel.ops._seed import as_integer, as_seed
 
 __all__ = ["sample"]
@@ -23,7 +23,7 @@ OPS = {
 }
 
 
-def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit", first_row: int = 0) -> Array:
+def sample(d: Distribution[ArrayT], n: int, seed: Any = None, gradient: str = "implicit", first_row: int = 0) -> ArrayT:
     """n independent draws of each item.
 
     Normal: ``mu + sqrt(var) e``. VonMisesFisher: Wood's rejection sampler with the exact envelope, at any kappa >= 0,

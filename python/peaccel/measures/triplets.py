@@ -10,21 +10,21 @@ from peaccel.checks import NORMALS, cast, compute_dtype, order, require_pair
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double, ratio_dx, total
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, namespace
+from peaccel.ops._array import Array, ArrayT, namespace
 from peaccel.special import log_ndtr
 
 __all__ = ["triplet_probability"]
 
 
 def triplet_probability(
-    a: Distribution,
-    p: Distribution,
-    n: Distribution,
+    a: Distribution[ArrayT],
+    p: Distribution[ArrayT],
+    n: Distribution[ArrayT],
     margin: float = 0.0,
     match_moments: bool = False,
     variant: str | None = None,
     log: bool = False,
-) -> Array:
+) -> ArrayT:
     """Probability that draws of the negative are further from those of the anchor than those of the positive.
 
     With ``tau = |a - p|^2 - |a - n|^2`` of draws, a sum over dimensions that is near normal, ``P(tau < -margin)`` is

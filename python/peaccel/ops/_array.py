@@ -6,13 +6,17 @@ It never imports torch: an object can be a tensor only if torch has been importe
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 __all__ = [
     "Array",
+    "ArrayT",
+    "Given",
+    "KindT",
     "adjacent",
     "appended",
     "as_array",
@@ -32,7 +36,19 @@ __all__ = [
     "widened",
 ]
 
-Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor: neither knows the other, so the type cannot say more
+Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor, inside the package, which asks each for what both have
+Given: TypeAlias = Sequence[Any] | float  # what constructors and functions take beside arrays, and make arrays of
+
+# In public signatures, ArrayT is the kind of array that goes in and comes out; Any where none is written. KindT is that
+# of a constructor's arguments, any numpy dtype alike; of lists they make numpy arrays.
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    ArrayT = TypeVarWithDefault("ArrayT", bound=Any, default=Any)
+    KindT = TypeVar("KindT", np.ndarray[Any, Any], Tensor)
+else:
+    ArrayT, KindT = TypeVar("ArrayT"), TypeVar("KindT")
 
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
