@@ -284,7 +284,8 @@ def test_items_of_unknown_classes_are_no_class(name, missing):
     for known in ([0.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]):
         labels = np.array([*known, missing, missing], dtype=None if known[0] == 0 and missing else object)
         with pytest.raises(
-            ValueError, match=rf"^{name}: \w+ hold {missing} in row 4, expected the class of each item$"
+            ValueError,
+            match=rf"^{name}: \w+ holds? {missing}( in row 4)?, expected (the class of|a number or a word for) each item$",
         ):
             LABELLED[name](labels)
 
