@@ -285,7 +285,7 @@ def test_items_of_unknown_classes_are_no_class(name, missing):
         labels = np.array([*known, missing, missing], dtype=None if known[0] == 0 and missing else object)
         with pytest.raises(
             ValueError,
-            match=rf"^{name}: \w+ holds? {missing}( in row 4)?, expected (the class of|a number or a word for) each item$",
+            match=rf"^{name}: \w+ holds? {missing}( in row 4)?, expected .* each item$",
         ):
             LABELLED[name](labels)
 
