@@ -122,18 +122,18 @@ static_assert(sizeof(DeviceMatrix) == 32);
 struct PairArgs {
     // T [Q, D], the queries' means.
     DeviceMatrix mu1;
-    // T [Q, 1] or [Q, D], the queries' extras.
-    DeviceMatrix extra1;
+    // T [Q, 1] or [Q, D], the queries' uncertainties.
+    DeviceMatrix uncertainty1;
     // S [G, D], the gallery's means.
     DeviceMatrix mu2;
-    // S [G, 1] or [G, D], the gallery's extras.
-    DeviceMatrix extra2;
+    // S [G, 1] or [G, D], the gallery's uncertainties.
+    DeviceMatrix uncertainty2;
     // T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
     DeviceMatrix shared;
     // int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
     DeviceMatrix candidates;
-    // Not 0 where extra2 holds T though mu2 holds halves.
-    int64_t wide_extra2;
+    // Not 0 where uncertainty2 holds T though mu2 holds halves.
+    int64_t wide_uncertainty2;
     // Which pairs are scored: PAIRED, PAIRWISE or LISTED.
     int64_t pairs;
     // How many items of each query are wanted; 0 in a search that writes all scores.
@@ -166,12 +166,12 @@ struct PairArgs {
     void* own[2];
 };
 static_assert(offsetof(PairArgs, mu1) == 0);
-static_assert(offsetof(PairArgs, extra1) == 32);
+static_assert(offsetof(PairArgs, uncertainty1) == 32);
 static_assert(offsetof(PairArgs, mu2) == 64);
-static_assert(offsetof(PairArgs, extra2) == 96);
+static_assert(offsetof(PairArgs, uncertainty2) == 96);
 static_assert(offsetof(PairArgs, shared) == 128);
 static_assert(offsetof(PairArgs, candidates) == 160);
-static_assert(offsetof(PairArgs, wide_extra2) == 192);
+static_assert(offsetof(PairArgs, wide_uncertainty2) == 192);
 static_assert(offsetof(PairArgs, pairs) == 200);
 static_assert(offsetof(PairArgs, k) == 208);
 static_assert(offsetof(PairArgs, capacity) == 216);
@@ -216,8 +216,8 @@ struct BackwardArgs {
     const int64_t* positions;
     // T [own items, D], written: the gradients by the means.
     void* mu;
-    // T, written: the gradients by the extras, of their stored shape.
-    void* extra;
+    // T, written: the gradients by the uncertainties, of their stored shape.
+    void* uncertainty;
     // T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
     // not wanted.
     void* shared;
@@ -228,7 +228,7 @@ static_assert(offsetof(BackwardArgs, weights) == 328);
 static_assert(offsetof(BackwardArgs, offsets) == 336);
 static_assert(offsetof(BackwardArgs, positions) == 344);
 static_assert(offsetof(BackwardArgs, mu) == 352);
-static_assert(offsetof(BackwardArgs, extra) == 360);
+static_assert(offsetof(BackwardArgs, uncertainty) == 360);
 static_assert(offsetof(BackwardArgs, shared) == 368);
 static_assert(sizeof(BackwardArgs) == 376);
 
@@ -310,7 +310,7 @@ struct SampleArgs {
     // [N, D], the means; D >= 2 for von Mises-Fisher distributions.
     DeviceMatrix mu;
     // Variances [N] or [N, D], or concentrations [N].
-    DeviceMatrix extra;
+    DeviceMatrix uncertainty;
     // The seed, one number.
     const int64_t* seed;
     // The number that row 0 has in its distribution.
@@ -327,7 +327,7 @@ struct SampleArgs {
     void* out;
 };
 static_assert(offsetof(SampleArgs, mu) == 0);
-static_assert(offsetof(SampleArgs, extra) == 32);
+static_assert(offsetof(SampleArgs, uncertainty) == 32);
 static_assert(offsetof(SampleArgs, seed) == 64);
 static_assert(offsetof(SampleArgs, first_row) == 72);
 static_assert(offsetof(SampleArgs, stream) == 80);
@@ -345,15 +345,15 @@ struct SampleBackwardArgs {
     const void* weights;
     // [N, D], written: the gradients by the means.
     void* by_mu;
-    // [N] or [N, D], written: the gradients by the extras, rows adjacent.
-    void* by_extra;
+    // [N] or [N, D], written: the gradients by the uncertainties, rows adjacent.
+    void* by_uncertainty;
     // D/2, for von Mises-Fisher distributions.
     Order order;
 };
 static_assert(offsetof(SampleBackwardArgs, items) == 0);
 static_assert(offsetof(SampleBackwardArgs, weights) == 120);
 static_assert(offsetof(SampleBackwardArgs, by_mu) == 128);
-static_assert(offsetof(SampleBackwardArgs, by_extra) == 136);
+static_assert(offsetof(SampleBackwardArgs, by_uncertainty) == 136);
 static_assert(offsetof(SampleBackwardArgs, order) == 144);
 static_assert(sizeof(SampleBackwardArgs) == 1728);
 

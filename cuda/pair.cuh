@@ -11,13 +11,13 @@ struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
     T x[4];
 };
 
-// One dimension of a pair: mean and extra of the first item, a and v, and of the second, b and w; and the number that
-// all pairs share.
+// One dimension of a pair: mean and uncertainty of the first item, a and v, and of the second, b and w; and the number
+// that all pairs share.
 struct Dimension {
     double a, v, b, w, shared;
 };
 
-// Derivatives by the first item's mean and extra in one dimension, and by the shared numbers.
+// Derivatives by the first item's mean and uncertainty in one dimension, and by the shared numbers.
 struct DimensionSlopes {
     double mean, var, shared[2];
 };
@@ -38,13 +38,13 @@ struct DotPairOf {
     X x;                        // squared distance or inner product
     N n;                        // squared norms of the first and second item, set if the formula's NORMS is true
     double m;
-    V v;                        // their extras: variances, weights, ...
+    V v;                        // their uncertainties: variances, weights, ...
     double w;
     const Own *first, *second;  // their own numbers; null where no memory was given for them
 };
 using DotPair = DotPairOf<double, double, double>;
 
-// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
+// Derivatives by x, the first item's squared norm and uncertainty, and the shared numbers.
 struct DotSlopes {
-    double x, norm, extra, shared[2];
+    double x, norm, uncertainty, shared[2];
 };

@@ -47,11 +47,11 @@ pub struct Inputs<'a, T> {
     /// Queries: means or directions [Q, D].
     pub mu1: View<'a, T>,
     /// Queries: variance, concentration, weight ... [Q, 1] or [Q, D].
-    pub extra1: View<'a, T>,
+    pub uncertainty1: View<'a, T>,
     /// Gallery: means or directions [G, D].
     pub mu2: Matrix<'a, T>,
     /// Gallery: variance, concentration, weight ... [G, 1] or [G, D].
-    pub extra2: Matrix<'a, T>,
+    pub uncertainty2: Matrix<'a, T>,
     /// One row that all pairs share, such as a prior variance: [1, n], n = 0 (a score that shares nothing), 1, 2 or D.
     pub shared: View<'a, T>,
 }
@@ -107,8 +107,8 @@ pub enum Side {
 pub struct Gradient<'a, T> {
     /// Gradient with respect to the item's row of mu [D].
     pub mu: &'a mut [T],
-    /// Gradient with respect to the item's row of the extra input [1] or [D].
-    pub extra: &'a mut [T],
+    /// Gradient with respect to the item's row of the uncertainty input [1] or [D].
+    pub uncertainty: &'a mut [T],
     /// Gradient with respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
 }

@@ -20,10 +20,12 @@ each_dtype = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e
 def by_formula(op, inputs, weights, *, paired=False):
     """Gradients of sum(weights * scores) by autograd through the formula, in float64."""
     wide = [x.double().clone().requires_grad_() for x in inputs]
-    mu1, extra1, mu2, extra2, shared = (x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide))
+    mu1, uncertainty1, mu2, uncertainty2, shared = (
+        x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide)
+    )
     if not paired:
-        mu1, extra1 = mu1[:, None], extra1[:, None]
-    scores = op.formula(mu1, extra1, mu2, extra2, shared)
+        mu1, uncertainty1 = mu1[:, None], uncertainty1[:, None]
+    scores = op.formula(mu1, uncertainty1, mu2, uncertainty2, shared)
     return torch.autograd.grad((scores * weights.double()).sum(), wide, allow_unused=True)
 
 
@@ -48,7 +50,7 @@ def test_of_more_items_than_a_tile_holds_on_either_side(op, dtype, tolerance):
         (130, 70, 37),
         (3, 200, 100),
         (150, 1, 64),
-        (66, 67, 1 if op.extra == "var" else 2),
+        (66, 67, 1 if op.uncertainty == "var" else 2),
     ):
         inputs = [x.to(dtype) for x in pair_inputs(op, queries, gallery, dim, library="torch")]
         weights = torch.from_numpy(np.random.default_rng(0).standard_normal((queries, gallery))).to(dtype)

@@ -35,7 +35,7 @@ def everything(op, inputs, halves):
     q, g = len(inputs.mu1), len(inputs.mu2)
     rng = np.random.default_rng(0)
     candidates = torch.from_numpy(rng.integers(-1, g, (q, 3 * g)))
-    two = inputs._replace(mu1=inputs.mu1[:2], extra1=inputs.extra1[:2])  # fewer queries than take a tile
+    two = inputs._replace(mu1=inputs.mu1[:2], uncertainty1=inputs.uncertainty1[:2])  # fewer queries than take a tile
     found = [_cuda.score(op, inputs, None, True), _cuda.score(op, two, None, True)]
     found.append(_cuda.score(op, inputs, candidates, False))
     found += _cuda.rerank(op, inputs, candidates, 4)
@@ -85,8 +85,8 @@ def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch,
         "rescore": lambda: _cuda.score(op, inputs, candidates, False),
         "rerank": lambda: _cuda.rerank(op, inputs, candidates, n)[0],
         "search": lambda: _cuda.search(op, inputs, n)[0],
-        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).extra1,
-        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).extra2,
+        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).uncertainty1,
+        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).uncertainty2,
     }
     own, given, shared = _cuda._own, [], False
 

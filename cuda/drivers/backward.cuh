@@ -4,14 +4,15 @@
 // Beyond what pairs.cuh requires, a family's class has
 //   Slopes           what the gradient of a pair takes beside its two rows; it is stored in shared memory
 //   slopes(args, query, own, other, weight, totals)   called by all lanes: the slopes of the lane's pair, none if
-//                    other < 0; adds to `totals` the gradients by an extra of one number and by two shared numbers
+//                    other < 0; adds to `totals` the gradients by an uncertainty of one number and by two shared
+//                    numbers
 //   Gradient         the sums of one dimension
 //   add_gradient(gradient, slopes, query, dimension, shared)   adds one pair's gradient in one dimension
 #pragma once
 
 #include "pairs.cuh"
 
-// The gradients that are single numbers: by the extra and by two shared numbers.
+// The gradients that are single numbers: by the uncertainty and by two shared numbers.
 constexpr int TOTALS = 3;
 
 // Pair i of an own item: returns the other item's row, or NONE if the pair adds nothing, and the pair's weight.
@@ -52,8 +53,9 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
 
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
-    const DeviceMatrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
-    const DeviceMatrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
+    const DeviceMatrix &own_mu = query ? pairs.mu1 : pairs.mu2, &other_mu = query ? pairs.mu2 : pairs.mu1;
+    const DeviceMatrix& own_uncertainty = query ? pairs.uncertainty1 : pairs.uncertainty2;
+    const DeviceMatrix& other_uncertainty = query ? pairs.uncertainty2 : pairs.uncertainty1;
     const int64_t dim = own_mu.stored;
     T* const shared = static_cast<T*>(args.shared);
     const auto get = [](const DeviceMatrix& matrix, int64_t row, int64_t d) {
@@ -73,20 +75,20 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             for (int64_t d = threadIdx.x; d < dim; d += PAIR_THREADS) {
                 typename F::Gradient sum = {};
                 Dimension x{get(own_mu, own, d), 0, 0, 0, F::ROW ? get(pairs.shared, 0, d) : 0};
-                if (F::ARRAYS == 2) x.v = get(own_extra, own, d);
+                if (F::ARRAYS == 2) x.v = get(own_uncertainty, own, d);
                 for (int i = 0; i < count; ++i) {
                     if (others[i] < 0) continue;
                     x.b = get(other_mu, others[i], d);
-                    if (F::ARRAYS == 2) x.w = get(other_extra, others[i], d);
+                    if (F::ARRAYS == 2) x.w = get(other_uncertainty, others[i], d);
                     f.add_gradient(sum, slopes[i], query, x, shared != nullptr);
                 }
                 const auto add = [&](T* to, double value) { *to = T(first == 0 ? value : double(*to) + value); };
                 add(static_cast<T*>(args.mu) + own * dim + d, sum.mu);
                 if constexpr (F::ARRAYS == 2) {
-                    if (own_extra.stored > 1) {
-                        add(static_cast<T*>(args.extra) + own * dim + d, sum.extra);
+                    if (own_uncertainty.stored > 1) {
+                        add(static_cast<T*>(args.uncertainty) + own * dim + d, sum.uncertainty);
                     } else {
-                        totals[0] += sum.extra;
+                        totals[0] += sum.uncertainty;
                     }
                     if (F::ROW && shared && pairs.shared.stored > 1) {
                         add(shared + own * pairs.shared.stored + d, sum.shared[0]);
@@ -108,7 +110,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             double sum = 0;
             for (int i = 0; i < WARPS; ++i) sum += parts[i][s];
             const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
-            if (s == 0 && own_extra.stored == 1) static_cast<T*>(args.extra)[own] = T(sum);
+            if (s == 0 && own_uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[own] = T(sum);
             if (s > 0 && shared && single) shared[own * pairs.shared.stored + s - 1] = T(sum);
         }
         __syncthreads();

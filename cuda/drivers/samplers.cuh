@@ -60,7 +60,7 @@ struct NormalSampler {
             const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
             const Address address = address_of(args, pair.row, pair.draw);
             const T* const mu = row_of<T>(args.mu, pair.row);
-            const T* const var = row_of<T>(args.extra, pair.row);
+            const T* const var = row_of<T>(args.uncertainty, pair.row);
             T* const to = out(pair);
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
@@ -68,7 +68,7 @@ struct NormalSampler {
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
                     if (valid && d < team.dim)
-                        to[d] = fma(args.extra.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
+                        to[d] = fma(args.uncertainty.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
                 }
             }
         }
@@ -85,9 +85,9 @@ struct NormalSampler {
     template <typename T, typename Weights>
     static __device__ inline void backward(const SampleArgs& args, const Order&, const Team<T>& team, int64_t first,
                                            int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
-        const bool one = args.extra.stored == 1, valid = team.number < count;
+        const bool one = args.uncertainty.stored == 1, valid = team.number < count;
         const int64_t row = valid ? first + team.number : first;
-        const T* const var = row_of<T>(args.extra, row);
+        const T* const var = row_of<T>(args.uncertainty, row);
         T* const by_mu = all_by_mu + row * team.dim;
         T* const by_var = all_by_var + row * (one ? 1 : team.dim);
         T whole = 0;
@@ -219,7 +219,7 @@ struct VmfSampler {
                                        const Out& out) {
         T own_w = 0, own_s = 0;
         if (int(threadIdx.x % WARP) < tile.count) {
-            const double kappa = double(row_of<T>(args.extra, tile.own.row)[0]);
+            const double kappa = double(row_of<T>(args.uncertainty, tile.own.row)[0]);
             const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
             own_w = T(height.w()), own_s = T(height.tangent());
         }
@@ -258,7 +258,7 @@ struct VmfSampler {
             T own[4] = {0, 0, 0, 0};
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
-                const double kappa = double(row_of<T>(args.extra, row)[0]);
+                const double kappa = double(row_of<T>(args.uncertainty, row)[0]);
                 const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
                 // s is 0 only where kappa is infinite; there dw is 0 too.
                 own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);

@@ -121,11 +121,11 @@ struct DiagScore {
         double sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
-            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(args.extra1, q), args.extra1.stored, d);
+            const DeviceMatrix &var1 = args.uncertainty1, &var2 = args.uncertainty2;
+            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(var1, q), var1.stored, d);
             x.b = get(row_of<S>(args.mu2, g), dim, d);
-            const int64_t stored = args.extra2.stored;
-            const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
-            x.w = wide ? get(row_of<T>(args.extra2, g), stored, d) : get(row_of<S>(args.extra2, g), stored, d);
+            const bool wide = sizeof(S) != sizeof(T) && args.wide_uncertainty2;
+            x.w = wide ? get(row_of<T>(var2, g), var2.stored, d) : get(row_of<S>(var2, g), var2.stored, d);
             x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
             sum += value_of(formula, x);
         }
@@ -138,7 +138,7 @@ struct DiagScore {
         double weight;
     };
     struct Gradient {
-        double mu, extra, shared[2];
+        double mu, uncertainty, shared[2];
     };
     __device__ Slopes slopes(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const { return {weight}; }
 
@@ -146,7 +146,7 @@ struct DiagScore {
         const DimensionSlopes slopes = (query ? formula : formula.transposed()).slopes(x, shared);
         const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 : NAN;
         sum.mu += pair.weight * (slopes.mean + outside);
-        sum.extra += pair.weight * (slopes.var + outside);
+        sum.uncertainty += pair.weight * (slopes.var + outside);
         for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (slopes.shared[s] + outside);
     }
 };

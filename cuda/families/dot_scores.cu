@@ -71,7 +71,7 @@ struct DotScore {
     __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q,
                        int64_t g, bool wanted) const {
         if (!wanted) return 0;
-        const double v = extra_of_query<T>(args, q), w = extra_of_gallery<T, S>(args, g);
+        const double v = uncertainty_of_query<T>(args, q), w = uncertainty_of_gallery<T, S>(args, g);
         const Own *const first = own_of(args, QUERY, q), *const second = own_of(args, GALLERY, g);
         return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
     }
@@ -103,11 +103,11 @@ struct DotScore {
         const int64_t q = query || other < 0 ? own : other, g = other < 0 ? NONE : query ? other : own;
         const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
         if (other < 0) return {0, 0};
-        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, extra_of_query<T>(args, q),
-                     extra_of_gallery<T, T>(args, g), own_of(args, QUERY, q), own_of(args, GALLERY, g)};
+        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, uncertainty_of_query<T>(args, q),
+                     uncertainty_of_gallery<T, T>(args, g), own_of(args, QUERY, q), own_of(args, GALLERY, g)};
         if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
         const DotSlopes slopes = slopes_of(query ? formula : formula.transposed(), pair);
-        totals[0] += weight * slopes.extra;
+        totals[0] += weight * slopes.uncertainty;
         for (int s = 0; s < 2; ++s) totals[1 + s] += weight * slopes.shared[s];
         return {T((Formula::DIFFERENCE ? 2 : 1) * weight * slopes.x), T(2 * weight * slopes.norm)};
     }
@@ -125,8 +125,8 @@ __device__ void make_own(const F& f, const OwnArgs& args) {
     const bool query = args.side == QUERY;
     const int64_t rows = (query ? pairs.mu1 : pairs.mu2).rows, step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += step) {
-        const double extra = query ? extra_of_query<T>(pairs, i) : extra_of_gallery<T, S>(pairs, i);
-        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(extra, args.slopes);
+        const double uncertainty = query ? uncertainty_of_query<T>(pairs, i) : uncertainty_of_gallery<T, S>(pairs, i);
+        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(uncertainty, args.slopes);
     }
 }
 #define OWN_OF(op, T, S, types) \

@@ -24,9 +24,9 @@ struct Itself {
 
 // The arguments of a sampler of a side's items.
 __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& drawing, bool query) {
-    const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
+    const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &uncertainty = query ? args.uncertainty1 : args.uncertainty2;
     const int side = query ? QUERY : GALLERY;  // also the number of its stream
-    return {mu, extra, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
+    return {mu, uncertainty, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
 // The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
@@ -83,7 +83,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
     for (int64_t part = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); part < rows * parts; part += warps) {
         const int64_t row = part / parts, first = part % parts * drawing.columns;
         const int64_t left = columns - first, count = left < drawing.columns ? left : drawing.columns;
-        DrawnPair<T> pair{dim, {}, {}, nullptr, args.extra2.stored, nullptr};
+        DrawnPair<T> pair{dim, {}, {}, nullptr, args.uncertainty2.stored, nullptr};
         int64_t drawn_query = NONE;
         for (int64_t column = first; column < first + count; ++column) {
             const int64_t q = paired ? column : row;
@@ -97,7 +97,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
                 }
                 pair.gallery = drawn<R>(gallery, id, normals, own + numbers);
                 comparison.summarise(dim, pair.gallery);
-                pair.extra = row_of<T>(args.extra2, id), pair.own = own_of(args, id);
+                pair.uncertainty = row_of<T>(args.uncertainty2, id), pair.own = own_of(args, id);
                 score = T(comparison.value(pair));
             }
             if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
@@ -106,31 +106,31 @@ __device__ void score_drawn(const DrawnArgs& all) {
 }
 
 // Takes the gradients by the draws of an own item, which the block has added up, through the sampler to its mean and
-// extra.
+// uncertainty.
 template <typename Own, typename T>
 __device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
-                                       const T* draws, const T* extra) {
+                                       const T* draws, const T* uncertainty) {
     const int64_t dim = items.mu.stored;
     T* const by_mu = static_cast<T*>(all.args.mu);
-    T* const by_extra = static_cast<T*>(all.args.extra);
+    T* const by_uncertainty = static_cast<T*>(all.args.uncertainty);
     if constexpr (Own::RANDOM) {
         const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
-        Own::backward(items, all.more.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_extra);
+        Own::backward(items, all.more.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_uncertainty);
     } else {
         T sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             by_mu[row * dim + d] = draws[d];
-            if (items.extra.stored > 1) by_extra[row * dim + d] = extra[d];
-            sum += extra[d];
+            if (items.uncertainty.stored > 1) by_uncertainty[row * dim + d] = uncertainty[d];
+            sum += uncertainty[d];
         }
         sum = warp_sum(sum);
-        if (items.extra.stored == 1 && lane() == 0) by_extra[row] = sum;
+        if (items.uncertainty.stored == 1 && lane() == 0) by_uncertainty[row] = sum;
     }
 }
 
 // Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on, and its warps
 // share the item's pairs. The block's workspace is D (n + 1) numbers for the own item's draws, then for each warp as
-// many for another item's draws and as many for sums, those by the extra before those by the draws.
+// many for another item's draws and as many for sums, those by the uncertainty before those by the draws.
 template <typename T, typename Comparison, typename Own, typename Other>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     __shared__ double parts[DRAWN_WARPS][2];
@@ -166,7 +166,7 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
             comparison.summarise(dim, drawn_other);
             const int64_t g = query ? other : own;
             const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
-                                    row_of<T>(args.extra2, g), args.extra2.stored, own_of(args, g)};
+                                    row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, own_of(args, g)};
             comparison.backward(query, pair, double(weight), out);
         }
         for (int s = 0; s < 2; ++s) {
@@ -237,7 +237,8 @@ __device__ void make_own(const DrawnOwnArgs& all) {
     const Comparison comparison(args, all.more);
     for (int64_t g = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); g < args.mu2.rows; g += warps) {
         const Draws<T> itself{row_of<T>(args.mu2, g), 1, nullptr, dim};
-        const DrawnPair<T> pair{dim, itself, itself, row_of<T>(args.extra2, g), args.extra2.stored, nullptr};
+        const DeviceMatrix& kappa = args.uncertainty2;
+        const DrawnPair<T> pair{dim, itself, itself, row_of<T>(kappa, g), kappa.stored, nullptr};
         const OwnShape shape = comparison.shape(pair, all.args.slopes);
         if (lane() == 0) static_cast<OwnShape*>(args.own[GALLERY])[g] = shape;
     }

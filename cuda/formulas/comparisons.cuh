@@ -29,22 +29,22 @@ struct OwnShape {
 };
 static_assert(sizeof(OwnShape) == OWN_NUMBERS * sizeof(double));
 
-// The draws of two items, and the extra of the gallery's.
+// The draws of two items, and the uncertainty of the gallery's.
 template <typename T>
 struct DrawnPair {
     int64_t dim;
     Draws<T> query, gallery;
-    const T* extra;
+    const T* uncertainty;
     int64_t stored;
     const OwnShape* own;  // the gallery item's; null where no memory was given for it
 };
 
-// Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is no parameter of a
-// sampler; and by the shared numbers, of which each lane has a part.
+// Where a warp adds up gradients: by the own item's draws; by D numbers of its uncertainty, where that is no parameter
+// of a sampler; and by the shared numbers, of which each lane has a part.
 template <typename T>
 struct DrawnGradient {
     T* draws;
-    T* extra;
+    T* uncertainty;
     double shared[2];
 };
 
@@ -266,7 +266,7 @@ struct Density {
     __device__ Density(const PairArgs&, const DrawingArgs& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
-    static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }
+    static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.uncertainty[pair.stored > 1 ? d : 0]; }
     static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
         return STRETCHED ? kappa(pair, d) * z[d] : z[d];
     }
@@ -330,7 +330,7 @@ struct Density {
                 } else {
                     const T by_y = share * (x - by_unit * y);
                     out.draws[d] += k * by_y;
-                    out.extra[d] += (STRETCHED ? z[d] * by_x : T(0)) + mu * by_y + share / k;
+                    out.uncertainty[d] += (STRETCHED ? z[d] * by_x : T(0)) + mu * by_y + share / k;
                 }
             }
         }

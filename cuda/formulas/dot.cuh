@@ -19,15 +19,15 @@ struct Monotone {
     __device__ static double tolerance(double, double) { return 0; }
 };
 
-// `value` where both extras are >= 0, else NaN, as scores of variances outside their domain are.
+// `value` where both uncertainties are >= 0, else NaN, as scores of variances outside their domain are.
 __device__ inline double valid(double v, double w, double value) { return v < 0 || w < 0 ? NAN : value; }
 
 __device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
     const double zero = valid(v, w, 0);
-    return {s.x + zero, s.norm + zero, s.extra + zero, {s.shared[0] + zero, s.shared[1] + zero}};
+    return {s.x + zero, s.norm + zero, s.uncertainty + zero, {s.shared[0] + zero, s.shared[1] + zero}};
 }
 
-// A score, and its derivative, where the extras are >= 0, else NaN.
+// A score, and its derivative, where the uncertainties are >= 0, else NaN.
 template <typename Pair>
 __device__ inline double in_domain(const Pair& pair, double score) {
     return valid(value_of(pair.v), pair.w, score);
@@ -50,8 +50,8 @@ struct Differentiated : Monotone {
             using ByNorm = DotPairOf<double, Dual, double>;
             out.norm = formula.value(ByNorm{p.x, {p.n, 1}, p.m, p.v, p.w, p.first, p.second}).slope;
         }
-        using ByExtra = DotPairOf<double, double, Dual>;
-        out.extra = formula.value(ByExtra{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).slope;
+        using ByUncertainty = DotPairOf<double, double, Dual>;
+        out.uncertainty = formula.value(ByUncertainty{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).slope;
         formula.by_shared(p, out.shared);
         return out;
     }

@@ -1,8 +1,8 @@
 // Dual numbers: a value with its derivative with respect to one variable, so that a formula gives its own slopes
-// (automatic differentiation in forward mode). A formula is evaluated once for each variable, and the compiler joins what
-// the evaluations share; those of rust/special/dual.rs have a derivative for each of three variables. A number that does
-// not depend on the variable is a double: a formula of doubles has no derivatives to compute. Quotients by dual numbers
-// are products with a reciprocal, which the derivatives use as well.
+// (automatic differentiation in forward mode). A formula is evaluated once for each variable, and the compiler joins
+// what the evaluations share; those of rust/special/dual.rs have a derivative for each of three variables. A number
+// that does not depend on the variable is a double: a formula of doubles has no derivatives to compute. Quotients by
+// dual numbers are products with a reciprocal, which the derivatives use as well.
 #pragma once
 
 #include "../common.cuh"

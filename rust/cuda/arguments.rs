@@ -30,18 +30,18 @@ shared_with_cuda! {
     pub struct PairArgs {
         /// T [Q, D], the queries' means.
         pub mu1: DeviceMatrix,
-        /// T [Q, 1] or [Q, D], the queries' extras.
-        pub extra1: DeviceMatrix,
+        /// T [Q, 1] or [Q, D], the queries' uncertainties.
+        pub uncertainty1: DeviceMatrix,
         /// S [G, D], the gallery's means.
         pub mu2: DeviceMatrix,
-        /// S [G, 1] or [G, D], the gallery's extras.
-        pub extra2: DeviceMatrix,
+        /// S [G, 1] or [G, D], the gallery's uncertainties.
+        pub uncertainty2: DeviceMatrix,
         /// T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
         pub shared: DeviceMatrix,
         /// int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
         pub candidates: DeviceMatrix,
-        /// Not 0 where extra2 holds T though mu2 holds halves.
-        pub wide_extra2: i64,
+        /// Not 0 where uncertainty2 holds T though mu2 holds halves.
+        pub wide_uncertainty2: i64,
         /// Which pairs are scored: PAIRED, PAIRWISE or LISTED.
         pub pairs: i64,
         /// How many items of each query are wanted; 0 in a search that writes all scores.
@@ -98,8 +98,8 @@ shared_with_cuda! {
         pub positions: u64 as "const int64_t*",
         /// T [own items, D], written: the gradients by the means.
         pub mu: u64 as "void*",
-        /// T, written: the gradients by the extras, of their stored shape.
-        pub extra: u64 as "void*",
+        /// T, written: the gradients by the uncertainties, of their stored shape.
+        pub uncertainty: u64 as "void*",
         /// T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
         /// not wanted.
         pub shared: u64 as "void*",
@@ -161,7 +161,7 @@ shared_with_cuda! {
         /// [N, D], the means; D >= 2 for von Mises-Fisher distributions.
         pub mu: DeviceMatrix,
         /// Variances [N] or [N, D], or concentrations [N].
-        pub extra: DeviceMatrix,
+        pub uncertainty: DeviceMatrix,
         /// The seed, one number.
         pub seed: u64 as "const int64_t*",
         /// The number that row 0 has in its distribution.
@@ -186,8 +186,8 @@ shared_with_cuda! {
         pub weights: u64 as "const void*",
         /// [N, D], written: the gradients by the means.
         pub by_mu: u64 as "void*",
-        /// [N] or [N, D], written: the gradients by the extras, rows adjacent.
-        pub by_extra: u64 as "void*",
+        /// [N] or [N, D], written: the gradients by the uncertainties, rows adjacent.
+        pub by_uncertainty: u64 as "void*",
         /// D/2, for von Mises-Fisher distributions.
         pub order: Order,
     }

@@ -55,12 +55,12 @@ impl Types {
 pub struct DeviceInputs {
     /// The queries' means [Q, D].
     pub mu1: DeviceMatrix,
-    /// The queries' extras [Q, 1] or [Q, D].
-    pub extra1: DeviceMatrix,
+    /// The queries' uncertainties [Q, 1] or [Q, D].
+    pub uncertainty1: DeviceMatrix,
     /// The gallery's means [G, D].
     pub mu2: DeviceMatrix,
-    /// The gallery's extras [G, 1] or [G, D].
-    pub extra2: DeviceMatrix,
+    /// The gallery's uncertainties [G, 1] or [G, D].
+    pub uncertainty2: DeviceMatrix,
     /// The numbers that all pairs share [1, S].
     pub shared: DeviceMatrix,
 }
@@ -90,7 +90,7 @@ pub struct Ranked {
 pub struct Gradients {
     /// The side: 0 for queries, 1 for the gallery.
     pub side: usize,
-    /// Addresses of the gradients by its means, by its extras, and by the shared numbers for each of its items.
+    /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
 }
 
@@ -108,10 +108,10 @@ pub struct Call {
     pub types: Types,
     /// The arrays.
     pub inputs: DeviceInputs,
-    /// Whether the gallery's extra is of the type that is computed in, though its mean is in halves.
-    pub wide_extra2: bool,
-    /// By side, the address of memory for what the family makes of each item alone, float64 [N, OWN_NUMBERS]; 0 where each pair makes
-    /// it anew.
+    /// Whether the gallery's uncertainty is of the type that is computed in, though its mean is in halves.
+    pub wide_uncertainty2: bool,
+    /// By side, the address of memory for what the family makes of each item alone, float64 [N, OWN_NUMBERS]; 0 where each pair
+    /// makes it anew.
     pub own: [u64; 2],
 }
 
@@ -143,9 +143,20 @@ impl Call {
             Which::Pairwise => (PAIRWISE, DeviceMatrix::default()),
             Which::Listed(candidates) => (LISTED, candidates),
         };
-        let DeviceInputs { mu1, extra1, mu2, extra2, shared } = self.inputs;
-        let (wide_extra2, own) = (i64::from(self.wide_extra2), self.own);
-        PairArgs { mu1, extra1, mu2, extra2, shared, candidates, wide_extra2, pairs, own, ..PairArgs::default() }
+        let DeviceInputs { mu1, uncertainty1, mu2, uncertainty2, shared } = self.inputs;
+        let (wide_uncertainty2, own) = (i64::from(self.wide_uncertainty2), self.own);
+        PairArgs {
+            mu1,
+            uncertainty1,
+            mu2,
+            uncertainty2,
+            shared,
+            candidates,
+            wide_uncertainty2,
+            pairs,
+            own,
+            ..PairArgs::default()
+        }
     }
 
     /// For each side that has memory for what is made of its items alone, their number and the arguments that ask for it.

@@ -1,7 +1,7 @@
 //! CUDA's driver: loaded with the first call that needs it, and called in this file only.
 //!
-//! A missing library, a stub of one, an old driver or a machine without a GPU is an error that says so, never a panic. Kernels are
-//! loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
+//! A missing library, a stub of one, an old driver or a machine without a GPU is an error that says so, never a panic. Kernels
+//! are loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
 //! that the caller names. Nothing here allocates memory on the device or waits for it.
 
 use super::images::{IMAGES, WHY_NONE};

@@ -62,13 +62,13 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, extra, shared] }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared] }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
         let (queries, gallery) = self.sizes();
         let pairs = self.args(which);
-        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, extra, shared };
+        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, uncertainty, shared };
         ([queries, gallery][side], args)
     }
 

@@ -47,7 +47,7 @@ impl Call {
     fn of_first(&self, rows: usize) -> Self {
         let mut part = *self;
         part.inputs.mu2.rows = rows as i64;
-        part.inputs.extra2.rows = rows as i64;
+        part.inputs.uncertainty2.rows = rows as i64;
         part
     }
 

@@ -44,7 +44,7 @@ use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DiagScore<'a, T, F> {
-    /// The arrays; extras are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
+    /// The arrays; uncertainties are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
     pub inputs: Inputs<'a, T>,
     /// The maths of the score.
     pub formula: F,
@@ -186,9 +186,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn by_dimension(&self, i: usize, j: usize) -> Parts {
         let mut parts = Parts { rational: 0.0, exponents: [0.0; LOGS], significands: [1.0; LOGS] };
         let (_, weights) = self.formula.weights();
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
+        let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
         // Sixteen sums: the rounding error of each grows with its own number of dimensions only.
         let mut rationals = [0.0; 16];
         for d in 0..a.len() {
@@ -221,19 +221,17 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (beyond, dim) = (self.beyond(), self.inputs.mu1.stored());
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. } = &self.inputs;
         let mut buffers = [const { Vec::new() }; 4];
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
             let (i, j) = (q.at(k), g.at(k));
             let [own, means, vars, other] = &mut buffers;
-            let query = (mu1.row(i), whole(extra1.row(i), dim, own));
-            let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
+            let query = (mu1.row(i), whole(var1.row(i), dim, own));
+            let gallery = (mu2.row(j, means), whole(var2.row(j, vars), dim, other));
             let ahead = match g {
-                Rows::List(rows) if k + AHEAD < rows.len() => {
-                    [mu2.bytes(rows[k + AHEAD]), extra2.bytes(rows[k + AHEAD])]
-                }
+                Rows::List(rows) if k + AHEAD < rows.len() => [mu2.bytes(rows[k + AHEAD]), var2.bytes(rows[k + AHEAD])],
                 _ => [&[] as &[u8]; 2],
             };
             let parts = self.sums::<S>((i, j), query, gallery, ahead, &beyond);
@@ -278,7 +276,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         // The own rows of `AllPairs` are those of which there are many.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
-        let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
+        let item = ItemGradients { mu: &mut *out.mu, uncertainty: &mut *out.uncertainty };
         let other = if side == Side::Query { Side::Gallery } else { Side::Query };
         let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights };
         let out = &mut Out { own: None, others: Some(item), shared: &mut *out.shared };
@@ -324,7 +322,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             return false;
         }
         slopes::add(out.mu, mean);
-        slopes::add_shared_row(out.extra, var);
+        slopes::add_shared_row(out.uncertainty, var);
         if !by_shared.is_empty() {
             slopes::add_shared_row(out.shared, by_shared);
         }
@@ -350,10 +348,10 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             let Some(items) = items else { continue };
             if !known {
                 items.mu.fill(T::default());
-                items.extra.fill(T::default());
+                items.uncertainty.fill(T::default());
             } else if !vars.is_empty() {
-                for (extra, vars) in items.extra.chunks_mut(1).zip(vars.chunks(dim)) {
-                    slopes::add_shared_row(extra, vars);
+                for (uncertainty, vars) in items.uncertainty.chunks_mut(1).zip(vars.chunks(dim)) {
+                    slopes::add_shared_row(uncertainty, vars);
                 }
             }
         }
@@ -368,15 +366,18 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
 fn whole_rows<'a, T: Float>(
     items: &'a mut Option<ItemGradients<'_, T>>,
     (n, dim): (usize, usize),
-    (mu, extra): (&'a mut Vec<T>, &'a mut Vec<T>),
+    (mu, uncertainty): (&'a mut Vec<T>, &'a mut Vec<T>),
 ) -> Vec<[&'a mut [T]; 2]> {
     let buffer = |spare: &'a mut Vec<T>| {
         spare.resize(n * dim, T::default());
         &mut spare[..]
     };
-    let (mu, extra) = match items {
-        Some(items) => (&mut *items.mu, if items.extra.len() == n * dim { &mut *items.extra } else { buffer(extra) }),
-        None => (buffer(mu), buffer(extra)),
+    let (mu, uncertainty) = match items {
+        Some(items) => (
+            &mut *items.mu,
+            if items.uncertainty.len() == n * dim { &mut *items.uncertainty } else { buffer(uncertainty) },
+        ),
+        None => (buffer(mu), buffer(uncertainty)),
     };
-    mu.chunks_mut(dim).zip(extra.chunks_mut(dim)).map(|(mu, extra)| [mu, extra]).collect()
+    mu.chunks_mut(dim).zip(uncertainty.chunks_mut(dim)).map(|(mu, uncertainty)| [mu, uncertainty]).collect()
 }

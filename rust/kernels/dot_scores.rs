@@ -42,9 +42,9 @@ pub struct DotScore<'a, T, F> {
 pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
 
 /// The facts of a kernel of this formula.
-const fn facts<F: Formula>(name: &'static str, extra: &'static str, shared: &'static str) -> Facts {
+const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
-    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, extra, shared) }
+    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.
@@ -61,20 +61,20 @@ fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, form
 struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
-    extras: ([f64; BLOCK], [f64; BLOCK]),
+    uncertainties: ([f64; BLOCK], [f64; BLOCK]),
     own: (Own, Own),
 }
 
 /// The intermediates of one side of a block, one array for each; empty for a formula that has none.
 type Own = Vec<[f64; BLOCK]>;
 
-/// A filler for unused pairs and inputs: 1 is a valid extra of any kind.
+/// A filler for unused pairs and inputs: 1 is a valid uncertainty of any kind.
 const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
 
 impl Block {
     fn new() -> Self {
         let (none, empty) = (NO_NUMBERS, Vec::new);
-        Block { x: none, norms: (none, none), extras: (none, none), own: (empty(), empty()) }
+        Block { x: none, norms: (none, none), uncertainties: (none, none), own: (empty(), empty()) }
     }
 
     #[inline(always)]
@@ -83,7 +83,10 @@ impl Block {
         let mut pair = Pair {
             x: V::<S, f64>::load(&self.x[at.clone()]),
             norms: (V::<S, f64>::load(&self.norms.0[at.clone()]), V::<S, f64>::load(&self.norms.1[at.clone()])),
-            extras: (V::<S, f64>::load(&self.extras.0[at.clone()]), V::<S, f64>::load(&self.extras.1[at.clone()])),
+            uncertainties: (
+                V::<S, f64>::load(&self.uncertainties.0[at.clone()]),
+                V::<S, f64>::load(&self.uncertainties.1[at.clone()]),
+            ),
             own: ([0.0.into(); OWN], [0.0.into(); OWN]),
         };
         for n in 0..own {
@@ -99,7 +102,7 @@ impl Block {
 struct MakeOwn<'a, F> {
     formula: &'a F,
     slopes: bool,
-    extras: &'a [f64; BLOCK],
+    uncertainties: &'a [f64; BLOCK],
     norms: &'a [f64; BLOCK],
     n: usize,
 }
@@ -110,12 +113,12 @@ impl<F: Formula> Kernel for MakeOwn<'_, F> {
         let count = if self.slopes { F::OWN.1 } else { F::OWN.0 };
         let mut out = vec![[0.0; BLOCK]; count];
         for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
-            let extra = V::<S, f64>::load(&self.extras[k..k + f64::LANES]);
+            let uncertainty = V::<S, f64>::load(&self.uncertainties[k..k + f64::LANES]);
             let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
             let own = if self.slopes {
-                self.formula.own_slopes::<S>(extra, norm)
+                self.formula.own_slopes::<S>(uncertainty, norm)
             } else {
-                self.formula.own::<S>(extra, norm)
+                self.formula.own::<S>(uncertainty, norm)
             };
             for (out, own) in out.iter_mut().zip(own) {
                 own.store(&mut out[k..k + f64::LANES]);
@@ -154,7 +157,7 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
         let none = [0.0; BLOCK];
-        let mut out = Slopes { x: none, norm: none, extra: none, shared: [none; 2] };
+        let mut out = Slopes { x: none, norm: none, uncertainty: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
             let pair = self.block.pair::<S>(k, F::OWN.1);
@@ -162,7 +165,7 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
             let at = k..k + f64::LANES;
             slopes.x.store(&mut out.x[at.clone()]);
             slopes.norm.store(&mut out.norm[at.clone()]);
-            slopes.extra.store(&mut out.extra[at.clone()]);
+            slopes.uncertainty.store(&mut out.uncertainty[at.clone()]);
             for (out, slope) in out.shared.iter_mut().zip(slopes.shared) {
                 slope.store(&mut out[at.clone()]);
             }
@@ -181,7 +184,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool, known: Option<&[T]>) -> Block {
         let mut block = Block::new();
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
         let mut buffer = Vec::new();
         for k in 0..n {
@@ -189,7 +192,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             if let Rows::List(rows) = g {
                 if let Some(&next) = rows.get(k + AHEAD) {
                     prefetch(mu2.bytes(next));
-                    prefetch(extra2.bytes(next));
+                    prefetch(uncertainty2.bytes(next));
                 }
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
@@ -204,23 +207,23 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
             }
-            block.extras.0[k] = extra1.row(i)[0].to_f64();
-            block.extras.1[k] = extra2.first(j);
+            block.uncertainties.0[k] = uncertainty1.row(i)[0].to_f64();
+            block.uncertainties.1[k] = uncertainty2.first(j);
         }
-        let Block { extras, norms, .. } = &block;
-        let own = self.own((&extras.0, &norms.0), n, once, slopes);
-        block.own = (own, self.own((&extras.1, &norms.1), n, false, slopes));
+        let Block { uncertainties, norms, .. } = &block;
+        let own = self.own((&uncertainties.0, &norms.0), n, once, slopes);
+        block.own = (own, self.own((&uncertainties.1, &norms.1), n, false, slopes));
         block
     }
 
-    /// The intermediates of `n` items, from their extras and norms. With `same`, all are one item, computed once.
+    /// The intermediates of `n` items, from their uncertainties and norms. With `same`, all are one item, computed once.
     #[inline(always)]
-    fn own(&self, (extras, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
+    fn own(&self, (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
         if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
             return Own::new();
         }
         let n = if same { n.min(1) } else { n };
-        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, extras, norms, n });
+        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, uncertainties, norms, n });
         if same {
             own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
         }
@@ -339,7 +342,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             own = one;
             others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * slopes.x[k])));
             by_own += weight * slopes.norm[k];
-            out.extra[0] = out.extra[0] + T::from_f64(weight * slopes.extra[k]);
+            out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * slopes.uncertainty[k]);
             for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
                 *shared = *shared + T::from_f64(weight * slope[k]);
             }

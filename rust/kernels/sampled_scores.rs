@@ -38,8 +38,8 @@ pub trait Comparison<T: Float>: Sync {
     type Gallery: Send + Sync;
     /// Makes the intermediate of a query from its draws [n, dim].
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Self::Query;
-    /// Makes the intermediate of a gallery item from its draws [n, dim] and its extra (variance, concentrations ...).
-    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, extra: &[T]) -> Self::Gallery;
+    /// Makes the intermediate of a gallery item from its draws [n, dim] and its uncertainty (variance, concentrations ...).
+    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, uncertainty: &[T]) -> Self::Gallery;
     /// The scores of all pairs of a few items, a row for each query.
     fn values<S: Simd>(&self, items: &Items<'_, Self::Query, Self::Gallery>, out: &mut [&mut [T]]);
     /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], to those of intermediates and shared numbers.
@@ -62,14 +62,15 @@ pub trait Comparison<T: Float>: Sync {
     }
     /// Makes of the gradient with respect to a query's intermediate that with respect to its draws, which `draws` makes again.
     fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
-    /// [`Comparison::to_draws`] for a gallery item; adds to `extra` the part of its gradient that does not go through draws.
+    /// [`Comparison::to_draws`] for a gallery item; adds to `uncertainty` the part of its gradient that does not go through
+    /// draws.
     fn gallery_to_draws<S: Simd>(
         &self,
         dim: usize,
         gallery: &Self::Gallery,
         draws: &dyn Fn() -> Vec<T>,
         by_gallery: &[T],
-        extra: &mut [T],
+        uncertainty: &mut [T],
     ) -> Vec<T>;
 }
 
@@ -181,7 +182,8 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// Makes the pair function: `gallery` is the gallery's mu and extra, `n` the draws per item, `pairs` how many are scored.
+    /// Makes the pair function: `gallery` is the gallery's mu and uncertainty, `n` the draws per item, `pairs` how many are
+    /// scored.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),
@@ -190,8 +192,9 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         pairs: usize,
     ) -> Self {
         let dim = inputs.mu1.stored();
-        let side = |mu: View<'a, T>, extra, stream| samplers::Items { mu, extra, seed, first_row: 0, stream };
-        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
+        let side =
+            |mu: View<'a, T>, uncertainty, stream| samplers::Items { mu, uncertainty, seed, first_row: 0, stream };
+        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.uncertainty1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
         // An intermediate that is used less than twice, as a rule, costs less to be made again than to be stored.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
@@ -215,8 +218,8 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
     }
 
     fn gallery(&self, row: usize) -> Cached<'_, C::Gallery> {
-        let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.items.extra.row(row));
-        self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), extra)))
+        let (dim, uncertainty) = (self.inputs.mu1.stored(), self.gallery.items.uncertainty.row(row));
+        self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), uncertainty)))
     }
 
     fn values(&self, queries: &[&C::Query], gallery: &[&C::Gallery], out: &mut [&mut [T]]) {
@@ -282,12 +285,12 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         draws
     }
 
-    /// Adds the gradient with respect to mean and extra of a row, given that with respect to its draws.
+    /// Adds the gradient with respect to mean and uncertainty of a row, given that with respect to its draws.
     fn backward(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
         let order = self.order.get_or_init(|| Order::new(self.items.mu.stored() as f64 / 2.0));
         for (part, by_draws) in by_draws.chunks(LANES * self.items.mu.stored()).enumerate() {
             let (at, count) = self.places(row, part * LANES);
-            add_gradient::<P, T>(&self.items, order, &at[..count], by_draws, out.mu, out.extra);
+            add_gradient::<P, T>(&self.items, order, &at[..count], by_draws, out.mu, out.uncertainty);
         }
     }
 }
@@ -373,8 +376,14 @@ where
             self.queries.backward(row, &by_draws, out);
         } else {
             let (gallery, draws) = (self.gallery(row), || self.gallery.draws(row));
-            let by_draws =
-                dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_intermediate, &mut *out.extra));
+            let by_draws = dispatch(GalleryToDraws(
+                &self.comparison,
+                dim,
+                &*gallery,
+                &draws,
+                by_intermediate,
+                &mut *out.uncertainty,
+            ));
             self.gallery.backward(row, &by_draws, out);
         }
     }

@@ -39,7 +39,7 @@ pub struct Facts {
     /// What a pair costs.
     pub family: Family,
     /// The name of the number or row beside each item's mean, such as "var".
-    pub extra: &'static str,
+    pub uncertainty: &'static str,
     /// The name of the numbers that all pairs share; "none" where there are none.
     pub shared: &'static str,
     /// The samplers that draw queries and gallery; None where an item is its own only draw.
@@ -56,9 +56,9 @@ pub struct Facts {
 
 impl Facts {
     /// Facts of a kernel without a sieve, Bessel functions or draws.
-    pub const fn new(name: &'static str, family: Family, extra: &'static str, shared: &'static str) -> Facts {
+    pub const fn new(name: &'static str, family: Family, uncertainty: &'static str, shared: &'static str) -> Facts {
         let (samplers, own) = ([None; 2], [false; 2]);
-        Facts { name, family, extra, shared, samplers, sieve: Sieve::None, orders: false, keeps: false, own }
+        Facts { name, family, uncertainty, shared, samplers, sieve: Sieve::None, orders: false, keeps: false, own }
     }
 
     /// These facts, with numbers of this name that all pairs share.
@@ -96,12 +96,14 @@ impl Facts {
     }
 
     /// Returns an error if the inputs, given as rows and elements stored in each, do not fit together.
-    pub fn check(&self, [mu1, extra1, mu2, extra2, shared]: [(usize, usize); 5]) -> Result<(), Error> {
+    pub fn check(&self, [mu1, uncertainty1, mu2, uncertainty2, shared]: [(usize, usize); 5]) -> Result<(), Error> {
         let dim = mu1.1;
-        let alike = |extra: (usize, usize), mu: (usize, usize)| extra.0 == mu.0 && [1, dim].contains(&extra.1);
+        let alike = |uncertainty: (usize, usize), mu: (usize, usize)| {
+            uncertainty.0 == mu.0 && [1, dim].contains(&uncertainty.1)
+        };
         // A shared number that is missing counts as NaN.
         let row = shared.0 == 1 && [0, 1, 2, dim].contains(&shared.1);
-        if alike(extra1, mu1) && alike(extra2, mu2) && mu2.1 == dim && row {
+        if alike(uncertainty1, mu1) && alike(uncertainty2, mu2) && mu2.1 == dim && row {
             return Ok(());
         }
         Err(Error::Value(format!("{}: the shapes of a score's inputs do not fit together", self.name)))

@@ -51,13 +51,13 @@ pub fn full(x: &DeviceArray) -> Result<DeviceMatrix, Error> {
     Ok(matrix)
 }
 
-/// The inputs of a score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a score: mu1, uncertainty1, mu2, uncertainty2, shared.
 type FiveArrays = [DeviceArray; 5];
 
 /// The call of a score, whose inputs are checked.
 fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     let kernel = table::facts(op)?;
-    let [mu1, extra1, mu2, extra2, shared] = arrays;
+    let [mu1, uncertainty1, mu2, uncertainty2, shared] = arrays;
     let double = !single(mu1)?;
     let own = mu1.dtype();
     let types = match (double, mu2.dtype()) {
@@ -67,19 +67,20 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
         (false, "bfloat16") => Types::F32BF16,
         (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {own}"))),
     };
-    let dtypes = extra1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&extra2.dtype());
+    let dtypes =
+        uncertainty1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&uncertainty2.dtype());
     ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
     let inputs = DeviceInputs {
         mu1: full(mu1)?,
-        extra1: extra1.matrix()?,
+        uncertainty1: uncertainty1.matrix()?,
         mu2: full(mu2)?,
-        extra2: extra2.matrix()?,
+        uncertainty2: uncertainty2.matrix()?,
         shared: shared.matrix()?,
     };
     let size = |matrix: &DeviceMatrix| (matrix.rows as usize, matrix.stored as usize);
-    kernel.check([&inputs.mu1, &inputs.extra1, &inputs.mu2, &inputs.extra2, &inputs.shared].map(size))?;
-    let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, own: [0; 2] })
+    kernel.check([&inputs.mu1, &inputs.uncertainty1, &inputs.mu2, &inputs.uncertainty2, &inputs.shared].map(size))?;
+    let wide_uncertainty2 = uncertainty2.dtype() == own && mu2.dtype() != own;
+    Ok(Call { kernel, at: place(at), types, inputs, wide_uncertainty2, own: [0; 2] })
 }
 
 /// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
@@ -99,8 +100,8 @@ fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
 /// draws of queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
-/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how large
-/// the workspace must be.
+/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how
+/// large the workspace must be.
 fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<Option<Drawing>, Error> {
     let op = call.kernel.name;
     if !call.compares_draws() {
@@ -124,8 +125,8 @@ fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usiz
     Ok(Some(Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made }))
 }
 
-/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None for
-/// a score that compares no draws.
+/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None
+/// for a score that compares no draws.
 #[pyfunction]
 pub fn cuda_workspace(
     name: &str,
@@ -201,8 +202,8 @@ pub fn cuda_score(
     Ok(())
 }
 
-/// A side (0: queries, 1: gallery), what it draws, and its gradients: by mu, by the extra, and by the shared row for each of its
-/// items [rows, S].
+/// A side (0: queries, 1: gallery), what it draws, and its gradients: by mu, by the uncertainty, and by the shared row for each
+/// of its items [rows, S].
 type OfSide = (usize, Option<Draws>, [DeviceArray; 3]);
 
 /// Gradients of sum(weights * scores) by some sides. `lists`: for candidates seen from the gallery, where each row's begin
@@ -237,12 +238,12 @@ pub fn cuda_score_backward(
     let (mut plain, mut drawn) = (Vec::new(), Vec::new());
     for (side, draws, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
-        let (mu, extra) = (&arrays[2 * side], &arrays[2 * side + 1]);
+        let (mu, uncertainty) = (&arrays[2 * side], &arrays[2 * side + 1]);
         let rows = mu.shape()[0];
         let drawing = drawing(&call, draws.as_ref(), rows, None)?;
-        full(extra)?; // its gradient is
+        full(uncertainty)?; // its gradient is
         let shapes = out[0].shape() == mu.shape()
-            && out[1].shape() == extra.shape()
+            && out[1].shape() == uncertainty.shape()
             && out[2].shape() == [rows, arrays[4].shape()[1]];
         ensure(shapes, || "gradients need the shapes of the inputs".into())?;
         let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
@@ -305,8 +306,8 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles: the order of
-/// the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
+/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles:
+/// the order of the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(

@@ -14,23 +14,23 @@ use crate::special::bessel::BothOrders;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a pair score: mu1, uncertainty1, mu2, uncertainty2, shared.
 type FiveArrays = [Array; 5];
 
 fn inputs<'a, T: Float + Element>(kernel: &Facts, arrays: &'a FiveArrays) -> Result<Inputs<'a, T>, Error> {
-    let [mu1, extra1, mu2, extra2, shared] = arrays;
+    let [mu1, uncertainty1, mu2, uncertainty2, shared] = arrays;
     let all = Inputs {
         mu1: mu1.view()?,
-        extra1: extra1.view()?,
+        uncertainty1: uncertainty1.view()?,
         mu2: mu2.matrix()?,
-        extra2: extra2.matrix()?,
+        uncertainty2: uncertainty2.matrix()?,
         shared: shared.view()?,
     };
     kernel.check([
         (all.mu1.rows(), all.mu1.stored()),
-        (all.extra1.rows(), all.extra1.stored()),
+        (all.uncertainty1.rows(), all.uncertainty1.stored()),
         (all.mu2.rows(), all.mu2.stored()),
-        (all.extra2.rows(), all.extra2.stored()),
+        (all.uncertainty2.rows(), all.uncertainty2.stored()),
         (all.shared.rows(), all.shared.stored()),
     ])?;
     Ok(all)
@@ -122,18 +122,20 @@ pub fn score_backward(
         with_type!(weights, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
-            let queries = [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.extra1.rows(), inputs.extra1.stored())];
-            let gallery = [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.extra2.rows(), inputs.extra2.stored())];
+            let queries =
+                [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.uncertainty1.rows(), inputs.uncertainty1.stored())];
+            let gallery =
+                [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.uncertainty2.rows(), inputs.uncertainty2.stored())];
             let sizes = queries.into_iter().chain(gallery).chain([(1, inputs.shared.stored())]);
             for ((rows, stored), out) in sizes.zip(&out) {
                 let expected = rows * stored;
                 ensure(out.output::<T>()?.len() == expected, || format!("a gradient needs {expected} elements"))?;
             }
             let weights = weights.slice::<T>()?;
-            let [mu1, extra1, mu2, extra2, shared] = &out;
+            let [mu1, uncertainty1, mu2, uncertainty2, shared] = &out;
             let out = Gradients {
-                query: (mu1.output()?, extra1.output()?),
-                gallery: (mu2.output()?, extra2.output()?),
+                query: (mu1.output()?, uncertainty1.output()?),
+                gallery: (mu2.output()?, uncertainty2.output()?),
                 shared: shared.output()?,
                 wanted: Wanted {
                     query: wanted & QUERY != 0,
@@ -272,7 +274,7 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let told = |kernel: &Facts| {
         let fields = PyDict::new(py);
         fields.set_item("name", kernel.name)?;
-        fields.set_item("extra", kernel.extra)?;
+        fields.set_item("uncertainty", kernel.uncertainty)?;
         fields.set_item("shared", kernel.shared)?;
         fields.set_item("layout", kernel.layout())?;
         fields.set_item("samplers", kernel.samplers)?;

@@ -29,25 +29,26 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// Gradients with respect to mu [n, D], or to the intermediates where `PairKernel::intermediate_width` says that there are any.
+    /// Gradients with respect to mu [n, D], or to the intermediates where `PairKernel::intermediate_width` says that there are
+    /// any.
     pub mu: &'a mut [T],
-    /// Gradients with respect to the extra input, [n, 1] or [n, D].
-    pub extra: &'a mut [T],
+    /// Gradients with respect to the uncertainty input, [n, 1] or [n, D].
+    pub uncertainty: &'a mut [T],
 }
 
 impl<'a, T> ItemGradients<'a, T> {
-    /// The gradients of the items `range`, given the widths of rows of mu and of the extra.
+    /// The gradients of the items `range`, given the widths of rows of mu and of the uncertainty.
     pub fn part(&mut self, range: Range<usize>, (dim, stored): (usize, usize)) -> ItemGradients<'_, T> {
         ItemGradients {
             mu: &mut self.mu[range.start * dim..range.end * dim],
-            extra: &mut self.extra[range.start * stored..range.end * stored],
+            uncertainty: &mut self.uncertainty[range.start * stored..range.end * stored],
         }
     }
 
     /// The gradients of each of the `n` items, in order.
     pub fn items(&mut self, n: usize) -> impl Iterator<Item = (&mut [T], &mut [T])> {
-        let (dim, stored) = (self.mu.len() / n, self.extra.len() / n);
-        self.mu.chunks_mut(dim).zip(self.extra.chunks_mut(stored))
+        let (dim, stored) = (self.mu.len() / n, self.uncertainty.len() / n);
+        self.mu.chunks_mut(dim).zip(self.uncertainty.chunks_mut(stored))
     }
 }
 
@@ -106,15 +107,15 @@ type ScorePart<'a, T> = (usize, usize, Vec<&'a mut [T]>, Vec<&'a mut [T]>);
 pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
     let Tile { queries, gallery } = tile;
     if let Some(items) = &mut out.query {
-        for (i, (mu, extra)) in queries.clone().zip(items.items(queries.len())) {
-            let mut out = Gradient { mu, extra, shared: &mut *out.shared };
+        for (i, (mu, uncertainty)) in queries.clone().zip(items.items(queries.len())) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut *out.shared };
             let (others, weights) = (Rows::From(gallery.start), &weights.row(i)[gallery.clone()]);
             pair.backward(Side::Query, Rows::Same(i), others, weights, &mut out);
         }
     }
     if let Some(items) = &mut out.gallery {
-        for (j, (mu, extra)) in gallery.clone().zip(items.items(gallery.len())) {
-            let mut out = Gradient { mu, extra, shared: &mut [] };
+        for (j, (mu, uncertainty)) in gallery.clone().zip(items.items(gallery.len())) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut [] };
             let weights: Vec<T> = queries.clone().map(|i| weights.row(i)[j]).collect();
             pair.backward(Side::Gallery, Rows::From(queries.start), Rows::Same(j), &weights, &mut out);
         }
@@ -125,14 +126,14 @@ pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>
 pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
     let n = rows.len();
     if let Some(items) = &mut out.query {
-        for ((i, weight), (mu, extra)) in rows.clone().zip(weights.chunks(1)).zip(items.items(n)) {
-            let mut out = Gradient { mu, extra, shared: &mut *out.shared };
+        for ((i, weight), (mu, uncertainty)) in rows.clone().zip(weights.chunks(1)).zip(items.items(n)) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut *out.shared };
             pair.backward(Side::Query, Rows::Same(i), Rows::Same(i), weight, &mut out);
         }
     }
     if let Some(items) = &mut out.gallery {
-        for ((i, weight), (mu, extra)) in rows.zip(weights.chunks(1)).zip(items.items(n)) {
-            let mut out = Gradient { mu, extra, shared: &mut [] };
+        for ((i, weight), (mu, uncertainty)) in rows.zip(weights.chunks(1)).zip(items.items(n)) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut [] };
             pair.backward(Side::Gallery, Rows::Same(i), Rows::Same(i), weight, &mut out);
         }
     }
@@ -145,19 +146,20 @@ pub fn backward_paired<T: Float>(
     out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
+    let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = pair.inputs();
     let shared = if out.wanted.shared { out.shared.len() } else { 0 };
     let (with_query, with_gallery) = (out.wanted.query || shared > 0, out.wanted.gallery);
     let parts = weights.len().div_ceil(BLOCK);
     let mut shares = vec![vec![T::default(); shared]; parts];
-    let query = out.query.0.chunks_mut(BLOCK * mu1.stored()).zip(out.query.1.chunks_mut(BLOCK * extra1.stored()));
-    let gallery = out.gallery.0.chunks_mut(BLOCK * mu2.stored()).zip(out.gallery.1.chunks_mut(BLOCK * extra2.stored()));
+    let query = out.query.0.chunks_mut(BLOCK * mu1.stored()).zip(out.query.1.chunks_mut(BLOCK * uncertainty1.stored()));
+    let gallery =
+        out.gallery.0.chunks_mut(BLOCK * mu2.stored()).zip(out.gallery.1.chunks_mut(BLOCK * uncertainty2.stored()));
     let work = weights.chunks(BLOCK).zip(query.zip(gallery)).zip(&mut shares).enumerate().collect();
     parallel::for_each(work, interrupted, |(part, ((weights, (query, gallery)), shared)): PairedWork<T>| {
         for x in [&mut *query.0, &mut *query.1, &mut *gallery.0, &mut *gallery.1] {
             x.fill(T::default());
         }
-        let items = |(mu, extra)| ItemGradients { mu, extra };
+        let items = |(mu, uncertainty)| ItemGradients { mu, uncertainty };
         let (query, gallery) = (with_query.then(|| items(query)), with_gallery.then(|| items(gallery)));
         let rows = part * BLOCK..part * BLOCK + weights.len();
         pair.backward_paired(rows, weights, &mut TileGradient { query, gallery, shared });
@@ -178,8 +180,8 @@ const INTERMEDIATE_BYTES: usize = 1 << 30;
 /// The largest number of parts.
 const PARTS: usize = 64;
 
-/// One side of the work: its rows, the widths of what is added up for each (by mu or by its intermediate; by the extra), the
-/// width of mu, and whether the items have intermediates.
+/// One side of the work: its rows, the widths of what is added up for each (by mu or by its intermediate; by the uncertainty),
+/// the width of mu, and whether the items have intermediates.
 #[derive(Clone, Copy)]
 struct WorkSide {
     side: Side,
@@ -199,7 +201,7 @@ pub fn backward<T: Float>(
     out: Gradients<T>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let Inputs { mu1, extra1, mu2, extra2, .. } = pair.inputs();
+    let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = pair.inputs();
     let weights = View::new(weights, mu1.rows(), mu2.rows());
     let bytes = |side, rows: usize| {
         pair.intermediate_width(side).map_or(0, |width| rows.saturating_mul(width * size_of::<T>()))
@@ -209,8 +211,8 @@ pub fn backward<T: Float>(
         let width = pair.intermediate_width(side).filter(|_| !by_item);
         WorkSide { side, rows, widths: (width.unwrap_or(dim), stored), dim, intermediate: width.is_some() }
     };
-    let queries = half(Side::Query, mu1.rows(), mu1.stored(), extra1.stored());
-    let gallery = half(Side::Gallery, mu2.rows(), mu2.stored(), extra2.stored());
+    let queries = half(Side::Query, mu1.rows(), mu1.stored(), uncertainty1.stored());
+    let gallery = half(Side::Gallery, mu2.rows(), mu2.stored(), uncertainty2.stored());
     let gallery_is_longer = gallery.rows > queries.rows;
     let (long, short) = if gallery_is_longer { (gallery, queries) } else { (queries, gallery) };
     let share = short.rows * (short.widths.0 + short.widths.1);
@@ -231,14 +233,14 @@ pub fn backward<T: Float>(
     let longs = of_long.0.chunks_mut(rows * long.dim).zip(of_long.1.chunks_mut((rows * long.widths.1).max(1)));
     let shorts = shares.iter_mut().map(Some).chain(std::iter::repeat_with(|| None));
     let work = (0..long.rows).step_by(rows).zip(longs).zip(shorts).zip(&mut shared_shares).collect();
-    parallel::for_each(work, interrupted, |(((first, (mu, extra)), other), shared): Work<T>| {
+    parallel::for_each(work, interrupted, |(((first, (mu, uncertainty)), other), shared): Work<T>| {
         let last = long.rows.min(first + rows);
         mu.fill(T::default());
-        extra.fill(T::default());
+        uncertainty.fill(T::default());
         let mut by_intermediate = zeros(if long.intermediate && wanted.0 { (last - first) * long.widths.0 } else { 0 });
         let own_mu = if long.intermediate { &mut by_intermediate[..] } else { &mut *mu };
-        let mut own = wanted.0.then_some(ItemGradients { mu: own_mu, extra: &mut *extra });
-        let mut other = other.map(|(mu, extra)| ItemGradients { mu, extra });
+        let mut own = wanted.0.then_some(ItemGradients { mu: own_mu, uncertainty: &mut *uncertainty });
+        let mut other = other.map(|(mu, uncertainty)| ItemGradients { mu, uncertainty });
         for b in (0..short.rows).step_by(BLOCK) {
             let b = b..short.rows.min(b + BLOCK);
             for a in (first..last).step_by(BLOCK) {
@@ -258,18 +260,18 @@ pub fn backward<T: Float>(
                 }
             }
         }
-        finish(pair, long, first, &by_intermediate, mu, extra);
+        finish(pair, long, first, &by_intermediate, mu, uncertainty);
     })?;
     shared_shares.iter().for_each(|share| add(&mut out.shared[..shared], share));
     let mut shares = shares.into_iter();
-    let Some((mut by_intermediate, mut extras)) = shares.next() else { return Ok(()) };
+    let Some((mut by_intermediate, mut uncertainties)) = shares.next() else { return Ok(()) };
     of_short.0.fill(T::default());
     of_short.1.fill(T::default());
-    for (mu, extra) in shares {
+    for (mu, uncertainty) in shares {
         add(&mut by_intermediate, &mu);
-        add(&mut extras, &extra);
+        add(&mut uncertainties, &uncertainty);
     }
-    add(of_short.1, &extras);
+    add(of_short.1, &uncertainties);
     if !short.intermediate {
         add(of_short.0, &by_intermediate);
         return Ok(());
@@ -277,27 +279,29 @@ pub fn backward<T: Float>(
     let blocks = by_intermediate.chunks(BLOCK * short.widths.0).zip(of_short.0.chunks_mut(BLOCK * short.dim));
     let blocks = blocks.zip(of_short.1.chunks_mut(BLOCK * short.widths.1));
     let work = (0..short.rows).step_by(BLOCK).zip(blocks).collect();
-    parallel::for_each(work, interrupted, |(first, ((by_intermediate, mu), extra)): FinishWork<T>| {
-        finish(pair, short, first, by_intermediate, mu, extra);
+    parallel::for_each(work, interrupted, |(first, ((by_intermediate, mu), uncertainty)): FinishWork<T>| {
+        finish(pair, short, first, by_intermediate, mu, uncertainty);
     })
 }
 
 /// First row of a block, the gradients with respect to its items' intermediates, and those of the items.
 type FinishWork<'a, T> = (usize, ((&'a [T], &'a mut [T]), &'a mut [T]));
 
-/// Applies the chain rule from the intermediates of the items from `first` on to their mu and extra.
+/// Applies the chain rule from the intermediates of the items from `first` on to their mu and uncertainty.
 fn finish<T: Float>(
     pair: &dyn PairScore<T>,
     half: WorkSide,
     first: usize,
     by_intermediate: &[T],
     mu: &mut [T],
-    extra: &mut [T],
+    uncertainty: &mut [T],
 ) {
     if half.intermediate {
-        let items = mu.chunks_mut(half.dim).zip(extra.chunks_mut(half.widths.1));
-        for ((row, by_intermediate), (mu, extra)) in (first..).zip(by_intermediate.chunks(half.widths.0)).zip(items) {
-            pair.finish(half.side, row, by_intermediate, &mut Gradient { mu, extra, shared: &mut [] });
+        let items = mu.chunks_mut(half.dim).zip(uncertainty.chunks_mut(half.widths.1));
+        for ((row, by_intermediate), (mu, uncertainty)) in
+            (first..).zip(by_intermediate.chunks(half.widths.0)).zip(items)
+        {
+            pair.finish(half.side, row, by_intermediate, &mut Gradient { mu, uncertainty, shared: &mut [] });
         }
     }
 }

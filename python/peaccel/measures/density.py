@@ -79,15 +79,15 @@ def log_prob(d: Distribution, z: Array, variant: str = "exact") -> Array:
     if variant == "published" and kind != "nivmf":
         raise ValueError(f"log_prob: variant 'published' is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
-    mu, extra = (cast(x, dtype) for x in d.arrays)
+    mu, uncertainty = (cast(x, dtype) for x in d.arrays)
     z = cast(z, dtype)
     if kind == "vmf":
-        value = _log_prob_vmf(d.dim, double(extra), square_distance(mu, z))
+        value = _log_prob_vmf(d.dim, double(uncertainty), square_distance(mu, z))
     elif kind == "nivmf":
-        value = _log_prob_nivmf(mu, extra, z, variant)
+        value = _log_prob_nivmf(mu, uncertainty, z, variant)
     else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
-        value = scores_with_points(op, mu, extra, z)
+        value = scores_with_points(op, mu, uncertainty, z)
     return cast(value, dtype)
 
 
@@ -125,13 +125,13 @@ def entropy(d: Distribution) -> Array:
     """
     kind = require_kind("entropy", "d", d, (*NORMALS, "vmf"), "with an entropy in closed form")
     dtype = compute_dtype(d.mu)
-    extra = cast(d.arrays[1], dtype)
+    uncertainty = cast(d.arrays[1], dtype)
     if kind == "vmf":
-        value = _entropy_vmf(d.dim, double(extra), dtype)
+        value = _entropy_vmf(d.dim, double(uncertainty), dtype)
     elif kind == "normal_diagonal":
-        value = (d.dim * (1 + LOG_2PI) + total(namespace(extra).log(extra))) / 2
+        value = (d.dim * (1 + LOG_2PI) + total(namespace(uncertainty).log(uncertainty))) / 2
     else:
-        value = d.dim * (1 + LOG_2PI + double(namespace(extra).log(extra))) / 2
+        value = d.dim * (1 + LOG_2PI + double(namespace(uncertainty).log(uncertainty))) / 2
     return cast(value, dtype)
 
 

@@ -88,8 +88,8 @@ def sample(d: Distribution, n: int, seed: Any = None, gradient: str = "implicit"
     n = as_integer("sample", "n", n, 0, 2**32 - 1)
     first_row = as_integer("sample", "first_row", first_row, 0, 2**63 - 1)
     items: Any = d.detach() if gradient == "none" else d
-    mu, extra = items.arrays
+    mu, uncertainty = items.arrays
     if dtype_name(mu) in HALVES:
-        mu, extra = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, extra))
+        mu, uncertainty = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, uncertainty))
     seed = as_seed("sample", seed, mu)
-    return ops.sample(OPS[kind], mu, extra, seed, n, first_row, samplers.STREAMS["user"])
+    return ops.sample(OPS[kind], mu, uncertainty, seed, n, first_row, samplers.STREAMS["user"])

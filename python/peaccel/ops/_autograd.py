@@ -173,8 +173,8 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
 
 def _wanted(needed: Sequence[bool]) -> Any:
     """Which gradients are wanted, as the core's flags, given which arrays need one."""
-    mu1, extra1, mu2, extra2, shared, *_ = needed
-    return QUERY * (mu1 or extra1) + GALLERY * (mu2 or extra2) + SHARED * shared
+    mu1, uncertainty1, mu2, uncertainty2, shared, *_ = needed
+    return QUERY * (mu1 or uncertainty1) + GALLERY * (mu2 or uncertainty2) + SHARED * shared
 
 
 def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
@@ -263,7 +263,7 @@ def _second_derivatives(
         some = None if candidates is None else candidates[rows]
 
         def part(x: Inputs, rows: slice = rows, own: slice = own) -> tuple[Any, ...]:
-            return x.mu1[rows], x.extra1[rows], x.mu2[own], x.extra2[own], x.shared
+            return x.mu1[rows], x.uncertainty1[rows], x.mu2[own], x.uncertainty2[own], x.shared
 
         def first(weights: Any, *arrays: Any, some: Any = some) -> Any:
             return torch.func.vjp(lambda *x: _by_formula(op, Inputs(*x), some, pairwise), *arrays)[1](weights)
@@ -284,15 +284,15 @@ def _second_derivatives(
 def _by_formula(op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
     assert op.formula is not None  # callers have checked it
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
-    extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    uncertainty1, uncertainty2 = (x[:, None] if x.ndim == 1 else x for x in (uncertainty1, uncertainty2))
     if candidates is not None:
         rows = candidates.clamp(min=0)
-        scores = op.formula(mu1[:, None], extra1[:, None], mu2[rows], extra2[rows], shared)
+        scores = op.formula(mu1[:, None], uncertainty1[:, None], mu2[rows], uncertainty2[rows], shared)
         return scores * (candidates >= 0)
     if pairwise:
-        mu1, extra1 = mu1[:, None], extra1[:, None]
-    return op.formula(mu1, extra1, mu2, extra2, shared)
+        mu1, uncertainty1 = mu1[:, None], uncertainty1[:, None]
+    return op.formula(mu1, uncertainty1, mu2, uncertainty2, shared)
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------

@@ -43,20 +43,22 @@ def elementwise(op: Op, *arguments: Array) -> Array:
     return _tensor(_numpy.elementwise(op, *map(as_numpy, arguments)))
 
 
-def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """As `_numpy.sample`."""
-    return _tensor(_numpy.sample(op, as_stored(mu), as_stored(extra), as_stored(seed), n, first_row, stream))
+    return _tensor(_numpy.sample(op, as_stored(mu), as_stored(uncertainty), as_stored(seed), n, first_row, stream))
 
 
 def sample_backward(
-    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+    op: SampleOp, weights: Array, mu: Array, uncertainty: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
     # torch's allocator, unlike numpy's, reuses the memory that earlier training steps freed; likewise below.
-    by_mu, by_extra = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
-    weights, mu, extra, seed = map(as_stored, (weights, mu, extra, seed))
-    _numpy.sample_backward(op, weights, mu, extra, seed, first_row, stream, out=(by_mu.numpy(), by_extra.numpy()))
-    return by_mu, by_extra
+    by_mu, by_uncertainty = mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
+    weights, mu, uncertainty, seed = map(as_stored, (weights, mu, uncertainty, seed))
+    _numpy.sample_backward(
+        op, weights, mu, uncertainty, seed, first_row, stream, out=(by_mu.numpy(), by_uncertainty.numpy())
+    )
+    return by_mu, by_uncertainty
 
 
 def score(

@@ -44,7 +44,7 @@ def _rows(x: Array) -> Array:
     return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) == 1 else x.contiguous()
 
 
-def _extras(x: Array) -> Array:
+def _uncertainties(x: Array) -> Array:
     """x with rows of adjacent elements, or of one repeated element; not for means, from whose rows kernels take D."""
     return x if x.stride()[1:] == (0,) else _rows(x)
 
@@ -78,25 +78,25 @@ def elementwise(op: Op, *arguments: Array) -> Array:
     return out.reshape(shape)
 
 
-def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """As `_numpy.sample`."""
-    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed)
-    mu, extra = _rows(mu), _extras(extra)
+    _require_one_device(op.name, mu=mu, **{op.uncertainty: uncertainty}, seed=seed)
+    mu, uncertainty = _rows(mu), _uncertainties(uncertainty)
     out = mu.new_empty((n, *mu.shape))
-    given = memory(mu), memory(extra), memory(seed)
+    given = memory(mu), memory(uncertainty), memory(seed)
     _core.cuda_sample(op.name, place(mu), *given, first_row, stream, memory(out))
     return out
 
 
 def sample_backward(
-    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+    op: SampleOp, weights: Array, mu: Array, uncertainty: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
-    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed, weights=weights)
-    mu, extra = _rows(mu), _rows(extra)  # gradients have no rows of one repeated element
-    out = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+    _require_one_device(op.name, mu=mu, **{op.uncertainty: uncertainty}, seed=seed, weights=weights)
+    mu, uncertainty = _rows(mu), _rows(uncertainty)  # gradients have no rows of one repeated element
+    out = mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
     weights = weights.contiguous()
-    given = memory(mu), memory(extra), memory(seed), memory(weights)
+    given = memory(mu), memory(uncertainty), memory(seed), memory(weights)
     _core.cuda_sample_backward(op.name, place(mu), *given, memory(out[0]), memory(out[1]), first_row, stream)
     return out
 
@@ -109,11 +109,13 @@ def _inputs(op: PairOp, inputs: Inputs, **others: Array | None) -> Inputs:
 
     The seed, if there is one, and the other arguments must be on the same device.
     """
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
     seed = inputs.draws and inputs.draws.seed
-    named = {"mu1": mu1, f"{op.extra}1": extra1, "mu2": mu2, f"{op.extra}2": extra2, op.shared: shared, "seed": seed}
+    names = "mu1", f"{op.uncertainty}1", "mu2", f"{op.uncertainty}2", op.shared
+    named = {**dict(zip(names, inputs.arrays, strict=True)), "seed": seed}
     _require_one_device(op.name, **named, **others)
-    return Inputs(_rows(mu1), _extras(extra1), _rows(mu2), _extras(extra2), shared.contiguous(), inputs.draws)
+    sides = _rows(mu1), _uncertainties(uncertainty1), _rows(mu2), _uncertainties(uncertainty2)
+    return Inputs(*sides, shared.contiguous(), inputs.draws)
 
 
 def _memories(arrays: Sequence[Array]) -> list[Memory]:
@@ -149,12 +151,12 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     if given.draws is None:
         return made
     seed, n = given.draws
-    sides = (given.mu1, given.extra1), (given.mu2, given.extra2)
-    for side, (name, (mu, extra)) in enumerate(zip(op.samplers, sides, strict=True)):
+    sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
+    for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
         if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > KEPT:
             continue
         out = mu.new_empty((n, *mu.shape))
-        _core.cuda_sample(name, place(mu), memory(mu), memory(extra), memory(seed), 0, side, memory(out))
+        _core.cuda_sample(name, place(mu), memory(mu), memory(uncertainty), memory(seed), 0, side, memory(out))
         made[side] = out
     return made
 
@@ -209,17 +211,16 @@ def score_backward(
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
     made, own = _made(op, given, weights.numel()), _own(op, given, weights.numel())
     out, sides, drawing = [], [], []
-    for side, (mu, extra) in enumerate(((given.mu1, given.extra1), (given.mu2, given.extra2))):
-        by_mu, by_extra, by_shared = mu.new_zeros(mu.shape), mu.new_zeros(extra.shape), mu.new_zeros((len(mu), size))
-        out.append((by_mu, by_extra, by_shared))
+    for side, (mu, uncertainty) in enumerate(((given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2))):
+        out.append([mu.new_zeros(shape) for shape in (mu.shape, uncertainty.shape, (len(mu), size))])
         if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
             drawing.append(_Drawing(op, given, len(mu), None, made))
             sides.append((side, drawing[-1].memory, _memories(out[-1])))
     items = _memories(listed(given)), _memories_or_none(own)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
-    (mu1, extra1, shared), (mu2, extra2, _) = out
+    (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
     # Each pair counts once in the gradient of the shared row: with its query.
-    return Gradients(mu1, extra1, mu2, extra2, shared.sum(0))
+    return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
@@ -253,7 +254,8 @@ def search(
             if op.sampled:  # draws depend on the number of the row in the gallery
                 part = score(op, inputs, rows)
             else:
-                part = score(op, inputs._replace(mu2=inputs.mu2[block], extra2=inputs.extra2[block]), pairwise=True)
+                rows_alone = inputs._replace(mu2=inputs.mu2[block], uncertainty2=inputs.uncertainty2[block])
+                part = score(op, rows_alone, pairwise=True)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
     arrays, own = _memories(listed(given)), _own(op, given, queries * gallery)
@@ -272,9 +274,9 @@ def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
     variances per dimension, and memory for the tiles' ranges and the rows' sums."""
     torch: Any = sys.modules["torch"]
     like, dim = given.mu1, given.mu1.shape[1]
-    var = given.extra2[first:].reshape(len(given.extra2) - first, -1)
+    var = given.uncertainty2[first:].reshape(len(given.uncertainty2) - first, -1)
     order = (var.mean(1, dtype=torch.float32).argsort() + first).int()
-    reference = given.extra1.reshape(len(given.extra1), -1).mean(0).expand(dim).contiguous()
+    reference = given.uncertainty1.reshape(len(given.uncertainty1), -1).mean(0).expand(dim).contiguous()
     return [order, reference, like.new_empty((tiles, 2, dim)), like.new_empty((len(var), 2))]
 
 

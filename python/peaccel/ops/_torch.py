@@ -64,8 +64,8 @@ class Torch:
         panels = [self.torch.from_numpy(x) for x in packed or ()]
         return self._operator("search")(*pack_ranked(op, inputs), panels, k, prune)
 
-    def sample(self, op: SampleOp, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-        return self._call(op, mu, extra, seed, n, first_row, stream)
+    def sample(self, op: SampleOp, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+        return self._call(op, mu, uncertainty, seed, n, first_row, stream)
 
     def _operator(self, name: str) -> Any:
         return getattr(self.torch.ops.peaccel, name)
@@ -204,21 +204,21 @@ class Torch:
         self._define("search", f"{RANKED}, Tensor[] packed, SymInt k, str prune", returns, search, fake)
 
     def _register_sample(self, op: SampleOp) -> None:
-        arguments = f"Tensor mu, Tensor {op.extra}, Tensor seed, int n, int first_row, int stream"
+        arguments = f"Tensor mu, Tensor {op.uncertainty}, Tensor seed, int n, int first_row, int stream"
 
-        def draws(kernels: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-            return kernels.sample(op, mu, extra, seed, n, first_row, stream)
+        def draws(kernels: Any, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return kernels.sample(op, mu, uncertainty, seed, n, first_row, stream)
 
-        def fake(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+        def fake(mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return mu.new_empty((n, *mu.shape))
 
         def backward(
-            kernels: Any, weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int
+            kernels: Any, weights: Any, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int
         ) -> Any:
-            return kernels.sample_backward(op, weights, mu, extra, seed, first_row, stream)
+            return kernels.sample_backward(op, weights, mu, uncertainty, seed, first_row, stream)
 
-        def fake_backward(weights: Any, mu: Any, extra: Any, *others: Any) -> Any:
-            return mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+        def fake_backward(weights: Any, mu: Any, uncertainty: Any, *others: Any) -> Any:
+            return mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
 
         self._define(op.name, arguments, "Tensor", draws, fake)
         self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", backward, fake_backward)

@@ -83,7 +83,7 @@ impl Bounds {
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
         let mut buffer = Vec::new();
         for &row in rows {
-            let vars = inputs.extra2.row(row as usize, &mut buffer);
+            let vars = inputs.uncertainty2.row(row as usize, &mut buffer);
             if vars.len() == dim {
                 for ((low, high), &w) in low.iter_mut().zip(&mut high).zip(vars) {
                     // NaN is left out: a row that has one is never ruled out.

@@ -79,7 +79,7 @@ impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
         let of_query = |i: usize| {
             let (mut square, mut own, mut log) = (0.0, 0.0, 0.0);
             for (d, mean) in inputs.mu1.row(i).iter().enumerate() {
-                let (scale, v) = (frame.scale[d], at(inputs.extra1.row(i), d));
+                let (scale, v) = (frame.scale[d], at(inputs.uncertainty1.row(i), d));
                 let a = (mean.to_f64() - frame.centre[d]) * scale;
                 let v = if v >= 0.0 { v * scale * scale } else { f64::NAN };
                 let forth = [-share * (a * a + v), 2.0 * share * a];

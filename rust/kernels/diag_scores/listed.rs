@@ -26,7 +26,7 @@ impl<T: Float> Listed<'_, T> {
         if let (Rows::List(rows), Side::Query) = (self.g, self.side) {
             if let Some(&row) = rows.get(k + AHEAD) {
                 prefetch(self.inputs.mu2.bytes(row));
-                prefetch(self.inputs.extra2.bytes(row));
+                prefetch(self.inputs.uncertainty2.bytes(row));
             }
         }
     }
@@ -34,10 +34,11 @@ impl<T: Float> Listed<'_, T> {
     /// The own and the other item of pair `k`; rows that are constant or stored in half precision are written to `buffers`.
     #[inline(always)]
     fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [NormalRows<'b, T>; 2] {
-        let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
+        let (i, j, Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. }) =
+            (self.q.at(k), self.g.at(k), self.inputs);
         let [own, means, vars, other] = buffers;
-        let query = (mu1.row(i), whole(extra1.row(i), mu1.stored(), own));
-        let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), mu1.stored(), other));
+        let query = (mu1.row(i), whole(var1.row(i), mu1.stored(), own));
+        let gallery = (mu2.row(j, means), whole(var2.row(j, vars), mu1.stored(), other));
         if self.side == Side::Query {
             [query, gallery]
         } else {

@@ -81,7 +81,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     let mut buffer = Vec::new();
     let sum = |row: u32| {
         let mut sums = [T::default(); 16];
-        for vars in inputs.extra2.row(row as usize, &mut buffer).chunks(16) {
+        for vars in inputs.uncertainty2.row(row as usize, &mut buffer).chunks(16) {
             sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
         }
         sums.iter().map(|sum| sum.to_f64() as f32).sum()

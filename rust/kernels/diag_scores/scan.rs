@@ -105,7 +105,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.extra2.row(j, &mut vars))));
+            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars))));
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
             let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
@@ -120,7 +120,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             }
             for (place, j) in rows().enumerate() {
                 let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
-                let row = (inputs.mu2.row(j, &mut means), inputs.extra2.row(j, &mut vars));
+                let row = (inputs.mu2.row(j, &mut means), inputs.uncertainty2.row(j, &mut vars));
                 lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
             }
             let scale = 4f64.powi(-k);

@@ -71,7 +71,7 @@ pub fn columns<S: Simd, T: Float>(
     let mut rows: [(&[T], &[T]); 16] = [(&[], &[]); 16];
     for (lane, (row, buffer)) in rows.iter_mut().zip(&mut buffers).enumerate().take(T::LANES) {
         let j = panel[lane.min(panel.len() - 1)] as usize;
-        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.extra2.row(j, &mut buffer.1));
+        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.uncertainty2.row(j, &mut buffer.1));
     }
     // Sixteen dimensions are transposed at once.
     let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);

@@ -329,15 +329,15 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
 
     /// Adds the gradients of all pairs, computed in the type C; returns false, with nothing added, if they may be wrong.
     fn added<C: Float>(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) -> bool {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = &self.inputs;
         let (dim, width) = (mu1.stored(), PAIR * C::LANES);
         let mut buffer = Vec::new();
         let mut packed = |side: Side, rows: &[usize]| {
             Packed::<C>::new::<T>(dim, rows.len(), F::OWN, |k, field, take| match (side, field) {
                 (Side::Query, 0) => take(mu1.row(rows[k])),
-                (Side::Query, _) => take(extra1.row(rows[k])),
+                (Side::Query, _) => take(var1.row(rows[k])),
                 (Side::Gallery, 0) => take(mu2.row(rows[k], &mut buffer)),
-                (Side::Gallery, _) => take(extra2.row(rows[k], &mut buffer)),
+                (Side::Gallery, _) => take(var2.row(rows[k], &mut buffer)),
             })
         };
         let other = if pairs.side == Side::Query { Side::Gallery } else { Side::Query };
@@ -360,16 +360,16 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
             [(&mut out.own, &sums.own, pairs.own.len()), (&mut out.others, &sums.others, pairs.others.len())]
         {
             let Some(out) = out else { continue };
-            for (k, (mu, extra)) in out.items(rows).enumerate() {
+            for (k, (mu, uncertainty)) in out.items(rows).enumerate() {
                 for from in (0..dim).step_by(width) {
                     let sums = &sums[(from / width * rows + k) * 2 * width..][..2 * width];
                     let to = dim.min(from + width);
                     add(&mut mu[from..to], &sums[..to - from]);
-                    if extra.len() == dim {
-                        add(&mut extra[from..to], &sums[width..width + to - from]);
+                    if uncertainty.len() == dim {
+                        add(&mut uncertainty[from..to], &sums[width..width + to - from]);
                     } else {
                         let sum: f64 = sums[width..width + to - from].iter().map(|x| x.to_f64()).sum();
-                        extra[0] = extra[0] + T::from_f64(sum);
+                        uncertainty[0] = uncertainty[0] + T::from_f64(sum);
                     }
                 }
             }
@@ -384,13 +384,13 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     #[cold]
     #[inline(never)]
     fn add_shared(&self, pairs: &AllPairs<T>, shared: &mut [T]) {
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let mut sums = [0.0; 2];
         for (own, weights) in pairs.own.iter().zip(pairs.weights.chunks(pairs.others.len())) {
             for (other, weight) in pairs.others.iter().zip(weights).filter(|(_, weight)| weight.to_f64() != 0.0) {
                 let (&i, &j) = if pairs.side == Side::Query { (own, other) } else { (other, own) };
-                let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
+                let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
                 for d in 0..a.len() {
                     let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared: 0.0 };
                     let slopes = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };

@@ -23,7 +23,7 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     let order = match &score.packed {
         Some(packed) => packed.order,
         None => {
-            sorted = in_order(&score.inputs.extra2, queries)?;
+            sorted = in_order(&score.inputs.uncertainty2, queries)?;
             &sorted[..]
         }
     };
@@ -56,12 +56,13 @@ const STRETCH: usize = 1 << 16;
 /// The product of k and the queries of a block, for each of which up to 2 k rows of 24 bytes wait to be scored.
 const POOLED: usize = 1 << 19;
 
-/// The order in which rows are visited: by their extras, stretch by stretch, if there are queries enough; else as they are.
-fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
-    let mut order: Vec<i64> = (0..extras.rows() as i64).collect();
-    if queries >= SORTED && extras.stored() > 0 {
+/// The order in which rows are visited: by their uncertainties, stretch by stretch, if there are queries enough; else as they
+/// are.
+fn in_order<T: Float>(uncertainties: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
+    let mut order: Vec<i64> = (0..uncertainties.rows() as i64).collect();
+    if queries >= SORTED && uncertainties.stored() > 0 {
         parallel::for_each(order.chunks_mut(STRETCH).collect(), &|| false, |rows| {
-            let mut keyed: Vec<_> = rows.iter().map(|&row| (extras.first(row as usize), row)).collect();
+            let mut keyed: Vec<_> = rows.iter().map(|&row| (uncertainties.first(row as usize), row)).collect();
             keyed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
             rows.iter_mut().zip(keyed).for_each(|(row, (_, sorted))| *row = sorted);
         })?;
@@ -70,7 +71,7 @@ fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Er
 }
 
 /// The numbers below n, neighbours far apart: what comes first is a sample of all, so that thresholds are soon near their final
-/// values. If groups were visited in the order of their extras, rows could get better up to the last one.
+/// values. If groups were visited in the order of their uncertainties, rows could get better up to the last one.
 fn scattered(n: usize) -> Vec<usize> {
     let bits = usize::BITS - n.saturating_sub(1).leading_zeros();
     let reversed = |i: usize| if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) };
@@ -93,7 +94,7 @@ fn scan<T: Float, F: Formula>(
     sq_norms(&Matrix::Full(inputs.mu1), queries.clone(), &mut norms[..queries.len()]);
     let query = |(i, norm): (usize, &T)| Query {
         norm: norm.to_f64(),
-        extra: inputs.extra1.row(i)[0].to_f64(),
+        uncertainty: inputs.uncertainty1.row(i)[0].to_f64(),
         ..Query::default()
     };
     for (pool, &floor) in pools.iter_mut().zip(floors) {
@@ -167,9 +168,9 @@ fn slack<T: Float>(dim: usize) -> f64 {
 /// in the end, which the pair function scores.
 ///
 /// The first sieve compares a panel's inner products, less each row's share of its squared norm, with one limit per query and
-/// group of rows, which [`Formula::bound`] gives: where the rows of a group have much the same extra, hardly any pair passes that
-/// is not among the best. The second sieve applies the formula to what is left, and finds a lower and an upper bound of each
-/// score. The k-th greatest of the lower bounds is a threshold; a row whose upper bound is below it is dropped.
+/// group of rows, which [`Formula::bound`] gives: where the rows of a group have much the same uncertainty, hardly any pair
+/// passes that is not among the best. The second sieve applies the formula to what is left, and finds a lower and an upper bound
+/// of each score. The k-th greatest of the lower bounds is a threshold; a row whose upper bound is below it is dropped.
 ///
 /// Proof that no row is lost by the second sieve: let x be the squared distance (or inner product) that the pair function finds,
 /// and y the one that the panels find, moved by the slack to the side of higher scores, so y <= x (y >= x for inner products).
@@ -181,7 +182,8 @@ fn slack<T: Float>(dim: usize) -> f64 {
 ///
 /// No row is lost by the first sieve: a row that can reach the threshold has x within the bound, so y too, and the limit is the
 /// inner product at which y is the bound, rounded down. Where products may overflow there is no lower bound. A NaN passes both
-/// sieves, but rows whose norm or extra is NaN do not count in a group: a NaN is not among the best while there is a threshold.
+/// sieves, but rows whose norm or uncertainty is NaN do not count in a group: a NaN is not among the best while there is a
+/// threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
@@ -193,7 +195,7 @@ struct Filter<'a, 'b, T, F> {
     smallest: f64,
     /// Pairs scored so far.
     scored: usize,
-    /// The ranges of norms and extras in the group at hand.
+    /// The ranges of norms and uncertainties in the group at hand.
     group: Group,
     /// The rows of that group.
     rows: &'a [i64],
@@ -204,7 +206,7 @@ struct Filter<'a, 'b, T, F> {
 /// The ranges of no rows, which are to be widened.
 const NO_ROWS: Group = Group {
     norms: (f64::INFINITY, f64::NEG_INFINITY),
-    extras: (f64::INFINITY, f64::NEG_INFINITY),
+    uncertainties: (f64::INFINITY, f64::NEG_INFINITY),
     share: 1.0,
     own: [0.0; 2],
 };
@@ -233,17 +235,18 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         for norm in norms.iter().map(|norm| norm.to_f64()) {
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
         }
-        let extras = &self.score.inputs.extra2;
-        let extra = |&row: &i64| extras.first(row as usize);
-        let mut take = |extra: f64| {
-            self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
+        let uncertainties = &self.score.inputs.uncertainty2;
+        let uncertainty = |&row: &i64| uncertainties.first(row as usize);
+        let mut take = |uncertainty: f64| {
+            self.group.uncertainties =
+                (self.group.uncertainties.0.min(uncertainty.max(0.0)), self.group.uncertainties.1.max(uncertainty));
         };
         if self.score.packed.is_some() {
-            // The rows of a prepared gallery are sorted by extra, NaN last.
-            rows.first().map(extra).into_iter().for_each(&mut take);
-            rows.iter().rev().map(extra).find(|extra| !extra.is_nan()).into_iter().for_each(take);
+            // The rows of a prepared gallery are sorted by uncertainty, NaN last.
+            rows.first().map(uncertainty).into_iter().for_each(&mut take);
+            rows.iter().rev().map(uncertainty).find(|uncertainty| !uncertainty.is_nan()).into_iter().for_each(take);
         } else {
-            rows.iter().map(extra).for_each(take);
+            rows.iter().map(uncertainty).for_each(take);
         }
         dispatch(Enter { formula: &self.score.formula, group: &mut self.group });
         let thresholds: Vec<_> = self.pools.iter().map(|pool| pool.threshold).collect();
@@ -287,8 +290,8 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             } else {
                 dot.to_f64()
             };
-            let extra = self.score.inputs.extra2.first(row);
-            if self.pools[query].push(Passed { x, norm, extra, row }) {
+            let uncertainty = self.score.inputs.uncertainty2.first(row);
+            if self.pools[query].push(Passed { x, norm, uncertainty, row }) {
                 self.weigh(query);
             }
         }

@@ -342,7 +342,7 @@ impl MatchProbability<'_> {
     /// The distance of the means, sqrt s, and 1 where s is so small that the score is log sigmoid(b - a d), else 0.
     #[inline(always)]
     fn scales<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> [V<S, f64>; 3] {
-        let s = pair.extras.0 + pair.extras.1;
+        let s = pair.uncertainties.0 + pair.uncertainties.1;
         let least = (1e-200 * pair.x).max(f64::MIN_POSITIVE);
         let exact = s.if_less(least, 1.0, 0.0);
         [pair.x.sqrt(), exact.if_greater(0.0, 1.0, s.sqrt()), exact]
@@ -363,7 +363,7 @@ impl Formula for MatchProbability<'_> {
         let value = top + ln::<S, f64>(total) + self.constant();
         let (_, at_distance) = sigmoid::<S>(self.line.1 - self.line.0 * distance);
         let value = exact.if_greater(0.0, at_distance, value.if_greater(0.0, 0.0, value));
-        Dual::constant(valid::<S>(pair.extras, value))
+        Dual::constant(valid::<S>(pair.uncertainties, value))
     }
 
     #[inline(always)]
@@ -380,11 +380,12 @@ impl Formula for MatchProbability<'_> {
         // The slopes at s = 0. Where the distance is 0 as well, the one with respect to the squared distance counts as 0.
         let (q, _) = sigmoid::<S>(b - a * distance);
         let apart = distance.if_greater(0.0, q / distance, 0.0);
-        let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, exact.if_greater(0.0, at_zero, x));
+        let choose =
+            |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.uncertainties, exact.if_greater(0.0, at_zero, x));
         Slopes {
             x: -0.5 * a * choose(apart, means[2]),
             norm: 0.0.into(),
-            extra: 0.5 * choose(self.bend::<S>(q, distance), by_s),
+            uncertainty: 0.5 * choose(self.bend::<S>(q, distance), by_s),
             shared: [-choose(q * distance, means[1]), choose(q, means[0])],
         }
     }

@@ -12,24 +12,24 @@ use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// The rows of a side of a tile, with their squared norms, extras and own numbers.
+/// The rows of a side of a tile, with their squared norms, uncertainties and own numbers.
 struct TileSide<'a, T> {
     rows: Vec<&'a [T]>,
     norms: [f64; BLOCK],
-    extras: [f64; BLOCK],
+    uncertainties: [f64; BLOCK],
     own: Own,
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn items<'a>(&self, rows: Vec<&'a [T]>, extras: impl Iterator<Item = f64>, slopes: bool) -> TileSide<'a, T> {
+    fn items<'a>(&self, rows: Vec<&'a [T]>, uncertainties: impl Iterator<Item = f64>, slopes: bool) -> TileSide<'a, T> {
         let (mut norms, mut numbers) = (NO_NUMBERS, NO_NUMBERS);
         if F::NORMS {
             dispatch(Norms { rows: &rows, out: &mut norms });
         }
-        numbers.iter_mut().zip(extras).for_each(|(number, extra)| *number = extra);
+        numbers.iter_mut().zip(uncertainties).for_each(|(number, uncertainty)| *number = uncertainty);
         let own = self.own((&numbers, &norms), rows.len(), false, slopes);
-        TileSide { rows, norms, extras: numbers, own }
+        TileSide { rows, norms, uncertainties: numbers, own }
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
@@ -37,10 +37,10 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, slopes: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
         let inputs = &self.inputs;
         let queries = tile.queries.clone().map(|i| inputs.mu1.row(i)).collect();
-        let query_extras = tile.queries.clone().map(|i| inputs.extra1.row(i)[0].to_f64());
-        let gallery_extras = tile.gallery.clone().map(|j| inputs.extra2.first(j));
+        let query_uncertainties = tile.queries.clone().map(|i| inputs.uncertainty1.row(i)[0].to_f64());
+        let gallery_uncertainties = tile.gallery.clone().map(|j| inputs.uncertainty2.first(j));
         let gallery = inputs.mu2.rows_of(tile.gallery.clone(), wide);
-        (self.items(queries, query_extras, slopes), self.items(gallery, gallery_extras, slopes))
+        (self.items(queries, query_uncertainties, slopes), self.items(gallery, gallery_uncertainties, slopes))
     }
 
     /// The squared distances or inner products of all pairs of a tile.
@@ -61,7 +61,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         self.products((&queries, &gallery), &mut x);
         let (mut block, n) = (Block::new(), tile.gallery.len());
         kept.iter_mut().zip(&x).for_each(|(kept, x)| kept.copy_from_slice(&x[..n]));
-        (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own);
+        (block.norms.1, block.uncertainties.1, block.own.1) = (gallery.norms, gallery.uncertainties, gallery.own);
         for (i, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             block.set(&queries, i, &x[..n]);
             dispatch(Values { formula: &self.formula, block: &mut block, n });
@@ -102,7 +102,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
         let mut sums = WeightedSlopes { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         let mut block = Block::new();
-        (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own.clone());
+        (block.norms.1, block.uncertainties.1, block.own.1) =
+            (gallery.norms, gallery.uncertainties, gallery.own.clone());
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
             block.set(&queries, k, &x[..n]);
             let mut by_pair = [0.0; BLOCK];
@@ -131,12 +132,12 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
         }
-        for (items, [norms, extras], out) in
+        for (items, [norms, uncertainties], out) in
             [(&queries, &sums.query, &mut out.query), (&gallery, &sums.gallery, &mut out.gallery)]
         {
             let Some(out) = out else { continue };
-            for (k, (mu, extra)) in out.items(items.rows.len()).enumerate() {
-                extra[0] = extra[0] + T::from_f64(extras[k]);
+            for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
+                uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
                 if F::NORMS {
                     let slope = T::from_f64(2.0 * norms[k]);
                     mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
@@ -155,7 +156,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
             let Some(items) = items else { continue };
             let slopes = of(side);
-            for (k, (i, (mu, extra))) in rows.clone().zip(items.items(n)).enumerate() {
+            for (k, (i, (mu, uncertainty))) in rows.clone().zip(items.items(n)).enumerate() {
                 let weight = weights[k].to_f64();
                 // A pair of weight 0 must not spread the NaN or infinity of its slopes.
                 if weight == 0.0 {
@@ -164,7 +165,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
                 let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
                 add_pull::<T, F>(mu, own, other, weight * slopes.x[k], weight * slopes.norm[k]);
-                extra[0] = extra[0] + T::from_f64(weight * slopes.extra[k]);
+                uncertainty[0] = uncertainty[0] + T::from_f64(weight * slopes.uncertainty[k]);
                 if side == Side::Query {
                     for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
                         *shared = *shared + T::from_f64(weight * slope[k]);
@@ -194,13 +195,14 @@ impl Block {
             *own = x.to_f64();
         }
         self.norms.0 = [queries.norms[k]; BLOCK];
-        self.extras.0 = [queries.extras[k]; BLOCK];
+        self.uncertainties.0 = [queries.uncertainties[k]; BLOCK];
         self.own.0.clear();
         self.own.0.extend(queries.own.iter().map(|own| [own[k]; BLOCK]));
     }
 }
 
-/// Weighted slopes of a tile: by the norm and by the extra, summed over the pairs of each item; by the shared numbers, over all.
+/// Weighted slopes of a tile: by the norm and by the uncertainty, summed over the pairs of each item; by the shared numbers, over
+/// all.
 struct WeightedSlopes {
     query: [[f64; BLOCK]; 2],
     gallery: [[f64; BLOCK]; 2],
@@ -229,16 +231,16 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
             let at = first..first + f64::LANES;
             let (pair, weight) = (block.pair::<S>(first, F::OWN.1), V::<S, f64>::load(&by_pair[at.clone()]));
             let slopes = formula.slopes::<S>(pair);
-            let by_query = [slopes.norm, slopes.extra, slopes.shared[0], slopes.shared[1]];
+            let by_query = [slopes.norm, slopes.uncertainty, slopes.shared[0], slopes.shared[1]];
             for m in 0..4 {
                 of_query[m] = of_query[m] + weighted::<S>(weight, by_query[m]);
             }
             if gallery {
                 let by_gallery = if F::BY_SUM {
-                    [slopes.norm, slopes.extra]
+                    [slopes.norm, slopes.uncertainty]
                 } else {
                     let slopes = transposed.slopes::<S>(pair.swapped());
-                    [slopes.norm, slopes.extra]
+                    [slopes.norm, slopes.uncertainty]
                 };
                 for m in 0..2 {
                     let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + weighted::<S>(weight, by_gallery[m]);

@@ -99,9 +99,9 @@ impl<T: Normals> Kernel for Apart<'_, T> {
 
 impl Density<'_> {
     #[inline(always)]
-    fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, extra: &[T]) -> Shape<T> {
-        let last = extra.len() - 1;
-        let kappa: Vec<T> = (0..mu.len()).map(|d| extra[d.min(last)]).collect();
+    fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, kappa: &[T]) -> Shape<T> {
+        let last = kappa.len() - 1;
+        let kappa: Vec<T> = (0..mu.len()).map(|d| kappa[d.min(last)]).collect();
         let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
         let stretch = if self.stretched { kappa.clone() } else { vec![T::from_f64(1.0); kappa.len()] };
         let squares = stretch.iter().map(|&k| k * k).collect();
@@ -218,8 +218,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     #[inline(always)]
-    fn gallery<S: Simd>(&self, _: usize, mu: Vec<T>, extra: &[T]) -> Shape<T> {
-        self.shape::<S, T>(mu, extra)
+    fn gallery<S: Simd>(&self, _: usize, mu: Vec<T>, kappa: &[T]) -> Shape<T> {
+        self.shape::<S, T>(mu, kappa)
     }
 
     #[inline(always)]
@@ -353,11 +353,11 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         class: &Shape<T>,
         _: &dyn Fn() -> Vec<T>,
         by_class: &[T],
-        extra: &mut [T],
+        by_kappa: &mut [T],
     ) -> Vec<T> {
         let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), class.n);
         let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / class.n });
-        let ((along, rest), (last, zero)) = (by_class.split_at(dim), (extra.len() - 1, T::default()));
+        let ((along, rest), (last, zero)) = (by_class.split_at(dim), (by_kappa.len() - 1, T::default()));
         let (own, total) = (&rest[..dim], rest[dim]);
         (0..dim)
             .map(|d| {
@@ -365,7 +365,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                 let by_y = stretch * along[d] - total * by_unit * class.unit[d];
                 // The part of the gradient that goes through x = K z.
                 let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * own[d] } else { zero };
-                extra[d.min(last)] = extra[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
+                by_kappa[d.min(last)] = by_kappa[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
                 kappa * by_y
             })
             .collect()
