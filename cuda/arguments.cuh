@@ -195,11 +195,11 @@ struct OwnArgs {
     // Whose numbers: QUERY or GALLERY.
     int64_t side;
     // Not 0 where the numbers are for gradients.
-    int64_t slopes;
+    int64_t partials;
 };
 static_assert(offsetof(OwnArgs, pairs) == 0);
 static_assert(offsetof(OwnArgs, side) == 320);
-static_assert(offsetof(OwnArgs, slopes) == 328);
+static_assert(offsetof(OwnArgs, partials) == 328);
 static_assert(sizeof(OwnArgs) == 336);
 
 // What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.

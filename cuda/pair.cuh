@@ -18,7 +18,7 @@ struct Dimension {
 };
 
 // Derivatives by the first item's mean and uncertainty in one dimension, and by the shared numbers.
-struct DimensionSlopes {
+struct DimensionPartials {
     double mean, var, shared[2];
 };
 
@@ -27,7 +27,7 @@ struct DimensionSlopes {
 // Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
 // does not use are 0.
 struct Own {
-    double h, a, a_slope;
+    double h, a, a_derivative;
 };
 static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
 
@@ -45,6 +45,6 @@ struct DotPairOf {
 using DotPair = DotPairOf<double, double, double>;
 
 // Derivatives by x, the first item's squared norm and uncertainty, and the shared numbers.
-struct DotSlopes {
+struct DotPartials {
     double x, norm, uncertainty, shared[2];
 };

@@ -2,12 +2,13 @@
 // item is in, always in the same order.
 //
 // Beyond what pairs.cuh requires, a family's class has
-//   Slopes           what the gradient of a pair takes beside its two rows; it is stored in shared memory
-//   slopes(args, query, own, other, weight, totals)   called by all lanes: the slopes of the lane's pair, none if
+//   Partials         what the gradient of a pair takes beside its two rows; it is stored in shared memory
+//   partials(args, query, own, other, weight, totals)   called by all lanes: the partial derivatives of the lane's
+//   pair, none if
 //                    other < 0; adds to `totals` the gradients by an uncertainty of one number and by two shared
 //                    numbers
 //   Gradient         the sums of one dimension
-//   add_gradient(gradient, slopes, query, dimension, shared)   adds one pair's gradient in one dimension
+//   add_gradient(gradient, partials, query, dimension, shared)   adds one pair's gradient in one dimension
 #pragma once
 
 #include "pairs.cuh"
@@ -30,7 +31,7 @@ __device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int6
     }
     *weight = static_cast<const T*>(args.weights)[at];
     const bool row = other >= 0 && other < (query ? pairs.mu2.rows : pairs.mu1.rows);
-    // A weight of 0 adds nothing even where slopes are NaN or infinite.
+    // A weight of 0 adds nothing even where partial derivatives are NaN or infinite.
     return row && *weight != 0 ? other : NONE;
 }
 
@@ -48,7 +49,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
     constexpr int WARPS = PAIR_THREADS / WARP;
     __shared__ int64_t others[PAIR_THREADS];
-    __shared__ typename F::Slopes slopes[PAIR_THREADS];
+    __shared__ typename F::Partials partials[PAIR_THREADS];
     __shared__ double parts[WARPS][TOTALS];
 
     const PairArgs& pairs = args.pairs;
@@ -69,7 +70,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             T weight = 0;
             const int64_t other = first + at < n ? other_item<T>(args, own, first + at, &weight) : NONE;
             others[at] = other;
-            slopes[at] = f.slopes(pairs, query, own, other, double(weight), totals);
+            partials[at] = f.partials(pairs, query, own, other, double(weight), totals);
             __syncthreads();
             const int count = int(n - first < PAIR_THREADS ? n - first : PAIR_THREADS);
             for (int64_t d = threadIdx.x; d < dim; d += PAIR_THREADS) {
@@ -80,7 +81,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
                     if (others[i] < 0) continue;
                     x.b = get(other_mu, others[i], d);
                     if (F::ARRAYS == 2) x.w = get(other_uncertainty, others[i], d);
-                    f.add_gradient(sum, slopes[i], query, x, shared != nullptr);
+                    f.add_gradient(sum, partials[i], query, x, shared != nullptr);
                 }
                 const auto add = [&](T* to, double value) { *to = T(first == 0 ? value : double(*to) + value); };
                 add(static_cast<T*>(args.mu) + own * dim + d, sum.mu);

@@ -241,7 +241,8 @@ struct VmfSampler {
         }
     }
 
-    // How many draws of a row are taken at a time: lane i takes the slope of row i / chunk, draw i % chunk.
+    // How many draws of a row are taken at a time: lane i takes the partial derivatives of row i / chunk, draw i %
+    // chunk.
     static __device__ inline int chunk(const SampleArgs& args) { return int(args.draws < WARP ? args.draws : WARP); }
     template <typename T>
     static __device__ inline int rows_at_once(const SampleArgs& args, const Team<T>&) {
@@ -259,10 +260,11 @@ struct VmfSampler {
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
                 const double kappa = double(row_of<T>(args.uncertainty, row)[0]);
-                const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
+                const HeightPartials partials(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
                 // s is 0 only where kappa is infinite; there dw is 0 too.
-                own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);
-                own[3] = T(slope.by_kappa);
+                own[0] = T(partials.w), own[1] = T(partials.s);
+                own[2] = partials.s == 0 ? T(0) : T(partials.w / partials.s);
+                own[3] = T(partials.by_kappa);
             }
             for (int from = 0; from < count; from += team.together()) {
                 const bool valid = from + team.number < count;

@@ -134,20 +134,23 @@ struct DiagScore {
 
     // -- gradients
 
-    struct Slopes {
+    struct Partials {
         double weight;
     };
     struct Gradient {
         double mu, uncertainty, shared[2];
     };
-    __device__ Slopes slopes(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const { return {weight}; }
+    __device__ Partials partials(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const {
+        return {weight};
+    }
 
-    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool query, const Dimension& x, bool shared) const {
-        const DimensionSlopes slopes = (query ? formula : formula.transposed()).slopes(x, shared);
+    __device__ void add_gradient(Gradient& sum, const Partials& pair, bool query, const Dimension& x,
+                                 bool shared) const {
+        const DimensionPartials partials = (query ? formula : formula.transposed()).partials(x, shared);
         const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 : NAN;
-        sum.mu += pair.weight * (slopes.mean + outside);
-        sum.uncertainty += pair.weight * (slopes.var + outside);
-        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (slopes.shared[s] + outside);
+        sum.mu += pair.weight * (partials.mean + outside);
+        sum.uncertainty += pair.weight * (partials.var + outside);
+        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (partials.shared[s] + outside);
     }
 };
 

@@ -17,8 +17,8 @@ __device__ __noinline__ double value_of(Formula formula, DotPair pair) {
     return formula.value(pair);
 }
 template <typename Formula>
-__device__ __noinline__ DotSlopes slopes_of(Formula formula, DotPair pair) {
-    return formula.slopes(pair);
+__device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
+    return formula.partials(pair);
 }
 
 template <typename T_, typename Formula>
@@ -92,13 +92,13 @@ struct DotScore {
 
     // The gradient by the own mean is by_other times the other mean (or own - other, for distances) plus by_own times
     // the own mean.
-    struct Slopes {
+    struct Partials {
         T by_other, by_own;
     };
     struct Gradient {
         T mu;
     };
-    __device__ Slopes slopes(const PairArgs& args, bool query, int64_t own, int64_t other, double weight,
+    __device__ Partials partials(const PairArgs& args, bool query, int64_t own, int64_t other, double weight,
                              double* totals) const {
         const int64_t q = query || other < 0 ? own : other, g = other < 0 ? NONE : query ? other : own;
         const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
@@ -106,12 +106,12 @@ struct DotScore {
         DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, uncertainty_of_query<T>(args, q),
                      uncertainty_of_gallery<T, T>(args, g), own_of(args, QUERY, q), own_of(args, GALLERY, g)};
         if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
-        const DotSlopes slopes = slopes_of(query ? formula : formula.transposed(), pair);
-        totals[0] += weight * slopes.uncertainty;
-        for (int s = 0; s < 2; ++s) totals[1 + s] += weight * slopes.shared[s];
-        return {T((Formula::DIFFERENCE ? 2 : 1) * weight * slopes.x), T(2 * weight * slopes.norm)};
+        const DotPartials partials = partials_of(query ? formula : formula.transposed(), pair);
+        totals[0] += weight * partials.uncertainty;
+        for (int s = 0; s < 2; ++s) totals[1 + s] += weight * partials.shared[s];
+        return {T((Formula::DIFFERENCE ? 2 : 1) * weight * partials.x), T(2 * weight * partials.norm)};
     }
-    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool, const Dimension& x, bool) const {
+    __device__ void add_gradient(Gradient& sum, const Partials& pair, bool, const Dimension& x, bool) const {
         const T a = T(x.a), b = T(x.b);
         sum.mu += pair.by_other * (Formula::DIFFERENCE ? a - b : b) + pair.by_own * a;
     }
@@ -126,7 +126,7 @@ __device__ void make_own(const F& f, const OwnArgs& args) {
     const int64_t rows = (query ? pairs.mu1 : pairs.mu2).rows, step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += step) {
         const double uncertainty = query ? uncertainty_of_query<T>(pairs, i) : uncertainty_of_gallery<T, S>(pairs, i);
-        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(uncertainty, args.slopes);
+        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(uncertainty, args.partials);
     }
 }
 #define OWN_OF(op, T, S, types) \

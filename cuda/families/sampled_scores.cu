@@ -239,7 +239,7 @@ __device__ void make_own(const DrawnOwnArgs& all) {
         const Draws<T> itself{row_of<T>(args.mu2, g), 1, nullptr, dim};
         const DeviceMatrix& kappa = args.uncertainty2;
         const DrawnPair<T> pair{dim, itself, itself, row_of<T>(kappa, g), kappa.stored, nullptr};
-        const OwnShape shape = comparison.shape(pair, all.args.slopes);
+        const OwnShape shape = comparison.shape(pair, all.args.partials);
         if (lane() == 0) static_cast<OwnShape*>(args.own[GALLERY])[g] = shape;
     }
 }

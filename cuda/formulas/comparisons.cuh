@@ -131,18 +131,18 @@ struct MeanDistance {
 
         __device__ Total over_warp() const { return Total{warp_sum(sum)}; }
     };
-    static constexpr bool ONE_SLOPE = true;  // the derivative is the same for every distance
+    static constexpr bool ONE_PARTIAL = true;  // the derivative is the same for every distance
 
     __device__ MeanDistance(double, double) {}
     __device__ void add(Total& total, double distance) const { total.sum += distance; }
     __device__ double value(const Total& total, int64_t count) const { return -total.sum / double(count); }
-    __device__ double slope(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
+    __device__ double partial(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
 };
 
 // Log of the mean of sigmoid(b - a distance).
 struct MatchOfDraws {
     using Total = LogMean;
-    static constexpr bool ONE_SLOPE = false;
+    static constexpr bool ONE_PARTIAL = false;
     double a, b;
 
     __device__ MatchOfDraws(double a, double b) : a(a), b(b) {}
@@ -153,7 +153,7 @@ struct MatchOfDraws {
     __device__ void add(Total& total, double distance) const { total.add(log_at(distance)); }
     __device__ double value(const Total& total, int64_t count) const { return total.value(count); }
     // The derivative by one distance; adds to `by_line` those by a and b.
-    __device__ double slope(const Total& total, int64_t, double distance, double* by_line) const {
+    __device__ double partial(const Total& total, int64_t, double distance, double* by_line) const {
         const double log = log_at(distance), rest = total.share(log) * -expm1(log);
         by_line[0] -= rest * distance, by_line[1] += rest;
         return -a * rest;
@@ -223,14 +223,14 @@ struct ByDistances {
         const Draws<T>&own = query ? pair.query : pair.gallery, &other = query ? pair.gallery : pair.query;
         const int64_t count = int64_t(own.n) * other.n, dim = pair.dim;
         typename F::Total all;
-        if (!F::ONE_SLOPE) all = total(own, other, dim);
+        if (!F::ONE_PARTIAL) all = total(own, other, dim);
         for_each(own, other, dim,
                  [&](int i, const T* const* down, const T* const* across, bool valid, double distance) {
             double by_line[2] = {0, 0}, scale = 0;
             if (valid) {
                 // The distance of draws that coincide has no gradient.
-                const double slope = f.slope(all, count, distance, by_line);
-                scale = distance == 0 ? 0 : weight * slope / distance;
+                const double partial = f.partial(all, count, distance, by_line);
+                scale = distance == 0 ? 0 : weight * partial / distance;
                 for (int s = 0; s < 2; ++s) out.shared[s] += weight * by_line[s];
             }
             T scales[WARP];
@@ -270,7 +270,7 @@ struct Density {
     static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
         return STRETCHED ? kappa(pair, d) * z[d] : z[d];
     }
-    __device__ __noinline__ OwnShape shape(const DrawnPair<T>& pair, bool slopes) const {
+    __device__ __noinline__ OwnShape shape(const DrawnPair<T>& pair, bool partials) const {
         if (pair.own) return *pair.own;
         T square = 0, sum = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
@@ -279,7 +279,7 @@ struct Density {
         }
         const T length = sqrt(warp_sum(square));
         const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
-        return {n, orders.log_norm_at_zero() - orders.h(n) + det, slopes ? orders.a(n) : 0};
+        return {n, orders.log_norm_at_zero() - orders.h(n) + det, partials ? orders.a(n) : 0};
     }
     // Of one draw z: |x|, |x/|x| - y/n|^2 and the log density.
     struct At {

@@ -18,8 +18,8 @@ struct Orders {
     __device__ double a(double kappa, const Own* own = nullptr) const {
         return own ? own->a : iv_ratio(both->ratio, kappa);
     }
-    __device__ double a_slope(double kappa, const Own* own = nullptr) const {
-        return own ? own->a_slope : iv_ratio_dx(both->ratio, kappa);
+    __device__ double a_derivative(double kappa, const Own* own = nullptr) const {
+        return own ? own->a_derivative : iv_ratio_dx(both->ratio, kappa);
     }
     __device__ double log_norm_at_zero() const { return ::log_norm_at_zero(both->normaliser); }
 };
@@ -39,7 +39,9 @@ struct OverlapVmf {
         other.alpha = beta, other.beta = alpha;
         return other;
     }
-    __device__ Own own(double kappa, bool slopes) const { return {orders.h(kappa), slopes ? orders.a(kappa) : 0, 0}; }
+    __device__ Own own(double kappa, bool partials) const {
+        return {orders.h(kappa), partials ? orders.a(kappa) : 0, 0};
+    }
 
     // Rounding of the rows can bring the square of a tiny R below 0; a tiny floor also keeps 0 / 0 out.
     __device__ static double resultant(double kappa1, double kappa2, double x) {
@@ -57,16 +59,16 @@ struct OverlapVmf {
         const double own = alpha * orders.h(pair.v, pair.first) + beta * orders.h(pair.w, pair.second);
         return valid(pair.v, pair.w, orders.h(r) - own - lost + constant);
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
-        const double pull = orders.a(r) / r, cosine = 1 - 0.5 * pair.x;
-        const double along = pull * fma(kappa2, cosine, kappa1), across = pull * fma(kappa1, cosine, kappa2);
+        const double a_over_r = orders.a(r) / r, cosine = 1 - 0.5 * pair.x;
+        const double along = a_over_r * fma(kappa2, cosine, kappa1), across = a_over_r * fma(kappa1, cosine, kappa2);
         const auto by_power = [&](double kappa, const Own* own, double along) {
             return orders.log_norm_at_zero() - orders.h(kappa, own) - kappa + along * kappa;
         };
-        const DotSlopes slopes{-0.5 * kappa1 * kappa2 * pull, 0, alpha * (along - orders.a(pair.v, pair.first)),
+        const DotPartials partials{-0.5 * kappa1 * kappa2 * a_over_r, 0, alpha * (along - orders.a(pair.v, pair.first)),
                                {by_power(pair.v, pair.first, along), by_power(pair.w, pair.second, across)}};
-        return valid(pair.v, pair.w, slopes);
+        return valid(pair.v, pair.w, partials);
     }
 };
 
@@ -74,10 +76,10 @@ struct OverlapVmf {
 struct MlsVmf : OverlapVmf {
     __device__ MlsVmf(double, double offset, double, const Orders& orders) : OverlapVmf(0, 1, 1, orders, offset) {}
     __device__ MlsVmf transposed() const { return *this; }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
-        DotSlopes slopes = OverlapVmf::slopes(pair);
-        slopes.shared[0] = 1, slopes.shared[1] = 0;
-        return slopes;
+    __device__ DotPartials partials(const DotPair& pair) const {
+        DotPartials partials = OverlapVmf::partials(pair);
+        partials.shared[0] = 1, partials.shared[1] = 0;
+        return partials;
     }
 };
 
@@ -91,8 +93,8 @@ struct NegKlVmf : Monotone {
 
     __device__ NegKlVmf(double, double share, double, const Orders& orders) : orders(orders), share(share) {}
     __device__ NegKlVmf transposed() const { return {0, 1 - share, 0, orders}; }
-    __device__ Own own(double kappa, bool slopes) const {
-        return {orders.h(kappa), orders.a(kappa), slopes ? orders.a_slope(kappa) : 0};
+    __device__ Own own(double kappa, bool partials) const {
+        return {orders.h(kappa), orders.a(kappa), partials ? orders.a_derivative(kappa) : 0};
     }
 
     // KL(p1 || p2) without H(kappa2) - H(kappa1).
@@ -106,17 +108,18 @@ struct NegKlVmf : Monotone {
         if (share != 1) sum += (1 - share) * moved(kappa2, kappa1, orders.a(kappa2, pair.second), pair.x);
         return valid(kappa1, kappa2, -sum);
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = pair.v, kappa2 = pair.w, rest = 1 - share, cosine = 1 - 0.5 * pair.x;
         const double a1 = orders.a(kappa1, pair.first), a2 = orders.a(kappa2, pair.second);
         // KL(p1 || p2) and KL(p2 || p1) by kappa1.
-        const double forth = orders.a_slope(kappa1, pair.first) * (kappa1 - kappa2 * cosine), back = a1 - a2 * cosine;
+        const double forth = orders.a_derivative(kappa1, pair.first) * (kappa1 - kappa2 * cosine);
+        const double back = a1 - a2 * cosine;
         const double logs = 2 * (orders.h(kappa2, pair.second) - orders.h(kappa1, pair.first));
         const double apart = moved(kappa1, kappa2, a1, pair.x) - moved(kappa2, kappa1, a2, pair.x) + logs;
         const double by_x = -0.5 * (share * a1 * kappa2 + rest * a2 * kappa1);
         const double by_kappa1 = -(share * forth + rest * back);
-        const DotSlopes slopes{by_x, 0, by_kappa1, {-apart, 0}};
-        return valid(kappa1, kappa2, slopes);
+        const DotPartials partials{by_x, 0, by_kappa1, {-apart, 0}};
+        return valid(kappa1, kappa2, partials);
     }
 };
 

@@ -81,7 +81,7 @@ shared_with_cuda! {
         /// Whose numbers: QUERY or GALLERY.
         pub side: i64,
         /// Not 0 where the numbers are for gradients.
-        pub slopes: i64,
+        pub partials: i64,
     }
 
     /// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.

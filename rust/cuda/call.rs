@@ -160,11 +160,11 @@ impl Call {
     }
 
     /// For each side that has memory for what is made of its items alone, their number and the arguments that ask for it.
-    pub(super) fn own_args(&self, slopes: bool) -> impl Iterator<Item = (usize, OwnArgs)> {
+    pub(super) fn own_args(&self, partials: bool) -> impl Iterator<Item = (usize, OwnArgs)> {
         let (queries, gallery) = self.sizes();
-        let (pairs, slopes) = (self.args(Which::Paired), i64::from(slopes));
+        let (pairs, partials) = (self.args(Which::Paired), i64::from(partials));
         let sides = [queries, gallery].into_iter().zip(0..).zip(self.own);
-        sides.filter(|&(_, own)| own != 0).map(move |((rows, side), _)| (rows, OwnArgs { pairs, side, slopes }))
+        sides.filter(|&(_, own)| own != 0).map(move |((rows, side), _)| (rows, OwnArgs { pairs, side, partials }))
     }
 
     /// The name of the score's kernel for a driver.

@@ -11,9 +11,9 @@ const BLOCKS: u32 = 16;
 const TILED: usize = 4;
 
 impl Call {
-    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
-    pub(super) unsafe fn make_own(&self, slopes: bool) -> Result<(), Error> {
-        for (rows, args) in self.own_args(slopes) {
+    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
+    pub(super) unsafe fn make_own(&self, partials: bool) -> Result<(), Error> {
+        for (rows, args) in self.own_args(partials) {
             let launch = self.at.launch(rows.div_ceil(PAIR_THREADS) as u64, BLOCKS, PAIR_THREADS)?;
             self.launch("own", launch, args)?;
         }

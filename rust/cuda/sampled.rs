@@ -84,9 +84,9 @@ pub fn workspace(call: &Call, draws: usize, rows: usize, columns: Option<usize>)
     Ok(if plan.in_shared { 0 } else { plan.launch.grid.0 as usize * plan.stride })
 }
 
-/// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
-unsafe fn make_own(call: &Call, drawing: &Drawing, slopes: bool) -> Result<(), Error> {
-    for (rows, args) in call.own_args(slopes) {
+/// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
+unsafe fn make_own(call: &Call, drawing: &Drawing, partials: bool) -> Result<(), Error> {
+    for (rows, args) in call.own_args(partials) {
         Plan::of(call, 1, rows, None)?.launch(call, "own", args, drawing)?;
     }
     Ok(())

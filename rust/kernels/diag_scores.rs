@@ -26,6 +26,7 @@ use std::ops;
 mod bound;
 mod divergence;
 mod formulas;
+mod gradients;
 mod likelihoods;
 mod listed;
 mod mls;
@@ -33,13 +34,12 @@ mod overlaps;
 mod prune;
 mod scan;
 mod sieve;
-mod slopes;
 mod sums;
 
 pub use formulas::Formula;
 use formulas::{Dimension, Range};
+use gradients::{AllPairs, Out};
 use listed::Listed;
-use slopes::{AllPairs, Out};
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
@@ -317,14 +317,15 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let (var, by_shared) = rest.split_at_mut(dim);
         let formula = if side == Side::Query { formula } else { formula.transposed() };
         let (pairs, rows) = (Listed { inputs: &self.inputs, side, q, g, weights }, &mut [[&mut *mean, &mut *var]]);
-        let slopes = listed::ListedSlopes { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
-        if !dispatch(slopes) {
+        let partials =
+            listed::ListedGradients { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
+        if !dispatch(partials) {
             return false;
         }
-        slopes::add(out.mu, mean);
-        slopes::add_shared_row(out.uncertainty, var);
+        gradients::add(out.mu, mean);
+        gradients::add_shared_row(out.uncertainty, var);
         if !by_shared.is_empty() {
-            slopes::add_shared_row(out.shared, by_shared);
+            gradients::add_shared_row(out.shared, by_shared);
         }
         true
     }
@@ -343,7 +344,7 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let of_gallery = whole_rows(&mut out.gallery, (n, dim), (c, d));
         let mut rows: Vec<_> = of_query.into_iter().zip(of_gallery).flat_map(|(a, b)| [a, b]).collect();
         let (formula, rows) = (&self.formula, &mut rows[..]);
-        let known = dispatch(listed::ListedSlopes { formula, pairs, both: true, rows, by_shared: &mut by_shared });
+        let known = dispatch(listed::ListedGradients { formula, pairs, both: true, rows, by_shared: &mut by_shared });
         for (items, vars) in [(&mut out.query, &spare[1]), (&mut out.gallery, &spare[3])] {
             let Some(items) = items else { continue };
             if !known {
@@ -351,12 +352,12 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 items.uncertainty.fill(T::default());
             } else if !vars.is_empty() {
                 for (uncertainty, vars) in items.uncertainty.chunks_mut(1).zip(vars.chunks(dim)) {
-                    slopes::add_shared_row(uncertainty, vars);
+                    gradients::add_shared_row(uncertainty, vars);
                 }
             }
         }
         if known && !by_shared.is_empty() {
-            slopes::add_shared_row(&mut *out.shared, &by_shared);
+            gradients::add_shared_row(&mut *out.shared, &by_shared);
         }
         known
     }

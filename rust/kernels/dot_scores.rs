@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
 use crate::panels::Packed;
-use crate::rows::{self, reduce};
+use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
 use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
@@ -24,7 +24,7 @@ mod tile;
 mod vmf;
 
 pub use formulas::{Formula, Pair};
-use formulas::{Slopes, OWN};
+use formulas::{Partials, OWN};
 
 /// A formula with its input arrays: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -97,11 +97,11 @@ impl Block {
     }
 }
 
-/// Computes [`Formula::own`] or [`Formula::own_slopes`] of the first `n` items. This and the kernels below are dispatched
+/// Computes [`Formula::own`] or [`Formula::own_partials`] of the first `n` items. This and the kernels below are dispatched
 /// separately, so that they are not compiled again for each type of row.
 struct MakeOwn<'a, F> {
     formula: &'a F,
-    slopes: bool,
+    partials: bool,
     uncertainties: &'a [f64; BLOCK],
     norms: &'a [f64; BLOCK],
     n: usize,
@@ -110,13 +110,13 @@ impl<F: Formula> Kernel for MakeOwn<'_, F> {
     type Output = Own;
     #[inline(always)]
     fn run<S: Simd>(self) -> Own {
-        let count = if self.slopes { F::OWN.1 } else { F::OWN.0 };
+        let count = if self.partials { F::OWN.1 } else { F::OWN.0 };
         let mut out = vec![[0.0; BLOCK]; count];
         for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
             let uncertainty = V::<S, f64>::load(&self.uncertainties[k..k + f64::LANES]);
             let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
-            let own = if self.slopes {
-                self.formula.own_slopes::<S>(uncertainty, norm)
+            let own = if self.partials {
+                self.formula.own_partials::<S>(uncertainty, norm)
             } else {
                 self.formula.own::<S>(uncertainty, norm)
             };
@@ -145,29 +145,29 @@ impl<F: Formula> Kernel for Values<'_, F> {
     }
 }
 
-/// Computes the slopes of a block for the items of one side.
-struct BlockSlopes<'a, F> {
+/// Computes the partial derivatives of a block for the items of one side.
+struct BlockPartials<'a, F> {
     formula: &'a F,
     block: &'a Block,
     side: Side,
     n: usize,
 }
-impl<F: Formula> Kernel for BlockSlopes<'_, F> {
-    type Output = Slopes<[f64; BLOCK]>;
+impl<F: Formula> Kernel for BlockPartials<'_, F> {
+    type Output = Partials<[f64; BLOCK]>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
         let none = [0.0; BLOCK];
-        let mut out = Slopes { x: none, norm: none, uncertainty: none, shared: [none; 2] };
+        let mut out = Partials { x: none, norm: none, uncertainty: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
             let pair = self.block.pair::<S>(k, F::OWN.1);
-            let slopes = formula.slopes::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
+            let partials = formula.partials::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
             let at = k..k + f64::LANES;
-            slopes.x.store(&mut out.x[at.clone()]);
-            slopes.norm.store(&mut out.norm[at.clone()]);
-            slopes.uncertainty.store(&mut out.uncertainty[at.clone()]);
-            for (out, slope) in out.shared.iter_mut().zip(slopes.shared) {
-                slope.store(&mut out[at.clone()]);
+            partials.x.store(&mut out.x[at.clone()]);
+            partials.norm.store(&mut out.norm[at.clone()]);
+            partials.uncertainty.store(&mut out.uncertainty[at.clone()]);
+            for (out, partial) in out.shared.iter_mut().zip(partials.shared) {
+                partial.store(&mut out[at.clone()]);
             }
         }
         out
@@ -177,12 +177,12 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
 /// The squared norm of a row.
 #[inline(always)]
 fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
-    reduce::<S, T, false>(row, row)
+    reduce::<S, T, PRODUCTS>(row, row)
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool, known: Option<&[T]>) -> Block {
+    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, partials: bool, known: Option<&[T]>) -> Block {
         let mut block = Block::new();
         let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
@@ -198,9 +198,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
             block.x[k] = match known {
                 Some(known) => known[k],
-                None if slopes && !F::BY_X => T::default(),
-                None if F::DIFFERENCE => reduce::<S, T, true>(a, b),
-                None => reduce::<S, T, false>(a, b),
+                None if partials && !F::BY_X => T::default(),
+                None if F::DIFFERENCE => reduce::<S, T, DIFFERENCES>(a, b),
+                None => reduce::<S, T, PRODUCTS>(a, b),
             }
             .to_f64();
             if F::NORMS {
@@ -211,19 +211,19 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             block.uncertainties.1[k] = uncertainty2.first(j);
         }
         let Block { uncertainties, norms, .. } = &block;
-        let own = self.own((&uncertainties.0, &norms.0), n, once, slopes);
-        block.own = (own, self.own((&uncertainties.1, &norms.1), n, false, slopes));
+        let own = self.own((&uncertainties.0, &norms.0), n, once, partials);
+        block.own = (own, self.own((&uncertainties.1, &norms.1), n, false, partials));
         block
     }
 
     /// The intermediates of `n` items, from their uncertainties and norms. With `same`, all are one item, computed once.
     #[inline(always)]
-    fn own(&self, (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
-        if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
+    fn own(&self, (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, partials: bool) -> Own {
+        if (if partials { F::OWN.1 } else { F::OWN.0 }) == 0 {
             return Own::new();
         }
         let n = if same { n.min(1) } else { n };
-        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, uncertainties, norms, n });
+        let mut own = dispatch(MakeOwn { formula: &self.formula, partials, uncertainties, norms, n });
         if same {
             own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
         }
@@ -231,10 +231,10 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
-/// Adds the gradient of a pair with respect to the row `own`, given the slopes with respect to x (`by_x`) and to that row's
-/// squared norm (`by_norm`).
+/// Adds the gradient of a pair with respect to the row `own`, given the partial derivatives with respect to x (`by_x`) and to
+/// that row's squared norm (`by_norm`).
 #[inline(always)]
-fn add_pull<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
+fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
     let (by_own, n) = (T::from_f64(2.0 * by_norm), mu.len());
     let (own, other) = (&own[..n], &other[..n]);
     if F::DIFFERENCE && !F::NORMS {
@@ -328,29 +328,29 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         out: &mut Gradient<T>,
     ) {
         let block = self.block::<S>(q, g, weights.len(), true, known);
-        let slopes = dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
+        let partials = dispatch(BlockPartials { formula: &self.formula, block: &block, side, n: weights.len() });
         let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
         let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
         for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
             let weight = weight.to_f64();
-            // A pair that does not count must not spread the NaN or infinity of its slopes.
+            // A pair that does not count must not spread the NaN or infinity of its partial derivatives.
             if weight == 0.0 {
                 continue;
             }
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
             own = one;
-            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * slopes.x[k])));
-            by_own += weight * slopes.norm[k];
-            out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * slopes.uncertainty[k]);
-            for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
-                *shared = *shared + T::from_f64(weight * slope[k]);
+            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * partials.x[k])));
+            by_own += weight * partials.norm[k];
+            out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
+            for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
+                *shared = *shared + T::from_f64(weight * partial[k]);
             }
         }
         if F::DIFFERENCE {
-            rows::pull_one::<T, true>(own, &others, out.mu);
+            rows::accumulate_one::<T, DIFFERENCES>(own, &others, out.mu);
         } else {
-            rows::pull_one::<T, false>(own, &others, out.mu);
+            rows::accumulate_one::<T, PRODUCTS>(own, &others, out.mu);
         }
         if F::NORMS {
             let by_own = T::from_f64(2.0 * by_own);

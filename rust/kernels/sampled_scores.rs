@@ -9,7 +9,7 @@
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
-use crate::kernels::samplers::{self, add_gradient, draw, Normals, Sampler, Slope, LANES};
+use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};
 use crate::rng::Stream;
 use crate::shapes::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
 use crate::simd::{dispatch, Float, Kernel, Simd};
@@ -127,13 +127,13 @@ impl<T: Float, C: Comparison<T>> Kernel for Values<'_, '_, T, C> {
     }
 }
 
-struct Slopes<'a, 'b, T: Float, C: Comparison<T>> {
+struct AddGradients<'a, 'b, T: Float, C: Comparison<T>> {
     comparison: &'a C,
     items: Items<'a, C::Query, C::Gallery>,
     weights: &'a [&'a [T]],
     out: &'a mut ByItems<'b, T>,
 }
-impl<T: Float, C: Comparison<T>> Kernel for Slopes<'_, '_, T, C> {
+impl<T: Float, C: Comparison<T>> Kernel for AddGradients<'_, '_, T, C> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -227,12 +227,12 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         dispatch(Values { comparison: &self.comparison, items, out });
     }
 
-    fn slopes(&self, queries: &[&C::Query], gallery: &[&C::Gallery], weights: &[&[T]], out: &mut ByItems<T>) {
+    fn add_gradients(&self, queries: &[&C::Query], gallery: &[&C::Gallery], weights: &[&[T]], out: &mut ByItems<T>) {
         let (dim, comparison) = (self.inputs.mu1.stored(), &self.comparison);
         let items = Items { dim, queries, gallery };
         let every = weights.iter().all(|row| row.iter().all(|weight| weight.to_f64() != 0.0));
         if every || comparison.finite(&items) {
-            return dispatch(Slopes { comparison, items, weights, out });
+            return dispatch(AddGradients { comparison, items, weights, out });
         }
         // A pair of weight 0 must not spread the NaN of its draws.
         let widths = comparison.widths(dim, (self.queries.n, self.gallery.n));
@@ -244,7 +244,7 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
                     shared: &mut *out.shared,
                 };
                 let items = Items { dim, queries: &[*query], gallery: &[*item] };
-                dispatch(Slopes { comparison, items, weights: &[&weights[i][j..j + 1]], out: &mut out });
+                dispatch(AddGradients { comparison, items, weights: &[&weights[i][j..j + 1]], out: &mut out });
             }
         }
     }
@@ -335,12 +335,12 @@ where
         if side == Side::Query {
             let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());
             let mut by_items = ByItems { queries: Some(&mut by_intermediate), gallery: None, shared: &mut *out.shared };
-            self.slopes(&[&*query], &references(&gallery), &[weights], &mut by_items);
+            self.add_gradients(&[&*query], &references(&gallery), &[weights], &mut by_items);
         } else {
             let (queries, gallery) = (places.map(|k| self.query(others.at(k))).collect::<Vec<_>>(), self.gallery(row));
             let mut by_items = ByItems { queries: None, gallery: Some(&mut by_intermediate), shared: &mut *out.shared };
             let weights: Vec<_> = weights.chunks(1).collect();
-            self.slopes(&references(&queries), &[&*gallery], &weights, &mut by_items);
+            self.add_gradients(&references(&queries), &[&*gallery], &weights, &mut by_items);
         }
         PairScore::finish(self, side, row, &by_intermediate, out);
     }
@@ -355,7 +355,7 @@ where
             gallery: out.gallery.as_mut().map(|out| &mut *out.mu),
             shared: &mut *out.shared,
         };
-        self.slopes(&references(&queries), &references(&gallery), &weights, &mut by_items);
+        self.add_gradients(&references(&queries), &references(&gallery), &weights, &mut by_items);
     }
 
     fn intermediate_width(&self, side: Side) -> Option<usize> {
@@ -413,15 +413,19 @@ impl Sampler for Itself {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &samplers::Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
-        [Slope::default(); LANES]
+    fn partials<S: Simd, T: Normals>(
+        _: &samplers::Items<T>,
+        _: &Order,
+        _: &[(usize, usize)],
+    ) -> [HeightPartials; LANES] {
+        [HeightPartials::default(); LANES]
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         _: &samplers::Items<T>,
         _: (usize, usize),
-        _: &Slope,
+        _: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
         _: &mut [T],

@@ -68,22 +68,23 @@ pub trait Sampler: Sync {
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds the gradients of sum(weights * draw), for one draw of a row and weights [D], with respect to the row's mu [D] and
-    /// uncertainty [1] or [D]. `slope` is what [`Sampler::slopes`] found.
+    /// uncertainty [1] or [D]. `partials` is what [`Sampler::partials`] found.
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         at: (usize, usize),
-        slope: &Slope,
+        partials: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
         uncertainty: &mut [T],
     );
     /// What `backward` needs of up to eight draws, computed together; `order` is the Bessel order D/2.
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES];
+    fn partials<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)])
+        -> [HeightPartials; LANES];
 }
 
 /// What the gradient of a von Mises-Fisher draw takes: w, sqrt(1 - w^2) and dw/dkappa.
 #[derive(Clone, Copy, Default)]
-pub struct Slope {
+pub struct HeightPartials {
     w: f64,
     s: f64,
     by_kappa: f64,
@@ -196,12 +197,12 @@ impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let (dim, wide) = (self.items.mu.stored(), self.items.uncertainty.stored());
-        let slopes = P::slopes::<S, T>(self.items, self.order, self.at);
+        let partials = P::partials::<S, T>(self.items, self.order, self.at);
         let rows = self.mu.len() / dim;
         for (i, (at, weights)) in self.at.iter().zip(self.weights.chunks(dim)).enumerate() {
             let (mu, uncertainty) =
                 (&mut self.mu[i % rows * dim..][..dim], &mut self.uncertainty[i % rows * wide..][..wide]);
-            P::backward::<S, T>(self.items, *at, &slopes[i], weights, mu, uncertainty);
+            P::backward::<S, T>(self.items, *at, &partials[i], weights, mu, uncertainty);
         }
     }
 }
@@ -256,15 +257,15 @@ impl Sampler for Normal {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
-        [Slope::default(); LANES]
+    fn partials<S: Simd, T: Normals>(_: &Items<T>, _: &Order, _: &[(usize, usize)]) -> [HeightPartials; LANES] {
+        [HeightPartials::default(); LANES]
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         (row, draw): (usize, usize),
-        _: &Slope,
+        _: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
         by_var: &mut [T],
@@ -381,25 +382,29 @@ impl Sampler for VonMisesFisher {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES] {
+    fn partials<S: Simd, T: Normals>(
+        items: &Items<T>,
+        order: &Order,
+        at: &[(usize, usize)],
+    ) -> [HeightPartials; LANES] {
         let dim = items.mu.stored();
         let (height, kappa) = Self::heights::<S, T>(items, at);
         let mean = bessel::iv_ratio::<S>(order, kappa);
         let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (1.0 + mean);
-        let by_kappa = wood::slope::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
+        let by_kappa = wood::dw_dkappa::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
-        let mut slopes = [Slope::default(); LANES];
-        for (i, slope) in slopes.iter_mut().enumerate() {
-            *slope = Slope { w: w[i], s: s[i], by_kappa: by_kappa[i] };
+        let mut partials = [HeightPartials::default(); LANES];
+        for (i, partials) in partials.iter_mut().enumerate() {
+            *partials = HeightPartials { w: w[i], s: s[i], by_kappa: by_kappa[i] };
         }
-        slopes
+        partials
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         (row, draw): (usize, usize),
-        slope: &Slope,
+        partials: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
         by_kappa: &mut [T],
@@ -417,10 +422,10 @@ impl Sampler for VonMisesFisher {
         let (by_v, _) = two_sums::<S, T>(&noise[..dim], weights);
         let (by_mu, _) = two_sums::<S, T>(own, weights);
         // dx = dw (mu - w/s v); s is 0 only where kappa is infinite, and dw with it.
-        let ratio = if slope.s == 0.0 { 0.0 } else { slope.w / slope.s };
-        by_kappa[0] = by_kappa[0] + T::from_f64(slope.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
+        let ratio = if partials.s == 0.0 { 0.0 } else { partials.w / partials.s };
+        by_kappa[0] = by_kappa[0] + T::from_f64(partials.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
         // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
-        let (w, s) = (T::from_f64(slope.w), T::from_f64(slope.s) / length);
+        let (w, s) = (T::from_f64(partials.w), T::from_f64(partials.s) / length);
         let across = -(s * along);
         let (noise, own, weights) = (&noise[..dim], &own[..dim], &weights[..dim]);
         for d in 0..dim {

@@ -51,7 +51,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
     name, derivative, operator = op.name, op.derivative, getattr(torch.ops.peaccel, op.name)
     orders = int(op.has_order)
 
-    def slope(*arguments: Any) -> Any:
+    def by_x(*arguments: Any) -> Any:
         if derivative is None:
             raise RuntimeError(f"peaccel::{name} has no further derivative")
         return derivative(call, *arguments)
@@ -72,7 +72,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
             if grad is None:
                 return *(None,) * orders, None
             *_, x = arguments = ctx.saved_tensors
-            return *(None,) * orders, (grad * slope(*arguments)).sum_to_size(x.shape)
+            return *(None,) * orders, (grad * by_x(*arguments)).sum_to_size(x.shape)
 
         if not traced:
 
@@ -81,7 +81,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
                 *of_order, tangent = tangents
                 if any(other is not None for other in of_order):
                     raise ValueError(f"{name}: the order must have no tangent: derivatives exist in x only")
-                return tangent * slope(*saved)
+                return tangent * by_x(*saved)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -268,8 +268,8 @@ def _second_derivatives(
         def first(weights: Any, *arrays: Any, some: Any = some) -> Any:
             return torch.func.vjp(lambda *x: _by_formula(op, Inputs(*x), some, pairwise), *arrays)[1](weights)
 
-        pull = torch.func.vjp(first, weights[rows], *part(inputs))[1]
-        changes.append(pull(part(along)))
+        vjp = torch.func.vjp(first, weights[rows], *part(inputs))[1]
+        changes.append(vjp(part(along)))
     if not changes:
         return [torch.zeros_like(x) for x in (weights, *inputs.arrays)]
     # Gradients of the queries of each step are concatenated; those of arrays that all steps share are summed, out of

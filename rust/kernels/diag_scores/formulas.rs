@@ -47,8 +47,8 @@ pub trait Formula: Copy + Sync {
     }
     /// How many intermediates [`Formula::own`] computes.
     const OWN: usize = 0;
-    /// The intermediates that the slopes need of one item, computed once for all of its pairs; `shared` holds the shared numbers
-    /// and their reciprocals.
+    /// The intermediates that the partial derivatives need of one item, computed once for all of its pairs; `shared` holds the
+    /// shared numbers and their reciprocals.
     #[inline(always)]
     fn own<S: Simd, T: Float>(
         &self,
@@ -59,8 +59,8 @@ pub trait Formula: Copy + Sync {
     ) -> [V<S, T>; OWN] {
         [0.0.into(); OWN]
     }
-    /// The denominator of the slopes, which must rise with both variances and fall with the shared number; 1 where they have
-    /// none.
+    /// The denominator of the partial derivatives, which must rise with both variances and fall with the shared number; 1 where
+    /// they have none.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, _a: &Item<V<S, T>>, _b: &Item<V<S, T>>) -> V<S, T> {
         1.0.into()
@@ -68,13 +68,13 @@ pub trait Formula: Copy + Sync {
     /// The derivatives of the score with respect to one dimension of both items. `inverse` is the reciprocal of the divisor;
     /// `shared` holds the shared numbers and their reciprocals. They are written out for each score, as they are the whole inner
     /// loop of a gradient: with dual numbers instead, MLS takes 1.2 times as long (AVX2).
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         shared: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>>;
+    ) -> PairPartials<V<S, T>>;
     /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self
@@ -120,7 +120,7 @@ pub struct Item<X> {
 pub const OWN: usize = 4;
 
 /// The derivatives of a score with respect to both means, both variances and the shared number of a dimension (0 without one).
-pub struct PairSlopes<X> {
+pub struct PairPartials<X> {
     pub means: [X; 2],
     pub vars: [X; 2],
     pub shared: X,

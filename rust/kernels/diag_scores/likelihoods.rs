@@ -2,7 +2,7 @@
 //!
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, Range, OWN};
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
@@ -37,16 +37,16 @@ impl Formula for Mls {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        let var = 0.5 * (pull * pull - inverse);
-        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: 0.0.into() }
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        let var = 0.5 * (by_mean * by_mean - inverse);
+        PairPartials { means: [-by_mean, by_mean], vars: [var; 2], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -123,15 +123,19 @@ impl Formula for NegMahalanobis {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        PairSlopes { means: [-(pull + pull), pull + pull], vars: [pull * pull; 2], shared: 0.0.into() }
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        PairPartials {
+            means: [-(by_mean + by_mean), by_mean + by_mean],
+            vars: [by_mean * by_mean; 2],
+            shared: 0.0.into(),
+        }
     }
 
     #[inline(always)]
@@ -200,13 +204,13 @@ impl Formula for Llr {
     ///
     /// No terms nearly cancel.
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         [_, by_prior]: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
+    ) -> PairPartials<V<S, T>> {
         let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
         let difference = a.mean - b.mean;
         let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
@@ -215,7 +219,7 @@ impl Formula for Llr {
         let cross = a.mean.mul_add(b.var, b.mean * a.var) * inverse * by_prior;
         let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, 1.0) * by_prior;
         let shared = cross.mul_add(cross, logs) - by_a.mul_add(by_a, by_b * by_b);
-        PairSlopes { means: [m, n], vars: [-(0.5 * by_v), -(0.5 * by_w)], shared: 0.5 * shared }
+        PairPartials { means: [m, n], vars: [-(0.5 * by_v), -(0.5 * by_w)], shared: 0.5 * shared }
     }
 
     #[inline(always)]

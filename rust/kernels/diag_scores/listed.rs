@@ -2,7 +2,7 @@
 //! vectors of dimensions of a pair share a division.
 
 use super::formulas::{Formula, Item, OWN};
-use super::slopes::{together, PAIR};
+use super::gradients::{together, PAIR};
 use super::{rest, whole};
 use crate::shapes::{Inputs, Rows, Side, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
@@ -48,7 +48,7 @@ impl<T: Float> Listed<'_, T> {
 }
 
 /// Computes gradients over listed pairs, with respect to means, variances and the shared row.
-pub struct ListedSlopes<'a, 'b, F, T> {
+pub struct ListedGradients<'a, 'b, F, T> {
     /// The formula whose first item is the own one.
     pub formula: &'a F,
     pub pairs: Listed<'a, T>,
@@ -82,7 +82,7 @@ struct Extremes<X> {
     finite: X,
 }
 
-impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
+impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
     /// Whether the gradients are known to be right: in range, and finite.
     type Output = bool;
     #[inline(always)]
@@ -207,25 +207,25 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
         }
         let inverses = together::<S, T>(divisors);
         for n in 0..2 * PAIR {
-            let slopes = formula.pair_slopes::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
+            let partials = formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
             let from = first + n * T::LANES;
             for field in 0..2 {
-                let slope = [slopes.means, slopes.vars][field];
+                let partial = [partials.means, partials.vars][field];
                 if BOTH {
                     for item in 0..2 {
-                        let found = weight * slope[item];
+                        let found = weight * partial[item];
                         seen.finite = found.mul_add(0.0, seen.finite);
                         put::<S, T, WHOLE>(found, rows[item][field], from);
                     }
                 } else {
                     let row = &mut *rows[0][field];
-                    let found = weight.mul_add(slope[0], vector::<S, T, WHOLE>(row, from, 0.0));
+                    let found = weight.mul_add(partial[0], vector::<S, T, WHOLE>(row, from, 0.0));
                     seen.finite = found.mul_add(0.0, seen.finite);
                     put::<S, T, WHOLE>(found, row, from);
                 }
             }
             if SHARED && !by_shared.is_empty() {
-                let found = weight.mul_add(slopes.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
+                let found = weight.mul_add(partials.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
                 seen.finite = found.mul_add(0.0, seen.finite);
                 put::<S, T, WHOLE>(found, by_shared, from);
             }

@@ -2,7 +2,7 @@
 //!
 //! Sources: Jebara et al. 2004 (probability product kernels); ProLIP's inclusion.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, Range, OWN};
 use super::sums::{Loaded, OffsetSums, Sums, LOGS};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
@@ -44,8 +44,8 @@ impl Formula for Overlap {
     fn by_shared(&self, x: Dimension) -> [f64; 2] {
         let (alpha, beta) = self.powers;
         let inverse = 1.0 / (x.v / alpha + x.w / beta);
-        let pull = (x.a - x.b) * inverse;
-        let by_s = 0.5 * (pull * pull - inverse);
+        let by_mean = (x.a - x.b) * inverse;
+        let by_s = 0.5 * (by_mean * by_mean - inverse);
         let by_power =
             |power: f64, var: f64| -by_s * var / (power * power) - 0.5 * (var.ln() + 1.0 / power + (2.0 * PI).ln());
         [by_power(alpha, x.v), by_power(beta, x.w)]
@@ -68,18 +68,18 @@ impl Formula for Overlap {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        let by_s = pull * pull - inverse;
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        let by_s = by_mean * by_mean - inverse;
         let v = by_s.mul_add(0.5 / self.powers.0, a.own[1]);
         let w = by_s.mul_add(0.5 / self.powers.1, b.own[1]);
-        PairSlopes { means: [-pull, pull], vars: [v, w], shared: 0.0.into() }
+        PairPartials { means: [-by_mean, by_mean], vars: [v, w], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -179,13 +179,13 @@ impl Formula for NegKl {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         _: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
+    ) -> PairPartials<V<S, T>> {
         let (share, rest) = (self.share, 1.0 - self.share);
         let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
         let (square, both) = (difference * difference, apart * by_v * by_w);
@@ -193,7 +193,7 @@ impl Formula for NegKl {
         // `v` is twice the derivative of the divergence with respect to v, `w` minus twice the one with respect to w.
         let v = both.mul_add(share, rest * ((apart - square) * by_v * by_v));
         let w = ((apart + square) * by_w * by_w).mul_add(share, rest * both);
-        PairSlopes { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
+        PairPartials { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@ use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
 use crate::special::dual::Dual;
 
-/// The inputs of a formula for eight pairs. Slopes are with respect to the numbers of the first item.
+/// The inputs of a formula for eight pairs. Partial derivatives are with respect to the numbers of the first item.
 #[derive(Clone, Copy)]
 pub struct Pair<X> {
     /// The squared distance or inner product of the two rows.
@@ -14,7 +14,7 @@ pub struct Pair<X> {
     pub norms: (X, X),
     /// The uncertainties of the two items: variances, concentrations, weights ...
     pub uncertainties: (X, X),
-    /// The intermediates of the two items: [`Formula::own`] of each or, for slopes, [`Formula::own_slopes`].
+    /// The intermediates of the two items: [`Formula::own`] of each or, for partial derivatives, [`Formula::own_partials`].
     pub own: ([X; OWN], [X; OWN]),
 }
 
@@ -57,7 +57,7 @@ impl<X: Copy> Pair<X> {
 pub const OWN: usize = 3;
 
 /// The partial derivatives of a score.
-pub struct Slopes<X> {
+pub struct Partials<X> {
     /// The derivative with respect to the squared distance or inner product.
     pub x: X,
     /// The derivative with respect to the first item's squared norm.
@@ -76,12 +76,12 @@ pub trait Formula: Copy + Sync {
     const NORMS: bool;
     /// Whether a search may rule pairs out by the values at a lower and an upper bound of `x`; otherwise it scores every pair.
     const SIEVED: bool = true;
-    /// Whether the score depends on the sum of the uncertainties alone (and on no norm), so that its slopes with respect
-    /// to both uncertainties are equal.
+    /// Whether the score depends on the sum of the uncertainties alone (and on no norm), so that its partial derivatives with
+    /// respect to both uncertainties are equal.
     const BY_SUM: bool = false;
-    /// Whether any slope depends on `x`.
+    /// Whether any partial derivative depends on `x`.
     const BY_X: bool = true;
-    /// How many intermediates [`Formula::own`] and [`Formula::own_slopes`] compute.
+    /// How many intermediates [`Formula::own`] and [`Formula::own_partials`] compute.
     const OWN: (usize, usize) = (0, 0);
     /// The intermediates that `value` needs of one item, from its uncertainty and squared norm; computed once for all pairs of
     /// the item.
@@ -89,13 +89,13 @@ pub trait Formula: Copy + Sync {
     fn own<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [0.0.into(); OWN]
     }
-    /// The intermediates that `slopes` needs of one item.
+    /// The intermediates that `partials` needs of one item.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own_partials<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [0.0.into(); OWN]
     }
-    /// The definition of the score, which `slopes` differentiates. The result need not have derivatives if `slopes` is written
-    /// out.
+    /// The definition of the score, which `partials` differentiates. The result need not have derivatives if `partials` is
+    /// written out.
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S>;
     /// The score without derivatives.
     #[inline(always)]
@@ -105,15 +105,15 @@ pub trait Formula: Copy + Sync {
     /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
     /// digits, where they need intermediates that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let mut numbers = Pair::constants(pair);
         numbers.x = Dual::variable(pair.x, 0);
         if Self::NORMS {
             numbers.norms.0 = Dual::variable(pair.norms.0, 1);
         }
         numbers.uncertainties.0 = Dual::variable(pair.uncertainties.0, 2);
-        let [x, norm, uncertainty] = self.value::<S>(numbers).slopes();
-        Slopes { x, norm, uncertainty, shared: self.by_shared::<S>(pair) }
+        let [x, norm, uncertainty] = self.value::<S>(numbers).partials();
+        Partials { x, norm, uncertainty, shared: self.by_shared::<S>(pair) }
     }
     /// The derivatives of the score with respect to the shared numbers.
     #[inline(always)]
@@ -229,7 +229,7 @@ impl Formula for Cosine {
     }
     /// The reciprocals of the row's length and of its square.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own_partials<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
     }
     #[inline(always)]
@@ -240,10 +240,10 @@ impl Formula for Cosine {
     }
     /// Written out, since the derivative of a length needs only the item's intermediates, computed once for all of its pairs.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let inverse = pair.own.0[0] * pair.own.1[0];
         let x = pair.uncertainties.0 * pair.uncertainties.1 * inverse;
-        Slopes {
+        Partials {
             x,
             norm: -0.5 * x * pair.x * pair.own.0[1],
             uncertainty: pair.uncertainties.1 * (inverse * pair.x - self.shift),

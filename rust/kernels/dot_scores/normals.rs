@@ -3,7 +3,7 @@
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Partials, Query, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
@@ -98,7 +98,7 @@ impl Formula for LlrIsotropic {
     /// Written out: the derivatives of the logarithm, 1/A - B/det, and of the spread, 1 - v/A, would cancel where p is below v.
     /// Their relative error would be 1e-13 at p/v = 1e-2 and 1e-7 at p/v = 1e-8, instead of 2e-16.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let (p, dim, (v, w), (n, m)) = (self.prior_var, self.dim, pair.uncertainties, pair.norms);
         let (a, b, inverse) = (p + v, p + w, 1.0 / (v + w).mul_add(p, v * w));
         let spread = (n * v / a + m * w / b) - pair.x;
@@ -106,7 +106,7 @@ impl Formula for LlrIsotropic {
         let prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
         let logs = dim * (1.0 / a + 1.0 / b - (v + w) * inverse);
         let domain = (v.min(w), p.into());
-        Slopes {
+        Partials {
             x: valid::<S>(domain, -0.5 * p * inverse),
             norm: valid::<S>(domain, 0.5 * p * v / a * inverse),
             uncertainty: valid::<S>(domain, 0.5 * own * inverse),
@@ -229,7 +229,7 @@ impl Formula for NegKlIsotropic {
     /// Written out: the derivatives D/v of the logarithm and D/w of the quotient would cancel where the variances are near each
     /// other. The relative error would be 2e-14 where the variances differ by 1 %, instead of 5e-17.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let ((v, w), dim, share, rest) = (pair.uncertainties, self.dim, self.share, 1.0 - self.share);
         // The derivatives of 2 KL(p1 || p2) and of 2 KL(p2 || p1) with respect to v, and these divergences themselves.
         let forth = dim * (1.0 / w - 1.0 / v);
@@ -237,7 +237,7 @@ impl Formula for NegKlIsotropic {
         let logs = ln::<S, f64>(v / w);
         let first = pair.x / w + dim * ((v - w) / w - logs);
         let second = pair.x / v + dim * ((w - v) / v + logs);
-        Slopes {
+        Partials {
             x: valid::<S>(pair.uncertainties, -0.5 * (share / w + rest / v)),
             norm: 0.0.into(),
             uncertainty: valid::<S>(pair.uncertainties, -0.5 * (share * forth + rest * back)),

@@ -8,7 +8,7 @@
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
-use super::formulas::{valid, Formula, Group, Pair, Query, Slopes, OWN, SPARE};
+use super::formulas::{valid, Formula, Group, Pair, Partials, Query, OWN, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Float, Simd, V};
@@ -120,7 +120,7 @@ impl Formula for OverlapVmf<'_> {
     }
     /// The intermediates A(kappa) and H(kappa).
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         [bessel::iv_ratio::<S>(self.orders.ratio, kappa), self.own::<S>(kappa, norm)[0], 0.0.into()]
     }
     #[inline(always)]
@@ -135,20 +135,25 @@ impl Formula for OverlapVmf<'_> {
     /// Written out in terms of A(R): H'(R) = A(R) - 1 would cancel where R is small (for D = 128 and kappa = 0.01 with a relative
     /// error of 6e-13 instead of 6e-17). The A(kappa) of an item is computed once for all of its pairs.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let (kappa1, kappa2) = self.scaled::<S>(pair.uncertainties);
         let (r, _) = resultant::<S>((kappa1, kappa2), pair.x);
-        let pull = bessel::iv_ratio::<S>(self.orders.ratio, r) / r;
+        let a_over_r = bessel::iv_ratio::<S>(self.orders.ratio, r) / r;
         let cosine = 1.0 - 0.5 * pair.x;
-        let along = pull * kappa2.mul_add(cosine, kappa1);
+        let along = a_over_r * kappa2.mul_add(cosine, kappa1);
         let uncertainty = along - pair.own.0[0];
-        Slopes {
-            x: valid::<S>(pair.uncertainties, -0.5 * kappa1 * kappa2 * pull),
+        Partials {
+            x: valid::<S>(pair.uncertainties, -0.5 * kappa1 * kappa2 * a_over_r),
             norm: 0.0.into(),
             uncertainty: valid::<S>(pair.uncertainties, self.powers.0 * uncertainty),
             shared: [
                 self.by_power::<S>(&pair, pair.uncertainties.0, pair.own.0[1], along),
-                self.by_power::<S>(&pair, pair.uncertainties.1, pair.own.1[1], pull * kappa1.mul_add(cosine, kappa2)),
+                self.by_power::<S>(
+                    &pair,
+                    pair.uncertainties.1,
+                    pair.own.1[1],
+                    a_over_r * kappa1.mul_add(cosine, kappa2),
+                ),
             ],
         }
     }
@@ -254,16 +259,16 @@ impl Formula for MlsVmf<'_> {
         self.0.own::<S>(kappa, norm)
     }
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.0.own_slopes::<S>(kappa, norm)
+    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+        self.0.own_partials::<S>(kappa, norm)
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         self.0.value::<S>(pair)
     }
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        Slopes { shared: [1.0.into(), 0.0.into()], ..self.0.slopes::<S>(pair) }
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
+        Partials { shared: [1.0.into(), 0.0.into()], ..self.0.partials::<S>(pair) }
     }
     #[inline(always)]
     fn tolerance<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> V<S, f64> {
@@ -314,7 +319,7 @@ impl Formula for NegKlVmf<'_> {
     }
     /// The intermediates A(kappa), H(kappa) and A'(kappa).
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
         let [ratio, h, _] = self.own::<S>(kappa, norm);
         [ratio, h, bessel::iv_ratio_dx::<S>(self.orders.ratio, kappa)]
     }
@@ -334,17 +339,17 @@ impl Formula for NegKlVmf<'_> {
     }
     /// Written out in terms of A'(kappa), which is computed once for all pairs of an item.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let (kappa1, kappa2) = pair.uncertainties;
         let (share, rest) = (self.share, 1.0 - self.share);
         let cosine = 1.0 - 0.5 * pair.x;
-        let ([a1, h1, slope], [a2, h2, _]) = pair.own;
+        let ([a1, h1, derivative], [a2, h2, _]) = pair.own;
         let (forth, back) = (self.moved::<S>(a1, kappa1, kappa2, pair.x), self.moved::<S>(a2, kappa2, kappa1, pair.x));
         // The derivatives of KL(p1 || p2) and of KL(p2 || p1) with respect to kappa1.
-        let by_first = slope * (kappa1 - kappa2 * cosine);
+        let by_first = derivative * (kappa1 - kappa2 * cosine);
         let by_second = a1 - a2 * cosine;
         let apart = forth - back + 2.0 * (h2 - h1);
-        Slopes {
+        Partials {
             x: valid::<S>(pair.uncertainties, -0.5 * (share * a1 * kappa2 + rest * a2 * kappa1)),
             norm: 0.0.into(),
             uncertainty: valid::<S>(pair.uncertainties, -(share * by_first + rest * by_second)),

@@ -2,7 +2,7 @@
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, reduce, ROWS};
+use crate::rows::{self, reduce, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::Simd;
 
 /// Mean cosine of all pairs of draws.
@@ -27,7 +27,7 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     let mut mean = vec![T::default(); dim];
     let share = 1.0 / (draws.len() / dim) as f64;
     for draw in draws.chunks_exact(dim) {
-        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, false>(draw, draw));
+        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, PRODUCTS>(draw, draw));
         for (mean, &x) in mean.iter_mut().zip(draw) {
             *mean = *mean + by_length * x;
         }
@@ -43,8 +43,8 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() ->
     let mut out = Vec::with_capacity(draws.len());
     let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
     for draw in draws.chunks_exact(dim) {
-        let square = reduce::<S, T, false>(draw, draw);
-        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, by_mean) / square);
+        let square = reduce::<S, T, PRODUCTS>(draw, draw);
+        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, PRODUCTS>(draw, by_mean) / square);
         out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
     }
     out
@@ -70,7 +70,7 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     fn values<S: Simd>(&self, items: &Items<'_, Mean<T>, Mean<T>>, out: &mut [&mut [T]]) {
         let (queries, gallery) = (directions(items.queries), directions(items.gallery));
         let mut products = [[T::default(); ROWS]; ROWS];
-        rows::products::<T, false>(&queries, &gallery, &mut products);
+        rows::products::<T, PRODUCTS>(&queries, &gallery, &mut products);
         for (out, products) in out.iter_mut().zip(&products) {
             out.copy_from_slice(&products[..gallery.len()]);
         }
@@ -82,10 +82,10 @@ impl<T: Normals> Comparison<T> for MeanCosine {
         let mut square = [[T::default(); ROWS]; ROWS];
         square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
         if let Some(out) = &mut out.queries {
-            rows::pull::<T, false, true>(&queries, &gallery, &square, out);
+            rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(&queries, &gallery, &square, out);
         }
         if let Some(out) = &mut out.gallery {
-            rows::pull::<T, false, false>(&gallery, &queries, &square, out);
+            rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&gallery, &queries, &square, out);
         }
     }
 

@@ -14,7 +14,7 @@
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, reduce, ROWS};
+use crate::rows::{self, reduce, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
@@ -48,7 +48,7 @@ pub struct Shape<T> {
     unit: Vec<T>,
     stretch: Vec<T>,
     squares: Vec<T>,
-    pull: Vec<T>,
+    stretched_y: Vec<T>,
     n: f64,
     logs: f64,
 }
@@ -70,7 +70,7 @@ macro_rules! load {
 /// Divides a vector by its length, and returns that.
 #[inline(always)]
 fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
-    let length = T::sqrt(reduce::<S, T, false>(x, x));
+    let length = T::sqrt(reduce::<S, T, PRODUCTS>(x, x));
     for x in x {
         *x = *x / length;
     }
@@ -93,7 +93,7 @@ impl<T: Normals> Kernel for Apart<'_, T> {
         let Apart(shape, draw) = self;
         let mut x: Vec<T> = draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z).collect();
         let length = unit::<S, T>(&mut x).to_f64();
-        (0.5 * shape.n * reduce::<S, T, true>(&x, &shape.unit).to_f64(), length * length)
+        (0.5 * shape.n * reduce::<S, T, DIFFERENCES>(&x, &shape.unit).to_f64(), length * length)
     }
 }
 
@@ -105,7 +105,7 @@ impl Density<'_> {
         let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
         let stretch = if self.stretched { kappa.clone() } else { vec![T::from_f64(1.0); kappa.len()] };
         let squares = stretch.iter().map(|&k| k * k).collect();
-        let pull = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
+        let stretched_y = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
         let n = unit::<S, T>(&mut y);
         let mut sum = V::<S, T>::from(0.0);
         for part in kappa.chunks(T::LANES) {
@@ -115,7 +115,7 @@ impl Density<'_> {
         let normaliser = self.orders.normaliser.log_norm_at_zero()
             - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
         let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
-        Shape { kappa, mu, unit: y, stretch, squares, pull, n, logs: normaliser + det }
+        Shape { kappa, mu, unit: y, stretch, squares, stretched_y, n, logs: normaliser + det }
     }
 
     /// The densities of all classes at all draws of the queries.
@@ -124,7 +124,8 @@ impl Density<'_> {
         let dim = items.dim as f64;
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let classes = items.gallery;
-        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
+            classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
         let (mut n, mut logs) = ([1.0; ROWS], [0.0; ROWS]);
         for (j, class) in classes.iter().enumerate() {
             (n[j], logs[j]) = (class.n, class.logs);
@@ -134,8 +135,8 @@ impl Density<'_> {
         let half_dim = if self.exact { 0.5 * dim } else { 0.0 };
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut products, mut squares) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
-            rows::products::<T, false>(z_part, &pulls, &mut products);
-            rows::products::<T, false>(square_part, &k_squares, &mut squares);
+            rows::products::<T, PRODUCTS>(z_part, &stretched_y, &mut products);
+            rows::products::<T, PRODUCTS>(square_part, &k_squares, &mut squares);
             for i in 0..z_part.len() {
                 let (mut product, mut square) = ([0.0; ROWS], [1.0; ROWS]);
                 for j in 0..classes.len() {
@@ -259,7 +260,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let mut found = self.densities::<S, T>(items);
         let (draws, classes) = (found.logs.len() / items.queries.len(), items.gallery);
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
-        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
+            classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
         let jacobian = if self.exact { dim as f64 } else { 0.0 };
         let (mut totals, mut n) = ([0.0; ROWS], [1.0; ROWS]);
         n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
@@ -301,8 +303,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             }
             if let Some(out) = &mut out.queries {
                 let mut sums = [vec![T::default(); z_part.len() * dim], vec![T::default(); z_part.len() * dim]];
-                rows::pull::<T, false, true>(z_part, &pulls, &along, &mut sums[0]);
-                rows::pull::<T, false, true>(z_part, &k_squares, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &stretched_y, &along, &mut sums[0]);
+                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &k_squares, &own, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (i, sums) in sums.chunks(dim).enumerate() {
                         let (query, draw) = ((first + i) / draws, (first + i) % draws);
@@ -313,8 +315,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             }
             if let Some(out) = &mut out.gallery {
                 let mut sums = [vec![T::default(); classes.len() * dim], vec![T::default(); classes.len() * dim]];
-                rows::pull::<T, false, false>(&pulls, z_part, &along, &mut sums[0]);
-                rows::pull::<T, false, false>(&k_squares, square_part, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&stretched_y, z_part, &along, &mut sums[0]);
+                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&k_squares, square_part, &own, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (j, sums) in sums.chunks(dim).enumerate() {
                         let place = j * (2 * dim + 1) + n * dim;
@@ -331,7 +333,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     fn finite(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>) -> bool {
-        let classes = items.gallery.iter().flat_map(|class| [&class.pull[..], &class.squares[..]]);
+        let classes = items.gallery.iter().flat_map(|class| [&class.stretched_y[..], &class.squares[..]]);
         let known = items.gallery.iter().all(|class| class.n > 0.0 && class.logs.is_finite());
         known && rows::finite(draws_of(items, |draws| &draws.squares).into_iter().chain(classes))
     }

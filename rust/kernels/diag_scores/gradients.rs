@@ -1,12 +1,12 @@
 //! Gradients of the scores of diagonal normals, summed over all pairs of some rows of one side with some of the other.
 //!
 //! Rows are packed with their intermediates, two vectors of dimensions at a time, so that a vector of a pair's dimensions costs
-//! loads, a quarter of a division, and the arithmetic of its slopes, which are computed for both items at once. The sums are
-//! computed in the rows' type, if all divisors lie in a range in which a product of four is safe and no sum overflows. Otherwise
-//! they are computed again by the careful path: in float64, with one division for each divisor, pairs of weight 0 left out, and
-//! NaN outside the domain.
+//! loads, a quarter of a division, and the arithmetic of its partial derivatives, which are computed for both items at once. The
+//! sums are computed in the rows' type, if all divisors lie in a range in which a product of four is safe and no sum overflows.
+//! Otherwise they are computed again by the careful path: in float64, with one division for each divisor, pairs of weight 0 left
+//! out, and NaN outside the domain.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, OWN};
 use super::{at, DiagScore};
 use crate::shapes::{Inputs, ItemGradients, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -135,8 +135,8 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     Item { mean, var, own }
 }
 
-/// Sums the weighted slopes over all pairs of two packed sides.
-struct TileSlopes<'a, F, C> {
+/// Sums the weighted partial derivatives over all pairs of two packed sides.
+struct TileGradients<'a, F, C> {
     formula: &'a F,
     own: Packed<C>,
     others: Packed<C>,
@@ -149,7 +149,7 @@ struct TileSlopes<'a, F, C> {
     careful: bool,
 }
 
-/// The sums of [`TileSlopes`]: gradients with respect to the rows of both sides, packed with two fields, means and variances,
+/// The sums of [`TileGradients`]: gradients with respect to the rows of both sides, packed with two fields, means and variances,
 /// and with respect to the shared numbers.
 struct GradientSums<C> {
     own: Vec<C>,
@@ -157,7 +157,7 @@ struct GradientSums<C> {
     shared: Vec<C>,
 }
 
-impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
+impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
     /// None where the fast path may be wrong: divisors out of range, or sums that are not finite.
     type Output = Option<GradientSums<C>>;
     #[inline(always)]
@@ -205,7 +205,7 @@ pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     sum.sum().to_f64() == 0.0
 }
 
-impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
+impl<C: Float, F: Formula> TileGradients<'_, F, C> {
     /// Whether all variances and shared numbers are valid, and all divisors lie in the range in which a product of four is safe.
     #[inline(always)]
     fn in_range<S: Simd>(&self) -> bool {
@@ -227,7 +227,7 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
         valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
     }
 
-    /// Adds the weighted slopes of the pairs of `A` own rows, from `first` on, with some other rows; returns A.
+    /// Adds the weighted partial derivatives of the pairs of `A` own rows, from `first` on, with some other rows; returns A.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
         &self,
@@ -274,8 +274,8 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
                 }
                 for i in 0..A {
                     let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
-                    let PairSlopes { means, vars, shared } =
-                        self.formula.pair_slopes::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    let PairPartials { means, vars, shared } =
+                        self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
                     by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
                     by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
                     if SHARED {
@@ -345,7 +345,8 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let formula = if pairs.side == Side::Query { self.formula } else { self.formula.transposed() };
         let mut numbers = vec![C::from_f64(1.0); dim.next_multiple_of(width)];
         if F::ROW {
-            // A prior variance of 0 would be divided by: in its place stands one so small that the slopes have their limit.
+            // A prior variance of 0 would be divided by: in its place stands one so small that the partial derivatives have their
+            // limit.
             let least = if careful { 1e-150 } else { 0.0 };
             for (d, number) in numbers.iter_mut().enumerate().take(dim) {
                 let x = at(shared.row(0), d);
@@ -354,8 +355,8 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         }
         let weights = pairs.weights.iter().map(|weight| C::from_f64(weight.to_f64())).collect();
         let by_shared = F::ROW && !out.shared.is_empty();
-        let slopes = TileSlopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
-        let Some(sums) = dispatch(slopes) else { return false };
+        let partials = TileGradients { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
+        let Some(sums) = dispatch(partials) else { return false };
         for (out, sums, rows) in
             [(&mut out.own, &sums.own, pairs.own.len()), (&mut out.others, &sums.others, pairs.others.len())]
         {
@@ -393,9 +394,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
                 let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
                 for d in 0..a.len() {
                     let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared: 0.0 };
-                    let slopes = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
-                    for (sum, slope) in sums.iter_mut().zip(slopes) {
-                        *sum += weight.to_f64() * slope;
+                    let partials = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
+                    for (sum, partial) in sums.iter_mut().zip(partials) {
+                        *sum += weight.to_f64() * partial;
                     }
                 }
             }
