@@ -20,7 +20,7 @@ constexpr int LISTED = 2;
 // The most items of a query that rerank, search and top-k return.
 constexpr int BEST = 1024;
 // The most float64 numbers that a family makes of an item alone.
-constexpr int OWN_NUMBERS = 3;
+constexpr int PER_ITEM_NUMBERS = 3;
 // Threads of a block that scores pairs one by one, or adds up gradients.
 constexpr int PAIR_THREADS = 128;
 // Threads of a block of a search.
@@ -161,9 +161,9 @@ struct PairArgs {
     void* list_scores;
     // Search: the rows of the lists, of the same shape.
     int64_t* list_ids;
-    // By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+    // By side, float64 [N, PER_ITEM_NUMBERS], what the family makes of each item alone; null where each pair makes it
     // anew.
-    void* own[2];
+    void* per_item[2];
 };
 static_assert(offsetof(PairArgs, mu1) == 0);
 static_assert(offsetof(PairArgs, uncertainty1) == 32);
@@ -185,11 +185,11 @@ static_assert(offsetof(PairArgs, survivors) == 272);
 static_assert(offsetof(PairArgs, counts) == 280);
 static_assert(offsetof(PairArgs, list_scores) == 288);
 static_assert(offsetof(PairArgs, list_ids) == 296);
-static_assert(offsetof(PairArgs, own) == 304);
+static_assert(offsetof(PairArgs, per_item) == 304);
 static_assert(sizeof(PairArgs) == 320);
 
-// What a kernel is given that fills `pairs.own` of one side.
-struct OwnArgs {
+// What a kernel is given that fills `pairs.per_item` of one side.
+struct PerItemArgs {
     // The inputs, and where the numbers go.
     PairArgs pairs;
     // Whose numbers: QUERY or GALLERY.
@@ -197,12 +197,12 @@ struct OwnArgs {
     // Not 0 where the numbers are for gradients.
     int64_t partials;
 };
-static_assert(offsetof(OwnArgs, pairs) == 0);
-static_assert(offsetof(OwnArgs, side) == 320);
-static_assert(offsetof(OwnArgs, partials) == 328);
-static_assert(sizeof(OwnArgs) == 336);
+static_assert(offsetof(PerItemArgs, pairs) == 0);
+static_assert(offsetof(PerItemArgs, side) == 320);
+static_assert(offsetof(PerItemArgs, partials) == 328);
+static_assert(sizeof(PerItemArgs) == 336);
 
-// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
 struct BackwardArgs {
     // The inputs, the candidates and which pairs.
     PairArgs pairs;
@@ -214,11 +214,11 @@ struct BackwardArgs {
     const int64_t* offsets;
     // Those places among the candidates [Q, K], in ascending order.
     const int64_t* positions;
-    // T [own items, D], written: the gradients by the means.
+    // T [items, D], written: the gradients by the means.
     void* mu;
     // T, written: the gradients by the uncertainties, of their stored shape.
     void* uncertainty;
-    // T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+    // T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
     // not wanted.
     void* shared;
 };
@@ -412,9 +412,9 @@ struct With {
     More more;
 };
 static_assert(sizeof(With<PairArgs, TwoOrders>) == 3488);
-static_assert(sizeof(With<OwnArgs, TwoOrders>) == 3504);
+static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3504);
 static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3544);
 static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3552);
-static_assert(sizeof(With<OwnArgs, DrawingArgs>) == 3568);
+static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3568);
 static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3608);
 static_assert(sizeof(With<PairArgs, Bounding>) == 360);

@@ -26,10 +26,10 @@ struct DimensionPartials {
 
 // Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
 // does not use are 0.
-struct Own {
+struct PerItem {
     double h, a, a_derivative;
 };
-static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
+static_assert(sizeof(PerItem) == PER_ITEM_NUMBERS * sizeof(double));
 
 // What a formula of one inner product is given of a pair. Gradients are by the first item. The number that a value is
 // differentiated by is a Dual (numerics/dual.cuh).
@@ -40,7 +40,7 @@ struct DotPairOf {
     double m;
     V v;                        // their uncertainties: variances, weights, ...
     double w;
-    const Own *first, *second;  // their own numbers; null where no memory was given for them
+    const PerItem *first, *second;  // what is made of each alone; null where no memory was given for them
 };
 using DotPair = DotPairOf<double, double, double>;
 

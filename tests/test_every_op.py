@@ -346,12 +346,12 @@ def test_gradients_that_nobody_wants_are_not_computed(op):
             if wanted & bit or not (bit == _core.QUERY and wanted & _core.SHARED):
                 np.testing.assert_array_equal(found, want if wanted & bit else 0 * found)
     asked, tensors = [], [torch.from_numpy(x) for x in inputs]
-    own = _numpy.score_backward
+    backward = _numpy.score_backward
 
-    def spied(op, weights, inputs, candidates, pairwise, wanted, *, kept, out):
+    def spied(op, weights, inputs, candidates, pairwise, wanted, *, saved, out):
         asked.append(wanted)
-        assert (kept is not None) == op.keeps
-        return own(op, weights, inputs, candidates, pairwise, wanted, kept=kept, out=out)
+        assert (saved is not None) == op.saves
+        return backward(op, weights, inputs, candidates, pairwise, wanted, saved=saved, out=out)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_numpy, "score_backward", spied)
@@ -465,11 +465,11 @@ def test_opcheck(op):
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             weights = torch.ones(shape, dtype=inputs[0].dtype)
             torch.library.opcheck(backward, (weights, *args, _core.EVERY_GRADIENT), test_utils=CHECKS)
-            if op.keeps:
-                keeping, by_kept = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
-                torch.library.opcheck(keeping, args, test_utils=CHECKS)
-                given = weights, keeping(*args)[1], *args, _core.EVERY_GRADIENT
-                torch.library.opcheck(by_kept, given, test_utils=CHECKS)
+            if op.saves:
+                saving, by_saved = (getattr(torch.ops.peaccel, f"{op.name}_saving{end}") for end in ("", "_bwd"))
+                torch.library.opcheck(saving, args, test_utils=CHECKS)
+                given = weights, saving(*args)[1], *args, _core.EVERY_GRADIENT
+                torch.library.opcheck(by_saved, given, test_utils=CHECKS)
         items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
         given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
         panels = _numpy.panels(items[2].numpy(), items[3].numpy()) if op.layout == "panels" else ()

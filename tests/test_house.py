@@ -32,7 +32,7 @@ LAYERS = [
 ]
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
-    "error layout", "simd parallel", "view topk special rng rows", "shapes panels", "kernels", "cuda", "python"
+    "error layout", "simd parallel", "view topk special rng rows", "drivers panels", "kernels", "cuda", "python"
 )]  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_cuda_includes_go_down():
         ),
         ("rust/**/*.rs", r"std::arch|target_feature", {"simd.rs", "simd/x86.rs"}),
         ("rust/**/*.rs", r"rayon", {"parallel.rs"}),
-        ("rust/**/*.rs", r"libloading", {"cuda/driver.rs"}),
+        ("rust/**/*.rs", r"libloading", {"cuda/libcuda.rs"}),
         ("rust/**/*.rs", r"nvcc", {"build.rs"}),
     ],
 )

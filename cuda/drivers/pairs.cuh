@@ -154,7 +154,7 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
     constexpr int N = AT_ONCE<typename F::T>, GROUPS = WARP / N;
     const bool vector = vectors<F, S>(args);
     const unsigned wanted = __ballot_sync(FULL, g >= 0);
-    Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+    Numbers<F> mine{F::Pair::start(), F::Item::start(), F::Item::start()};
 #pragma unroll 1
     for (int group = 0; group < GROUPS; ++group) {
         unsigned members = 0;
@@ -176,9 +176,9 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
             add_rows<F, S, false>(f, args, rows_q, rows_g, pairs, queries, items);
         }
         const Numbers<F> all{F::Pair::reduced(pairs), F::Item::reduced(queries), F::Item::reduced(items)};
-        if (lane() % GROUPS == group) own = all;
+        if (lane() % GROUPS == group) mine = all;
     }
-    return own;
+    return mine;
 }
 
 // The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of

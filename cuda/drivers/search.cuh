@@ -123,14 +123,14 @@ __device__ void search(const F& f, const PairArgs& args) {
 
     for (int i = warp(); i < QUERIES; i += WARPS) {
         const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
-        typename F::Item own[1] = {F::Item::start()};
+        typename F::Item sums[1] = {F::Item::start()};
         for (int64_t step = 0; step < steps; ++step) {
             Four<T> four[F::ARRAYS];
             if (!stage.has(step)) continue;
             stage.load_query(q, step, four);
-            f.add_item(own[0], four, load_shared<F>(args, Shape::STEP * step + 4 * lane()));
+            f.add_item(sums[0], four, load_shared<F>(args, Shape::STEP * step + 4 * lane()));
         }
-        const auto all = F::Item::reduced(own);
+        const auto all = F::Item::reduced(sums);
         if (lane() == 0) {
             query_items[i] = all;
             list(i).clear();
@@ -150,7 +150,7 @@ __device__ void search(const F& f, const PairArgs& args) {
     Four<T> next[F::ARRAYS];
     if (begin < end) stage.load_row(clamped(begin + warp()), 0, next);
     for (int64_t first = begin; first < end; first += group) {
-        Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+        Numbers<F> mine{F::Pair::start(), F::Item::start(), F::Item::start()};
 #pragma unroll 1
         for (int tile = 0; tile < Shape::TILES; ++tile) {
             typename F::Pair pairs[Shape::PAIRS];
@@ -173,7 +173,7 @@ __device__ void search(const F& f, const PairArgs& args) {
             }
             const auto all = F::Pair::reduced(pairs);
             const auto all_item = F::Item::reduced(item);
-            if (lane() % Shape::TILES == tile) own.pair = all;
+            if (lane() % Shape::TILES == tile) mine.pair = all;
             const int row = warp() / Shape::ACROSS * Shape::ROWS + warp() % Shape::ACROSS;
             if (lane() == 0) row_items[tile][row] = all_item;
         }
@@ -183,7 +183,7 @@ __device__ void search(const F& f, const PairArgs& args) {
         const int row = warp() / Shape::ACROSS * Shape::ROWS + pair % Shape::ROWS;
         const int64_t q = first_query + query, g = first + tile * ROWS + row;
         const bool wanted = q < args.mu1.rows && g < end;
-        const T score = f.template score<S>(args, own.pair, query_items[query], row_items[tile][row], q, g, wanted);
+        const T score = f.template score<S>(args, mine.pair, query_items[query], row_items[tile][row], q, g, wanted);
         if (args.k == 0) {
             if (wanted) static_cast<T*>(args.scores)[q * args.mu2.rows + g] = score;
             continue;

@@ -96,9 +96,9 @@ struct DiagScore {
             value = fma(formula.log_weight, logs, value);
         }
         if constexpr (Formula<T>::VARS) {
-            const double own = formula.var_weights[0], other = formula.var_weights[1];
-            if (own != 0) value = fma(own, log_of(query.vars, fours), value);
-            if (other != 0) value = fma(other, log_of(item.vars, fours), value);
+            const double first = formula.var_weights[0], second = formula.var_weights[1];
+            if (first != 0) value = fma(first, log_of(query.vars, fours), value);
+            if (second != 0) value = fma(second, log_of(item.vars, fours), value);
         }
         const T rational = pair.sums.rational;
         value = fma(formula.rational_weight, double(rational), value);

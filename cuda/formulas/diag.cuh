@@ -173,8 +173,8 @@ struct Llr {
         for (int i = 0; i < 4; ++i) {
             const T p = shared.x[i], s = p + v.x[i], t = p + w.x[i], both = s * t, apart = a.x[i] - b.x[i];
             const T inverse = reciprocal(fma(p, v.x[i] + w.x[i], v.x[i] * w.x[i]));
-            const T own = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
-            sums.rational = fma(fma(-apart, apart, own), p * inverse, sums.rational);
+            const T spread = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
+            sums.rational = fma(fma(-apart, apart, spread), p * inverse, sums.rational);
             sums.product.times(both * inverse);
         }
     }
@@ -237,13 +237,13 @@ struct Overlap {
     }
     __device__ double by_dimension(const Dimension& x) const {
         const double s = x.v / alpha + x.w / beta;
-        const double own = alpha == 1 ? 0 : (1 - alpha) * log(x.v), other = beta == 1 ? 0 : (1 - beta) * log(x.w);
-        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - own - other);
+        const double first = alpha == 1 ? 0 : (1 - alpha) * log(x.v), second = beta == 1 ? 0 : (1 - beta) * log(x.w);
+        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - first - second);
     }
     __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
         const double inverse = 1 / (x.v / alpha + x.w / beta), by_mean = (x.a - x.b) * inverse;
-        const double by_s = 0.5 * (by_mean * by_mean - inverse), own = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
-        DimensionPartials partials{-by_mean, by_s / alpha + own, {0, 0}};
+        const double by_s = 0.5 * (by_mean * by_mean - inverse), power = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
+        DimensionPartials partials{-by_mean, by_s / alpha + power, {0, 0}};
         if (shared) {
             partials.shared[0] = -by_s * x.v / (alpha * alpha) - 0.5 * (log(x.v) + 1 / alpha + LOG_2PI);
             partials.shared[1] = -by_s * x.w / (beta * beta) - 0.5 * (log(x.w) + 1 / beta + LOG_2PI);

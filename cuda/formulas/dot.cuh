@@ -7,8 +7,8 @@
 //   value(pair), partials(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
-//   own(kappa, partials) of von Mises-Fisher: the own numbers of an item, for scores or, if `partials`, for their
-//   partial derivatives
+//   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
+//   their partial derivatives
 #pragma once
 
 #include "../numerics/dual.cuh"
@@ -143,12 +143,12 @@ struct LlrIsotropic : Monotone {
         const double p = prior_var, v = pair.v, w = pair.w, n = pair.n, m = pair.m;
         const double a = p + v, b = p + w, inverse = 1 / (p * (v + w) + v * w);
         const double spread = (n * v / a + m * w / b) - pair.x;
-        const double own = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
+        const double by_var = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
         const double prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
         const double logs = dim * (1 / a + 1 / b - (v + w) * inverse);
         const double by_prior = 0.5 * (prior * inverse + logs);
         return valid(fmin(v, w), p,
-                     DotPartials{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * own * inverse, {by_prior, 0}});
+                     DotPartials{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * by_var * inverse, {by_prior, 0}});
     }
 };
 

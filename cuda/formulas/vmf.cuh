@@ -8,18 +8,18 @@
 #include "../numerics/special.cuh"
 #include "dot.cuh"
 
-// H, A and A' of a concentration kappa: read from the item's own numbers, or computed where there are none.
+// H, A and A' of a concentration kappa: read from the item's numbers, or computed where there are none.
 struct Orders {
     const TwoOrders* both;
 
-    __device__ double h(double kappa, const Own* own = nullptr) const {
-        return own ? own->h : log_hyp0f1e(both->normaliser, kappa);
+    __device__ double h(double kappa, const PerItem* made = nullptr) const {
+        return made ? made->h : log_hyp0f1e(both->normaliser, kappa);
     }
-    __device__ double a(double kappa, const Own* own = nullptr) const {
-        return own ? own->a : iv_ratio(both->ratio, kappa);
+    __device__ double a(double kappa, const PerItem* made = nullptr) const {
+        return made ? made->a : iv_ratio(both->ratio, kappa);
     }
-    __device__ double a_derivative(double kappa, const Own* own = nullptr) const {
-        return own ? own->a_derivative : iv_ratio_dx(both->ratio, kappa);
+    __device__ double a_derivative(double kappa, const PerItem* made = nullptr) const {
+        return made ? made->a_derivative : iv_ratio_dx(both->ratio, kappa);
     }
     __device__ double log_norm_at_zero() const { return ::log_norm_at_zero(both->normaliser); }
 };
@@ -39,7 +39,7 @@ struct OverlapVmf {
         other.alpha = beta, other.beta = alpha;
         return other;
     }
-    __device__ Own own(double kappa, bool partials) const {
+    __device__ PerItem per_item(double kappa, bool partials) const {
         return {orders.h(kappa), partials ? orders.a(kappa) : 0, 0};
     }
 
@@ -56,15 +56,15 @@ struct OverlapVmf {
     __device__ double value(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
         const double lost = kappa1 * kappa2 * pair.x / (kappa1 + kappa2 + r);
-        const double own = alpha * orders.h(pair.v, pair.first) + beta * orders.h(pair.w, pair.second);
-        return valid(pair.v, pair.w, orders.h(r) - own - lost + constant);
+        const double normalisers = alpha * orders.h(pair.v, pair.first) + beta * orders.h(pair.w, pair.second);
+        return valid(pair.v, pair.w, orders.h(r) - normalisers - lost + constant);
     }
     __device__ DotPartials partials(const DotPair& pair) const {
         const double kappa1 = alpha * pair.v, kappa2 = beta * pair.w, r = resultant(kappa1, kappa2, pair.x);
         const double a_over_r = orders.a(r) / r, cosine = 1 - 0.5 * pair.x;
         const double along = a_over_r * fma(kappa2, cosine, kappa1), across = a_over_r * fma(kappa1, cosine, kappa2);
-        const auto by_power = [&](double kappa, const Own* own, double along) {
-            return orders.log_norm_at_zero() - orders.h(kappa, own) - kappa + along * kappa;
+        const auto by_power = [&](double kappa, const PerItem* made, double along) {
+            return orders.log_norm_at_zero() - orders.h(kappa, made) - kappa + along * kappa;
         };
         const DotPartials partials{-0.5 * kappa1 * kappa2 * a_over_r, 0, alpha * (along - orders.a(pair.v, pair.first)),
                                {by_power(pair.v, pair.first, along), by_power(pair.w, pair.second, across)}};
@@ -93,7 +93,7 @@ struct NegKlVmf : Monotone {
 
     __device__ NegKlVmf(double, double share, double, const Orders& orders) : orders(orders), share(share) {}
     __device__ NegKlVmf transposed() const { return {0, 1 - share, 0, orders}; }
-    __device__ Own own(double kappa, bool partials) const {
+    __device__ PerItem per_item(double kappa, bool partials) const {
         return {orders.h(kappa), orders.a(kappa), partials ? orders.a_derivative(kappa) : 0};
     }
 

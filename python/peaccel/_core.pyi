@@ -26,7 +26,7 @@ EVERY_GRADIENT: int  # all three
 
 def kernels() -> list[dict[str, Any]]: ...  # what the table of kernels says of each score of pairs
 def score(
-    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, kept: _Array | None
+    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, saved: _Array | None
 ) -> None: ...
 def score_backward(
     name: str,
@@ -36,7 +36,7 @@ def score_backward(
     weights: _Array,
     out: list[_Array],
     wanted: int,
-    kept: _Array | None,
+    saved: _Array | None,
 ) -> None: ...
 def rerank(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array, scores: _Array, ids: _Array) -> None: ...
 def search(

@@ -69,13 +69,13 @@ shared_with_cuda! {
         pub list_scores: u64 as "void*",
         /// Search: the rows of the lists, of the same shape.
         pub list_ids: u64 as "int64_t*",
-        /// By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+        /// By side, float64 [N, PER_ITEM_NUMBERS], what the family makes of each item alone; null where each pair makes it
         /// anew.
-        pub own: [u64; 2] as "void*",
+        pub per_item: [u64; 2] as "void*",
     }
 
-    /// What a kernel is given that fills `pairs.own` of one side.
-    pub struct OwnArgs {
+    /// What a kernel is given that fills `pairs.per_item` of one side.
+    pub struct PerItemArgs {
         /// The inputs, and where the numbers go.
         pub pairs: PairArgs,
         /// Whose numbers: QUERY or GALLERY.
@@ -84,7 +84,7 @@ shared_with_cuda! {
         pub partials: i64,
     }
 
-    /// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+    /// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
     pub struct BackwardArgs {
         /// The inputs, the candidates and which pairs.
         pub pairs: PairArgs,
@@ -96,11 +96,11 @@ shared_with_cuda! {
         pub offsets: u64 as "const int64_t*",
         /// Those places among the candidates [Q, K], in ascending order.
         pub positions: u64 as "const int64_t*",
-        /// T [own items, D], written: the gradients by the means.
+        /// T [items, D], written: the gradients by the means.
         pub mu: u64 as "void*",
         /// T, written: the gradients by the uncertainties, of their stored shape.
         pub uncertainty: u64 as "void*",
-        /// T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+        /// T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
         /// not wanted.
         pub shared: u64 as "void*",
     }
@@ -276,7 +276,7 @@ struct With {
             TwoOrders::declaration(),
             DeviceMatrix::declaration(),
             PairArgs::declaration(),
-            OwnArgs::declaration(),
+            PerItemArgs::declaration(),
             BackwardArgs::declaration(),
             DrawingArgs::declaration(),
             Bounding::declaration(),
@@ -289,10 +289,10 @@ struct With {
         ];
         let uses = [
             with::<PairArgs, TwoOrders>(),
-            with::<OwnArgs, TwoOrders>(),
+            with::<PerItemArgs, TwoOrders>(),
             with::<BackwardArgs, TwoOrders>(),
             with::<PairArgs, DrawingArgs>(),
-            with::<OwnArgs, DrawingArgs>(),
+            with::<PerItemArgs, DrawingArgs>(),
             with::<BackwardArgs, DrawingArgs>(),
             with::<PairArgs, Bounding>(),
         ];

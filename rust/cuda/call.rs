@@ -1,8 +1,8 @@
 //! The call of a score: which kernel, where it runs, and its inputs.
 
-use super::arguments::{DeviceMatrix, OwnArgs, PairArgs, TwoOrders, With};
+use super::arguments::{DeviceMatrix, PairArgs, PerItemArgs, TwoOrders, With};
 use super::constants::{LISTED, PAIRED, PAIRWISE};
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::score::{Facts, Family};
 use crate::special::bessel::Order;
@@ -110,9 +110,9 @@ pub struct Call {
     pub inputs: DeviceInputs,
     /// Whether the gallery's uncertainty is of the type that is computed in, though its mean is in halves.
     pub wide_uncertainty2: bool,
-    /// By side, the address of memory for what the family makes of each item alone, float64 [N, OWN_NUMBERS]; 0 where each pair
-    /// makes it anew.
-    pub own: [u64; 2],
+    /// By side, the address of memory for what the family makes of each item alone, float64 [N, PER_ITEM_NUMBERS]; 0 where each
+    /// pair makes it anew.
+    pub per_item: [u64; 2],
 }
 
 impl Call {
@@ -144,7 +144,7 @@ impl Call {
             Which::Listed(candidates) => (LISTED, candidates),
         };
         let DeviceInputs { mu1, uncertainty1, mu2, uncertainty2, shared } = self.inputs;
-        let (wide_uncertainty2, own) = (i64::from(self.wide_uncertainty2), self.own);
+        let (wide_uncertainty2, per_item) = (i64::from(self.wide_uncertainty2), self.per_item);
         PairArgs {
             mu1,
             uncertainty1,
@@ -154,17 +154,19 @@ impl Call {
             candidates,
             wide_uncertainty2,
             pairs,
-            own,
+            per_item,
             ..PairArgs::default()
         }
     }
 
     /// For each side that has memory for what is made of its items alone, their number and the arguments that ask for it.
-    pub(super) fn own_args(&self, partials: bool) -> impl Iterator<Item = (usize, OwnArgs)> {
+    pub(super) fn per_item_args(&self, partials: bool) -> impl Iterator<Item = (usize, PerItemArgs)> {
         let (queries, gallery) = self.sizes();
         let (pairs, partials) = (self.args(Which::Paired), i64::from(partials));
-        let sides = [queries, gallery].into_iter().zip(0..).zip(self.own);
-        sides.filter(|&(_, own)| own != 0).map(move |((rows, side), _)| (rows, OwnArgs { pairs, side, partials }))
+        let sides = [queries, gallery].into_iter().zip(0..).zip(self.per_item);
+        sides
+            .filter(|&(_, address)| address != 0)
+            .map(move |((rows, side), _)| (rows, PerItemArgs { pairs, side, partials }))
     }
 
     /// The name of the score's kernel for a driver.

@@ -2,7 +2,7 @@
 
 use super::arguments::{SampleArgs, SampleBackwardArgs};
 use super::constants::{NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS, WARP};
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::samplers::Distribution;
 use crate::special::bessel::Order;

@@ -10,13 +10,13 @@
 //! 80. Pairs outside that range, with a negative variance or with a sum that is not finite are scored again, slowly, by
 //! [`Formula::by_dimension`] in float64.
 
-use crate::error::Error;
-use crate::kernels::samplers::Normals;
-use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
-use crate::shapes::{
+use crate::drivers::{
     self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
     AHEAD, BLOCK,
 };
+use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::simd::{dispatch, prefetch, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
@@ -227,9 +227,9 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
             let (i, j) = (q.at(k), g.at(k));
-            let [own, means, vars, other] = &mut buffers;
-            let query = (mu1.row(i), whole(var1.row(i), dim, own));
-            let gallery = (mu2.row(j, means), whole(var2.row(j, vars), dim, other));
+            let [first, means, vars, second] = &mut buffers;
+            let query = (mu1.row(i), whole(var1.row(i), dim, first));
+            let gallery = (mu2.row(j, means), whole(var2.row(j, vars), dim, second));
             let ahead = match g {
                 Rows::List(rows) if k + AHEAD < rows.len() => [mu2.bytes(rows[k + AHEAD]), var2.bytes(rows[k + AHEAD])],
                 _ => [&[] as &[u8]; 2],
@@ -260,7 +260,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         if !F::SIEVED {
-            return shapes::search(self, best);
+            return drivers::search(self, best);
         }
         match self.formula.kl_share() {
             Some(share) => divergence::search(self, share, best),
@@ -273,13 +273,13 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         if self.added_to_item(side, (q, g), weights, out) {
             return;
         }
-        // The own rows of `AllPairs` are those of which there are many.
+        // The items of `AllPairs` are those of which there are many.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
         let item = ItemGradients { mu: &mut *out.mu, uncertainty: &mut *out.uncertainty };
         let other = if side == Side::Query { Side::Gallery } else { Side::Query };
-        let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights };
-        let out = &mut Out { own: None, others: Some(item), shared: &mut *out.shared };
+        let pairs = AllPairs { side: other, items: &rows, others: &[one.at(0)], weights };
+        let out = &mut Out { items: None, others: Some(item), shared: &mut *out.shared };
         self.add_gradients(&pairs, out, true);
     }
 
@@ -292,12 +292,12 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        let (own, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
-        let mut of_tile = Vec::with_capacity(own.len() * others.len());
-        own.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
-        let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &of_tile };
-        let (own, others) = (out.query.take(), out.gallery.take());
-        self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared }, false);
+        let (items, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
+        let mut of_tile = Vec::with_capacity(items.len() * others.len());
+        items.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
+        let pairs = AllPairs { side: Side::Query, items: &items, others: &others, weights: &of_tile };
+        let (items, others) = (out.query.take(), out.gallery.take());
+        self.add_gradients(&pairs, &mut Out { items, others, shared: &mut *out.shared }, false);
     }
 }
 

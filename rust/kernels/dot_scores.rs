@@ -5,12 +5,12 @@
 //! for near-duplicates. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
 //! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
 
+use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
 use crate::panels::Packed;
 use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
-use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
@@ -24,7 +24,7 @@ mod tile;
 mod vmf;
 
 pub use formulas::{Formula, Pair};
-use formulas::{Partials, OWN};
+use formulas::{Partials, PER_ITEM};
 
 /// A formula with its input arrays: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -35,7 +35,7 @@ pub struct DotScore<'a, T, F> {
     /// The gallery as panels with squared norms, if it was prepared.
     pub packed: Option<Packed<'a, T>>,
     /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
-    pub kept: Option<&'a [T]>,
+    pub saved: Option<&'a [T]>,
 }
 
 /// The kernels of the family.
@@ -44,17 +44,17 @@ pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KE
 /// The facts of a kernel of this formula.
 const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
-    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, uncertainty, shared) }
+    Facts { sieve, saves: F::BY_X, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.
 fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
-    let (packed, kept) = match request.purpose {
+    let (packed, saved) = match request.purpose {
         Purpose::Scores(_) => (None, None),
         Purpose::Search(packed, _) => (packed, None),
-        Purpose::Gradients(kept) => (None, kept),
+        Purpose::Gradients(saved) => (None, saved),
     };
-    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, kept }))
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved }))
 }
 
 /// What a formula takes of a block of pairs, as float64 arrays from which eight pairs are loaded at a time.
@@ -62,11 +62,11 @@ struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
     uncertainties: ([f64; BLOCK], [f64; BLOCK]),
-    own: (Own, Own),
+    per_item: (PerItem, PerItem),
 }
 
-/// The intermediates of one side of a block, one array for each; empty for a formula that has none.
-type Own = Vec<[f64; BLOCK]>;
+/// What is made of the items of one side of a block alone, an array for each number; empty for a formula without any.
+type PerItem = Vec<[f64; BLOCK]>;
 
 /// A filler for unused pairs and inputs: 1 is a valid uncertainty of any kind.
 const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
@@ -74,11 +74,11 @@ const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
 impl Block {
     fn new() -> Self {
         let (none, empty) = (NO_NUMBERS, Vec::new);
-        Block { x: none, norms: (none, none), uncertainties: (none, none), own: (empty(), empty()) }
+        Block { x: none, norms: (none, none), uncertainties: (none, none), per_item: (empty(), empty()) }
     }
 
     #[inline(always)]
-    fn pair<S: Simd>(&self, k: usize, own: usize) -> Pair<V<S, f64>> {
+    fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
         let at = k..k + f64::LANES;
         let mut pair = Pair {
             x: V::<S, f64>::load(&self.x[at.clone()]),
@@ -87,41 +87,41 @@ impl Block {
                 V::<S, f64>::load(&self.uncertainties.0[at.clone()]),
                 V::<S, f64>::load(&self.uncertainties.1[at.clone()]),
             ),
-            own: ([0.0.into(); OWN], [0.0.into(); OWN]),
+            per_item: ([0.0.into(); PER_ITEM], [0.0.into(); PER_ITEM]),
         };
-        for n in 0..own {
-            pair.own.0[n] = V::<S, f64>::load(&self.own.0[n][at.clone()]);
-            pair.own.1[n] = V::<S, f64>::load(&self.own.1[n][at.clone()]);
+        for n in 0..per_item {
+            pair.per_item.0[n] = V::<S, f64>::load(&self.per_item.0[n][at.clone()]);
+            pair.per_item.1[n] = V::<S, f64>::load(&self.per_item.1[n][at.clone()]);
         }
         pair
     }
 }
 
-/// Computes [`Formula::own`] or [`Formula::own_partials`] of the first `n` items. This and the kernels below are dispatched
-/// separately, so that they are not compiled again for each type of row.
-struct MakeOwn<'a, F> {
+/// Computes [`Formula::per_item`] or [`Formula::per_item_for_partials`] of the first `n` items. This and the kernels below are
+/// dispatched separately, so that they are not compiled again for each type of row.
+struct MakePerItem<'a, F> {
     formula: &'a F,
     partials: bool,
     uncertainties: &'a [f64; BLOCK],
     norms: &'a [f64; BLOCK],
     n: usize,
 }
-impl<F: Formula> Kernel for MakeOwn<'_, F> {
-    type Output = Own;
+impl<F: Formula> Kernel for MakePerItem<'_, F> {
+    type Output = PerItem;
     #[inline(always)]
-    fn run<S: Simd>(self) -> Own {
-        let count = if self.partials { F::OWN.1 } else { F::OWN.0 };
+    fn run<S: Simd>(self) -> PerItem {
+        let count = if self.partials { F::PER_ITEM.1 } else { F::PER_ITEM.0 };
         let mut out = vec![[0.0; BLOCK]; count];
         for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
             let uncertainty = V::<S, f64>::load(&self.uncertainties[k..k + f64::LANES]);
             let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
-            let own = if self.partials {
-                self.formula.own_partials::<S>(uncertainty, norm)
+            let made = if self.partials {
+                self.formula.per_item_for_partials::<S>(uncertainty, norm)
             } else {
-                self.formula.own::<S>(uncertainty, norm)
+                self.formula.per_item::<S>(uncertainty, norm)
             };
-            for (out, own) in out.iter_mut().zip(own) {
-                own.store(&mut out[k..k + f64::LANES]);
+            for (out, made) in out.iter_mut().zip(made) {
+                made.store(&mut out[k..k + f64::LANES]);
             }
         }
         out
@@ -139,7 +139,7 @@ impl<F: Formula> Kernel for Values<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(f64::LANES) {
-            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::OWN.0));
+            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::PER_ITEM.0));
             value.store(&mut self.block.x[k..k + f64::LANES]);
         }
     }
@@ -160,7 +160,7 @@ impl<F: Formula> Kernel for BlockPartials<'_, F> {
         let mut out = Partials { x: none, norm: none, uncertainty: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
-            let pair = self.block.pair::<S>(k, F::OWN.1);
+            let pair = self.block.pair::<S>(k, F::PER_ITEM.1);
             let partials = formula.partials::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
             let at = k..k + f64::LANES;
             partials.x.store(&mut out.x[at.clone()]);
@@ -211,46 +211,52 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             block.uncertainties.1[k] = uncertainty2.first(j);
         }
         let Block { uncertainties, norms, .. } = &block;
-        let own = self.own((&uncertainties.0, &norms.0), n, once, partials);
-        block.own = (own, self.own((&uncertainties.1, &norms.1), n, false, partials));
+        let queries = self.per_item((&uncertainties.0, &norms.0), n, once, partials);
+        block.per_item = (queries, self.per_item((&uncertainties.1, &norms.1), n, false, partials));
         block
     }
 
-    /// The intermediates of `n` items, from their uncertainties and norms. With `same`, all are one item, computed once.
+    /// What is made of each of `n` items alone, of its uncertainty and norm. With `same`, all are one item, computed once.
     #[inline(always)]
-    fn own(&self, (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, partials: bool) -> Own {
-        if (if partials { F::OWN.1 } else { F::OWN.0 }) == 0 {
-            return Own::new();
+    fn per_item(
+        &self,
+        (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]),
+        n: usize,
+        same: bool,
+        partials: bool,
+    ) -> PerItem {
+        if (if partials { F::PER_ITEM.1 } else { F::PER_ITEM.0 }) == 0 {
+            return PerItem::new();
         }
         let n = if same { n.min(1) } else { n };
-        let mut own = dispatch(MakeOwn { formula: &self.formula, partials, uncertainties, norms, n });
+        let mut made = dispatch(MakePerItem { formula: &self.formula, partials, uncertainties, norms, n });
         if same {
-            own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
+            made.iter_mut().for_each(|lanes| *lanes = [lanes[0]; BLOCK]);
         }
-        own
+        made
     }
 }
 
-/// Adds the gradient of a pair with respect to the row `own`, given the partial derivatives with respect to x (`by_x`) and to
+/// Adds the gradient of a pair with respect to `row`, given the partial derivatives with respect to x (`by_x`) and to
 /// that row's squared norm (`by_norm`).
 #[inline(always)]
-fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
-    let (by_own, n) = (T::from_f64(2.0 * by_norm), mu.len());
-    let (own, other) = (&own[..n], &other[..n]);
+fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], row: &[T], other: &[T], by_x: f64, by_norm: f64) {
+    let (by_row, n) = (T::from_f64(2.0 * by_norm), mu.len());
+    let (row, other) = (&row[..n], &other[..n]);
     if F::DIFFERENCE && !F::NORMS {
         let by_difference = T::from_f64(2.0 * by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_difference * (own[d] - other[d]);
+            mu[d] = mu[d] + by_difference * (row[d] - other[d]);
         }
     } else if F::DIFFERENCE {
         let by_difference = T::from_f64(2.0 * by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_difference * (own[d] - other[d]) + by_own * own[d];
+            mu[d] = mu[d] + by_difference * (row[d] - other[d]) + by_row * row[d];
         }
     } else {
         let by_other = T::from_f64(by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_other * other[d] + by_own * own[d];
+            mu[d] = mu[d] + by_other * other[d] + by_row * row[d];
         }
     }
 }
@@ -262,14 +268,14 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        self.score_kept::<S>(q, g, out, &mut []);
+        self.score_saving::<S>(q, g, out, &mut []);
     }
 
     #[inline(always)]
-    fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]) {
+    fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
         let mut block = self.block::<S>(q, g, out.len(), false, None);
-        for (kept, x) in kept.iter_mut().zip(&block.x) {
-            *kept = T::from_f64(*x);
+        for (saved, x) in saved.iter_mut().zip(&block.x) {
+            *saved = T::from_f64(*x);
         }
         dispatch(Values { formula: &self.formula, block: &mut block, n: out.len() });
         for (out, value) in out.iter_mut().zip(&block.x) {
@@ -291,13 +297,13 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         weights: &[T],
         out: &mut Gradient<T>,
     ) {
-        let known: Option<Vec<T>> = self.kept.map(|kept| places.iter().map(|&place| kept[place]).collect());
+        let known: Option<Vec<T>> = self.saved.map(|saved| places.iter().map(|&place| saved[place]).collect());
         self.add_listed::<S>(side, (q, g), weights, known.as_deref(), out);
     }
 
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
-        self.score_tile::<S>(tile, out, kept);
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        self.score_tile::<S>(tile, out, saved);
     }
 
     #[inline(always)]
@@ -329,8 +335,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     ) {
         let block = self.block::<S>(q, g, weights.len(), true, known);
         let partials = dispatch(BlockPartials { formula: &self.formula, block: &block, side, n: weights.len() });
-        let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
-        let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
+        let (mut buffers, mut by_row) = (vec![Vec::new(); weights.len()], 0.0);
+        let (mut row, mut others) = (&[][..], Vec::with_capacity(weights.len()));
         for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
             let weight = weight.to_f64();
             // A pair that does not count must not spread the NaN or infinity of its partial derivatives.
@@ -339,22 +345,22 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             }
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
-            own = one;
+            row = one;
             others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * partials.x[k])));
-            by_own += weight * partials.norm[k];
+            by_row += weight * partials.norm[k];
             out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
             for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
                 *shared = *shared + T::from_f64(weight * partial[k]);
             }
         }
         if F::DIFFERENCE {
-            rows::accumulate_one::<T, DIFFERENCES>(own, &others, out.mu);
+            rows::accumulate_one::<T, DIFFERENCES>(row, &others, out.mu);
         } else {
-            rows::accumulate_one::<T, PRODUCTS>(own, &others, out.mu);
+            rows::accumulate_one::<T, PRODUCTS>(row, &others, out.mu);
         }
         if F::NORMS {
-            let by_own = T::from_f64(2.0 * by_own);
-            out.mu.iter_mut().zip(own).for_each(|(mu, &x)| *mu = *mu + by_own * x);
+            let by_row = T::from_f64(2.0 * by_row);
+            out.mu.iter_mut().zip(row).for_each(|(mu, &x)| *mu = *mu + by_row * x);
         }
     }
 }

@@ -410,26 +410,26 @@ impl Sampler for VonMisesFisher {
         by_kappa: &mut [T],
     ) {
         let dim = mu.len();
-        let own = items.mu.row(row);
+        let direction = items.mu.row(row);
         let mut noise = Vec::new();
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
-        let (along, length) = Self::tangent::<S, T>(own, noise);
+        let (along, length) = Self::tangent::<S, T>(direction, noise);
         // v = p/|p| replaces n.
         let (sideways, inverse) = (if dim >= MANY { along } else { T::default() }, T::from_f64(1.0) / length);
-        for (n, &m) in noise.iter_mut().zip(own) {
+        for (n, &m) in noise.iter_mut().zip(direction) {
             *n = (*n - sideways * m) * inverse;
         }
         let (by_v, _) = two_sums::<S, T>(&noise[..dim], weights);
-        let (by_mu, _) = two_sums::<S, T>(own, weights);
+        let (by_mu, _) = two_sums::<S, T>(direction, weights);
         // dx = dw (mu - w/s v); s is 0 only where kappa is infinite, and dw with it.
         let ratio = if partials.s == 0.0 { 0.0 } else { partials.w / partials.s };
         by_kappa[0] = by_kappa[0] + T::from_f64(partials.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
         // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
         let (w, s) = (T::from_f64(partials.w), T::from_f64(partials.s) / length);
         let across = -(s * along);
-        let (noise, own, weights) = (&noise[..dim], &own[..dim], &weights[..dim]);
+        let (noise, direction, weights) = (&noise[..dim], &direction[..dim], &weights[..dim]);
         for d in 0..dim {
-            let n = length * noise[d] + along * own[d];
+            let n = length * noise[d] + along * direction[d];
             mu[d] = mu[d] + w * weights[d] + across * (weights[d] - by_v * noise[d]) - s * by_mu * n;
         }
     }

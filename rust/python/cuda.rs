@@ -4,14 +4,14 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::arguments::Bounding;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
-use crate::cuda::constants::{BEST, OWN_NUMBERS};
+use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
 use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::search::{self, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
+use crate::drivers::Prune;
 use crate::error::Error;
 use crate::kernels::sampled_scores::DRAWS;
 use crate::kernels::table;
-use crate::shapes::Prune;
 use pyo3::prelude::*;
 
 /// What the embedded kernels are compiled for, the CUDA version of the driver (13000 for 13.0), or why there is none.
@@ -59,16 +59,17 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     let kernel = table::facts(op)?;
     let [mu1, uncertainty1, mu2, uncertainty2, shared] = arrays;
     let double = !single(mu1)?;
-    let own = mu1.dtype();
+    let dtype = mu1.dtype();
     let types = match (double, mu2.dtype()) {
         (true, "float64") => Types::F64,
         (false, "float32") => Types::F32,
         (false, "float16") => Types::F32F16,
         (false, "bfloat16") => Types::F32BF16,
-        (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {own}"))),
+        (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {dtype}"))),
     };
-    let dtypes =
-        uncertainty1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&uncertainty2.dtype());
+    let dtypes = uncertainty1.dtype() == dtype
+        && shared.dtype() == dtype
+        && [dtype, mu2.dtype()].contains(&uncertainty2.dtype());
     ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
     let inputs = DeviceInputs {
         mu1: full(mu1)?,
@@ -79,18 +80,20 @@ fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     };
     let size = |matrix: &DeviceMatrix| (matrix.rows as usize, matrix.stored as usize);
     kernel.check([&inputs.mu1, &inputs.uncertainty1, &inputs.mu2, &inputs.uncertainty2, &inputs.shared].map(size))?;
-    let wide_uncertainty2 = uncertainty2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { kernel, at: place(at), types, inputs, wide_uncertainty2, own: [0; 2] })
+    let wide_uncertainty2 = uncertainty2.dtype() == dtype && mu2.dtype() != dtype;
+    Ok(Call { kernel, at: place(at), types, inputs, wide_uncertainty2, per_item: [0; 2] })
 }
 
 /// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
-type Own = [Option<DeviceArray>; 2];
+type PerItem = [Option<DeviceArray>; 2];
 
-fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
-    for ((address, memory), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+fn set_per_item(call: &mut Call, per_item: &PerItem) -> Result<(), Error> {
+    for ((address, memory), mu) in call.per_item.iter_mut().zip(per_item).zip([&call.inputs.mu1, &call.inputs.mu2]) {
         let Some(memory) = memory else { continue };
-        let shape = [mu.rows as usize, OWN_NUMBERS];
-        ensure(memory.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", memory.shape()))?;
+        let shape = [mu.rows as usize, PER_ITEM_NUMBERS];
+        ensure(memory.shape() == shape, || {
+            format!("numbers per item have shape {:?}, expected {shape:?}", memory.shape())
+        })?;
         *address = memory.address("float64")?;
     }
     Ok(())
@@ -182,12 +185,12 @@ pub fn cuda_score(
     at: At,
     arrays: FiveArrays,
     draws: Option<Draws>,
-    own: Own,
+    per_item: PerItem,
     candidates: Option<DeviceArray>,
     out: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let which = which(&call, candidates.as_ref(), &out)?;
     let (rows, columns) = call.grid(which);
     let drawing = drawing(&call, draws.as_ref(), rows, Some(columns))?;
@@ -215,14 +218,14 @@ pub fn cuda_score_backward(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     candidates: Option<DeviceArray>,
     lists: Option<[DeviceArray; 2]>,
     weights: DeviceArray,
     sides: Vec<OfSide>,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
     ensure(call.types != Types::F32F16 && call.types != Types::F32BF16, || "gradients need a gallery in full".into())?;
     let dtype = arrays[0].dtype();
@@ -273,13 +276,13 @@ pub fn cuda_rerank(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     candidates: DeviceArray,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let candidates = listed(&candidates, call.inputs.mu1.rows)?;
     let (k, out) = ranked(arrays[0].dtype(), call.inputs.mu1.rows as usize, &scores, &ids)?;
     // SAFETY: as in `cuda_score`.
@@ -315,7 +318,7 @@ pub fn cuda_search(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
@@ -325,7 +328,7 @@ pub fn cuda_search(
     ids: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
     let cut = call.cut(k, pruning(prune)?)?;

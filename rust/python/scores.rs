@@ -2,13 +2,13 @@
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
+use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
 use crate::kernels::dot_scores;
 use crate::kernels::score::{Draws, Facts, Family, Purpose, Request, Scored};
 use crate::kernels::table;
 use crate::panels::{self, Packed};
 use crate::parallel;
-use crate::shapes::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::simd::Float;
 use crate::special::bessel::BothOrders;
 use pyo3::prelude::*;
@@ -59,7 +59,7 @@ fn pairs<'a>(
     Ok(pairs)
 }
 
-/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `kept`, of the shape of the scores,
+/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `saved`, of the shape of the scores,
 /// takes what [`score_backward`] would have to compute again; only scores of one inner product write to it.
 #[pyfunction]
 pub fn score(
@@ -69,26 +69,26 @@ pub fn score(
     draws: Draws,
     candidates: Option<Array>,
     out: Array,
-    kept: Option<Array>,
+    saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
-            let kept = kept.as_ref();
-            ensure(kept.is_none_or(|kept| kept.shape() == out.shape()), || {
-                "what is kept needs the scores' shape".into()
+            let saved = saved.as_ref();
+            ensure(saved.is_none_or(|saved| saved.shape() == out.shape()), || {
+                "what is saved needs the scores' shape".into()
             })?;
-            let kept = kept.map_or(Ok(&mut [][..]), Array::output::<T>)?;
+            let saved = saved.map_or(Ok(&mut [][..]), Array::output::<T>)?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
             let purpose = Purpose::Scores(out.len());
             let pair = &*T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             match pairs {
-                Pairs::Paired => shapes::paired(pair, out, kept, &interrupted),
-                Pairs::Pairwise => shapes::pairwise(pair, out, kept, &interrupted),
-                Pairs::Candidates(ids) => shapes::candidates(pair, name, ids, out, kept, &interrupted),
+                Pairs::Paired => drivers::paired(pair, out, saved, &interrupted),
+                Pairs::Pairwise => drivers::pairwise(pair, out, saved, &interrupted),
+                Pairs::Candidates(ids) => drivers::candidates(pair, name, ids, out, saved, &interrupted),
             }
         })
     })?;
@@ -103,7 +103,7 @@ pub const GALLERY: u32 = 2;
 pub const SHARED: u32 = 4;
 
 /// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a sum of
-/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `kept` is what [`score`] wrote.
+/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `saved` is what [`score`] wrote.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn score_backward(
@@ -115,7 +115,7 @@ pub fn score_backward(
     weights: Array,
     out: FiveArrays,
     wanted: u32,
-    kept: Option<Array>,
+    saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
     py.detach(|| {
@@ -144,11 +144,12 @@ pub fn score_backward(
                 },
             };
             let orders = BothOrders::of(inputs.mu1.stored());
-            let kept = kept.as_ref().map(Array::slice::<T>).transpose()?;
-            let fits = |kept: &[T]| kept.len() == weights.len();
-            ensure(kept.is_none_or(fits), || "what was kept needs the shape of the scores".into())?;
-            let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(kept), draws, orders: &orders })?;
-            shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
+            let saved = saved.as_ref().map(Array::slice::<T>).transpose()?;
+            let fits = |saved: &[T]| saved.len() == weights.len();
+            ensure(saved.is_none_or(fits), || "what was saved needs the shape of the scores".into())?;
+            let pair =
+                T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(saved), draws, orders: &orders })?;
+            drivers::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
     Ok(())
@@ -174,7 +175,7 @@ pub fn rerank(
             let orders = BothOrders::of(inputs.mu1.stored());
             let count = candidates.rows() * candidates.stored();
             let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Scores(count), draws, orders: &orders })?;
-            shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
+            drivers::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
     Ok(())
@@ -279,8 +280,8 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
         fields.set_item("layout", kernel.layout())?;
         fields.set_item("samplers", kernel.samplers)?;
         fields.set_item("sampled", kernel.family == Family::Sampled)?;
-        fields.set_item("keeps", kernel.keeps)?;
-        fields.set_item("own", kernel.own)?;
+        fields.set_item("saves", kernel.saves)?;
+        fields.set_item("per_item", kernel.per_item)?;
         Ok(fields)
     };
     table::scores().map(|score| told(&score.facts)).collect()

@@ -32,8 +32,8 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
         else:
             make: Any = _pair if isinstance(record, PairOp) else _sample
             made[record.name] = make(torch, record, traced)
-            if isinstance(record, PairOp) and record.keeps:
-                made[f"{record.name}_kept"] = _pair_kept(torch, record, traced)
+            if isinstance(record, PairOp) and record.saves:
+                made[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
     return made
 
 
@@ -137,13 +137,13 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     return Forward
 
 
-def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
+def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The autograd function of an op's scores that writes down a number of each pair, of use to the gradients."""
     others = Signature(op).others
-    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
+    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_saving{end}") for end in ("", "_bwd"))
     gradients: Any = None if traced else _pair_backward(torch, op).apply
 
-    class Kept(torch.autograd.Function):  # type: ignore[name-defined,misc]
+    class Saving(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
         def forward(*args: Any) -> Any:
             return operator(*args)
@@ -160,15 +160,15 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
         def backward(ctx: Any, weights: Any, _: Any) -> Any:
             if weights is None:
                 return (None,) * (len(Gradients._fields) + others)
-            *saved, kept = ctx.saved_tensors
+            *arrays, saved = ctx.saved_tensors
             wanted = _wanted(ctx.needs_input_grad)
             if traced or not (torch.is_grad_enabled() or transformed(torch)):
-                found = backward_operator(weights, kept, *saved, ctx.pairwise, wanted)
+                found = backward_operator(weights, saved, *arrays, ctx.pairwise, wanted)
             else:  # these gradients may be differentiated or batched
-                found = gradients(weights, *saved, ctx.pairwise, wanted)
+                found = gradients(weights, *arrays, ctx.pairwise, wanted)
             return *found, *(None,) * others
 
-    return Kept
+    return Saving
 
 
 def _wanted(needed: Sequence[bool]) -> Any:
@@ -259,11 +259,11 @@ def _second_derivatives(
     paired = candidates is None and not pairwise
     for start in range(0, queries, step):
         rows = slice(start, start + step)
-        own = rows if paired else slice(None)
+        items = rows if paired else slice(None)
         some = None if candidates is None else candidates[rows]
 
-        def part(x: Inputs, rows: slice = rows, own: slice = own) -> tuple[Any, ...]:
-            return x.mu1[rows], x.uncertainty1[rows], x.mu2[own], x.uncertainty2[own], x.shared
+        def part(x: Inputs, rows: slice = rows, items: slice = items) -> tuple[Any, ...]:
+            return x.mu1[rows], x.uncertainty1[rows], x.mu2[items], x.uncertainty2[items], x.shared
 
         def first(weights: Any, *arrays: Any, some: Any = some) -> Any:
             return torch.func.vjp(lambda *x: _by_formula(op, Inputs(*x), some, pairwise), *arrays)[1](weights)

@@ -18,7 +18,7 @@ __all__ = [
     "sample_backward",
     "score",
     "score_backward",
-    "score_kept",
+    "score_saving",
     "search",
 ]
 
@@ -62,16 +62,16 @@ def sample_backward(
 
 
 def score(
-    op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, kept: Array | None = None
+    op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, saved: Array | None = None
 ) -> Array:
     """As `_numpy.score`."""
-    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, kept=_stored(kept)))
+    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, saved=_stored(saved)))
 
 
-def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and the number of each pair that is written down for the gradients."""
-    kept = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
-    return score(op, inputs, candidates, pairwise, kept=kept), kept
+def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
+    """Scores, and the number of each pair that is saved for the backward pass."""
+    saved = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
+    return score(op, inputs, candidates, pairwise, saved=saved), saved
 
 
 def score_backward(
@@ -81,13 +81,13 @@ def score_backward(
     candidates: Array | None = None,
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
-    kept: Array | None = None,
+    saved: Array | None = None,
 ) -> Gradients:
     """As `_numpy.score_backward`."""
     out = Gradients(*(x.new_empty(x.shape) for x in inputs.arrays))
     memory = Gradients(*(x.numpy() for x in out))
     given = as_stored(weights), _inputs(inputs), _stored(candidates), pairwise, wanted
-    _numpy.score_backward(op, *given, kept=_stored(kept), out=memory)
+    _numpy.score_backward(op, *given, saved=_stored(saved), out=memory)
     return out
 
 

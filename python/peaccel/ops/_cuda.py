@@ -21,7 +21,7 @@ __all__ = [
     "sample_backward",
     "score",
     "score_backward",
-    "score_kept",
+    "score_saving",
     "search",
 ]
 
@@ -127,7 +127,7 @@ def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
 
 
 # The largest size in bytes of the draws of a side that a call makes once for all pairs; larger ones are made per pair.
-KEPT = 2**28
+CACHED = 2**28
 
 
 class _Drawing:
@@ -140,7 +140,7 @@ class _Drawing:
             seed, n = given.draws or (None, 1)
             size = _core.cuda_workspace(op.name, place(given.mu1), _memories(listed(given)), n, rows, columns)
             workspace = given.mu1.new_empty(size)
-            self.kept = workspace, seed, made  # held until the kernel is on its stream
+            self.held = workspace, seed, made  # held until the kernel is on its stream
             query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(workspace), query, gallery
 
@@ -153,7 +153,7 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     seed, n = given.draws
     sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
     for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
-        if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > KEPT:
+        if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > CACHED:
             continue
         out = mu.new_empty((n, *mu.shape))
         _core.cuda_sample(name, place(mu), memory(mu), memory(uncertainty), memory(seed), 0, side, memory(out))
@@ -161,13 +161,13 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     return made
 
 
-def _own(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
-    """Memory for the intermediates of each side's items, which a call computes once; None for a kernel without them, or
+def _per_item(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
+    """Memory for the numbers per item of each side, which a call makes once; None for a kernel without them, or
     where an item is in too few pairs for that to pay, so that they are computed for each pair."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
-        for mu, has in zip((given.mu1, given.mu2), op.own, strict=True)
+        for mu, has in zip((given.mu1, given.mu2), op.per_item, strict=True)
     ]
 
 
@@ -178,14 +178,14 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     out = given.mu1.new_empty(scores_shape(given, candidates, pairwise))
     asked = None if candidates is None else memory(candidates)
     (rows, columns), made = (1, *out.shape)[-2:], _made(op, given, out.numel())
-    draws, own = _Drawing(op, given, rows, columns, made), _own(op, given, out.numel())
-    own_memories = _memories_or_none(own)
-    _core.cuda_score(op.name, place(out), _memories(listed(given)), draws.memory, own_memories, asked, memory(out))
+    draws, per_item = _Drawing(op, given, rows, columns, made), _per_item(op, given, out.numel())
+    per_item_memories = _memories_or_none(per_item)
+    _core.cuda_score(op.name, place(out), _memories(listed(given)), draws.memory, per_item_memories, asked, memory(out))
     return out
 
 
-def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and an empty tensor: nothing is written down on a GPU, where gradients compute it again."""
+def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
+    """Scores, and an empty tensor: nothing is saved on a GPU, where gradients compute it again."""
     return score(op, inputs, candidates, pairwise), inputs.mu1.new_empty(0)
 
 
@@ -196,9 +196,9 @@ def score_backward(
     candidates: Array | None = None,
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
-    kept: Array | None = None,
+    saved: Array | None = None,
 ) -> Gradients:
-    """As `_numpy.score_backward`; ``kept`` is ignored."""
+    """As `_numpy.score_backward`; ``saved`` is ignored."""
     torch: Any = sys.modules["torch"]
     given = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights, size = weights.contiguous(), len(given.shared)
@@ -209,14 +209,14 @@ def score_backward(
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(given.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
-    made, own = _made(op, given, weights.numel()), _own(op, given, weights.numel())
+    made, per_item = _made(op, given, weights.numel()), _per_item(op, given, weights.numel())
     out, sides, drawing = [], [], []
     for side, (mu, uncertainty) in enumerate(((given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2))):
         out.append([mu.new_zeros(shape) for shape in (mu.shape, uncertainty.shape, (len(mu), size))])
         if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
             drawing.append(_Drawing(op, given, len(mu), None, made))
             sides.append((side, drawing[-1].memory, _memories(out[-1])))
-    items = _memories(listed(given)), _memories_or_none(own)
+    items = _memories(listed(given)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
     (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
     # Each pair counts once in the gradient of the shared row: with its query.
@@ -228,8 +228,8 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates), candidates, k)
     given, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
-    out, own = _best(given.mu1, len(candidates), k), _own(op, given, candidates.numel())
-    asked = _memories(listed(given)), _memories_or_none(own), memory(candidates)
+    out, per_item = _best(given.mu1, len(candidates), k), _per_item(op, given, candidates.numel())
+    asked = _memories(listed(given)), _memories_or_none(per_item), memory(candidates)
     _core.cuda_rerank(op.name, place(candidates), *asked, *map(memory, out))
     return out
 
@@ -258,14 +258,14 @@ def search(
                 part = score(op, rows_alone, pairwise=True)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
-    arrays, own = _memories(listed(given)), _own(op, given, queries * gallery)
+    arrays, per_item = _memories(listed(given)), _per_item(op, given, queries * gallery)
     shards, rows, first, most, tiles = _core.cuda_cut(op.name, at, arrays, k, prune)
     parts, lists = _best(given.mu1, queries, shards * k), _best(given.mu1, 1, rows)
     out = _best(given.mu1, queries, k)
     survivors = given.mu1.new_empty((queries, most), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
     bounding = _bounding(given, first, tiles) if tiles else None
     workspace = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
-    _core.cuda_search(op.name, at, arrays, _memories_or_none(own), prune, *workspace, *map(memory, out))
+    _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
     return *out, None
 
 

@@ -96,16 +96,16 @@ def score(
     candidates: Numpy | None = None,
     pairwise: bool = False,
     *,
-    kept: Numpy | None = None,
+    saved: Numpy | None = None,
 ) -> Numpy:
     """Scores of each query with its candidates [Q, K], of all pairs [Q, G], or of rows i with i [Q].
 
-    ``kept``, of the scores' shape, is filled with the numbers that an op that `keeps` writes down for gradients.
+    ``saved``, of the scores' shape, is filled with the numbers that an op that `saves` leaves for the backward pass.
     """
     given = _buffers(op, inputs)
     candidates = None if candidates is None else _buffer(candidates)
     out = np.empty(scores_shape(given, candidates, pairwise), given.mu1.dtype)
-    _core.score(op.name, listed(given), given.draws, candidates, out, kept)
+    _core.score(op.name, listed(given), given.draws, candidates, out, saved)
     return out
 
 
@@ -117,7 +117,7 @@ def score_backward(
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
     *,
-    kept: Numpy | None = None,
+    saved: Numpy | None = None,
     out: Gradients | None = None,
 ) -> Gradients:
     """The gradients of sum(weights * scores), written to ``out`` if that is given.
@@ -129,7 +129,7 @@ def score_backward(
     out = Gradients(*(np.empty(x.shape, x.dtype) for x in given.arrays)) if out is None else out
     candidates = None if candidates is None else _buffer(candidates)
     weights = np.ascontiguousarray(weights)
-    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, kept)
+    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, saved)
     return out
 
 

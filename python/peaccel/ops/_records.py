@@ -144,10 +144,10 @@ class PairOp(_Record):
     sampled
         Whether the kernel is one of `sampled_scores`, even if no side is drawn. Galleries in half precision are then
         widened before the call, and on a GPU the best rows are selected from the scores of all rows.
-    keeps
-        Whether scoring can write down a number of each pair, so that its gradient need not compute it again.
-    own
-        Whether a GPU computes intermediates of each query, and of each gallery item, once for all of its pairs.
+    saves
+        Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
+    per_item
+        Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
     """
 
     name: str
@@ -157,8 +157,8 @@ class PairOp(_Record):
     layout: Literal["panels", "rows"] | None = field(init=False)
     samplers: tuple[str | None, str | None] = field(init=False)
     sampled: bool = field(init=False)
-    keeps: bool = field(init=False)
-    own: tuple[bool, bool] = field(init=False)
+    saves: bool = field(init=False)
+    per_item: tuple[bool, bool] = field(init=False)
 
     def __post_init__(self) -> None:
         for name, value in _KERNELS[self.name].items():

@@ -52,9 +52,9 @@ class Torch:
 
     def score(self, op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
         arguments = pack(inputs, candidates, pairwise)
-        if op.keeps and self._tracked(inputs.arrays) and self._reverse_mode_alone():
+        if op.saves and self._tracked(inputs.arrays) and self._reverse_mode_alone():
             functions = self.traced if self.torch.compiler.is_compiling() else self.eager
-            return functions[f"{op.name}_kept"].apply(*arguments)[0]
+            return functions[f"{op.name}_saving"].apply(*arguments)[0]
         return self._call(op, *arguments)
 
     def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:
@@ -153,35 +153,35 @@ class Torch:
             inputs, candidates, pairwise = unpack(arguments)
             return inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
 
-        def kept(kernels: Any, *arguments: Any) -> Any:
-            return kernels.score_kept(op, *unpack(arguments))
+        def saving(kernels: Any, *arguments: Any) -> Any:
+            return kernels.score_saving(op, *unpack(arguments))
 
-        def fake_kept(*arguments: Any) -> Any:
+        def fake_saving(*arguments: Any) -> Any:
             scores = fake(*arguments)
             return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
 
-        def kept_backward(kernels: Any, weights: Any, kept: Any, *others: Any) -> Any:
+        def saving_backward(kernels: Any, weights: Any, saved: Any, *others: Any) -> Any:
             *arguments, wanted = others
-            return tuple(kernels.score_backward(op, weights, *unpack(arguments), wanted, kept))
+            return tuple(kernels.score_backward(op, weights, *unpack(arguments), wanted, saved))
 
-        def fake_kept_backward(weights: Any, kept: Any, *others: Any) -> Any:
+        def fake_saving_backward(weights: Any, saved: Any, *others: Any) -> Any:
             *arguments, _ = others
             inputs, _, _ = unpack(arguments)
             return tuple(x.new_empty(x.shape) for x in inputs.arrays)
 
         def backward(kernels: Any, weights: Any, *others: Any) -> Any:
-            return kept_backward(kernels, weights, None, *others)
+            return saving_backward(kernels, weights, None, *others)
 
         def fake_backward(weights: Any, *others: Any) -> Any:
-            return fake_kept_backward(weights, None, *others)
+            return fake_saving_backward(weights, None, *others)
 
         self._define(op.name, schema, "Tensor", scores, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
         self._define(f"{op.name}_bwd", f"Tensor weights, {schema}, int wanted", returns, backward, fake_backward)
-        if op.keeps:
-            self._define(f"{op.name}_kept", schema, "(Tensor, Tensor)", kept, fake_kept)
-            given = f"Tensor weights, Tensor kept, {schema}, int wanted"
-            self._define(f"{op.name}_kept_bwd", given, returns, kept_backward, fake_kept_backward)
+        if op.saves:
+            self._define(f"{op.name}_saving", schema, "(Tensor, Tensor)", saving, fake_saving)
+            given = f"Tensor weights, Tensor saved, {schema}, int wanted"
+            self._define(f"{op.name}_saving_bwd", given, returns, saving_backward, fake_saving_backward)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """Registers `rerank` and `search`, which have no derivatives; one schema serves all ops, passed by name."""

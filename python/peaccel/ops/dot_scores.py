@@ -75,8 +75,8 @@ def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: A
     a, b = powers[0] * kappa1, powers[1] * kappa2
     resultant = ((a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1)).clamp(min=1e-30).sqrt()
     dim = mu1.new_tensor(float(mu1.shape[-1])).double()
-    own = powers[0] * vmf_log_norm(dim, kappa1) + powers[1] * vmf_log_norm(dim, kappa2)
-    return own - vmf_log_norm(dim, resultant)
+    normalisers = powers[0] * vmf_log_norm(dim, kappa1) + powers[1] * vmf_log_norm(dim, kappa2)
+    return normalisers - vmf_log_norm(dim, resultant)
 
 
 @pair_op

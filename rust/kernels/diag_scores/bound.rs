@@ -3,7 +3,7 @@
 use super::mls::EquivalentMls;
 use super::sieve::columns;
 use super::sums::Product;
-use crate::shapes::Inputs;
+use crate::drivers::Inputs;
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;

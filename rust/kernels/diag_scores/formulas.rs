@@ -1,7 +1,7 @@
 //! The trait [`Formula`], which the maths of a score of diagonal normals implements.
 
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
-use crate::shapes::Side;
+use crate::drivers::Side;
 use crate::simd::{Float, Simd, V};
 
 /// One dimension of a pair in float64: means `a` and `b`, variances `v` and `w` of the query and of the row, and the number of
@@ -45,19 +45,19 @@ pub trait Formula: Copy + Sync {
             self.add::<S, T>(sums, x);
         }
     }
-    /// How many intermediates [`Formula::own`] computes.
-    const OWN: usize = 0;
-    /// The intermediates that the partial derivatives need of one item, computed once for all of its pairs; `shared` holds the
+    /// How many numbers [`Formula::per_item`] makes.
+    const PER_ITEM: usize = 0;
+    /// What the partial derivatives need of one item alone, made once for all of its pairs; `shared` holds the
     /// shared numbers and their reciprocals.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(
+    fn per_item<S: Simd, T: Float>(
         &self,
         _side: Side,
         _mean: V<S, T>,
         _var: V<S, T>,
         _shared: [V<S, T>; 2],
-    ) -> [V<S, T>; OWN] {
-        [0.0.into(); OWN]
+    ) -> [V<S, T>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
     /// The denominator of the partial derivatives, which must rise with both variances and fall with the shared number; 1 where
     /// they have none.
@@ -108,16 +108,16 @@ pub trait Formula: Copy + Sync {
     }
 }
 
-/// A vector of one item's dimensions: means, variances, and the intermediates that [`Formula::own`] computes.
+/// A vector of one item's dimensions: means, variances, and what [`Formula::per_item`] makes of them.
 #[derive(Clone, Copy)]
 pub struct Item<X> {
     pub mean: X,
     pub var: X,
-    pub own: [X; OWN],
+    pub per_item: [X; PER_ITEM],
 }
 
-/// The largest number of intermediates that a formula computes from one item.
-pub const OWN: usize = 4;
+/// How many numbers a formula makes of one item alone, at most.
+pub const PER_ITEM: usize = 4;
 
 /// The derivatives of a score with respect to both means, both variances and the shared number of a dimension (0 without one).
 pub struct PairPartials<X> {

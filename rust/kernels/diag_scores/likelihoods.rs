@@ -2,11 +2,11 @@
 //!
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
-use super::formulas::{Dimension, Formula, Item, PairPartials, Range, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, Range, PER_ITEM};
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
+use crate::drivers::Side;
 use crate::kernels::score::{score, Score};
-use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 
 /// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
@@ -178,11 +178,17 @@ impl Formula for Llr {
         (spread * ((1.0 - f) / (p + w)) / apart, [1.0 / apart, 1.0, 1.0])
     }
 
-    const OWN: usize = 4;
+    const PER_ITEM: usize = 4;
 
-    /// The intermediates a v/A, a/A, p/A and v/p.
+    /// The numbers per item a v/A, a/A, p/A and v/p.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: [V<S, T>; 2]) -> [V<S, T>; OWN] {
+    fn per_item<S: Simd, T: Float>(
+        &self,
+        _: Side,
+        mean: V<S, T>,
+        var: V<S, T>,
+        shared: [V<S, T>; 2],
+    ) -> [V<S, T>; PER_ITEM] {
         let [prior, by_prior] = shared;
         let inverse = 1.0 / (prior + var);
         let by_both = mean * inverse;
@@ -192,7 +198,7 @@ impl Formula for Llr {
     /// The divisor det / p = v + w + v w / p.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
-        a.var.mul_add(b.own[3], a.var + b.var)
+        a.var.mul_add(b.per_item[3], a.var + b.var)
     }
 
     /// The covariance of (a, b) is diag(A, B) for independent means and [[A, p], [p, B]] for a common mean. Let (y, y') be the
@@ -211,7 +217,7 @@ impl Formula for Llr {
         inverse: V<S, T>,
         [_, by_prior]: [V<S, T>; 2],
     ) -> PairPartials<V<S, T>> {
-        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
+        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.per_item, b.per_item);
         let difference = a.mean - b.mean;
         let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
         let by_v = m.mul_add(by_a + by_a - m, share_a * inverse);
@@ -228,8 +234,8 @@ impl Formula for Llr {
         let (s, t) = (p + v, p + w);
         let both = s * t;
         let inverse = 1.0 / p.mul_add(v + w, v * w);
-        let own = (a * a * v).mul_add(t, b * b * w * s) / both;
-        let spread = own - (a - b) * (a - b);
+        let apart = (a * a * v).mul_add(t, b * b * w * s) / both;
+        let spread = apart - (a - b) * (a - b);
         sums.rational = spread.mul_add(p * inverse, sums.rational);
         let ratio = both * inverse;
         // This adds 0; where the ratio is not finite it makes the sum NaN, so that the pair takes the slow path.

@@ -1,13 +1,13 @@
 //! Gradients of the scores of diagonal normals over pairs whose rows are used once or a few times: nothing is packed, and four
 //! vectors of dimensions of a pair share a division.
 
-use super::formulas::{Formula, Item, OWN};
+use super::formulas::{Formula, Item, PER_ITEM};
 use super::gradients::{together, PAIR};
 use super::{rest, whole};
-use crate::shapes::{Inputs, Rows, Side, AHEAD};
+use crate::drivers::{Inputs, Rows, Side, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
 
-/// Pairs (`q.at(k)`, `g.at(k)`) and their weights; the items of `side` are the own ones.
+/// Pairs (`q.at(k)`, `g.at(k)`) and their weights; the items are those of `side`.
 pub struct Listed<'a, T> {
     pub inputs: &'a Inputs<'a, T>,
     pub side: Side,
@@ -31,14 +31,15 @@ impl<T: Float> Listed<'_, T> {
         }
     }
 
-    /// The own and the other item of pair `k`; rows that are constant or stored in half precision are written to `buffers`.
+    /// The item of `side` and the other one of pair `k`; rows that are constant or stored in half precision are written to
+    /// `buffers`.
     #[inline(always)]
     fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [NormalRows<'b, T>; 2] {
         let (i, j, Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. }) =
             (self.q.at(k), self.g.at(k), self.inputs);
-        let [own, means, vars, other] = buffers;
-        let query = (mu1.row(i), whole(var1.row(i), mu1.stored(), own));
-        let gallery = (mu2.row(j, means), whole(var2.row(j, vars), mu1.stored(), other));
+        let [first, means, vars, second] = buffers;
+        let query = (mu1.row(i), whole(var1.row(i), mu1.stored(), first));
+        let gallery = (mu2.row(j, means), whole(var2.row(j, vars), mu1.stored(), second));
         if self.side == Side::Query {
             [query, gallery]
         } else {
@@ -49,24 +50,24 @@ impl<T: Float> Listed<'_, T> {
 
 /// Computes gradients over listed pairs, with respect to means, variances and the shared row.
 pub struct ListedGradients<'a, 'b, F, T> {
-    /// The formula whose first item is the own one.
+    /// The formula whose first item is that of `side`.
     pub formula: &'a F,
     pub pairs: Listed<'a, T>,
-    /// Whether every pair has its own two items, and the gradients of both are wanted; else all pairs share the own item.
+    /// Whether every pair has its own two items, and the gradients of both are wanted; else all pairs share the item of `side`.
     pub both: bool,
-    /// Rows of D numbers, the gradients with respect to mean and variance: of the common own item, to which is added; or of the
-    /// own and of the other item of each pair by turns, which are written.
+    /// Rows of D numbers, the gradients with respect to mean and variance: of the common item, to which is added; or of the
+    /// item of `side` and of the other one of each pair by turns, which are written.
     pub rows: &'a mut [[&'b mut [T]; 2]],
     /// The gradient with respect to the shared row [D], to which is added; empty where it is not wanted.
     pub by_shared: &'a mut [T],
 }
 
 /// What the pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what the formula
-/// computes of the common own item. Each is empty where the formula does not take it.
+/// makes of the common item. Each is empty where the formula does not take it.
 struct SharedByPairs<'a, T> {
     shared: &'a [T],
     inverses: &'a [T],
-    own: [&'a [T]; OWN],
+    per_item: [&'a [T]; PER_ITEM],
 }
 
 /// The extremes over all pairs; apart from what lies in memory, so that they stay in registers.
@@ -93,10 +94,10 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
         let mut buffers = [const { Vec::new() }; 4];
         let mut seen = Extremes { least: one, lowest: one, greatest: one, finite: zero };
         let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
-        let owned = if self.both { 0 } else { F::OWN };
-        let mut made = vec![T::default(); padded * (usize::from(F::ROW) + owned)];
-        let (inverses, own) = made.split_at_mut(if F::ROW { padded } else { 0 });
-        if F::ROW || owned > 0 {
+        let made_of_item = if self.both { 0 } else { F::PER_ITEM };
+        let mut made = vec![T::default(); padded * (usize::from(F::ROW) + made_of_item)];
+        let (inverses, per_item) = made.split_at_mut(if F::ROW { padded } else { 0 });
+        if F::ROW || made_of_item > 0 {
             let [(mean, var), _] = self.pairs.items(0, &mut buffers);
             for from in (0..padded).step_by(T::LANES) {
                 let at = from..from + T::LANES;
@@ -106,17 +107,17 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
                     seen.lowest = prior.min(seen.lowest);
                     inverse.store(&mut inverses[at.clone()]);
                 }
-                if owned > 0 {
+                if made_of_item > 0 {
                     let (mean, var) = (vector::<S, T, false>(mean, from, 0.0), vector::<S, T, false>(var, from, 1.0));
-                    let made = self.formula.own::<S, T>(Side::Query, mean, var, [prior, inverse]);
-                    for (row, made) in own.chunks_exact_mut(padded).zip(made) {
+                    let made = self.formula.per_item::<S, T>(Side::Query, mean, var, [prior, inverse]);
+                    for (row, made) in per_item.chunks_exact_mut(padded).zip(made) {
                         made.store(&mut row[at.clone()]);
                     }
                 }
             }
         }
-        let mut common = SharedByPairs { shared, inverses, own: [&[]; OWN] };
-        common.own.iter_mut().zip(own.chunks_exact(padded)).for_each(|(row, made)| *row = made);
+        let mut common = SharedByPairs { shared, inverses, per_item: [&[]; PER_ITEM] };
+        common.per_item.iter_mut().zip(per_item.chunks_exact(padded)).for_each(|(row, made)| *row = made);
         for (k, weight) in self.pairs.weights.iter().enumerate() {
             self.pairs.prefetch(k);
             if weight.to_f64() == 0.0 {
@@ -175,9 +176,9 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
         mut seen: Extremes<V<S, T>>,
     ) -> Extremes<V<S, T>> {
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
-        let (formula, common, [of_own, of_other]) = (self.formula, self.common, self.items);
+        let (formula, common, [of_item, of_other]) = (self.formula, self.common, self.items);
         let weight = V::<S, T>::splat(self.weight);
-        let mut a = [Item { mean: zero, var: one, own: [zero; OWN] }; 2 * PAIR];
+        let mut a = [Item { mean: zero, var: one, per_item: [zero; PER_ITEM] }; 2 * PAIR];
         let (mut b, mut priors, mut divisors) = (a, [[one; 2]; 2 * PAIR], [[one; PAIR]; 2]);
         for n in 0..2 * PAIR {
             let from = first + n * T::LANES;
@@ -185,20 +186,20 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
                 let inverse = V::<S, T>::load(&common.inverses[from..from + T::LANES]);
                 priors[n] = [vector::<S, T, WHOLE>(common.shared, from, 1.0), inverse];
             }
-            let mean = vector::<S, T, WHOLE>(of_own.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(of_own.1, from, 1.0);
-            let mut own = [zero; OWN];
+            let mean = vector::<S, T, WHOLE>(of_item.0, from, 0.0);
+            let var = vector::<S, T, WHOLE>(of_item.1, from, 1.0);
+            let mut per_item = [zero; PER_ITEM];
             if BOTH {
-                own = formula.own::<S, T>(Side::Query, mean, var, priors[n]);
+                per_item = formula.per_item::<S, T>(Side::Query, mean, var, priors[n]);
             } else {
-                for m in 0..F::OWN {
-                    own[m] = V::<S, T>::load(&common.own[m][from..from + T::LANES]);
+                for m in 0..F::PER_ITEM {
+                    per_item[m] = V::<S, T>::load(&common.per_item[m][from..from + T::LANES]);
                 }
             }
-            a[n] = Item { mean, var, own };
+            a[n] = Item { mean, var, per_item };
             let mean = vector::<S, T, WHOLE>(of_other.0, from, 0.0);
             let var = vector::<S, T, WHOLE>(of_other.1, from, 1.0);
-            b[n] = Item { mean, var, own: formula.own::<S, T>(Side::Gallery, mean, var, priors[n]) };
+            b[n] = Item { mean, var, per_item: formula.per_item::<S, T>(Side::Gallery, mean, var, priors[n]) };
             let divisor = formula.divisor::<S, T>(&a[n], &b[n]);
             seen.lowest = a[n].var.min(b[n].var.min(seen.lowest));
             seen.least = divisor.min(seen.least);

@@ -19,9 +19,9 @@ use super::formulas::{Dimension, Formula};
 use super::likelihoods::Mls;
 use super::sums::OffsetSums;
 use super::{at, rest, whole};
+use crate::drivers::{Inputs, Side};
 use crate::error::Error;
 use crate::parallel;
-use crate::shapes::{Inputs, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ impl<'a> EquivalentMls<'a> {
         if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
-        for (i, own) in of.zip(&mut queries) {
+        for (i, offset) in of.zip(&mut queries) {
             let (mu, var, mut sizes) = (inputs.mu1.row(i), inputs.uncertainty1.row(i), 0.0);
             for d in 0..dim {
                 let shared = if F::ROW { at(inputs.shared.row(0), d) } else { 0.0 };
@@ -93,8 +93,8 @@ impl<'a> EquivalentMls<'a> {
                 vars.push(var);
                 sizes += size;
             }
-            own.value += dim as f64 * (formula.constant() - Mls.constant());
-            own.rational += 0.5 * sizes as f32;
+            offset.value += dim as f64 * (formula.constant() - Mls.constant());
+            offset.rational += 0.5 * sizes as f32;
         }
         EquivalentMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }

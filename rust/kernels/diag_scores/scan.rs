@@ -27,7 +27,7 @@ use super::formulas::Formula;
 use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
 use super::{at, DiagScore};
-use crate::shapes::{self, PairScore, Rows};
+use crate::drivers::{self, PairScore, Rows};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
@@ -81,7 +81,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let inputs = &self.score.inputs;
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let group = shapes::segment(dim);
+        let group = drivers::segment(dim);
         let ranges: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
         let all = ranges.iter().fold(EMPTY, hull);
         let mut laid = vec![T::default(); 2 * padded * ranges.len()];
@@ -141,9 +141,9 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
                     let rough = rough::<S, T>(laid, panel) + start;
                     // A NaN is not less than the limit.
-                    let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
-                    if kept != 0 {
-                        sieve.keep(query, rows, kept);
+                    let passed = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
+                    if passed != 0 {
+                        sieve.pass(query, rows, passed);
                     }
                 }
             }
@@ -243,18 +243,18 @@ impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
     }
 
     #[inline(never)]
-    fn keep(&mut self, query: usize, rows: &[u32], kept: u32) {
+    fn pass(&mut self, query: usize, rows: &[u32], passed: u32) {
         let (mut list, mut scores) = ([0; 16], [T::default(); 16]);
         let mut n = 0;
-        for (_, &row) in rows.iter().enumerate().filter(|(lane, _)| kept >> lane & 1 == 1) {
+        for (_, &row) in rows.iter().enumerate().filter(|(lane, _)| passed >> lane & 1 == 1) {
             list[n] = row as usize;
             n += 1;
         }
-        let (kept, scores) = (&list[..n], &mut scores[..n]);
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(kept), scores, &mut []);
+        let (passed, scores) = (&list[..n], &mut scores[..n]);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(passed), scores, &mut []);
         self.scored += n;
         let top = &mut self.tops[query];
-        for (&row, &score) in kept.iter().zip(scores.iter()) {
+        for (&row, &score) in passed.iter().zip(scores.iter()) {
             top.push(score, row as i64);
         }
         let threshold = top.threshold().max(self.floors[query]);

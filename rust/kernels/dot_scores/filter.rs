@@ -3,10 +3,10 @@
 use super::formulas::{Group, Query};
 use super::pool::{Passed, Pool, Weigh};
 use super::{sq_norms, DotScore, Formula};
+use crate::drivers::{self, Best};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::parallel;
-use crate::shapes::{self, Best};
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::Matrix;
 use std::ops::Range;
@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     if !F::SIEVED || dim == 0 || (queries < FEW && score.packed.is_none()) {
-        return shapes::search(score, best);
+        return drivers::search(score, best);
     }
-    let group = panels::padded::<T>(shapes::segment(dim));
+    let group = panels::padded::<T>(drivers::segment(dim));
     let sorted;
     let order = match &score.packed {
         Some(packed) => packed.order,
@@ -30,12 +30,12 @@ pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Re
     let groups = scattered(gallery.div_ceil(group));
     let block = (POOLED / best.k.max(1)).clamp(12, 1024);
     let Best { k, scores, ids, interrupted } = best;
-    let scan: &shapes::Scan<Pool<T>> = &|queries, places, floors, pools| {
+    let scan: &drivers::Scan<Pool<T>> = &|queries, places, floors, pools| {
         // A shard that begins beyond the last row is empty.
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
         scan(score, queries, order, (groups, group), floors, pools)
     };
-    let (pools, scored) = shapes::shards((queries, gallery, k), block, group, interrupted, scan)?;
+    let (pools, scored) = drivers::shards((queries, gallery, k), block, group, interrupted, scan)?;
     let (scored, parts) = (AtomicUsize::new(scored), scores.chunks_mut(k).zip(ids.chunks_mut(k)).zip(pools));
     parallel::for_each(parts.enumerate().collect(), interrupted, |(query, ((scores, ids), mut pool))| {
         scored.fetch_add(pool.settle(score, query), Ordering::Relaxed);
@@ -208,7 +208,7 @@ const NO_ROWS: Group = Group {
     norms: (f64::INFINITY, f64::NEG_INFINITY),
     uncertainties: (f64::INFINITY, f64::NEG_INFINITY),
     share: 1.0,
-    own: [0.0; 2],
+    tangent_at_ends: [0.0; 2],
 };
 
 impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
@@ -262,11 +262,11 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         let limit = if threshold == f64::NEG_INFINITY {
             f64::NEG_INFINITY
         } else {
-            let (own, group) = (&mut self.queries[query], &self.group);
-            let bound = dispatch(Bound { formula: &self.score.formula, threshold, own: &mut *own, group });
-            let both = own.norm + self.group.norms.1;
+            let (query, group) = (&mut self.queries[query], &self.group);
+            let bound = dispatch(Bound { formula: &self.score.formula, threshold, query: &mut *query, group });
+            let both = query.norm + self.group.norms.1;
             let limit = if F::DIFFERENCE {
-                0.5 * (own.norm - bound - self.slack * both - self.smallest)
+                0.5 * (query.norm - bound - self.slack * both - self.smallest)
             } else {
                 bound - 0.5 * self.slack * both - self.smallest
             };
@@ -300,9 +300,9 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
     /// The second sieve, on those rows of a query that wait for it.
     fn weigh(&mut self, query: usize) {
         let (slack, smallest, formula) = (self.slack, self.smallest, &self.score.formula);
-        let (pool, own) = (&mut self.pools[query], self.queries[query]);
+        let pool = &mut self.pools[query];
         let before = pool.threshold;
-        dispatch(Weigh { formula, query: own, pool: &mut *pool, slack, smallest });
+        dispatch(Weigh { formula, query: self.queries[query], pool: &mut *pool, slack, smallest });
         self.scored += pool.tidy(self.score, self.first_query + query);
         if self.pools[query].threshold > before {
             self.set_limit(query);
@@ -342,13 +342,13 @@ impl<F: Formula> Kernel for Enter<'_, F> {
 struct Bound<'a, F> {
     formula: &'a F,
     threshold: f64,
-    own: &'a mut Query,
+    query: &'a mut Query,
     group: &'a Group,
 }
 impl<F: Formula> Kernel for Bound<'_, F> {
     type Output = f64;
     #[inline(always)]
     fn run<S: Simd>(self) -> f64 {
-        self.formula.bound::<S>(self.threshold, self.own, self.group)
+        self.formula.bound::<S>(self.threshold, self.query, self.group)
     }
 }

@@ -14,8 +14,9 @@ pub struct Pair<X> {
     pub norms: (X, X),
     /// The uncertainties of the two items: variances, concentrations, weights ...
     pub uncertainties: (X, X),
-    /// The intermediates of the two items: [`Formula::own`] of each or, for partial derivatives, [`Formula::own_partials`].
-    pub own: ([X; OWN], [X; OWN]),
+    /// What is made of each of the two items alone: [`Formula::per_item`] or, for partial derivatives,
+    /// [`Formula::per_item_for_partials`].
+    pub per_item: ([X; PER_ITEM], [X; PER_ITEM]),
 }
 
 impl<S: Simd> Pair<Dual<S>> {
@@ -23,24 +24,24 @@ impl<S: Simd> Pair<Dual<S>> {
     #[inline(always)]
     fn constants(pair: Pair<V<S, f64>>) -> Self {
         let dual = Dual::<S>::constant;
-        let ([a, b, c], [d, e, f]) = pair.own;
+        let ([a, b, c], [d, e, f]) = pair.per_item;
         Pair {
             x: dual(pair.x),
             norms: (dual(pair.norms.0), dual(pair.norms.1)),
             uncertainties: (dual(pair.uncertainties.0), dual(pair.uncertainties.1)),
-            own: ([dual(a), dual(b), dual(c)], [dual(d), dual(e), dual(f)]),
+            per_item: ([dual(a), dual(b), dual(c)], [dual(d), dual(e), dual(f)]),
         }
     }
 
     /// The numbers without derivatives.
     #[inline(always)]
     pub fn values(self) -> Pair<V<S, f64>> {
-        let ([a, b, c], [d, e, f]) = self.own;
+        let ([a, b, c], [d, e, f]) = self.per_item;
         Pair {
             x: self.x.value,
             norms: (self.norms.0.value, self.norms.1.value),
             uncertainties: (self.uncertainties.0.value, self.uncertainties.1.value),
-            own: ([a.value, b.value, c.value], [d.value, e.value, f.value]),
+            per_item: ([a.value, b.value, c.value], [d.value, e.value, f.value]),
         }
     }
 }
@@ -49,12 +50,12 @@ impl<X: Copy> Pair<X> {
     /// The same pair, seen from the other item.
     pub fn swapped(self) -> Self {
         let (norms, uncertainties) = ((self.norms.1, self.norms.0), (self.uncertainties.1, self.uncertainties.0));
-        Pair { x: self.x, norms, uncertainties, own: (self.own.1, self.own.0) }
+        Pair { x: self.x, norms, uncertainties, per_item: (self.per_item.1, self.per_item.0) }
     }
 }
 
-/// The largest number of intermediates that a formula computes from one item.
-pub const OWN: usize = 3;
+/// How many numbers a formula makes of one item alone, at most.
+pub const PER_ITEM: usize = 3;
 
 /// The partial derivatives of a score.
 pub struct Partials<X> {
@@ -81,18 +82,17 @@ pub trait Formula: Copy + Sync {
     const BY_SUM: bool = false;
     /// Whether any partial derivative depends on `x`.
     const BY_X: bool = true;
-    /// How many intermediates [`Formula::own`] and [`Formula::own_partials`] compute.
-    const OWN: (usize, usize) = (0, 0);
-    /// The intermediates that `value` needs of one item, from its uncertainty and squared norm; computed once for all pairs of
-    /// the item.
+    /// How many numbers [`Formula::per_item`] and [`Formula::per_item_for_partials`] make.
+    const PER_ITEM: (usize, usize) = (0, 0);
+    /// What `value` needs of one item alone, made of its uncertainty and squared norm once for all pairs of the item.
     #[inline(always)]
-    fn own<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [0.0.into(); OWN]
+    fn per_item<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
-    /// The intermediates that `partials` needs of one item.
+    /// What `partials` needs of one item alone.
     #[inline(always)]
-    fn own_partials<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [0.0.into(); OWN]
+    fn per_item_for_partials<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
     /// The definition of the score, which `partials` differentiates. The result need not have derivatives if `partials` is
     /// written out.
@@ -103,7 +103,7 @@ pub trait Formula: Copy + Sync {
         self.value::<S>(Pair::constants(pair)).value
     }
     /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
-    /// digits, where they need intermediates that scoring does not need, or where shared numbers have derivatives too.
+    /// digits, where they need numbers per item that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
     fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let mut numbers = Pair::constants(pair);
@@ -162,16 +162,16 @@ pub struct Query {
     /// Its variance, concentration, weight ...
     pub uncertainty: f64,
     /// What the formula stores from one group to the next; zeros at first.
-    pub own: Tangents,
+    pub tangents: Tangents,
 }
 
 /// What the bounds of von Mises-Fisher scores store for a query.
 #[derive(Clone, Copy, Default)]
 pub struct Tangents {
     /// alpha G(kappa1), 0 before it is computed; G is defined in `vmf`.
-    pub kappa1: f64,
+    pub alpha_g_kappa1: f64,
     /// A tangent of G(sqrt y) for the least and for the greatest kappa2 of a group: its point, value and slope.
-    pub tangents: [[f64; 3]; 2],
+    pub at_ends: [[f64; 3]; 2],
 }
 
 /// The ranges (least, greatest) of the numbers of a group of gallery rows; NaN are left out.
@@ -183,8 +183,8 @@ pub struct Group {
     pub uncertainties: (f64, f64),
     /// The share of a row's squared norm, halved, that panels subtract from its inner product; 1 unless the formula sets less.
     pub share: f64,
-    /// Numbers that [`Formula::group`] computes for [`Formula::bound`].
-    pub own: [f64; 2],
+    /// What [`Formula::group`] computes for [`Formula::bound`]: the values of a tangent at the least and greatest uncertainty.
+    pub tangent_at_ends: [f64; 2],
 }
 
 /// The margin that bounds leave for the rounding of a few float64 operations, relative to the size of their terms.
@@ -221,31 +221,31 @@ pub struct Cosine {
 impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
-    const OWN: (usize, usize) = (1, 2);
+    const PER_ITEM: (usize, usize) = (1, 2);
     /// The reciprocal of the row's length.
     #[inline(always)]
-    fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [1.0 / norm.sqrt(), 0.0.into(), 0.0.into()]
     }
     /// The reciprocals of the row's length and of its square.
     #[inline(always)]
-    fn own_partials<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item_for_partials<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         // Each length has a root of its own: the product of the squared lengths could leave the range.
         let weight = pair.uncertainties.0 * pair.uncertainties.1;
-        pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - self.shift * weight
+        pair.x * (weight * (pair.per_item.0[0] * pair.per_item.1[0])) - self.shift * weight
     }
-    /// Written out, since the derivative of a length needs only the item's intermediates, computed once for all of its pairs.
+    /// Written out, since the derivative of a length needs only numbers that are made once for all pairs of the item.
     #[inline(always)]
     fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
-        let inverse = pair.own.0[0] * pair.own.1[0];
+        let inverse = pair.per_item.0[0] * pair.per_item.1[0];
         let x = pair.uncertainties.0 * pair.uncertainties.1 * inverse;
         Partials {
             x,
-            norm: -0.5 * x * pair.x * pair.own.0[1],
+            norm: -0.5 * x * pair.x * pair.per_item.0[1],
             uncertainty: pair.uncertainties.1 * (inverse * pair.x - self.shift),
             shared: [-(pair.uncertainties.0 * pair.uncertainties.1), 0.0.into()],
         }

@@ -102,14 +102,14 @@ impl Formula for LlrIsotropic {
         let (p, dim, (v, w), (n, m)) = (self.prior_var, self.dim, pair.uncertainties, pair.norms);
         let (a, b, inverse) = (p + v, p + w, 1.0 / (v + w).mul_add(p, v * w));
         let spread = (n * v / a + m * w / b) - pair.x;
-        let own = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
+        let by_var = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
         let prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
         let logs = dim * (1.0 / a + 1.0 / b - (v + w) * inverse);
         let domain = (v.min(w), p.into());
         Partials {
             x: valid::<S>(domain, -0.5 * p * inverse),
             norm: valid::<S>(domain, 0.5 * p * v / a * inverse),
-            uncertainty: valid::<S>(domain, 0.5 * own * inverse),
+            uncertainty: valid::<S>(domain, 0.5 * by_var * inverse),
             shared: [valid::<S>(domain, 0.5 * (prior * inverse + logs)), 0.0.into()],
         }
     }

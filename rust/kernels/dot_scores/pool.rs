@@ -2,7 +2,7 @@
 
 use super::formulas::{Formula, Query};
 use super::Pair;
-use crate::shapes::{Found, PairScore, Rows, BLOCK};
+use crate::drivers::{Found, PairScore, Rows, BLOCK};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
@@ -135,9 +135,11 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
                 let slack = slack.mul_add(0.5, self.smallest);
                 (x + slack, x - slack)
             };
-            let own =
-                (self.formula.own::<S>(uncertainties.0, norms.0), self.formula.own::<S>(uncertainties.1, norms.1));
-            let pair = Pair { x: best, norms, uncertainties, own };
+            let per_item = (
+                self.formula.per_item::<S>(uncertainties.0, norms.0),
+                self.formula.per_item::<S>(uncertainties.1, norms.1),
+            );
+            let pair = Pair { x: best, norms, uncertainties, per_item };
             let tolerance = self.formula.tolerance::<S>(&pair);
             let most = self.formula.score::<S>(pair) + tolerance;
             let bits = most.not_less_bits(*threshold);

@@ -1,23 +1,23 @@
-//! Tiles of all pairs of some queries and gallery rows: rows are loaded, and own numbers computed, once for several pairs.
+//! Tiles of all pairs of some queries and gallery rows: rows are loaded, and numbers per item made, once for several pairs.
 //!
 //! A pair's sum has the lanes and the order of [`rows::reduce`], so its score has the same bits. Gradients are sums of
 //! differences of rows, weighted by partial derivatives: products of matrices instead of differences would cost a little less,
 //! and lose the digits of rows that are near each other.
 
 use super::formulas::Formula;
-use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, Own, Values, NO_NUMBERS};
+use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, PerItem, Values, NO_NUMBERS};
+use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS_FIRST};
-use crate::shapes::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// The rows of a side of a tile, with their squared norms, uncertainties and own numbers.
+/// The rows of a side of a tile, with their squared norms, uncertainties and numbers per item.
 struct TileSide<'a, T> {
     rows: Vec<&'a [T]>,
     norms: [f64; BLOCK],
     uncertainties: [f64; BLOCK],
-    own: Own,
+    per_item: PerItem,
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
@@ -33,8 +33,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             dispatch(Norms { rows: &rows, out: &mut norms });
         }
         numbers.iter_mut().zip(uncertainties).for_each(|(number, uncertainty)| *number = uncertainty);
-        let own = self.own((&numbers, &norms), rows.len(), false, partials);
-        TileSide { rows, norms, uncertainties: numbers, own }
+        let per_item = self.per_item((&numbers, &norms), rows.len(), false, partials);
+        TileSide { rows, norms, uncertainties: numbers, per_item }
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
@@ -57,16 +57,17 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Scores a tile; `kept` takes the squared distances or inner products of its pairs.
+    /// Scores a tile; `saved` takes the squared distances or inner products of its pairs.
     #[inline(always)]
-    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
+    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, false);
         let mut x = [[T::default(); BLOCK]; BLOCK];
         self.products((&queries, &gallery), &mut x);
         let (mut block, n) = (Block::new(), tile.gallery.len());
-        kept.iter_mut().zip(&x).for_each(|(kept, x)| kept.copy_from_slice(&x[..n]));
-        (block.norms.1, block.uncertainties.1, block.own.1) = (gallery.norms, gallery.uncertainties, gallery.own);
+        saved.iter_mut().zip(&x).for_each(|(saved, x)| saved.copy_from_slice(&x[..n]));
+        (block.norms.1, block.uncertainties.1, block.per_item.1) =
+            (gallery.norms, gallery.uncertainties, gallery.per_item);
         for (i, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             block.set(&queries, i, &x[..n]);
             dispatch(Values { formula: &self.formula, block: &mut block, n });
@@ -82,12 +83,12 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, true);
         let (mut x, n) = ([[T::default(); BLOCK]; BLOCK], tile.gallery.len());
-        match self.kept {
+        match self.saved {
             _ if !F::BY_X => {}
             None => self.products((&queries, &gallery), &mut x),
-            Some(kept) => {
+            Some(saved) => {
                 for (i, x) in tile.queries.clone().zip(&mut x) {
-                    x[..n].copy_from_slice(&kept[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
+                    x[..n].copy_from_slice(&saved[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
                 }
             }
         }
@@ -107,8 +108,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         let mut block = Block::new();
-        (block.norms.1, block.uncertainties.1, block.own.1) =
-            (gallery.norms, gallery.uncertainties, gallery.own.clone());
+        (block.norms.1, block.uncertainties.1, block.per_item.1) =
+            (gallery.norms, gallery.uncertainties, gallery.per_item.clone());
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
             block.set(&queries, k, &x[..n]);
             let mut by_pair = [0.0; BLOCK];
@@ -155,7 +156,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn add_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         let (first, n) = (Rows::From(rows.start), rows.len());
-        let block = self.block::<S>(first, first, n, true, self.kept.map(|kept| &kept[rows.clone()]));
+        let block = self.block::<S>(first, first, n, true, self.saved.map(|saved| &saved[rows.clone()]));
         let of = |side| dispatch(BlockPartials { formula: &self.formula, block: &block, side, n });
         let mut wide = Vec::new();
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
@@ -168,8 +169,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                     continue;
                 }
                 let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
-                let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
-                accumulate_pair::<T, F>(mu, own, other, weight * partials.x[k], weight * partials.norm[k]);
+                let (row, other) = if side == Side::Query { (a, b) } else { (b, a) };
+                accumulate_pair::<T, F>(mu, row, other, weight * partials.x[k], weight * partials.norm[k]);
                 uncertainty[0] = uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
                 if side == Side::Query {
                     for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
@@ -180,15 +181,21 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
     }
 
-    /// Adds to the gradients of one side's mu (`own`) the sums over the other side, given each pair's partial derivative by its
+    /// Adds to the gradients of one side's mu (`items`) the sums over the other side, given each pair's partial derivative by its
     /// product.
-    fn accumulate(&self, side: Side, (own, others): (&TileSide<T>, &TileSide<T>), partials: &Square<T>, mu: &mut [T]) {
-        let (own, others) = (&own.rows[..], &others.rows[..]);
+    fn accumulate(
+        &self,
+        side: Side,
+        (items, others): (&TileSide<T>, &TileSide<T>),
+        partials: &Square<T>,
+        mu: &mut [T],
+    ) {
+        let (rows, others) = (&items.rows[..], &others.rows[..]);
         match (F::DIFFERENCE, side) {
-            (true, Side::Query) => rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(own, others, partials, mu),
-            (true, Side::Gallery) => rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(own, others, partials, mu),
-            (false, Side::Query) => rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(own, others, partials, mu),
-            (false, Side::Gallery) => rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(own, others, partials, mu),
+            (true, Side::Query) => rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(rows, others, partials, mu),
+            (true, Side::Gallery) => rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(rows, others, partials, mu),
+            (false, Side::Query) => rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(rows, others, partials, mu),
+            (false, Side::Gallery) => rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(rows, others, partials, mu),
         }
     }
 }
@@ -197,13 +204,13 @@ impl Block {
     /// Sets the block to the pairs of query `k` of a tile, whose squared distances or inner products are `x`.
     #[inline(always)]
     fn set<T: Float>(&mut self, queries: &TileSide<T>, k: usize, x: &[T]) {
-        for (own, x) in self.x.iter_mut().zip(x) {
-            *own = x.to_f64();
+        for (number, x) in self.x.iter_mut().zip(x) {
+            *number = x.to_f64();
         }
         self.norms.0 = [queries.norms[k]; BLOCK];
         self.uncertainties.0 = [queries.uncertainties[k]; BLOCK];
-        self.own.0.clear();
-        self.own.0.extend(queries.own.iter().map(|own| [own[k]; BLOCK]));
+        self.per_item.0.clear();
+        self.per_item.0.extend(queries.per_item.iter().map(|numbers| [numbers[k]; BLOCK]));
     }
 }
 
@@ -235,7 +242,7 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
         let mut of_query = [V::<S, f64>::from(0.0); 4];
         for first in (0..n).step_by(f64::LANES) {
             let at = first..first + f64::LANES;
-            let (pair, weight) = (block.pair::<S>(first, F::OWN.1), V::<S, f64>::load(&by_pair[at.clone()]));
+            let (pair, weight) = (block.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
             let partials = formula.partials::<S>(pair);
             let by_query = [partials.norm, partials.uncertainty, partials.shared[0], partials.shared[1]];
             for m in 0..4 {

@@ -8,7 +8,7 @@
 //!
 //! Sources: vMF overlap, "Probabilistic Embeddings Revisited" sec. 3; products of powers as for normals.
 
-use super::formulas::{valid, Formula, Group, Pair, Partials, Query, OWN, SPARE};
+use super::formulas::{valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Float, Simd, V};
@@ -68,7 +68,9 @@ impl OverlapVmf<'_> {
         let most = alpha * query.uncertainty + beta * group.uncertainties.1;
         let spare = 12e-15 * dim.max(2.0) + SPARE * (most + threshold.abs()) + 4.0 * f64::EPSILON / dim * most * most;
         let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
-        threshold - constant + query.own.kappa1 + group.own[end] - spare - SPARE * constant.abs()
+        threshold - constant + query.tangents.alpha_g_kappa1 + group.tangent_at_ends[end]
+            - spare
+            - SPARE * constant.abs()
     }
 
     /// Moves tangents of G(sqrt y), one in each lane, towards the y at which they reach the value `needed`, and returns them with
@@ -112,24 +114,24 @@ impl OverlapVmf<'_> {
 impl Formula for OverlapVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    const OWN: (usize, usize) = (1, 2);
-    /// The intermediate H(kappa).
+    const PER_ITEM: (usize, usize) = (1, 2);
+    /// The number per item H(kappa).
     #[inline(always)]
-    fn own<S: Simd>(&self, kappa: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item<S: Simd>(&self, kappa: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [bessel::log_hyp0f1e::<S>(self.orders.normaliser, kappa), 0.0.into(), 0.0.into()]
     }
-    /// The intermediates A(kappa) and H(kappa).
+    /// The numbers per item A(kappa) and H(kappa).
     #[inline(always)]
-    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [bessel::iv_ratio::<S>(self.orders.ratio, kappa), self.own::<S>(kappa, norm)[0], 0.0.into()]
+    fn per_item_for_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [bessel::iv_ratio::<S>(self.orders.ratio, kappa), self.per_item::<S>(kappa, norm)[0], 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         let (pair, (alpha, beta)) = (pair.values(), self.powers);
         let (r, lost) = resultant::<S>(self.scaled::<S>(pair.uncertainties), pair.x);
         let constant = self.offset + (alpha + beta - 1.0) * self.orders.normaliser.log_norm_at_zero();
-        let own = alpha * pair.own.0[0] + beta * pair.own.1[0];
-        let value = bessel::log_hyp0f1e::<S>(self.orders.normaliser, r) - own - lost;
+        let normalisers = alpha * pair.per_item.0[0] + beta * pair.per_item.1[0];
+        let value = bessel::log_hyp0f1e::<S>(self.orders.normaliser, r) - normalisers - lost;
         Dual::constant(valid::<S>(pair.uncertainties, value + constant))
     }
     /// Written out in terms of A(R): H'(R) = A(R) - 1 would cancel where R is small (for D = 128 and kappa = 0.01 with a relative
@@ -141,17 +143,17 @@ impl Formula for OverlapVmf<'_> {
         let a_over_r = bessel::iv_ratio::<S>(self.orders.ratio, r) / r;
         let cosine = 1.0 - 0.5 * pair.x;
         let along = a_over_r * kappa2.mul_add(cosine, kappa1);
-        let uncertainty = along - pair.own.0[0];
+        let uncertainty = along - pair.per_item.0[0];
         Partials {
             x: valid::<S>(pair.uncertainties, -0.5 * kappa1 * kappa2 * a_over_r),
             norm: 0.0.into(),
             uncertainty: valid::<S>(pair.uncertainties, self.powers.0 * uncertainty),
             shared: [
-                self.by_power::<S>(&pair, pair.uncertainties.0, pair.own.0[1], along),
+                self.by_power::<S>(&pair, pair.uncertainties.0, pair.per_item.0[1], along),
                 self.by_power::<S>(
                     &pair,
                     pair.uncertainties.1,
-                    pair.own.1[1],
+                    pair.per_item.1[1],
                     a_over_r * kappa1.mul_add(cosine, kappa2),
                 ),
             ],
@@ -174,7 +176,7 @@ impl Formula for OverlapVmf<'_> {
         let middle = 0.5 * (least + greatest);
         let slope = bessel::iv_ratio::<S>(self.orders.ratio, middle.into()).to_array()[0];
         let value = self.g::<S>(middle.into()).to_array()[0];
-        group.own = [least, greatest].map(|kappa2| self.powers.1 * (value + slope * (kappa2 - middle)));
+        group.tangent_at_ends = [least, greatest].map(|kappa2| self.powers.1 * (value + slope * (kappa2 - middle)));
     }
 
     /// Moves the tangents of eight queries at once: the latency of their Bessel functions would add up one by one.
@@ -187,21 +189,21 @@ impl Formula for OverlapVmf<'_> {
                 x.iter_mut().take(count).enumerate().for_each(|(i, x)| *x = of(i));
                 V::<S, f64>::load(&x)
             };
-            if queries[0].own.kappa1 == 0.0 {
+            if queries[0].tangents.alpha_g_kappa1 == 0.0 {
                 let kappa1 = lanes(&|i| queries[i].uncertainty);
-                let kappa1 = (self.powers.0 * self.g::<S>(kappa1)).to_array();
-                queries.iter_mut().zip(kappa1).for_each(|(query, kappa1)| query.own.kappa1 = kappa1);
+                let alpha_g = (self.powers.0 * self.g::<S>(kappa1)).to_array();
+                queries.iter_mut().zip(alpha_g).for_each(|(query, alpha_g)| query.tangents.alpha_g_kappa1 = alpha_g);
             }
             for end in 0..2 {
                 // A query without a threshold has no needed value: the NaN leaves its tangents unmoved.
                 let any = |i: usize| if thresholds[i] == f64::NEG_INFINITY { f64::NAN } else { thresholds[i] };
                 let needed = |i: usize| self.needed(any(i), &queries[i], group, end);
-                let tangent = [0, 1, 2].map(|n| lanes(&|i| queries[i].own.tangents[end][n]));
+                let tangent = [0, 1, 2].map(|n| lanes(&|i| queries[i].tangents.at_ends[end][n]));
                 let kappa1 = self.powers.0 * lanes(&|i| queries[i].uncertainty);
                 let (tangent, _) = self.tangent::<S>(tangent, lanes(&needed), kappa1, self.end(group, end));
                 let tangent = tangent.map(|x| x.to_array());
                 for (i, query) in queries.iter_mut().enumerate() {
-                    query.own.tangents[end] = [0, 1, 2].map(|n| tangent[n][i]);
+                    query.tangents.at_ends[end] = [0, 1, 2].map(|n| tangent[n][i]);
                 }
             }
         }
@@ -219,9 +221,9 @@ impl Formula for OverlapVmf<'_> {
         let mut bound = f64::NEG_INFINITY;
         for end in 0..2 {
             let (kappa2, needed) = (self.end(group, end), self.needed(threshold, query, group, end));
-            let tangent = query.own.tangents[end].map(V::<S, f64>::splat);
+            let tangent = query.tangents.at_ends[end].map(V::<S, f64>::splat);
             let (tangent, y) = self.tangent::<S>(tangent, needed.into(), kappa1.into(), kappa2);
-            query.own.tangents[end] = tangent.map(|x| x.to_array()[0]);
+            query.tangents.at_ends[end] = tangent.map(|x| x.to_array()[0]);
             let x = ((1.0 + SPARE) * (kappa1 + kappa2) * (kappa1 + kappa2) - y.to_array()[0]) / (kappa1 * kappa2);
             // A NaN in either bound makes the result NaN.
             bound = if bound.is_nan() || x <= bound { bound } else { x };
@@ -253,14 +255,14 @@ impl<'a> MlsVmf<'a> {
 impl Formula for MlsVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    const OWN: (usize, usize) = <OverlapVmf as Formula>::OWN;
+    const PER_ITEM: (usize, usize) = <OverlapVmf as Formula>::PER_ITEM;
     #[inline(always)]
-    fn own<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.0.own::<S>(kappa, norm)
+    fn per_item<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        self.0.per_item::<S>(kappa, norm)
     }
     #[inline(always)]
-    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        self.0.own_partials::<S>(kappa, norm)
+    fn per_item_for_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        self.0.per_item_for_partials::<S>(kappa, norm)
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
@@ -310,24 +312,24 @@ impl NegKlVmf<'_> {
 impl Formula for NegKlVmf<'_> {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
-    const OWN: (usize, usize) = (2, 3);
-    /// The intermediates A(kappa) and H(kappa).
+    const PER_ITEM: (usize, usize) = (2, 3);
+    /// The numbers per item A(kappa) and H(kappa).
     #[inline(always)]
-    fn own<S: Simd>(&self, kappa: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item<S: Simd>(&self, kappa: V<S, f64>, _: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         let ratio = bessel::iv_ratio::<S>(self.orders.ratio, kappa);
         [ratio, bessel::log_hyp0f1e::<S>(self.orders.normaliser, kappa), 0.0.into()]
     }
-    /// The intermediates A(kappa), H(kappa) and A'(kappa).
+    /// The numbers per item A(kappa), H(kappa) and A'(kappa).
     #[inline(always)]
-    fn own_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        let [ratio, h, _] = self.own::<S>(kappa, norm);
+    fn per_item_for_partials<S: Simd>(&self, kappa: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        let [ratio, h, _] = self.per_item::<S>(kappa, norm);
         [ratio, h, bessel::iv_ratio_dx::<S>(self.orders.ratio, kappa)]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         let pair = pair.values();
         let (kappa1, kappa2) = pair.uncertainties;
-        let ([a1, h1, _], [a2, h2, _]) = pair.own;
+        let ([a1, h1, _], [a2, h2, _]) = pair.per_item;
         let mut sum = (2.0 * self.share - 1.0) * (h2 - h1);
         for (share, ratio, kappa1, kappa2) in [(self.share, a1, kappa1, kappa2), (1.0 - self.share, a2, kappa2, kappa1)]
         {
@@ -343,7 +345,7 @@ impl Formula for NegKlVmf<'_> {
         let (kappa1, kappa2) = pair.uncertainties;
         let (share, rest) = (self.share, 1.0 - self.share);
         let cosine = 1.0 - 0.5 * pair.x;
-        let ([a1, h1, derivative], [a2, h2, _]) = pair.own;
+        let ([a1, h1, derivative], [a2, h2, _]) = pair.per_item;
         let (forth, back) = (self.moved::<S>(a1, kappa1, kappa2, pair.x), self.moved::<S>(a2, kappa2, kappa1, pair.x));
         // The derivatives of KL(p1 || p2) and of KL(p2 || p1) with respect to kappa1.
         let by_first = derivative * (kappa1 - kappa2 * cosine);
@@ -364,7 +366,7 @@ impl Formula for NegKlVmf<'_> {
 /// The scores of these formulas.
 #[rustfmt::skip] // one line for each score
 pub const KERNELS: &[Score] = &[
-    score!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_own_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
-    score!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_own_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),
-    score!(facts::<NegKlVmf>("neg_kl_vmf", "kappa", "share").with_own_orders(), |r| NegKlVmf { orders: r.orders(), share: r.shared(0) }),
+    score!(facts::<MlsVmf>("mls_vmf", "kappa", "offset").with_per_item_orders(), |r| MlsVmf::new(r.orders(), r.shared(0))),
+    score!(facts::<OverlapVmf>("overlap_vmf", "kappa", "powers").with_per_item_orders(), |r| OverlapVmf { orders: r.orders(), powers: r.both(), offset: 0.0 }),
+    score!(facts::<NegKlVmf>("neg_kl_vmf", "kappa", "share").with_per_item_orders(), |r| NegKlVmf { orders: r.orders(), share: r.shared(0) }),
 ];

@@ -8,7 +8,7 @@ use crate::simd::Simd;
 /// Mean cosine of all pairs of draws.
 pub struct MeanCosine {
     /// Whether an item stores its draws, which its gradient would otherwise make again.
-    pub keep: bool,
+    pub save: bool,
 }
 
 /// The mean direction of an item's draws, and the draws if they are stored.
@@ -50,7 +50,7 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() ->
     out
 }
 
-/// The intermediate of an item is the mean direction of its draws.
+/// The numbers per item are the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
     type Query = Mean<T>;
     type Gallery = Mean<T>;
@@ -58,7 +58,7 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     #[inline(always)]
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Mean<T> {
         let direction = mean_direction::<S, T>(&draws, dim);
-        Mean { direction, draws: if self.keep { draws } else { Vec::new() } }
+        Mean { direction, draws: if self.save { draws } else { Vec::new() } }
     }
 
     #[inline(always)]
@@ -98,8 +98,8 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     }
 
     fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
-        let kept = if self.keep { draws } else { (0, 0) };
-        (dim * (1 + kept.0), dim * (1 + kept.1))
+        let stored = if self.save { draws } else { (0, 0) };
+        (dim * (1 + stored.0), dim * (1 + stored.1))
     }
 
     #[inline(always)]

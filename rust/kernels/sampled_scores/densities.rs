@@ -276,18 +276,18 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                 for share in &mut *shares {
                     let found = V::<S, f64>::load(&share[at.clone()]);
                     // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
-                    let kept = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
-                    let kept = weight.abs().if_less(f64::SMALLEST, 0.0, kept);
-                    kept.store(&mut share[at.clone()]);
-                    total = total + kept;
+                    let counted = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
+                    let counted = weight.abs().if_less(f64::SMALLEST, 0.0, counted);
+                    counted.store(&mut share[at.clone()]);
+                    total = total + counted;
                 }
                 total.store(&mut totals[at]);
             }
         }
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
-            let (mut along, mut own) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
+            let (mut along, mut across) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             for i in 0..z_part.len() {
-                let (mut by_along, mut by_own) = ([0.0; ROWS], [0.0; ROWS]);
+                let (mut by_along, mut by_across) = ([0.0; ROWS], [0.0; ROWS]);
                 for from in (0..classes.len()).step_by(f64::LANES) {
                     let at = from..from + f64::LANES;
                     let (share, square) = (load!(found.logs[first + i], at), load!(found.squares[first + i], at));
@@ -295,16 +295,16 @@ impl<T: Normals> Comparison<T> for Density<'_> {
                     let size = share.abs();
                     let (x, y) = (share / square.sqrt(), share * fall / square);
                     size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
-                    size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_own[at]);
+                    size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_across[at]);
                 }
                 for j in 0..classes.len() {
-                    (along[i][j], own[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_own[j]));
+                    (along[i][j], across[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_across[j]));
                 }
             }
             if let Some(out) = &mut out.queries {
                 let mut sums = [vec![T::default(); z_part.len() * dim], vec![T::default(); z_part.len() * dim]];
                 rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &stretched_y, &along, &mut sums[0]);
-                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &k_squares, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &k_squares, &across, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (i, sums) in sums.chunks(dim).enumerate() {
                         let (query, draw) = ((first + i) / draws, (first + i) % draws);
@@ -316,7 +316,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             if let Some(out) = &mut out.gallery {
                 let mut sums = [vec![T::default(); classes.len() * dim], vec![T::default(); classes.len() * dim]];
                 rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&stretched_y, z_part, &along, &mut sums[0]);
-                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&k_squares, square_part, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&k_squares, square_part, &across, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (j, sums) in sums.chunks(dim).enumerate() {
                         let place = j * (2 * dim + 1) + n * dim;
@@ -344,8 +344,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
 
     #[inline(always)]
     fn to_draws<S: Simd>(&self, _: usize, query: &QueryDraws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
-        let (along, own) = by_query.split_at(query.z.len());
-        query.z.iter().zip(along).zip(own).map(|((&z, &along), &own)| along - z * own).collect()
+        let (along, across) = by_query.split_at(query.z.len());
+        query.z.iter().zip(along).zip(across).map(|((&z, &along), &across)| along - z * across).collect()
     }
 
     #[inline(always)]
@@ -360,13 +360,13 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), class.n);
         let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / class.n });
         let ((along, rest), (last, zero)) = (by_class.split_at(dim), (by_kappa.len() - 1, T::default()));
-        let (own, total) = (&rest[..dim], rest[dim]);
+        let (across, total) = (&rest[..dim], rest[dim]);
         (0..dim)
             .map(|d| {
                 let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
                 let by_y = stretch * along[d] - total * by_unit * class.unit[d];
                 // The part of the gradient that goes through x = K z.
-                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * own[d] } else { zero };
+                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * across[d] } else { zero };
                 by_kappa[d.min(last)] = by_kappa[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
                 kappa * by_y
             })

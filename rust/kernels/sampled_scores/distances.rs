@@ -100,7 +100,7 @@ impl<'a, T: Float> DrawTile<'a, T> {
     }
 }
 
-/// The intermediate of an item is its draws.
+/// The numbers per item are its draws.
 impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     type Query = Vec<T>;
     type Gallery = Vec<T>;

@@ -18,7 +18,7 @@ const fn facts(name: &'static str, uncertainty: &'static str, samplers: [Option<
 
 /// The facts of densities at draws of the queries, or at the queries themselves.
 const fn density_facts(name: &'static str, sampler: Option<&'static str>) -> Facts {
-    Facts { orders: true, own: [false, true], ..facts(name, "kappa", [sampler, None]) }
+    Facts { orders: true, per_item: [false, true], ..facts(name, "kappa", [sampler, None]) }
 }
 
 /// The pair function that compares draws from these samplers.
@@ -43,7 +43,7 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
 }
 
 fn mean_cosine<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
-    pair_function::<T, P, R>(request, MeanCosine { keep: matches!(request.purpose, Purpose::Gradients(_)) })
+    pair_function::<T, P, R>(request, MeanCosine { save: matches!(request.purpose, Purpose::Gradients(_)) })
 }
 
 fn mean_distance<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {

@@ -216,14 +216,14 @@ impl Kernel for MakeOrders<'_> {
         for k in (0..pairs).rev() {
             let [even, odd] = series[0][k].map(|c| load(&c));
             dropped = dropped + (even.abs() + odd.abs());
-            let kept = |c: V<S, f64>| dropped.if_less(DISPENSABLE, 0.0, c);
-            kept(above).store(&mut series[0][k][1]);
+            let trimmed = |c: V<S, f64>| dropped.if_less(DISPENSABLE, 0.0, c);
+            trimmed(above).store(&mut series[0][k][1]);
             above = above + odd;
-            kept(above).store(&mut series[0][k][0]);
+            trimmed(above).store(&mut series[0][k][0]);
             above = above + even;
             for derivatives in &mut series[1..self.series] {
                 for c in &mut derivatives[k] {
-                    kept(load(c)).store(c);
+                    trimmed(load(c)).store(c);
                 }
             }
         }
