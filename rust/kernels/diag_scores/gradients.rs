@@ -30,6 +30,13 @@ pub struct Out<'a, T> {
     pub shared: &'a mut [T],
 }
 
+/// Which path a sum takes: the fast one, or the careful one.
+const FAST: bool = false;
+const CAREFUL: bool = true;
+/// Whether the gradient with respect to the shared row is added up too.
+const ALONE: bool = false;
+const SHARED: bool = true;
+
 /// Vectors of dimensions that are packed together.
 pub const PAIR: usize = 2;
 
@@ -136,6 +143,14 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     Item { mean, var, per_item }
 }
 
+/// Two vectors of dimensions of A items and of the shared row (with its reciprocals), and the sums of their gradients.
+struct InRegisters<X, const A: usize> {
+    a: [[Item<X>; PAIR]; A],
+    by_a: [[[X; 2]; PAIR]; A],
+    shared: [[X; 2]; PAIR],
+    by_shared: [X; PAIR],
+}
+
 /// Sums the weighted partial derivatives over all pairs of two packed sides.
 struct TileGradients<'a, F, C> {
     formula: &'a F,
@@ -182,11 +197,11 @@ impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
                 let mut item = 0;
                 while item < self.items.rows {
                     item += match (self.careful, self.items.rows - item, self.by_shared) {
-                        (true, ..) => self.add::<S, 1, true, true>(&mut sums, part, item, others.clone()),
-                        (_, 1, false) => self.add::<S, 1, false, false>(&mut sums, part, item, others.clone()),
-                        (_, 1, true) => self.add::<S, 1, false, true>(&mut sums, part, item, others.clone()),
-                        (_, _, false) => self.add::<S, 2, false, false>(&mut sums, part, item, others.clone()),
-                        (_, _, true) => self.add::<S, 2, false, true>(&mut sums, part, item, others.clone()),
+                        (true, ..) => self.add::<S, 1, CAREFUL, SHARED>(&mut sums, part, item, others.clone()),
+                        (_, 1, false) => self.add::<S, 1, FAST, ALONE>(&mut sums, part, item, others.clone()),
+                        (_, 1, true) => self.add::<S, 1, FAST, SHARED>(&mut sums, part, item, others.clone()),
+                        (_, _, false) => self.add::<S, 2, FAST, ALONE>(&mut sums, part, item, others.clone()),
+                        (_, _, true) => self.add::<S, 2, FAST, SHARED>(&mut sums, part, item, others.clone()),
                     };
                 }
             }
@@ -232,7 +247,7 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
 
     /// Adds the weighted partial derivatives of the pairs of `A` items, from `first` on, with some of the others; returns A.
     #[inline(always)]
-    fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
+    fn add<S: Simd, const A: usize, const PATH: bool, const ROW: bool>(
         &self,
         sums: &mut GradientSums<C>,
         part: usize,
@@ -241,6 +256,55 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
     ) -> usize {
         let (lanes, width) = (C::LANES, PAIR * C::LANES);
         let (zero, one) = (V::<S, C>::from(0.0), V::<S, C>::from(1.0));
+        let InRegisters { a, mut by_a, shared, mut by_shared } = self.load::<S, A>(sums, part, first);
+        for j in others {
+            let row = self.others.row(part, j);
+            let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
+            if PATH == CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
+                continue;
+            }
+            let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
+            for n in 0..PAIR {
+                b[n] = item::<S, C, F>(row, n);
+                for i in 0..A {
+                    divisors[i][n] = self.formula.divisor::<S, C>(&a[i][n], &b[n]);
+                }
+            }
+            let inverses = if PATH == CAREFUL { each::<S, C>(divisors) } else { together::<S, C>(divisors) };
+            for n in 0..PAIR {
+                let mut by_b = [zero; 2];
+                for m in 0..2 {
+                    by_b[m] = V::<S, C>::load(&out[m * width + n * lanes..][..lanes]);
+                }
+                for i in 0..A {
+                    let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
+                    let PairPartials { means, vars, shared } =
+                        self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
+                    by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
+                    if ROW == SHARED {
+                        by_shared[n] = weight.mul_add(shared, by_shared[n]);
+                    }
+                }
+                for m in 0..2 {
+                    by_b[m].store(&mut out[m * width + n * lanes..][..lanes]);
+                }
+            }
+        }
+        self.store::<S, A, ROW>(sums, part, first, (&by_a, &by_shared));
+        A
+    }
+
+    /// Some items, and the sums of their gradients.
+    #[inline(always)]
+    fn load<S: Simd, const A: usize>(
+        &self,
+        sums: &GradientSums<C>,
+        part: usize,
+        first: usize,
+    ) -> InRegisters<V<S, C>, A> {
+        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let zero = V::<S, C>::from(0.0);
         let mut a = [[Item { mean: zero, var: zero, per_item: [zero; PER_ITEM] }; PAIR]; A];
         let mut by_a = [[[zero; 2]; PAIR]; A];
         let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
@@ -256,42 +320,22 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                 }
             }
         }
-        for j in others {
-            let row = self.others.row(part, j);
-            let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
-            if CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
-                continue;
-            }
-            let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
-            for n in 0..PAIR {
-                b[n] = item::<S, C, F>(row, n);
-                for i in 0..A {
-                    divisors[i][n] = self.formula.divisor::<S, C>(&a[i][n], &b[n]);
-                }
-            }
-            let inverses = if CAREFUL { each::<S, C>(divisors) } else { together::<S, C>(divisors) };
-            for n in 0..PAIR {
-                let mut by_b = [zero; 2];
-                for m in 0..2 {
-                    by_b[m] = V::<S, C>::load(&out[m * width + n * lanes..][..lanes]);
-                }
-                for i in 0..A {
-                    let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
-                    let PairPartials { means, vars, shared } =
-                        self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
-                    by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
-                    by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
-                    if SHARED {
-                        by_shared[n] = weight.mul_add(shared, by_shared[n]);
-                    }
-                }
-                for m in 0..2 {
-                    by_b[m].store(&mut out[m * width + n * lanes..][..lanes]);
-                }
-            }
-        }
+        InRegisters { a, by_a, shared, by_shared }
+    }
+
+    /// Writes the sums of the gradients of some items.
+    #[inline(always)]
+    fn store<S: Simd, const A: usize, const ROW: bool>(
+        &self,
+        sums: &mut GradientSums<C>,
+        part: usize,
+        first: usize,
+        (by_a, by_shared): (&[[[V<S, C>; 2]; PAIR]; A], &[V<S, C>; PAIR]),
+    ) {
+        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let of_items = (part * self.items.rows + first) * 2 * width;
         for n in 0..PAIR {
-            if SHARED {
+            if ROW == SHARED {
                 by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
             }
             for i in 0..A {
@@ -300,7 +344,6 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                 }
             }
         }
-        A
     }
 }
 

@@ -101,14 +101,14 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
             let [(mean, var), _] = self.pairs.items(0, &mut buffers);
             for from in (0..padded).step_by(T::LANES) {
                 let at = from..from + T::LANES;
-                let prior = vector::<S, T, false>(shared, from, 1.0);
+                let prior = vector::<S, T, REST>(shared, from, 1.0);
                 let inverse = 1.0 / prior;
                 if F::ROW {
                     seen.lowest = prior.min(seen.lowest);
                     inverse.store(&mut inverses[at.clone()]);
                 }
                 if made_of_item > 0 {
-                    let (mean, var) = (vector::<S, T, false>(mean, from, 0.0), vector::<S, T, false>(var, from, 1.0));
+                    let (mean, var) = (vector::<S, T, REST>(mean, from, 0.0), vector::<S, T, REST>(var, from, 1.0));
                     let made = self.formula.per_item::<S, T>(Side::Query, mean, var, [prior, inverse]);
                     for (row, made) in per_item.chunks_exact_mut(padded).zip(made) {
                         made.store(&mut row[at.clone()]);
@@ -128,16 +128,16 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
             let rows = &mut self.rows[rows..];
             for first in (0..whole).step_by(step) {
                 seen = match (self.both, self.by_shared.is_empty()) {
-                    (true, true) => pair.add::<S, true, false, true>(first, rows, self.by_shared, seen),
-                    (true, false) => pair.add::<S, true, true, true>(first, rows, self.by_shared, seen),
-                    (false, true) => pair.add::<S, false, false, true>(first, rows, self.by_shared, seen),
-                    (false, false) => pair.add::<S, false, true, true>(first, rows, self.by_shared, seen),
+                    (true, true) => pair.add::<S, BOTH, ALONE, WHOLE>(first, rows, self.by_shared, seen),
+                    (true, false) => pair.add::<S, BOTH, SHARED, WHOLE>(first, rows, self.by_shared, seen),
+                    (false, true) => pair.add::<S, ONE, ALONE, WHOLE>(first, rows, self.by_shared, seen),
+                    (false, false) => pair.add::<S, ONE, SHARED, WHOLE>(first, rows, self.by_shared, seen),
                 };
             }
             if whole < dim {
                 seen = match self.both {
-                    true => pair.add::<S, true, true, false>(whole, rows, self.by_shared, seen),
-                    false => pair.add::<S, false, true, false>(whole, rows, self.by_shared, seen),
+                    true => pair.add::<S, BOTH, SHARED, REST>(whole, rows, self.by_shared, seen),
+                    false => pair.add::<S, ONE, SHARED, REST>(whole, rows, self.by_shared, seen),
                 };
             }
         }
@@ -147,14 +147,32 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
     }
 }
 
-/// The vector of a row from `from` on; padded with `fill` where it may reach beyond the end (not WHOLE).
+/// Which gradients a call of [`ListedPair::add`] adds: of the item of `side` alone, or of both items of the pair.
+const ONE: bool = false;
+const BOTH: bool = true;
+/// Whether it adds that of the shared row too.
+const ALONE: bool = false;
+const SHARED: bool = true;
+/// Whether its vectors lie inside of the rows, or may reach beyond their end.
+const REST: bool = false;
+const WHOLE: bool = true;
+
+/// The vector of a row from `from` on; padded with `fill` where it may reach beyond the end ([`REST`]).
 #[inline(always)]
-fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
-    if WHOLE {
+fn vector<S: Simd, T: Float, const END: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
+    if END == WHOLE {
         V::<S, T>::load(&row[from..from + T::LANES])
     } else {
         rest::<S, T>(row, from.min(row.len()), fill)
     }
+}
+
+/// A group of vectors of a pair's dimensions: of both items, of the shared row and its reciprocals, and the divisors.
+struct Loaded<X> {
+    a: [Item<X>; 2 * PAIR],
+    b: [Item<X>; 2 * PAIR],
+    priors: [[X; 2]; 2 * PAIR],
+    divisors: [[X; PAIR]; 2],
 }
 
 /// A pair whose gradient is added, a group of vectors after the other.
@@ -166,30 +184,27 @@ struct ListedPair<'a, F, T> {
 }
 
 impl<T: Float, F: Formula> ListedPair<'_, F, T> {
-    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
+    /// The dimensions of a group of vectors from `first` on, whose extremes are taken note of.
     #[inline(always)]
-    fn add<S: Simd, const BOTH: bool, const SHARED: bool, const WHOLE: bool>(
+    fn load<S: Simd, const ITEMS: bool, const END: bool>(
         &self,
         first: usize,
-        rows: &mut [[&mut [T]; 2]],
-        by_shared: &mut [T],
-        mut seen: Extremes<V<S, T>>,
-    ) -> Extremes<V<S, T>> {
+        seen: &mut Extremes<V<S, T>>,
+    ) -> Loaded<V<S, T>> {
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (formula, common, [of_item, of_other]) = (self.formula, self.common, self.items);
-        let weight = V::<S, T>::splat(self.weight);
         let mut a = [Item { mean: zero, var: one, per_item: [zero; PER_ITEM] }; 2 * PAIR];
         let (mut b, mut priors, mut divisors) = (a, [[one; 2]; 2 * PAIR], [[one; PAIR]; 2]);
         for n in 0..2 * PAIR {
             let from = first + n * T::LANES;
             if F::ROW {
                 let inverse = V::<S, T>::load(&common.inverses[from..from + T::LANES]);
-                priors[n] = [vector::<S, T, WHOLE>(common.shared, from, 1.0), inverse];
+                priors[n] = [vector::<S, T, END>(common.shared, from, 1.0), inverse];
             }
-            let mean = vector::<S, T, WHOLE>(of_item.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(of_item.1, from, 1.0);
+            let mean = vector::<S, T, END>(of_item.0, from, 0.0);
+            let var = vector::<S, T, END>(of_item.1, from, 1.0);
             let mut per_item = [zero; PER_ITEM];
-            if BOTH {
+            if ITEMS == BOTH {
                 per_item = formula.per_item::<S, T>(Side::Query, mean, var, priors[n]);
             } else {
                 for m in 0..F::PER_ITEM {
@@ -197,8 +212,8 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
                 }
             }
             a[n] = Item { mean, var, per_item };
-            let mean = vector::<S, T, WHOLE>(of_other.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(of_other.1, from, 1.0);
+            let mean = vector::<S, T, END>(of_other.0, from, 0.0);
+            let var = vector::<S, T, END>(of_other.1, from, 1.0);
             b[n] = Item { mean, var, per_item: formula.per_item::<S, T>(Side::Gallery, mean, var, priors[n]) };
             let divisor = formula.divisor::<S, T>(&a[n], &b[n]);
             seen.lowest = a[n].var.min(b[n].var.min(seen.lowest));
@@ -206,39 +221,53 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
             seen.greatest = divisor.max(seen.greatest);
             divisors[n / PAIR][n % PAIR] = divisor;
         }
+        Loaded { a, b, priors, divisors }
+    }
+
+    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
+    #[inline(always)]
+    fn add<S: Simd, const ITEMS: bool, const ROW: bool, const END: bool>(
+        &self,
+        first: usize,
+        rows: &mut [[&mut [T]; 2]],
+        by_shared: &mut [T],
+        mut seen: Extremes<V<S, T>>,
+    ) -> Extremes<V<S, T>> {
+        let weight = V::<S, T>::splat(self.weight);
+        let Loaded { a, b, priors, divisors } = self.load::<S, ITEMS, END>(first, &mut seen);
         let inverses = together::<S, T>(divisors);
         for n in 0..2 * PAIR {
-            let partials = formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
+            let partials = self.formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
             let from = first + n * T::LANES;
             for field in 0..2 {
                 let partial = [partials.means, partials.vars][field];
-                if BOTH {
+                if ITEMS == BOTH {
                     for item in 0..2 {
                         let found = weight * partial[item];
                         seen.finite = found.mul_add(0.0, seen.finite);
-                        put::<S, T, WHOLE>(found, rows[item][field], from);
+                        put::<S, T, END>(found, rows[item][field], from);
                     }
                 } else {
                     let row = &mut *rows[0][field];
-                    let found = weight.mul_add(partial[0], vector::<S, T, WHOLE>(row, from, 0.0));
+                    let found = weight.mul_add(partial[0], vector::<S, T, END>(row, from, 0.0));
                     seen.finite = found.mul_add(0.0, seen.finite);
-                    put::<S, T, WHOLE>(found, row, from);
+                    put::<S, T, END>(found, row, from);
                 }
             }
-            if SHARED && !by_shared.is_empty() {
-                let found = weight.mul_add(partials.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
+            if ROW == SHARED && !by_shared.is_empty() {
+                let found = weight.mul_add(partials.shared, vector::<S, T, END>(by_shared, from, 0.0));
                 seen.finite = found.mul_add(0.0, seen.finite);
-                put::<S, T, WHOLE>(found, by_shared, from);
+                put::<S, T, END>(found, by_shared, from);
             }
         }
         seen
     }
 }
 
-/// Writes a vector to a row; where it may reach beyond the end (not WHOLE), what lies before the end.
+/// Writes a vector to a row; where it may reach beyond the end ([`REST`]), what lies before the end.
 #[inline(always)]
-fn put<S: Simd, T: Float, const WHOLE: bool>(x: V<S, T>, row: &mut [T], from: usize) {
-    if WHOLE {
+fn put<S: Simd, T: Float, const END: bool>(x: V<S, T>, row: &mut [T], from: usize) {
+    if END == WHOLE {
         x.store(&mut row[from..from + T::LANES]);
     } else {
         let from = from.min(row.len());
