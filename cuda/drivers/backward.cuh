@@ -43,6 +43,29 @@ __device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t item
     return pairs.pairs == LISTED ? args.offsets[item + 1] - args.offsets[item] : pairs.mu1.rows;
 }
 
+// Writes the gradients of an item that are single numbers. The totals of all threads are added up by one tree.
+template <typename F>
+__device__ inline void write_totals(const BackwardArgs& args, int64_t item, const double (&totals)[TOTALS],
+                                    double (*parts)[TOTALS]) {
+    using T = typename F::T;
+    const PairArgs& pairs = args.pairs;
+    const DeviceMatrix& uncertainty = args.side == QUERY ? pairs.uncertainty1 : pairs.uncertainty2;
+    T* const shared = static_cast<T*>(args.shared);
+    for (int s = 0; s < TOTALS; ++s) {
+        const double sum = warp_sum(totals[s]);
+        if (lane() == 0) parts[warp()][s] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < TOTALS) {
+        const int s = int(threadIdx.x);
+        double sum = 0;
+        for (int i = 0; i < PAIR_THREADS / WARP; ++i) sum += parts[i][s];
+        const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
+        if (s == 0 && uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] = T(sum);
+        if (s > 0 && shared && single) shared[item * pairs.shared.stored + s - 1] = T(sum);
+    }
+}
+
 // Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
@@ -100,20 +123,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        // The totals of all threads are added up by one tree.
-        for (int s = 0; s < TOTALS; ++s) {
-            const double sum = warp_sum(totals[s]);
-            if (lane() == 0) parts[warp()][s] = sum;
-        }
-        __syncthreads();
-        if (threadIdx.x < TOTALS) {
-            const int s = int(threadIdx.x);
-            double sum = 0;
-            for (int i = 0; i < WARPS; ++i) sum += parts[i][s];
-            const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
-            if (s == 0 && item_uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] = T(sum);
-            if (s > 0 && shared && single) shared[item * pairs.shared.stored + s - 1] = T(sum);
-        }
+        write_totals<F>(args, item, totals, parts);
         __syncthreads();
     }
 }

@@ -200,8 +200,8 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     const double smallest = 12 * d * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double spread = queries[query][0], largest = queries[query][1], ratios = queries[query][2];
-        const double logs = sums_of_rows[row][0], ratios_of_row = sums_of_rows[row][1];
-        const double slack = share * (spread + largest * other) + smallest;
+        const double logs = sums_of_rows[row][0], distance = sums_of_rows[row][1];
+        const double slack = share * (spread + largest * distance) + smallest;
         // Where the products are NaN, 0 stands for the quotients, which are never below it.
         const double quotients = fmax(products[query * Shape::PRODUCTS_STRIDE + row] - slack, 0.0);
         const double spare = u * ((d / 8 + 16) * queries[query][3] + 16 * (2 * d + fabs(logs) + fabs(ratios)));

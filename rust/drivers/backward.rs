@@ -114,11 +114,28 @@ pub fn backward<T: Float>(
     };
     check_candidates(op, &candidates, gallery)?;
 
+    add_queries(pair, &candidates, weights, (out.query, rows), &mut out.shared[..shared], interrupted)?;
+    if !out.wanted.gallery {
+        return Ok(());
+    }
+    add_gallery(pair, &candidates, weights, out.gallery, interrupted)
+}
+
+/// Writes the gradients of the queries over their candidates, if they are found, and adds that of the shared row.
+fn add_queries<T: Float>(
+    pair: &dyn PairScore<T>,
+    candidates: &View<i64>,
+    weights: &[T],
+    (query, found): ((&mut [T], &mut [T]), bool),
+    by_shared: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (inputs, shared) = (pair.inputs(), by_shared.len());
     let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
-    let query_parts = split(out.query, inputs.dim(), inputs.uncertainty1.stored(), SHARED_BLOCK)
+    let query_parts = split(query, inputs.dim(), inputs.uncertainty1.stored(), SHARED_BLOCK)
         .into_iter()
         .zip(split_or_empty(&mut partial, shared))
-        .filter(|_| rows)
+        .filter(|_| found)
         .collect();
     parallel::for_each(query_parts, interrupted, |((first, mu, uncertainty), shared): (Part<T>, &mut [T])| {
         mu.fill(T::default());
@@ -133,14 +150,22 @@ pub fn backward<T: Float>(
         }
     })?;
     for part in partial.chunks(shared.max(1)).filter(|_| shared > 0) {
-        out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
+        by_shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
     }
+    Ok(())
+}
 
-    if !out.wanted.gallery {
-        return Ok(());
-    }
-    let inverse = Inverse::new(&candidates, gallery);
-    let gallery_parts = split(out.gallery, inputs.dim(), inputs.uncertainty2.stored(), SHARED_BLOCK);
+/// Writes the gradients of the gallery's rows over the queries that name them.
+fn add_gallery<T: Float>(
+    pair: &dyn PairScore<T>,
+    candidates: &View<i64>,
+    weights: &[T],
+    gallery: (&mut [T], &mut [T]),
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let inputs = pair.inputs();
+    let inverse = Inverse::new(candidates, inputs.mu2.rows());
+    let gallery_parts = split(gallery, inputs.dim(), inputs.uncertainty2.stored(), SHARED_BLOCK);
     parallel::for_each(gallery_parts, interrupted, |(first, mu, uncertainty): Part<T>| {
         mu.fill(T::default());
         uncertainty.fill(T::default());

@@ -84,8 +84,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let group = drivers::segment(dim);
         let ranges: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
         let all = ranges.iter().fold(EMPTY, hull);
-        let mut laid = vec![T::default(); 2 * padded * ranges.len()];
-        let mut scaled_by = None;
+        let (mut laid, mut scaled_by) = (vec![T::default(); 2 * padded * ranges.len()], None);
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
         let mut starts = vec![T::default(); group.next_multiple_of(T::LANES)];
         let mut sieve = RoughSieve {
@@ -108,9 +107,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars))));
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
-            let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
-            let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
-            let k = k.clamp(-60, 60);
+            let k = power_of_scale(all, group);
             if scaled_by != Some(k) {
                 for (i, place) in self.queries.clone().zip(laid.chunks_mut(2 * padded)) {
                     lay(self.mls.query(i), (k, 1.0), dim, place, 1);
@@ -123,17 +120,7 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 let row = (inputs.mu2.row(j, &mut means), inputs.uncertainty2.row(j, &mut vars));
                 lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
             }
-            let scale = 4f64.powi(-k);
-            for query in 0..ranges.len() {
-                let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);
-                let in_range = ranges[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
-                sieve.in_range[query] = in_range;
-                if self.mls.moved {
-                    let (means, vars) = self.mls.query(self.queries.start + query);
-                    sieve.moved[query] = means.iter().zip(vars).map(|(m, t)| m * m / (t + group.0)).sum();
-                }
-                sieve.set_limit(query);
-            }
+            sieve.enter(self.mls, &ranges, group, 4f64.powi(-k));
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
@@ -150,6 +137,13 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         }
         sieve.scored
     }
+}
+
+/// The k by whose power of 4 the sums of variances in these two ranges are divided, which brings them near 1.
+fn power_of_scale(queries: (f64, f64), group: (f64, f64)) -> i32 {
+    let middle = ((queries.0 + group.0) * (queries.1 + group.1)).sqrt();
+    let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
+    k.clamp(-60, 60)
 }
 
 /// Writes -2 times the offsets of rows, relative to the middle of these offsets. Returns that middle, and the greatest sizes.
@@ -240,6 +234,20 @@ impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
             * (70.0 * dim + 100.0 + sizes + 4.0 * (rough.abs() + self.moved[query]) + (dim + 480.0) * rationals);
         let limit = if self.in_range[query] { -(rough + spare) } else { f64::NEG_INFINITY };
         self.limits[query] = T::from_f64(limit);
+    }
+
+    /// Takes note of the ranges of variances of the queries and of a new group of rows, which are scaled.
+    fn enter(&mut self, mls: &EquivalentMls, ranges: &[(f64, f64)], group: (f64, f64), scale: f64) {
+        for query in 0..ranges.len() {
+            let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);
+            let in_range = ranges[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
+            self.in_range[query] = in_range;
+            if mls.moved {
+                let (means, vars) = mls.query(self.first_query + query);
+                self.moved[query] = means.iter().zip(vars).map(|(m, t)| m * m / (t + group.0)).sum();
+            }
+            self.set_limit(query);
+        }
     }
 
     #[inline(never)]

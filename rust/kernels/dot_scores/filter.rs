@@ -92,14 +92,11 @@ fn scan<T: Float, F: Formula>(
     let tiles = QueryTiles::new(&inputs.mu1, queries.clone());
     let mut norms = vec![T::default(); group.max(queries.len())];
     sq_norms(&Matrix::Full(inputs.mu1), queries.clone(), &mut norms[..queries.len()]);
-    let query = |(i, norm): (usize, &T)| Query {
-        norm: norm.to_f64(),
-        uncertainty: inputs.uncertainty1.row(i)[0].to_f64(),
-        ..Query::default()
+    let query = |(i, norm): (usize, &T)| {
+        let uncertainty = inputs.uncertainty1.row(i)[0].to_f64();
+        Query { norm: norm.to_f64(), uncertainty, ..Query::default() }
     };
-    for (pool, &floor) in pools.iter_mut().zip(floors) {
-        pool.threshold = floor;
-    }
+    pools.iter_mut().zip(floors).for_each(|(pool, &floor)| pool.threshold = floor);
     let mut filter = Filter {
         score,
         first_query: queries.start,
@@ -125,12 +122,7 @@ fn scan<T: Float, F: Formula>(
             }
         };
         filter.enter(order, norms);
-        // Rows of the padding reach no limit.
-        starts.fill(T::from_f64(f64::NEG_INFINITY));
-        for (start, norm) in starts.iter_mut().zip(norms) {
-            let share = -0.5 * filter.group.share * norm.to_f64();
-            *start = T::from_f64(if F::DIFFERENCE { share } else { 0.0 });
-        }
+        filter.start(norms, &mut starts);
         let size = panels::padded::<T>(order.len()) * dim;
         let packed = match &score.packed {
             Some(packed) => &packed.panels[first * dim..][..size],
@@ -254,6 +246,16 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         dispatch(EnterQueries { formula, thresholds: &thresholds, queries, group });
         for query in 0..self.queries.len() {
             self.set_limit(query);
+        }
+    }
+
+    /// Writes what the sums of a panel start with: what is subtracted from the inner products of each row of the group.
+    fn start(&self, norms: &[T], starts: &mut [T]) {
+        // Rows of the padding reach no limit.
+        starts.fill(T::from_f64(f64::NEG_INFINITY));
+        for (start, norm) in starts.iter_mut().zip(norms) {
+            let share = -0.5 * self.group.share * norm.to_f64();
+            *start = T::from_f64(if F::DIFFERENCE { share } else { 0.0 });
         }
     }
 

@@ -92,19 +92,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
         }
-        // A pair of weight 0 must not spread the NaN or infinity of its rows.
-        let mut known = F::BY_X;
-        for (i, x) in tile.queries.clone().zip(&x) {
-            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
-                if weight.to_f64() != 0.0 {
-                    continue;
-                }
-                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
-                if !x.to_f64().is_finite() || !(known || all()) {
-                    return by_items(self, tile, weights, out);
-                }
-                known = true;
-            }
+        if !self.weightless_pairs_are_finite((&queries, &gallery), &tile, weights, &x) {
+            return by_items(self, tile, weights, out);
         }
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         let mut block = Block::new();
@@ -125,21 +114,58 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for (shared, sum) in out.shared.iter_mut().zip(sums.shared) {
             *shared = *shared + T::from_f64(sum);
         }
+        self.add_items((&queries, &gallery), &x, &sums, out);
+    }
+
+    /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity; `x` are the
+    /// squared distances or inner products.
+    fn weightless_pairs_are_finite(
+        &self,
+        (queries, gallery): (&TileSide<T>, &TileSide<T>),
+        tile: &Tile,
+        weights: &View<T>,
+        x: &Square<T>,
+    ) -> bool {
+        let mut known = F::BY_X;
+        for (i, x) in tile.queries.clone().zip(x) {
+            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
+                if weight.to_f64() != 0.0 {
+                    continue;
+                }
+                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
+                if !x.to_f64().is_finite() || !(known || all()) {
+                    return false;
+                }
+                known = true;
+            }
+        }
+        true
+    }
+
+    /// Adds the gradients of the items of both sides: `x` are the weighted partial derivatives of each pair by its squared
+    /// distance or inner product, `sums` those by the items' numbers.
+    fn add_items(
+        &self,
+        (queries, gallery): (&TileSide<T>, &TileSide<T>),
+        x: &Square<T>,
+        sums: &WeightedPartials,
+        out: &mut TileGradient<T>,
+    ) {
         match (&mut out.query, &mut out.gallery) {
             (Some(of_queries), Some(of_gallery)) if F::DIFFERENCE => {
-                rows::accumulate_both(&queries.rows, &gallery.rows, &x, (&mut *of_queries.mu, &mut *of_gallery.mu));
+                rows::accumulate_both(&queries.rows, &gallery.rows, x, (&mut *of_queries.mu, &mut *of_gallery.mu));
             }
             (of_queries, of_gallery) => {
                 if let Some(out) = of_queries {
-                    self.accumulate(Side::Query, (&queries, &gallery), &x, &mut *out.mu);
+                    self.accumulate(Side::Query, (queries, gallery), x, &mut *out.mu);
                 }
                 if let Some(out) = of_gallery {
-                    self.accumulate(Side::Gallery, (&gallery, &queries), &x, &mut *out.mu);
+                    self.accumulate(Side::Gallery, (gallery, queries), x, &mut *out.mu);
                 }
             }
         }
         for (items, [norms, uncertainties], out) in
-            [(&queries, &sums.query, &mut out.query), (&gallery, &sums.gallery, &mut out.gallery)]
+            [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
         {
             let Some(out) = out else { continue };
             for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {

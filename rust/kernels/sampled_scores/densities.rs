@@ -263,40 +263,14 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
             classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
         let jacobian = if self.exact { dim as f64 } else { 0.0 };
-        let (mut totals, mut n) = ([0.0; ROWS], [1.0; ROWS]);
+        let mut n = [1.0; ROWS];
         n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
-        for (shares, weights) in found.logs.chunks_mut(draws).zip(weights) {
-            let (_, sums) = relative::<S>(shares, classes.len());
-            let mut weight = [0.0; ROWS];
-            weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
-            for from in (0..classes.len()).step_by(f64::LANES) {
-                let at = from..from + f64::LANES;
-                let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
-                let mut total = V::<S, f64>::load(&totals[at.clone()]);
-                for share in &mut *shares {
-                    let found = V::<S, f64>::load(&share[at.clone()]);
-                    // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
-                    let counted = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
-                    let counted = weight.abs().if_less(f64::SMALLEST, 0.0, counted);
-                    counted.store(&mut share[at.clone()]);
-                    total = total + counted;
-                }
-                total.store(&mut totals[at]);
-            }
-        }
+        let totals = weigh_draws::<S, T>(&mut found.logs, draws, classes.len(), weights);
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut along, mut across) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             for i in 0..z_part.len() {
-                let (mut by_along, mut by_across) = ([0.0; ROWS], [0.0; ROWS]);
-                for from in (0..classes.len()).step_by(f64::LANES) {
-                    let at = from..from + f64::LANES;
-                    let (share, square) = (load!(found.logs[first + i], at), load!(found.squares[first + i], at));
-                    let fall = load!(n, at).mul_add(load!(found.cosines[first + i], at), jacobian);
-                    let size = share.abs();
-                    let (x, y) = (share / square.sqrt(), share * fall / square);
-                    size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
-                    size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_across[at]);
-                }
+                let draw = [found.logs[first + i], found.squares[first + i], found.cosines[first + i]];
+                let (by_along, by_across) = weights_of_sums::<S>(draw, &n, jacobian, classes.len());
                 for j in 0..classes.len() {
                     (along[i][j], across[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_across[j]));
                 }
@@ -372,6 +346,59 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             })
             .collect()
     }
+}
+
+/// Replaces the log-densities of draws by their shares of the pairs' weights; returns the sum of these for each class.
+#[inline(always)]
+fn weigh_draws<S: Simd, T: Float>(
+    logs: &mut [[f64; ROWS]],
+    draws: usize,
+    classes: usize,
+    weights: &[&[T]],
+) -> [f64; ROWS] {
+    let mut totals = [0.0; ROWS];
+    for (shares, weights) in logs.chunks_mut(draws).zip(weights) {
+        let (_, sums) = relative::<S>(shares, classes);
+        let mut weight = [0.0; ROWS];
+        weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
+        for from in (0..classes).step_by(f64::LANES) {
+            let at = from..from + f64::LANES;
+            let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
+            let mut total = V::<S, f64>::load(&totals[at.clone()]);
+            for share in &mut *shares {
+                let found = V::<S, f64>::load(&share[at.clone()]);
+                // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
+                let counted = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
+                let counted = weight.abs().if_less(f64::SMALLEST, 0.0, counted);
+                counted.store(&mut share[at.clone()]);
+                total = total + counted;
+            }
+            total.store(&mut totals[at]);
+        }
+    }
+    totals
+}
+
+/// The weights of the two sums of a draw over the classes, given its shares, squares and cosines: of M y, and of the diagonal of
+/// M^2.
+#[inline(always)]
+fn weights_of_sums<S: Simd>(
+    [shares, squares, cosines]: [[f64; ROWS]; 3],
+    n: &[f64; ROWS],
+    jacobian: f64,
+    classes: usize,
+) -> ([f64; ROWS], [f64; ROWS]) {
+    let (mut by_along, mut by_across) = ([0.0; ROWS], [0.0; ROWS]);
+    for from in (0..classes).step_by(f64::LANES) {
+        let at = from..from + f64::LANES;
+        let (share, square) = (load!(shares, at), load!(squares, at));
+        let fall = load!(n, at).mul_add(load!(cosines, at), jacobian);
+        let size = share.abs();
+        let (x, y) = (share / square.sqrt(), share * fall / square);
+        size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
+        size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_across[at]);
+    }
+    (by_along, by_across)
 }
 
 fn add<T: Float>(sums: &mut [T], terms: &[T]) {
