@@ -121,11 +121,13 @@ struct DiagScore {
         double sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
-            const DeviceMatrix &var1 = args.uncertainty1, &var2 = args.uncertainty2;
-            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(var1, q), var1.stored, d);
+            x.a = get(row_of<T>(args.mu1, q), dim, d);
+            x.v = get(row_of<T>(args.uncertainty1, q), args.uncertainty1.stored, d);
             x.b = get(row_of<S>(args.mu2, g), dim, d);
+            const int64_t stored = args.uncertainty2.stored;
             const bool wide = sizeof(S) != sizeof(T) && args.wide_uncertainty2;
-            x.w = wide ? get(row_of<T>(var2, g), var2.stored, d) : get(row_of<S>(var2, g), var2.stored, d);
+            x.w = wide ? get(row_of<T>(args.uncertainty2, g), stored, d)
+                       : get(row_of<S>(args.uncertainty2, g), stored, d);
             x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
             sum += value_of(formula, x);
         }
