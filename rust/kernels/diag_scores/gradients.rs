@@ -143,10 +143,13 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     Item { mean, var, per_item }
 }
 
+/// The sums of the gradients of A items, by mean and by variance.
+type ItemSums<X, const A: usize> = [[[X; 2]; PAIR]; A];
+
 /// Two vectors of dimensions of A items and of the shared row (with its reciprocals), and the sums of their gradients.
 struct InRegisters<X, const A: usize> {
     a: [[Item<X>; PAIR]; A],
-    by_a: [[[X; 2]; PAIR]; A],
+    by_a: ItemSums<X, A>,
     shared: [[X; 2]; PAIR],
     by_shared: [X; PAIR],
 }
@@ -330,7 +333,7 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
         sums: &mut GradientSums<C>,
         part: usize,
         first: usize,
-        (by_a, by_shared): (&[[[V<S, C>; 2]; PAIR]; A], &[V<S, C>; PAIR]),
+        (by_a, by_shared): (&ItemSums<V<S, C>, A>, &[V<S, C>; PAIR]),
     ) {
         let (lanes, width) = (C::LANES, PAIR * C::LANES);
         let of_items = (part * self.items.rows + first) * 2 * width;
