@@ -86,6 +86,6 @@ class Accuracy:
         sides = [fields(kind.removeprefix("normal_"), 64, 17, seed) for seed, kind in enumerate(kinds)]
         sides = [tuple(x.astype(dtype) for x in side) for side in sides]
         a, b = (distribution(kind.removeprefix("normal_"), x) for kind, x in zip(kinds, sides, strict=True))
-        exact = [(mu.astype(reference.WIDE), extra.astype(reference.WIDE).reshape(64, -1)) for mu, extra in sides]
+        exact = [(mu.astype(reference.WIDE), x.astype(reference.WIDE).reshape(64, -1)) for mu, x in sides]
         value, size = reference.score(self.score.name, tuple(kinds), *exact, self.score.params)
         return float(np.abs((pe.paired(a, b, self.score) - value) / size).max() / np.finfo(dtype).eps)

@@ -85,13 +85,14 @@ class Head(nn.Module):
 
     def forward(self, features: Any) -> Any:
         x = self.linear(features)
-        e, extra = x[:, :DIM], x[:, DIM:].squeeze(1)
+        e, uncertainty = x[:, :DIM], x[:, DIM:].squeeze(1)
         mu = e if self.kind == "point" else functional.normalize(e)
         if self.kind == "point":
             return distribution("point", (mu,))
         if self.kind == "vmf":
             return distribution("vmf", (mu, e.norm(dim=1)))
-        return distribution(self.kind, (mu, 64 * extra.sigmoid() if self.kind == "scaled" else (extra - 5).exp()))
+        uncertainty = 64 * uncertainty.sigmoid() if self.kind == "scaled" else (uncertainty - 5).exp()
+        return distribution(self.kind, (mu, uncertainty))
 
 
 def found(classes: int) -> Iterator[tuple[Entry, Any, Any]]:

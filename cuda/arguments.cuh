@@ -20,7 +20,7 @@ constexpr int LISTED = 2;
 // The most items of a query that rerank, search and top-k return.
 constexpr int BEST = 1024;
 // The most float64 numbers that a family makes of an item alone.
-constexpr int OWN_NUMBERS = 3;
+constexpr int PER_ITEM_NUMBERS = 3;
 // Threads of a block that scores pairs one by one, or adds up gradients.
 constexpr int PAIR_THREADS = 128;
 // Threads of a block of a search.
@@ -122,18 +122,18 @@ static_assert(sizeof(DeviceMatrix) == 32);
 struct PairArgs {
     // T [Q, D], the queries' means.
     DeviceMatrix mu1;
-    // T [Q, 1] or [Q, D], the queries' extras.
-    DeviceMatrix extra1;
+    // T [Q, 1] or [Q, D], the queries' uncertainties.
+    DeviceMatrix uncertainty1;
     // S [G, D], the gallery's means.
     DeviceMatrix mu2;
-    // S [G, 1] or [G, D], the gallery's extras.
-    DeviceMatrix extra2;
+    // S [G, 1] or [G, D], the gallery's uncertainties.
+    DeviceMatrix uncertainty2;
     // T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
     DeviceMatrix shared;
     // int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
     DeviceMatrix candidates;
-    // Not 0 where extra2 holds T though mu2 holds halves.
-    int64_t wide_extra2;
+    // Not 0 where uncertainty2 holds T though mu2 holds halves.
+    int64_t wide_uncertainty2;
     // Which pairs are scored: PAIRED, PAIRWISE or LISTED.
     int64_t pairs;
     // How many items of each query are wanted; 0 in a search that writes all scores.
@@ -161,17 +161,17 @@ struct PairArgs {
     void* list_scores;
     // Search: the rows of the lists, of the same shape.
     int64_t* list_ids;
-    // By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+    // By side, float64 [N, PER_ITEM_NUMBERS], what the family makes of each item alone; null where each pair makes it
     // anew.
-    void* own[2];
+    void* per_item[2];
 };
 static_assert(offsetof(PairArgs, mu1) == 0);
-static_assert(offsetof(PairArgs, extra1) == 32);
+static_assert(offsetof(PairArgs, uncertainty1) == 32);
 static_assert(offsetof(PairArgs, mu2) == 64);
-static_assert(offsetof(PairArgs, extra2) == 96);
+static_assert(offsetof(PairArgs, uncertainty2) == 96);
 static_assert(offsetof(PairArgs, shared) == 128);
 static_assert(offsetof(PairArgs, candidates) == 160);
-static_assert(offsetof(PairArgs, wide_extra2) == 192);
+static_assert(offsetof(PairArgs, wide_uncertainty2) == 192);
 static_assert(offsetof(PairArgs, pairs) == 200);
 static_assert(offsetof(PairArgs, k) == 208);
 static_assert(offsetof(PairArgs, capacity) == 216);
@@ -185,24 +185,24 @@ static_assert(offsetof(PairArgs, survivors) == 272);
 static_assert(offsetof(PairArgs, counts) == 280);
 static_assert(offsetof(PairArgs, list_scores) == 288);
 static_assert(offsetof(PairArgs, list_ids) == 296);
-static_assert(offsetof(PairArgs, own) == 304);
+static_assert(offsetof(PairArgs, per_item) == 304);
 static_assert(sizeof(PairArgs) == 320);
 
-// What a kernel is given that fills `pairs.own` of one side.
-struct OwnArgs {
+// What a kernel is given that fills `pairs.per_item` of one side.
+struct PerItemArgs {
     // The inputs, and where the numbers go.
     PairArgs pairs;
     // Whose numbers: QUERY or GALLERY.
     int64_t side;
     // Not 0 where the numbers are for gradients.
-    int64_t slopes;
+    int64_t partials;
 };
-static_assert(offsetof(OwnArgs, pairs) == 0);
-static_assert(offsetof(OwnArgs, side) == 320);
-static_assert(offsetof(OwnArgs, slopes) == 328);
-static_assert(sizeof(OwnArgs) == 336);
+static_assert(offsetof(PerItemArgs, pairs) == 0);
+static_assert(offsetof(PerItemArgs, side) == 320);
+static_assert(offsetof(PerItemArgs, partials) == 328);
+static_assert(sizeof(PerItemArgs) == 336);
 
-// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
 struct BackwardArgs {
     // The inputs, the candidates and which pairs.
     PairArgs pairs;
@@ -214,11 +214,11 @@ struct BackwardArgs {
     const int64_t* offsets;
     // Those places among the candidates [Q, K], in ascending order.
     const int64_t* positions;
-    // T [own items, D], written: the gradients by the means.
+    // T [items, D], written: the gradients by the means.
     void* mu;
-    // T, written: the gradients by the extras, of their stored shape.
-    void* extra;
-    // T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+    // T, written: the gradients by the uncertainties, of their stored shape.
+    void* uncertainty;
+    // T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
     // not wanted.
     void* shared;
 };
@@ -228,7 +228,7 @@ static_assert(offsetof(BackwardArgs, weights) == 328);
 static_assert(offsetof(BackwardArgs, offsets) == 336);
 static_assert(offsetof(BackwardArgs, positions) == 344);
 static_assert(offsetof(BackwardArgs, mu) == 352);
-static_assert(offsetof(BackwardArgs, extra) == 360);
+static_assert(offsetof(BackwardArgs, uncertainty) == 360);
 static_assert(offsetof(BackwardArgs, shared) == 368);
 static_assert(sizeof(BackwardArgs) == 376);
 
@@ -310,7 +310,7 @@ struct SampleArgs {
     // [N, D], the means; D >= 2 for von Mises-Fisher distributions.
     DeviceMatrix mu;
     // Variances [N] or [N, D], or concentrations [N].
-    DeviceMatrix extra;
+    DeviceMatrix uncertainty;
     // The seed, one number.
     const int64_t* seed;
     // The number that row 0 has in its distribution.
@@ -327,7 +327,7 @@ struct SampleArgs {
     void* out;
 };
 static_assert(offsetof(SampleArgs, mu) == 0);
-static_assert(offsetof(SampleArgs, extra) == 32);
+static_assert(offsetof(SampleArgs, uncertainty) == 32);
 static_assert(offsetof(SampleArgs, seed) == 64);
 static_assert(offsetof(SampleArgs, first_row) == 72);
 static_assert(offsetof(SampleArgs, stream) == 80);
@@ -345,15 +345,15 @@ struct SampleBackwardArgs {
     const void* weights;
     // [N, D], written: the gradients by the means.
     void* by_mu;
-    // [N] or [N, D], written: the gradients by the extras, rows adjacent.
-    void* by_extra;
+    // [N] or [N, D], written: the gradients by the uncertainties, rows adjacent.
+    void* by_uncertainty;
     // D/2, for von Mises-Fisher distributions.
     Order order;
 };
 static_assert(offsetof(SampleBackwardArgs, items) == 0);
 static_assert(offsetof(SampleBackwardArgs, weights) == 120);
 static_assert(offsetof(SampleBackwardArgs, by_mu) == 128);
-static_assert(offsetof(SampleBackwardArgs, by_extra) == 136);
+static_assert(offsetof(SampleBackwardArgs, by_uncertainty) == 136);
 static_assert(offsetof(SampleBackwardArgs, order) == 144);
 static_assert(sizeof(SampleBackwardArgs) == 1728);
 
@@ -412,9 +412,9 @@ struct With {
     More more;
 };
 static_assert(sizeof(With<PairArgs, TwoOrders>) == 3488);
-static_assert(sizeof(With<OwnArgs, TwoOrders>) == 3504);
+static_assert(sizeof(With<PerItemArgs, TwoOrders>) == 3504);
 static_assert(sizeof(With<BackwardArgs, TwoOrders>) == 3544);
 static_assert(sizeof(With<PairArgs, DrawingArgs>) == 3552);
-static_assert(sizeof(With<OwnArgs, DrawingArgs>) == 3568);
+static_assert(sizeof(With<PerItemArgs, DrawingArgs>) == 3568);
 static_assert(sizeof(With<BackwardArgs, DrawingArgs>) == 3608);
 static_assert(sizeof(With<PairArgs, Bounding>) == 360);

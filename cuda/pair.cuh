@@ -11,14 +11,14 @@ struct alignas(sizeof(T) < 4 ? 8 : 16) Four {
     T x[4];
 };
 
-// One dimension of a pair: mean and extra of the first item, a and v, and of the second, b and w; and the number that
-// all pairs share.
+// One dimension of a pair: mean and uncertainty of the first item, a and v, and of the second, b and w; and the number
+// that all pairs share.
 struct Dimension {
     double a, v, b, w, shared;
 };
 
-// Derivatives by the first item's mean and extra in one dimension, and by the shared numbers.
-struct DimensionSlopes {
+// Derivatives by the first item's mean and uncertainty in one dimension, and by the shared numbers.
+struct DimensionPartials {
     double mean, var, shared[2];
 };
 
@@ -26,10 +26,10 @@ struct DimensionSlopes {
 
 // Functions of a von Mises-Fisher item's concentration alone: H, A and A' of formulas/vmf.cuh. Those that the kernel
 // does not use are 0.
-struct Own {
-    double h, a, a_slope;
+struct PerItem {
+    double h, a, a_derivative;
 };
-static_assert(sizeof(Own) == OWN_NUMBERS * sizeof(double));
+static_assert(sizeof(PerItem) == PER_ITEM_NUMBERS * sizeof(double));
 
 // What a formula of one inner product is given of a pair. Gradients are by the first item. The number that a value is
 // differentiated by is a Dual (numerics/dual.cuh).
@@ -38,13 +38,13 @@ struct DotPairOf {
     X x;                        // squared distance or inner product
     N n;                        // squared norms of the first and second item, set if the formula's NORMS is true
     double m;
-    V v;                        // their extras: variances, weights, ...
+    V v;                        // their uncertainties: variances, weights, ...
     double w;
-    const Own *first, *second;  // their own numbers; null where no memory was given for them
+    const PerItem *first, *second;  // what is made of each alone; null where no memory was given for them
 };
 using DotPair = DotPairOf<double, double, double>;
 
-// Derivatives by x, the first item's squared norm and extra, and the shared numbers.
-struct DotSlopes {
-    double x, norm, extra, shared[2];
+// Derivatives by x, the first item's squared norm and uncertainty, and the shared numbers.
+struct DotPartials {
+    double x, norm, uncertainty, shared[2];
 };

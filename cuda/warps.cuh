@@ -43,8 +43,8 @@ __device__ inline T combined(const T (&x)[N], Operation operation, int mask = WA
         T half[N / 2];
 #pragma unroll
         for (int i = 0; i < N / 2; ++i) {
-            const T sent = upper ? x[i] : x[i + N / 2], own = upper ? x[i + N / 2] : x[i];
-            half[i] = operation(own, __shfl_xor_sync(FULL, sent, mask));
+            const T sent = upper ? x[i] : x[i + N / 2], held = upper ? x[i + N / 2] : x[i];
+            half[i] = operation(held, __shfl_xor_sync(FULL, sent, mask));
         }
         return combined(half, operation, mask / 2);
     } else {

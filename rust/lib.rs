@@ -4,12 +4,13 @@
 //! - [`view`]: the array types · [`simd`]: lanes and dispatch · [`parallel`]: threads and interrupts
 //! - [`special`]: scalar functions on lanes, with their error bounds · [`rng`]: random words
 //! - [`rows`]: tiles of rows against rows · [`panels`]: register tiles of inner products
-//! - [`topk`]: the best k · [`shapes`]: a pair function becomes paired, pairwise, candidates and top-k
+//! - [`topk`]: the best k · [`drivers`]: a pair function becomes paired, pairwise, candidates and top-k
 //! - [`kernels`]: the families of quantities
 //! - [`cuda`]: the same families on a GPU
 //! - `python`: the only module that knows Python (feature `python`)
 
 pub mod cuda;
+pub mod drivers;
 pub mod error;
 pub mod kernels;
 mod layout;
@@ -19,7 +20,6 @@ pub mod parallel;
 mod python;
 pub mod rng;
 pub mod rows;
-pub mod shapes;
 pub mod simd;
 pub mod special;
 pub mod topk;

@@ -8,14 +8,14 @@ use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
-/// A prepared gallery: its rows as panels, sorted so that rows of similar extras are neighbours.
+/// A prepared gallery: its rows as panels, sorted so that rows of similar uncertainties are neighbours.
 #[derive(Clone, Copy)]
 pub struct Packed<'a, T> {
     /// All rows as panels, in the order of `order`.
     pub panels: &'a [T],
     /// The squared norm of the row at each position of the panels, as the pair function computes it [G].
     pub norms: &'a [T],
-    /// The row at each position, sorted by extra, NaN last [G].
+    /// The row at each position, sorted by uncertainty, NaN last [G].
     pub order: &'a [i64],
 }
 

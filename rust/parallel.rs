@@ -130,7 +130,11 @@ fn run(
     if left == 0 {
         return Ok(());
     }
-    let threads = num_threads().min(left);
+    run_in_pool(num_threads().min(left), interrupted, step)
+}
+
+/// Calls `step` on so many threads of the pool until it says that there is no more.
+fn run_in_pool(threads: usize, interrupted: &dyn Fn() -> bool, step: &(dyn Fn() -> bool + Sync)) -> Result<(), Error> {
     let pool = pool(threads)?;
     let stop = AtomicBool::new(false);
     let (done, finished) = channel();

@@ -8,6 +8,15 @@ use std::ops::Range;
 /// The largest number of rows on either side of a tile.
 pub const ROWS: usize = 64;
 
+/// What `DIFFERENCE` says: sums run over differences of rows, or over the rows or the products of their elements.
+pub const DIFFERENCES: bool = true;
+/// The other value of `DIFFERENCE`, see [`DIFFERENCES`].
+pub const PRODUCTS: bool = false;
+/// What `FIRST` says of weights: their first index is that of the rows which are added to.
+pub const ROWS_FIRST: bool = true;
+/// The other value of `FIRST`: the first index is that of the others.
+pub const OTHERS_FIRST: bool = false;
+
 /// A number for each pair of a tile; the first index is the row of the first side.
 pub type Square<T> = [[T; ROWS]; ROWS];
 
@@ -19,31 +28,31 @@ pub fn products<T: Float, const DIFFERENCE: bool>(first: &[&[T]], second: &[&[T]
     }
 }
 
-/// Adds to each own row of `out` the sum over all other rows of `weight (own - other)` (DIFFERENCE), or of `weight other`. The
-/// first index of `weights` is the own row (FIRST) or the other row.
-pub fn pull<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
-    own: &[&[T]],
+/// Adds to each of the rows `out` the sum over all others of `weight (row - other)` (DIFFERENCE), or of `weight other`. The first
+/// index of `weights` is that of the row ([`ROWS_FIRST`]) or of the other ([`OTHERS_FIRST`]).
+pub fn accumulate<T: Float, const DIFFERENCE: bool, const FIRST: bool>(
+    rows: &[&[T]],
     others: &[&[T]],
     weights: &Square<T>,
     out: &mut [T],
 ) {
-    assert!(own.len() <= ROWS && others.len() <= ROWS, "a tile has at most {ROWS} rows");
-    if !own.is_empty() {
-        dispatch(Pull::<T, DIFFERENCE, FIRST> { own, others, weights, out });
+    assert!(rows.len() <= ROWS && others.len() <= ROWS, "a tile has at most {ROWS} rows");
+    if !rows.is_empty() {
+        dispatch(Accumulate::<T, DIFFERENCE, FIRST> { rows, others, weights, out });
     }
 }
 
-/// Adds to each row of either side the sum over the other side of `weight (own - other)`; each difference is computed once.
-pub fn pull_both<T: Float>(first: &[&[T]], second: &[&[T]], weights: &Square<T>, out: (&mut [T], &mut [T])) {
+/// Adds to each row of either side the sum over the other side of `weight (row - other)`; each difference is computed once.
+pub fn accumulate_both<T: Float>(first: &[&[T]], second: &[&[T]], weights: &Square<T>, out: (&mut [T], &mut [T])) {
     assert!(first.len() <= ROWS && second.len() <= ROWS, "a tile has at most {ROWS} rows");
     if !first.is_empty() {
-        dispatch(PullBoth { first, second, weights, out });
+        dispatch(AccumulateBoth { first, second, weights, out });
     }
 }
 
-/// Adds to one row the sum over `others`, each with its weight, of `weight (own - other)` (DIFFERENCE), or of `weight other`.
-pub fn pull_one<T: Float, const DIFFERENCE: bool>(own: &[T], others: &[(&[T], T)], out: &mut [T]) {
-    dispatch(PullOne::<T, DIFFERENCE> { own, others, out });
+/// Adds to one row the sum over `others`, each with its weight, of `weight (row - other)` (DIFFERENCE), or of `weight other`.
+pub fn accumulate_one<T: Float, const DIFFERENCE: bool>(row: &[T], others: &[(&[T], T)], out: &mut [T]) {
+    dispatch(AccumulateOne::<T, DIFFERENCE> { row, others, out });
 }
 
 /// Whether all elements of all rows are finite.
@@ -174,24 +183,26 @@ fn reduce_four<S: Simd, T: Float, const DIFFERENCE: bool>(a: [&[T]; 2], b: [&[T]
     out
 }
 
-struct Pull<'a, T, const DIFFERENCE: bool, const FIRST: bool> {
-    own: &'a [&'a [T]],
-    others: &'a [&'a [T]],
-    weights: &'a Square<T>,
-    out: &'a mut [T],
-}
-impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T, DIFFERENCE, FIRST> {
-    type Output = ();
+/// Sums that are added up a tile at a time: some vectors of some rows.
+trait Tiles<T: Float>: Sized {
+    /// Whether a tile may have eight rows; otherwise it has four at most.
+    const EIGHT: bool;
+    /// How many rows there are, and the number of their elements.
+    fn shape(&self) -> (usize, usize);
+    /// Adds to A rows from `first` on, in N vectors from element `from` on; WHOLE: all of them lie inside the rows.
+    fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize);
+
+    /// Adds all tiles: as many rows and as many vectors of each as there are registers for; the other rows' vectors stay in the
+    /// cache.
     #[inline(always)]
-    fn run<S: Simd>(mut self) {
-        let (dim, rows) = (self.own[0].len(), self.own.len());
+    fn add_all<S: Simd>(mut self) {
+        let (rows, dim) = self.shape();
         let mut from = 0;
-        // As many rows and as many vectors of each as there are registers for; the other rows' vectors stay in the cache.
         while from < dim {
             let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
             let mut first = 0;
             while first < rows {
-                let count = if !DIFFERENCE && vectors == 2 && rows - first >= 8 {
+                let count = if Self::EIGHT && vectors == 2 && rows - first >= 8 {
                     8
                 } else if rows - first >= 4 {
                     4
@@ -199,7 +210,7 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T,
                     1
                 };
                 match (vectors, count, from + T::LANES <= dim) {
-                    (2, 8, _) if !DIFFERENCE => self.add::<S, 8, 2, true>(first, from),
+                    (2, 8, _) if Self::EIGHT => self.add::<S, 8, 2, true>(first, from),
                     (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
                     (2, _, _) => self.add::<S, 1, 2, true>(first, from),
                     (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
@@ -214,15 +225,34 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Pull<'_, T,
     }
 }
 
-impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE, FIRST> {
-    /// Adds to A own rows, in N vectors from element `from` on; WHOLE: all of them lie inside the rows.
+struct Accumulate<'a, T, const DIFFERENCE: bool, const FIRST: bool> {
+    rows: &'a [&'a [T]],
+    others: &'a [&'a [T]],
+    weights: &'a Square<T>,
+    out: &'a mut [T],
+}
+impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Accumulate<'_, T, DIFFERENCE, FIRST> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.add_all::<S>();
+    }
+}
+impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Tiles<T> for Accumulate<'_, T, DIFFERENCE, FIRST> {
+    const EIGHT: bool = !DIFFERENCE;
+
+    #[inline(always)]
+    fn shape(&self) -> (usize, usize) {
+        (self.rows.len(), self.rows[0].len())
+    }
+
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::from(0.0);
-        let (dim, mut x, mut sums) = (self.own[0].len(), [[zero; N]; A], [[zero; N]; A]);
+        let (dim, mut x, mut sums) = (self.rows[0].len(), [[zero; N]; A], [[zero; N]; A]);
         let to = if WHOLE { from + N * T::LANES } else { dim };
         for i in 0..A {
-            x[i] = vectors::<S, T, N, WHOLE>(&self.own[first + i][from..to]);
+            x[i] = vectors::<S, T, N, WHOLE>(&self.rows[first + i][from..to]);
             sums[i] = vectors::<S, T, N, WHOLE>(&self.out[(first + i) * dim..][from..to]);
         }
         assert!(self.others.len() <= ROWS && first + A <= ROWS);
@@ -232,8 +262,8 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE
                 let weight = if FIRST { self.weights[first + i][k] } else { self.weights[k][first + i] };
                 let weight = V::<S, T>::splat(weight);
                 for n in 0..N {
-                    let pull = if DIFFERENCE { x[i][n] - y[n] } else { y[n] };
-                    sums[i][n] = weight.mul_add(pull, sums[i][n]);
+                    let term = if DIFFERENCE { x[i][n] - y[n] } else { y[n] };
+                    sums[i][n] = weight.mul_add(term, sums[i][n]);
                 }
             }
         }
@@ -243,39 +273,27 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Pull<'_, T, DIFFERENCE
     }
 }
 
-struct PullBoth<'a, T> {
+struct AccumulateBoth<'a, T> {
     first: &'a [&'a [T]],
     second: &'a [&'a [T]],
     weights: &'a Square<T>,
     out: (&'a mut [T], &'a mut [T]),
 }
-impl<T: Float> Kernel for PullBoth<'_, T> {
+impl<T: Float> Kernel for AccumulateBoth<'_, T> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(mut self) {
-        let (dim, rows) = (self.first[0].len(), self.first.len());
-        let mut from = 0;
-        while from < dim {
-            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
-            let mut first = 0;
-            while first < rows {
-                let count = if rows - first >= 4 { 4 } else { 1 };
-                match (vectors, count, from + T::LANES <= dim) {
-                    (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
-                    (2, _, _) => self.add::<S, 1, 2, true>(first, from),
-                    (_, 4, true) => self.add::<S, 4, 1, true>(first, from),
-                    (_, 4, false) => self.add::<S, 4, 1, false>(first, from),
-                    (_, _, true) => self.add::<S, 1, 1, true>(first, from),
-                    _ => self.add::<S, 1, 1, false>(first, from),
-                }
-                first += count;
-            }
-            from += vectors * T::LANES;
-        }
+    fn run<S: Simd>(self) {
+        self.add_all::<S>();
     }
 }
+impl<T: Float> Tiles<T> for AccumulateBoth<'_, T> {
+    const EIGHT: bool = false;
 
-impl<T: Float> PullBoth<'_, T> {
+    #[inline(always)]
+    fn shape(&self) -> (usize, usize) {
+        (self.first.len(), self.first[0].len())
+    }
+
     /// Takes A rows of the first side, N vectors of each in registers, against all rows of the second side.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
@@ -290,7 +308,7 @@ impl<T: Float> PullBoth<'_, T> {
         for (k, (other, out)) in self.second.iter().zip(self.out.1.chunks_exact_mut(dim)).enumerate() {
             let out = &mut out[from..to];
             let (y, mut against) = (vectors::<S, T, N, WHOLE>(&other[from..to]), vectors::<S, T, N, WHOLE>(out));
-            // Minus the sum of minus the differences has the same bits as the sum in `pull`.
+            // Minus the sum of minus the differences has the same bits as the sum in [`Accumulate`].
             for n in 0..N {
                 against[n] = -against[n];
             }
@@ -313,16 +331,16 @@ impl<T: Float> PullBoth<'_, T> {
     }
 }
 
-struct PullOne<'a, T, const DIFFERENCE: bool> {
-    own: &'a [T],
+struct AccumulateOne<'a, T, const DIFFERENCE: bool> {
+    row: &'a [T],
     others: &'a [(&'a [T], T)],
     out: &'a mut [T],
 }
-impl<T: Float, const DIFFERENCE: bool> Kernel for PullOne<'_, T, DIFFERENCE> {
+impl<T: Float, const DIFFERENCE: bool> Kernel for AccumulateOne<'_, T, DIFFERENCE> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self) {
-        let (dim, step) = (self.own.len(), 4 * T::LANES);
+        let (dim, step) = (self.row.len(), 4 * T::LANES);
         for from in (0..dim / step * step).step_by(step) {
             self.add::<S, 4, true>(from..from + step);
         }
@@ -332,11 +350,11 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for PullOne<'_, T, DIFFERENCE> {
     }
 }
 
-impl<T: Float, const DIFFERENCE: bool> PullOne<'_, T, DIFFERENCE> {
+impl<T: Float, const DIFFERENCE: bool> AccumulateOne<'_, T, DIFFERENCE> {
     /// Adds all other rows to N vectors of the row, which stay in registers.
     #[inline(always)]
     fn add<S: Simd, const N: usize, const WHOLE: bool>(&mut self, at: Range<usize>) {
-        let x = vectors::<S, T, N, WHOLE>(&self.own[at.clone()]);
+        let x = vectors::<S, T, N, WHOLE>(&self.row[at.clone()]);
         let mut sums = vectors::<S, T, N, WHOLE>(&self.out[at.clone()]);
         for &(other, weight) in self.others {
             let (y, weight) = (vectors::<S, T, N, WHOLE>(&other[at.clone()]), V::<S, T>::splat(weight));

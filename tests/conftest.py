@@ -25,11 +25,11 @@ EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
 def wide(d, dtype):
-    """Kind, means and extras of a distribution for the reference, rounded to the compute dtype as the verbs do."""
+    """Kind, means and uncertainties of a distribution for the reference, rounded to the compute dtype as verbs do."""
     arrays = [to_numpy(x).astype(NUMPY[dtype]).astype(reference.WIDE) for x in d.arrays]
     mu = arrays[0]
-    extra = arrays[1] if len(arrays) == 2 else reference.WIDE(0) * mu[:, :1]
-    return d.kind, mu, extra if extra.ndim == 2 else extra[:, None]
+    uncertainty = arrays[1] if len(arrays) == 2 else reference.WIDE(0) * mu[:, :1]
+    return d.kind, mu, uncertainty if uncertainty.ndim == 2 else uncertainty[:, None]
 
 
 def draws(d, n, seed, side, dtype):
@@ -48,10 +48,10 @@ def is_drawn(score, q, g):
 
 def expected_of_draws(score, q, g, dtype):
     """(value, size) [Q, G] by the reference, from the draws of both sides."""
-    params, (_, mu2, extra2) = score.params, wide(g, dtype)
+    params, (_, mu2, uncertainty2) = score.params, wide(g, dtype)
     z1, z2 = (draws(d, params["n"], params["seed"], side, dtype) for d, side in ((q, "query"), (g, "gallery")))
     with np.errstate(all="ignore"):
-        return reference.drawn(score.name, z1[:, :, None], z2[:, None], mu2[None], extra2[None], params)
+        return reference.drawn(score.name, z1[:, :, None], z2[:, None], mu2[None], uncertainty2[None], params)
 
 
 def expected(score, q, g, dtype):
@@ -60,9 +60,9 @@ def expected(score, q, g, dtype):
     if is_drawn(score, q, g):
         return expected_of_draws(score, q, g, dtype)
     if score.name == "nivmf":
-        (kind1, z, _), (_, mu2, extra2) = wide(q, dtype), wide(g, dtype)
+        (kind1, z, _), (_, mu2, uncertainty2) = wide(q, dtype), wide(g, dtype)
         z = z / np.sqrt((z * z).sum(-1, keepdims=True)) if kind1 == "point" else z
-        return reference.drawn(score.name, z[None, :, None], None, mu2[None], extra2[None], score.params)
+        return reference.drawn(score.name, z[None, :, None], None, mu2[None], uncertainty2[None], score.params)
     (kind1, a, x), (kind2, b, y) = wide(q, dtype), wide(g, dtype)
     with np.errstate(all="ignore"):
         return reference.score(score.name, (kind1, kind2), (a[:, None], x[:, None]), (b[None], y[None]), score.params)

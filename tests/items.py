@@ -35,13 +35,13 @@ def make(kind, n=4, dim=5, seed=0, *, dtype="float64", library="numpy"):
     mu = rng.standard_normal((n, dim))
     if CLASSES[kind][0]._unit:
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
-    extra = np.exp(rng.uniform(-1, 1.3, (n, dim)))
-    return build(kind, mu, extra[:, 0] if CLASSES[kind][1] == 1 else extra, dtype=dtype, library=library)
+    uncertainty = np.exp(rng.uniform(-1, 1.3, (n, dim)))
+    return build(kind, mu, uncertainty[:, 0] if CLASSES[kind][1] == 1 else uncertainty, dtype=dtype, library=library)
 
 
-def build(kind, mu, extra=None, *, dtype="float64", library="numpy"):
-    """A distribution from numpy arrays; a Point takes no extra."""
-    arrays = (mu, extra)[: 1 + (CLASSES[kind][1] > 0)]
+def build(kind, mu, uncertainty=None, *, dtype="float64", library="numpy"):
+    """A distribution from numpy arrays; a Point takes no uncertainty."""
+    arrays = (mu, uncertainty)[: 1 + (CLASSES[kind][1] > 0)]
     return CLASSES[kind][0](*(as_library(x, library, dtype) for x in arrays))
 
 

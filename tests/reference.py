@@ -65,17 +65,17 @@ def projected_length(dim, sq_norm, var):
 
 
 @precise
-def resultant(k1, k2, sq_distance):
-    """|k1 mu1 + k2 mu2| for unit rows: their cosine is 1 - |mu1 - mu2|^2 / 2."""
-    square = (k1 + k2) ** 2 - k1 * k2 * sq_distance
+def resultant(kappa1, kappa2, sq_distance):
+    """|kappa1 mu1 + kappa2 mu2| for unit rows: their cosine is 1 - |mu1 - mu2|^2 / 2."""
+    square = (kappa1 + kappa2) ** 2 - kappa1 * kappa2 * sq_distance
     return square.sqrt() if square > 0 else arb(0)
 
 
 @precise
-def lost_length(k1, k2, sq_distance):
-    """k1 + k2 - |k1 mu1 + k2 mu2|, for unit rows."""
-    square = (k1 + k2) ** 2 - k1 * k2 * sq_distance
-    return k1 + k2 - (square.sqrt() if square > 0 else 0)
+def lost_length(kappa1, kappa2, sq_distance):
+    """kappa1 + kappa2 - |kappa1 mu1 + kappa2 mu2|, for unit rows."""
+    square = (kappa1 + kappa2) ** 2 - kappa1 * kappa2 * sq_distance
+    return kappa1 + kappa2 - (square.sqrt() if square > 0 else 0)
 
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -140,36 +140,36 @@ def neg_kl(a, v, b, w, share):
     return np.where(((v == 0) | (w == 0)).any(-1), -np.inf, value), size
 
 
-def mls_vmf(a, k1, b, k2):
-    """log of the integral of vMF(z; a, k1) vMF(z; b, k2) over the sphere, log C(k1) + log C(k2) - log C(R)."""
+def mls_vmf(a, kappa1, b, kappa2):
+    """log of the integral of vMF(z; a, kappa1) vMF(z; b, kappa2), log C(kappa1) + log C(kappa2) - log C(R)."""
     dim = WIDE(a.shape[-1])
     x = ((a - b) ** 2).sum(-1, keepdims=True)
-    r, lost = resultant(k1, k2, x), lost_length(k1, k2, x)
-    return total(scaled_log_norm(dim, k1), scaled_log_norm(dim, k2), -scaled_log_norm(dim, r), -lost)
+    r, lost = resultant(kappa1, kappa2, x), lost_length(kappa1, kappa2, x)
+    return total(scaled_log_norm(dim, kappa1), scaled_log_norm(dim, kappa2), -scaled_log_norm(dim, r), -lost)
 
 
-def overlap_vmf(a, k1, b, k2, alpha, beta):
-    """log of the integral of vMF(z; a, k1)^alpha vMF(z; b, k2)^beta over the sphere."""
+def overlap_vmf(a, kappa1, b, kappa2, alpha, beta):
+    """log of the integral of vMF(z; a, kappa1)^alpha vMF(z; b, kappa2)^beta over the sphere."""
     dim, x = WIDE(a.shape[-1]), ((a - b) ** 2).sum(-1, keepdims=True)
-    r, lost = resultant(alpha * k1, beta * k2, x), lost_length(alpha * k1, beta * k2, x)
-    own = alpha * scaled_log_norm(dim, k1), beta * scaled_log_norm(dim, k2)
+    r, lost = resultant(alpha * kappa1, beta * kappa2, x), lost_length(alpha * kappa1, beta * kappa2, x)
+    own = alpha * scaled_log_norm(dim, kappa1), beta * scaled_log_norm(dim, kappa2)
     return total(*own, -scaled_log_norm(dim, r), -lost)
 
 
-def neg_kl_vmf(a, k1, b, k2, share):
-    """- share KL(first || second) - (1 - share) KL(second || first), as log C(k1) - log C(k2) + A(k1) (k1 - k2 c)."""
+def neg_kl_vmf(a, kappa1, b, kappa2, share):
+    """- share KL(1 || 2) - (1 - share) KL(2 || 1), as log C(kappa1) - log C(kappa2) + A(kappa1) (kappa1 - c kappa2)."""
     dim, x = WIDE(a.shape[-1]), ((a - b) ** 2).sum(-1, keepdims=True)
     terms = []
-    for weight, k, m in ((share, k1, k2), (1 - share, k2, k1)):
+    for weight, k, m in ((share, kappa1, kappa2), (1 - share, kappa2, kappa1)):
         norms = scaled_log_norm(dim, k), -scaled_log_norm(dim, m), m - k + 0 * x
         moved = resultant_length(dim, k) * (k - m), resultant_length(dim, k) * m * x / 2
         terms += [-weight * t for t in (*norms, *moved)]
     return total(*terms)
 
 
-def llr_vmf(a, k1, b, k2):
+def llr_vmf(a, kappa1, b, kappa2):
     """mls_vmf over the uniform density: + log of the sphere's surface."""
-    value, size = mls_vmf(a, k1, b, k2)
+    value, size = mls_vmf(a, kappa1, b, kappa2)
     surface = -scaled_log_norm(WIDE(a.shape[-1]), WIDE(0))
     return value + surface, size + abs(surface)
 
@@ -264,11 +264,11 @@ KINDS["el_nivmf"] = "vmf x nivmf"
 KINDS["nivmf"] = "vmf point x nivmf"
 
 
-def drawn(name, z1, z2, mu2, extra2, params):
+def drawn(name, z1, z2, mu2, uncertainty2, params):
     """(value, size) of a score by name from the draws of both sides; nivmf has one draw, the query's direction."""
     if name in ("el_nivmf", "nivmf"):
         variant = params.get("variant")
-        value, size = log_density(z1, mu2, extra2, variant, name == "nivmf" or variant != "published")
+        value, size = log_density(z1, mu2, uncertainty2, variant, name == "nivmf" or variant != "published")
         return log_mean_exp(value), size.max(0)
     square, cosine = every_pair(z1, z2)
     mean = {"sampled_cosine": cosine, "neg_sampled_l2": -np.sqrt(square)}
@@ -281,11 +281,11 @@ def drawn(name, z1, z2, mu2, extra2, params):
 # -- measures ----------------------------------------------------------------------------------------------------------
 
 
-def confidence(kind, extra):
+def confidence(kind, uncertainty):
     """Minus the mean log variance, the mean log concentration, the scale."""
     if kind == "scaled":
-        return extra[..., 0]
-    return np.log(extra).mean(-1) * (-1 if kind.startswith("normal") else 1)
+        return uncertainty[..., 0]
+    return np.log(uncertainty).mean(-1) * (-1 if kind.startswith("normal") else 1)
 
 
 def fit_prior(mu, labels):
@@ -302,26 +302,26 @@ def fit_prior(mu, labels):
 # -- scores by name and kind -------------------------------------------------------------------------------------------
 
 
-def moments(kind, mu, extra):
+def moments(kind, mu, uncertainty):
     """The mean and the trace of the covariance [..., 1]."""
     if kind == "vmf":
-        length = resultant_length(WIDE(mu.shape[-1]), extra)
+        length = resultant_length(WIDE(mu.shape[-1]), uncertainty)
         return length * mu, 1 - length**2
-    return mu, (extra + 0 * mu).sum(-1, keepdims=True)
+    return mu, (uncertainty + 0 * mu).sum(-1, keepdims=True)
 
 
-def direction_length(kind, mu, extra):
+def direction_length(kind, mu, uncertainty):
     """The length of the expected direction [..., 1]."""
     if kind == "vmf":
-        return resultant_length(WIDE(mu.shape[-1]), extra)
-    return projected_length(WIDE(mu.shape[-1]), (mu * mu).sum(-1, keepdims=True), extra)
+        return resultant_length(WIDE(mu.shape[-1]), uncertainty)
+    return projected_length(WIDE(mu.shape[-1]), (mu * mu).sum(-1, keepdims=True), uncertainty)
 
 
 SHARES = {"query_to_gallery": WIDE(1), "gallery_to_query": WIDE(0), "symmetric": WIDE(0.5)}
 
 
 def score(name, kinds, first, second, params):
-    """(value, size) of a score by name, for items (mean, extra) of these kinds; a Point's extra is 0."""
+    """(value, size) of a score by name, for items (mean, uncertainty) of these kinds; a Point's uncertainty is 0."""
     (a, x), (b, y) = first, second
     vmf = kinds == ("vmf", "vmf")
     if name == "mls":

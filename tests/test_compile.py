@@ -31,12 +31,12 @@ def all_ops(mu1, var1, mu2, var2, prior):
     rows = torch.arange(mu2.shape[0]).expand(mu1.shape[0], -1)
     total = mu1.new_zeros(())
     for op in PAIRS:
-        extra1, extra2 = (x if has_rows(op, i) else x[:, 0] for i, x in enumerate((var1, var2)))
+        uncertainty1, uncertainty2 = (x if has_rows(op, i) else x[:, 0] for i, x in enumerate((var1, var2)))
         shared = prior if op.name == "llr_diagonal" else prior[: len(NUMBERS.get(op.shared, []))]
-        inputs = [mu1, extra1, mu2, extra2, shared]
+        inputs = [mu1, uncertainty1, mu2, uncertainty2, shared]
         total = total + score_of(op, inputs, pairwise=True).tanh().sum() + score_of(op, inputs, rows).sigmoid().sum()
-        extra = var1 if has_rows(op, 1) else var1[:, 0]
-        total = total + score_of(op, [mu1, extra1, mu1.flip(0), extra.flip(0), shared]).tanh().sum()
+        uncertainty = var1 if has_rows(op, 1) else var1[:, 0]
+        total = total + score_of(op, [mu1, uncertainty1, mu1.flip(0), uncertainty.flip(0), shared]).tanh().sum()
     for op in ELEMENTWISE:
         if op.derivative is not None:
             total = total + values(op, 4.0, var1).tanh().sum()
@@ -70,8 +70,8 @@ def test_a_verb_compiles_without_a_graph_break():
 def test_scores_with_parameters_compile_without_a_graph_break():
     def loss(mu1, var1, mu2, var2, prior):
         normals, isotropic, vmf, scaled = (
-            [kind(mu, extra) for mu, extra in zip((mu1, mu2), extras, strict=True)]
-            for kind, extras in (
+            [kind(mu, uncertainty) for mu, uncertainty in zip((mu1, mu2), uncertainties, strict=True)]
+            for kind, uncertainties in (
                 (pe.Normal, (var1, var2)),
                 (pe.Normal, (var1[:, 0], var2[:, 0])),
                 (pe.VonMisesFisher, (var1[:, 0], var2[:, 0])),

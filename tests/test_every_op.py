@@ -50,7 +50,7 @@ def pair_inputs(op, queries=3, gallery=4, dim=5, *, dtype="float64", library="nu
 
 
 def has_rows(op, side):
-    """Whether the extra of a side is a row."""
+    """Whether the uncertainty of a side is a row."""
     return op.name.endswith(("_diagonal", "hib_sampled", "_normal")) or ("nivmf" in op.name and side == 1)
 
 
@@ -182,9 +182,15 @@ def test_pair_of_any_memory_layout_is_that_of_a_copy(op):
 
 @each_pair
 def test_pair_expanded_rows_and_constant_extras_are_those_of_copies(op):
-    mu1, extra1, mu2, extra2, shared = pair_inputs(op, 1, 4, 6, library="torch")
-    one = extra2[:1] if extra2.ndim == 1 else extra2[:1, :1].expand(1, 6)
-    stretched = [mu1.expand(3, 6), extra1.expand(3, *extra1.shape[1:]), mu2, one.expand(4, *one.shape[1:]), shared]
+    mu1, uncertainty1, mu2, uncertainty2, shared = pair_inputs(op, 1, 4, 6, library="torch")
+    one = uncertainty2[:1] if uncertainty2.ndim == 1 else uncertainty2[:1, :1].expand(1, 6)
+    stretched = [
+        mu1.expand(3, 6),
+        uncertainty1.expand(3, *uncertainty1.shape[1:]),
+        mu2,
+        one.expand(4, *one.shape[1:]),
+        shared,
+    ]
     copied = [x.clone(memory_format=torch.contiguous_format) for x in stretched]
     gradients = []
     for inputs in (stretched, copied):
@@ -261,13 +267,15 @@ def test_pair_gradients_are_those_of_the_formula_in_both_dtypes(op, form):
     inputs = pair_inputs(op, 3, 3 if form == "paired" else 4, 37, library="torch")
     expand = {"paired": 0, "pairwise": 1}
     wide = [x.clone().requires_grad_() for x in inputs]
-    mu1, extra1, mu2, extra2, shared = (x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide))
+    mu1, uncertainty1, mu2, uncertainty2, shared = (
+        x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide)
+    )
     if form in expand:
         lift = (lambda x: x[:, None]) if expand[form] else (lambda x: x)
-        scores = op.formula(lift(mu1), lift(extra1), mu2, extra2, shared)
+        scores = op.formula(lift(mu1), lift(uncertainty1), mu2, uncertainty2, shared)
     else:
         rows = torch.tensor(CANDIDATES.clip(0))
-        scores = op.formula(mu1[:, None], extra1[:, None], mu2[rows], extra2[rows], shared)
+        scores = op.formula(mu1[:, None], uncertainty1[:, None], mu2[rows], uncertainty2[rows], shared)
     weights = torch.linspace(-1, 2, scores.numel(), dtype=torch.float64).reshape(scores.shape)
     if form == "candidates":
         weights = weights * torch.tensor(CANDIDATES >= 0)
@@ -338,12 +346,12 @@ def test_gradients_that_nobody_wants_are_not_computed(op):
             if wanted & bit or not (bit == _core.QUERY and wanted & _core.SHARED):
                 np.testing.assert_array_equal(found, want if wanted & bit else 0 * found)
     asked, tensors = [], [torch.from_numpy(x) for x in inputs]
-    own = _numpy.score_backward
+    backward = _numpy.score_backward
 
-    def spied(op, weights, inputs, candidates, pairwise, wanted, *, kept, out):
+    def spied(op, weights, inputs, candidates, pairwise, wanted, *, saved, out):
         asked.append(wanted)
-        assert (kept is not None) == op.keeps
-        return own(op, weights, inputs, candidates, pairwise, wanted, kept=kept, out=out)
+        assert (saved is not None) == op.saves
+        return backward(op, weights, inputs, candidates, pairwise, wanted, saved=saved, out=out)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_numpy, "score_backward", spied)
@@ -457,11 +465,11 @@ def test_opcheck(op):
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             weights = torch.ones(shape, dtype=inputs[0].dtype)
             torch.library.opcheck(backward, (weights, *args, _core.EVERY_GRADIENT), test_utils=CHECKS)
-            if op.keeps:
-                keeping, by_kept = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
-                torch.library.opcheck(keeping, args, test_utils=CHECKS)
-                given = weights, keeping(*args)[1], *args, _core.EVERY_GRADIENT
-                torch.library.opcheck(by_kept, given, test_utils=CHECKS)
+            if op.saves:
+                saving, by_saved = (getattr(torch.ops.peaccel, f"{op.name}_saving{end}") for end in ("", "_bwd"))
+                torch.library.opcheck(saving, args, test_utils=CHECKS)
+                given = weights, saving(*args)[1], *args, _core.EVERY_GRADIENT
+                torch.library.opcheck(by_saved, given, test_utils=CHECKS)
         items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
         given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
         panels = _numpy.panels(items[2].numpy(), items[3].numpy()) if op.layout == "panels" else ()

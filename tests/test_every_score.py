@@ -53,8 +53,8 @@ def stated(name, q, g, dtype):
     """Stated absolute errors beyond rounding [Q, G] or a number."""
     name = pe.scores.get(name).name
     if name in ("mls", "llr", "ppk", "inclusion") and q.kind == "vmf":
-        # Three log norms, 2e-15 relative to max(1, order); and R^2 = (k1 + k2)^2 - k1 k2 |mu1 - mu2|^2, which cancels
-        # for opposite directions: four roundings of its last term.
+        # Three log norms, 2e-15 relative to max(1, order); and R^2 = (kappa1 + kappa2)^2 - kappa1 kappa2 |mu1 - mu2|^2,
+        # which cancels for opposite directions: four roundings of its last term.
         (_, a, x), (_, b, y) = wide(q, dtype), wide(g, dtype)
         last = x * y[:, 0] * ((a[:, None] - b[None]) ** 2).sum(-1)
         r = reference.resultant(x, y[:, 0], ((a[:, None] - b[None]) ** 2).sum(-1))
@@ -255,9 +255,9 @@ def test_equal_rows_and_near_duplicates_keep_their_digits(name, dtype):
         near = mu + rng.standard_normal(mu.shape) * 1e-4 / dim**0.5
         mu, near = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (mu, near))
         near[0] = mu[0]
-        extra = np.full(len(mu), 1e6 if kind == "vmf" else 1e-8)
-        extra = extra if kind != "normal_diagonal" else np.repeat(extra[:, None], dim, 1)
-        q, g = build(kind, mu, extra, dtype=dtype), build(kind, near, extra, dtype=dtype)
+        uncertainty = np.full(len(mu), 1e6 if kind == "vmf" else 1e-8)
+        uncertainty = uncertainty if kind != "normal_diagonal" else np.repeat(uncertainty[:, None], dim, 1)
+        q, g = build(kind, mu, uncertainty, dtype=dtype), build(kind, near, uncertainty, dtype=dtype)
         found = by_verb(q, g, scored(name, kind))
         same_bits(found, kind)
         if name == "neg_expected_sq_l2" and kind == "vmf":
@@ -276,7 +276,7 @@ def test_concentrations_from_nothing_to_a_million(dim, dtype):
     mu = make("vmf", len(kappa), dim, 5).mu
     near = mu + rng.standard_normal(mu.shape) * 10.0 ** rng.uniform(-5, 0, (len(mu), 1))
     near /= np.linalg.norm(near, axis=1, keepdims=True)
-    near[-1] = -mu[-1]  # opposite: |k1 mu1 + k2 mu2| = 0
+    near[-1] = -mu[-1]  # opposite: |kappa1 mu1 + kappa2 mu2| = 0
     q, g = build("vmf", mu, kappa, dtype=dtype), build("vmf", near, kappa, dtype=dtype)
     for name in ("mls", "llr", "expected_cosine"):
         found = by_verb(q, g, name)

@@ -20,10 +20,12 @@ each_dtype = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e
 def by_formula(op, inputs, weights, *, paired=False):
     """Gradients of sum(weights * scores) by autograd through the formula, in float64."""
     wide = [x.double().clone().requires_grad_() for x in inputs]
-    mu1, extra1, mu2, extra2, shared = (x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide))
+    mu1, uncertainty1, mu2, uncertainty2, shared = (
+        x[:, None] if i in (1, 3) and x.ndim == 1 else x for i, x in enumerate(wide)
+    )
     if not paired:
-        mu1, extra1 = mu1[:, None], extra1[:, None]
-    scores = op.formula(mu1, extra1, mu2, extra2, shared)
+        mu1, uncertainty1 = mu1[:, None], uncertainty1[:, None]
+    scores = op.formula(mu1, uncertainty1, mu2, uncertainty2, shared)
     return torch.autograd.grad((scores * weights.double()).sum(), wide, allow_unused=True)
 
 
@@ -48,7 +50,7 @@ def test_of_more_items_than_a_tile_holds_on_either_side(op, dtype, tolerance):
         (130, 70, 37),
         (3, 200, 100),
         (150, 1, 64),
-        (66, 67, 1 if op.extra == "var" else 2),
+        (66, 67, 1 if op.uncertainty == "var" else 2),
     ):
         inputs = [x.to(dtype) for x in pair_inputs(op, queries, gallery, dim, library="torch")]
         weights = torch.from_numpy(np.random.default_rng(0).standard_normal((queries, gallery))).to(dtype)
@@ -74,24 +76,24 @@ def test_of_all_pairs_of_draws_are_those_of_each(op, dtype, tolerance):
     close(by_op(op, inputs, weights), by_op(op, inputs, weights, every), 4 * tolerance)
 
 
-@pytest.mark.parametrize("op", [op for op in PAIRS if op.keeps], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in PAIRS if op.saves], ids=lambda op: op.name)
 @pytest.mark.parametrize("form", ["paired", "pairwise", "candidates"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_by_what_scores_kept_have_the_bits_of_those_that_find_it_again(op, form, dtype):
+def test_by_what_scores_saved_have_the_bits_of_those_that_find_it_again(op, form, dtype):
     queries, gallery = 70, 70 if form == "paired" else 80
     inputs = Inputs(*pair_inputs(op, queries, gallery, 37, dtype=dtype))
     rng = np.random.default_rng(0)
     shape = {"paired": (queries,), "pairwise": (queries, gallery), "candidates": (queries, 90)}[form]
     candidates = rng.integers(-1, gallery, shape) if form == "candidates" else None
-    weights, kept = rng.standard_normal(shape).astype(dtype), np.full(shape, np.nan, dtype)
-    scores = _numpy.score(op, inputs, candidates, form == "pairwise", kept=kept)
+    weights, saved = rng.standard_normal(shape).astype(dtype), np.full(shape, np.nan, dtype)
+    scores = _numpy.score(op, inputs, candidates, form == "pairwise", saved=saved)
     np.testing.assert_array_equal(scores, _numpy.score(op, inputs, candidates, form == "pairwise"))
-    assert np.isfinite(kept[... if candidates is None else candidates >= 0]).all()
+    assert np.isfinite(saved[... if candidates is None else candidates >= 0]).all()
     for wanted in (1, 2, 7):
         given = op, weights, inputs, candidates, form == "pairwise", wanted
-        by_kept, found_again = _numpy.score_backward(*given, kept=kept), _numpy.score_backward(*given)
-        for own, other in zip(by_kept, found_again, strict=True):
-            np.testing.assert_array_equal(own, other)
+        by_saved, found_again = _numpy.score_backward(*given, saved=saved), _numpy.score_backward(*given)
+        for one, other in zip(by_saved, found_again, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", ["mls_isotropic", "cosine"])

@@ -34,9 +34,9 @@ def test_confidence_of_what_has_none_is_a_type_error(kind):
 
 @pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal", "vmf", "nivmf"])
 def test_confidence_rises_with_certainty_and_is_infinite_at_the_ends(kind):
-    extra = np.array([1e-8, 0.5, 3, 1e6])[:, None] * np.ones(3)
+    uncertainty = np.array([1e-8, 0.5, 3, 1e6])[:, None] * np.ones(3)
     mu = np.eye(4, 3) + np.eye(4, 3, -3)
-    found = pe.confidence(build(kind, mu, extra if kind in ("normal_diagonal", "nivmf") else extra[:, 0]))
+    found = pe.confidence(build(kind, mu, uncertainty if kind in ("normal_diagonal", "nivmf") else uncertainty[:, 0]))
     assert (np.diff(found) * (-1 if kind.startswith("normal") else 1) > 0).all()
 
 
@@ -75,8 +75,8 @@ def test_named_confidence_is_its_definition_and_keeps_kind_and_dtype(name, kind,
         d = make(kind, 6, 9, 1, dtype=dtype, library=library)
         found = pe.confidence(d, name)
         assert type(found) is type(d.mu) and found.dtype == d.mu.dtype
-        _, mu, extra = wide(d, "float64")
-        value = DEFINITIONS[name][1](mu, extra).astype(float)
+        _, mu, uncertainty = wide(d, "float64")
+        value = DEFINITIONS[name][1](mu, uncertainty).astype(float)
         # Computed in float32 at least; then one rounding to the dtype.
         eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(dtype, 4 * EPS.get(dtype, 0))
         np.testing.assert_allclose(to_numpy(found), value, rtol=eps, atol=eps)

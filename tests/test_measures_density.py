@@ -229,11 +229,11 @@ def test_kl_of_normals_is_the_mean_log_ratio_of_draws(kind):
 
 
 @reference.precise
-def vmf_kl(dim, k1, k2, square):
+def vmf_kl(dim, kappa1, kappa2, square):
     v = dim / 2 - 1
-    bessel1, bessel2 = (k.bessel_i(v, scaled=True) for k in (k1, k2))
-    logs = v * (k1 / k2).log() - (bessel1 / bessel2).log() - (k1 - k2)
-    return logs + k1.bessel_i(v + 1, scaled=True) / bessel1 * (k1 - k2 * (1 - square / 2))
+    bessel1, bessel2 = (k.bessel_i(v, scaled=True) for k in (kappa1, kappa2))
+    logs = v * (kappa1 / kappa2).log() - (bessel1 / bessel2).log() - (kappa1 - kappa2)
+    return logs + kappa1.bessel_i(v + 1, scaled=True) / bessel1 * (kappa1 - kappa2 * (1 - square / 2))
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

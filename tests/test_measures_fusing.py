@@ -28,7 +28,7 @@ DEFINITIONS = {
     ("pfe", "normal"): lambda mu, var: (direction((mu * (1 / var) / (1 / var).sum(0)).sum(0)), var.min(0)),
     ("natural", "vmf"): lambda mu, k: (direction((k * mu).sum(0)), np.sqrt(((k * mu).sum(0) ** 2).sum(keepdims=True))),
     ("mean", "normal"): lambda mu, var: (mu.mean(0), var.mean(0)),
-    ("mean", "direction"): lambda mu, extra: (direction(mu.mean(0)), extra.mean(0)),
+    ("mean", "direction"): lambda mu, uncertainty: (direction(mu.mean(0)), uncertainty.mean(0)),
     ("mean", "point"): lambda mu, _: (mu.mean(0),),
     ("max", "scaled"): lambda mu, scale: (direction(mu.mean(0)), scale.max(0)),
     ("harmonic", "scaled"): lambda mu, scale: (direction(mu.mean(0)), len(scale) / (1 / scale).sum(0)),

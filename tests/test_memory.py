@@ -34,8 +34,8 @@ def items(family, n, seed):
     rng = np.random.default_rng(seed)
     mu = rng.standard_normal((n, D), dtype=np.float32)
     mu /= np.sqrt(np.einsum("nd,nd->n", mu, mu))[:, None]
-    extra = np.exp(rng.standard_normal((n, D) if family == "diagonal" else n, dtype=np.float32))
-    return (pe.VonMisesFisher if family == "vmf" else pe.Normal)(mu, extra)
+    uncertainty = np.exp(rng.standard_normal((n, D) if family == "diagonal" else n, dtype=np.float32))
+    return (pe.VonMisesFisher if family == "vmf" else pe.Normal)(mu, uncertainty)
 
 
 def measured(family):

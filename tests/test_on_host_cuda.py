@@ -100,8 +100,8 @@ def drawn_items(op, n, dim, dtype, wide, spread):
     mu = rng.standard_normal((n, dim))
     if op.name == "sample_vmf":
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
-    extra = 10 ** rng.uniform(-spread, spread, (n, dim) if wide else n)
-    return torch.from_numpy(mu).to(dtype), torch.from_numpy(extra).to(dtype)
+    uncertainty = 10 ** rng.uniform(-spread, spread, (n, dim) if wide else n)
+    return torch.from_numpy(mu).to(dtype), torch.from_numpy(uncertainty).to(dtype)
 
 
 def off(found, want, size=None):
@@ -127,16 +127,16 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
     n, dim, draws = shape
     eps = torch.finfo(dtype).eps
     for spread in (0.3, 4):
-        mu, extra = drawn_items(op, n, dim, dtype, wide == "each", spread)
+        mu, uncertainty = drawn_items(op, n, dim, dtype, wide == "each", spread)
         seed = torch.tensor(2**62 + 12345)
-        z = _cuda.sample(op, mu, extra, seed, draws, 2**33 + 5, 2)
-        want = _cpu.sample(op, mu, extra, seed, draws, 2**33 + 5, 2)
+        z = _cuda.sample(op, mu, uncertainty, seed, draws, 2**33 + 5, 2)
+        want = _cpu.sample(op, mu, uncertainty, seed, draws, 2**33 + 5, 2)
         assert z.shape == (draws, n, dim)
         # Of directions in few dimensions, one normal may be all that is left beside another.
         assert off(z, want) <= (40 if dim < 4 else 16) * eps
         weights = torch.from_numpy(np.random.default_rng(1).standard_normal(z.shape)).to(dtype)
-        found = _cuda.sample_backward(op, weights, mu, extra, seed, 2**33 + 5, 2)
-        exact = _cpu.sample_backward(op, weights, mu, extra, seed, 2**33 + 5, 2)
+        found = _cuda.sample_backward(op, weights, mu, uncertainty, seed, 2**33 + 5, 2)
+        exact = _cpu.sample_backward(op, weights, mu, uncertainty, seed, 2**33 + 5, 2)
         for got, wanted in zip(found, exact, strict=True):
             assert got.shape == wanted.shape
             assert off(got, wanted) <= (2e3 if dim < 4 else 200) * eps
@@ -145,14 +145,16 @@ def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dty
 def test_draws_of_any_rows(device):
     """Strided rows, one variance for all rows, and items in parts give the draws of the whole."""
     op = next(op for op in OPS if op.name == "sample_normal")
-    mu, extra = drawn_items(op, 12, 24, torch.float32, True, 1)
+    mu, uncertainty = drawn_items(op, 12, 24, torch.float32, True, 1)
     seed = torch.tensor(5)
-    whole = _cuda.sample(op, mu, extra, seed, 3, 10, 0)
-    assert torch.equal(_cuda.sample(op, mu[::3], extra[::3].t().contiguous().t(), seed, 3, 10, 0)[:, :1], whole[:, :1])
-    assert torch.equal(_cuda.sample(op, mu[4:9], extra[4:9], seed, 3, 14, 0), whole[:, 4:9])
-    one = extra[:1, :1].expand(12, 24)
+    whole = _cuda.sample(op, mu, uncertainty, seed, 3, 10, 0)
+    assert torch.equal(
+        _cuda.sample(op, mu[::3], uncertainty[::3].t().contiguous().t(), seed, 3, 10, 0)[:, :1], whole[:, :1]
+    )
+    assert torch.equal(_cuda.sample(op, mu[4:9], uncertainty[4:9], seed, 3, 14, 0), whole[:, 4:9])
+    one = uncertainty[:1, :1].expand(12, 24)
     assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
-    assert _cuda.sample(op, mu[:0], extra[:0], seed, 3, 0, 0).shape == (3, 0, 24)
+    assert _cuda.sample(op, mu[:0], uncertainty[:0], seed, 3, 0, 0).shape == (3, 0, 24)
     # Rows of mu that are one number, and gradients by variances that are.
     flat, weights = mu[:, :1].expand(12, 24), whole.flip(0)
     found, want = (
@@ -180,9 +182,9 @@ def verbs(q, g, score, gallery=None):
     op, inputs = planned.pair.op, planned.inputs
     every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
     i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
-    each = Inputs(mu1[i], extra1[i], mu2[j], extra2[j], shared)
-    one_by_one = [inputs._replace(mu1=mu1[k : k + 1], extra1=extra1[k : k + 1]) for k in range(len(q))]
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    each = Inputs(mu1[i], uncertainty1[i], mu2[j], uncertainty2[j], shared)
+    one_by_one = [inputs._replace(mu1=mu1[k : k + 1], uncertainty1=uncertainty1[k : k + 1]) for k in range(len(q))]
     found = {
         "pairwise": _cuda.score(op, inputs, None, True),
         "one query": torch.cat([_cuda.score(op, one, None, True) for one in one_by_one]),

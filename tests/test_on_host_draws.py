@@ -38,8 +38,8 @@ def verbs(op, inputs):
     # Draws belong to the number of a row: paired sees the diagonal only.
     own = min(n, m)
     found["paired"] = found["pairwise"].clone()
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
-    each = Inputs(mu1[:own], extra1[:own], mu2[:own], extra2[:own], shared, inputs.draws)
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    each = Inputs(mu1[:own], uncertainty1[:own], mu2[:own], uncertainty2[:own], shared, inputs.draws)
     found["paired"][range(own), range(own)] = _cuda.score(op, each, None, False)
     for verb, (scores, ids) in (
         ("rerank", _cuda.rerank(op, inputs, every, m)),

@@ -50,7 +50,7 @@ def test_what_cannot_be_launched_is_an_error(device, libraries, monkeypatch, tmp
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
         _cuda.elementwise(SimpleNamespace(name="no_such_op", has_order=True), x[:1], x)
     with pytest.raises(ValueError, match=r'^no kernel is called "no_such_op"$'):
-        _cuda.sample(SimpleNamespace(name="no_such_op", extra="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
+        _cuda.sample(SimpleNamespace(name="no_such_op", uncertainty="var"), x[:, None], x, torch.tensor(7), 1, 0, 0)
     with monkeypatch.context() as without_kernels:
         copy = shutil.copy(libraries["PEACCEL_LIBCUDA"], tmp_path / "libother.so")  # another path is another driver
         without_kernels.setenv("PEACCEL_LIBCUDA", str(copy))
@@ -124,8 +124,8 @@ def test_scores_take_no_address_of_another_device(device, name):
     if draws is not None:
         given["seed"] = draws.seed
 
-    def inputs(mu1, extra1, mu2, extra2, shared, seed=None):
-        return Inputs(mu1, extra1, mu2, extra2, shared, draws and Draws(seed, draws.n))
+    def inputs(mu1, uncertainty1, mu2, uncertainty2, shared, seed=None):
+        return Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws and Draws(seed, draws.n))
 
     ids, weights = torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 2, dtype=torch.float64)
     refused(lambda *x: _cuda.score(op, inputs(*x), None, True), **given)
@@ -159,7 +159,7 @@ def kernels_of(op):
     if isinstance(op, SampleOp):
         return [f"{op.name}{way}_{types}" for way in ("", "_backward") for types in full]
     drivers = ("pairs",) if op.sampled else ("pairs", "rerank", "search")
-    drivers += ("own",) * any(op.own)
+    drivers += ("per_item",) * any(op.per_item)
     forward = itertools.product(drivers, full if op.sampled else full + halves)
     return [f"{op.name}_{driver}_{types}" for driver, types in (*forward, *itertools.product(("backward",), full))]
 

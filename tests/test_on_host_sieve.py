@@ -70,9 +70,9 @@ def test_the_best_of_rows_that_tf32_cannot_tell_apart(device, name, kind):
         g.mu[:] /= g.mu.norm(dim=1, keepdim=True)
     g.mu[200:230] = g.mu[100:130].clone()
     q = type(g)(*(x[40:49].clone() for x in g.arrays))
-    for extra in g.arrays[1:]:
-        extra[:] = {"vmf": 1e4, "scaled": 2}.get(kind, 1e-4)
-        extra[7], extra[250] = torch.nan, 0
+    for uncertainty in g.arrays[1:]:
+        uncertainty[:] = {"vmf": 1e4, "scaled": 2}.get(kind, 1e-4)
+        uncertainty[7], uncertainty[250] = torch.nan, 0
     if not unit:
         g.mu[3], g.mu[4], g.mu[5], g.mu[6] = torch.nan, torch.inf, 1e25, 1e-30
     assert_same(*both_ways(q, g, scored(name, kind), 12))

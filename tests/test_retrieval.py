@@ -50,31 +50,31 @@ def items(kind, data, n, dim, seed):
     """Items of a kind that are hard to rank in one way; float32."""
     rng = np.random.default_rng([seed, n, dim])
     mu = rng.standard_normal((n, dim))
-    extra = np.exp(rng.uniform(-2, 2, (n, dim)))
+    uncertainty = np.exp(rng.uniform(-2, 2, (n, dim)))
     if data == "clustered":  # all within rounding of a few centres, far from the origin
         mu = 100 + rng.standard_normal((3, dim))[rng.integers(0, 3, n)] + 1e-6 * mu
     elif data == "duplicated":
         rows = rng.integers(0, max(1, n // 10), n)
-        mu, extra = mu[rows], extra[rows]
+        mu, uncertainty = mu[rows], uncertainty[rows]
     elif data == "integers":  # few distinct scores: many ties
-        mu, extra = rng.integers(-1, 2, (n, dim)).astype(float), 2.0 ** rng.integers(0, 2, (n, dim))
+        mu, uncertainty = rng.integers(-1, 2, (n, dim)).astype(float), 2.0 ** rng.integers(0, 2, (n, dim))
     elif data == "huge":  # squared norms of some overflow float32
         mu *= 10.0 ** rng.choice([0, 6, 15, 18, 19, 20], (n, 1))
     elif data == "tiny":  # squares of some underflow
         mu *= 10.0 ** rng.choice([0, -6, -15, -20, -23, -30], (n, 1))
     elif data == "uncertain":
-        extra = 10.0 ** rng.uniform(-12, 12, (n, dim))
+        uncertainty = 10.0 ** rng.uniform(-12, 12, (n, dim))
     elif data == "broken":  # NaN, infinite, negative, zero
         mu[rng.random(n) < 0.2, 0] = np.nan
         mu[rng.random(n) < 0.1, -1] = np.inf
         mu[rng.random(n) < 0.1] = 0
-        extra[rng.random(n) < 0.2] = -1
+        uncertainty[rng.random(n) < 0.2] = -1
     elif data == "identical":
-        mu, extra = mu[:1].repeat(n, 0), extra[:1].repeat(n, 0)
+        mu, uncertainty = mu[:1].repeat(n, 0), uncertainty[:1].repeat(n, 0)
     if CLASSES[kind][0]._unit and data in ("plain", "uncertain", "duplicated", "identical"):
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
     with np.errstate(over="ignore"):
-        return build(kind, mu, extra[:, 0] if CLASSES[kind][1] == 1 else extra, dtype="float32")
+        return build(kind, mu, uncertainty[:, 0] if CLASSES[kind][1] == 1 else uncertainty, dtype="float32")
 
 
 DATA = ("plain", "clustered", "duplicated", "integers", "huge", "tiny", "uncertain", "broken", "identical")

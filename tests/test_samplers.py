@@ -279,16 +279,16 @@ def test_few_dimensions_are_the_first_of_many_rows_at_once(op, dtype):
     for dim in (2, 3, 5, 7, 8, 9, 15, 16, 17, 33):
         mu = rng.standard_normal((21, dim)).astype(dtype)
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
-        extra = rng.uniform(0.5, 2, 21).astype(dtype)
-        whole = _numpy.sample(op, mu, extra, 9, 4, 0, 2)
+        uncertainty = rng.uniform(0.5, 2, 21).astype(dtype)
+        whole = _numpy.sample(op, mu, uncertainty, 9, 4, 0, 2)
         for row in (0, 7, 8, 20):
             np.testing.assert_array_equal(
-                _numpy.sample(op, mu[row : row + 1], extra[row : row + 1], 9, 4, row, 2)[:, 0], whole[:, row]
+                _numpy.sample(op, mu[row : row + 1], uncertainty[row : row + 1], 9, 4, row, 2)[:, 0], whole[:, row]
             )
         if "normal" in op.name:
             noise = _numpy.sample(op, np.zeros((21, 40), dtype), np.ones(21, dtype), 9, 4, 0, 2)[..., :dim]
             np.testing.assert_allclose(
-                whole, np.sqrt(extra)[:, None] * noise + mu, rtol=4 * np.finfo(dtype).eps, atol=1e-6
+                whole, np.sqrt(uncertainty)[:, None] * noise + mu, rtol=4 * np.finfo(dtype).eps, atol=1e-6
             )
 
 
@@ -412,16 +412,16 @@ def test_bad_input(call, error, message):
 
 
 @pytest.mark.parametrize(
-    ("op", "dim", "extras", "message"),
+    ("op", "dim", "uncertainties", "message"),
     [
         (samplers.sample_vmf, 1, (), "sample_vmf: D is 1, expected at least 2"),
-        (samplers.sample_vmf, 4, (4,), "sample_vmf: an item has 4 extras, expected 1"),
-        (samplers.sample_normal, 4, (3,), "sample_normal: an item has 3 extras, expected 1 or D"),
+        (samplers.sample_vmf, 4, (4,), "sample_vmf: an item has 4 uncertainties, expected 1"),
+        (samplers.sample_normal, 4, (3,), "sample_normal: an item has 3 uncertainties, expected 1 or D"),
     ],
 )
-def test_distributions_that_do_not_exist_are_refused(op, dim, extras, message):
-    mu, extra = np.ones((2, dim)), np.ones((2, *extras))
+def test_distributions_that_do_not_exist_are_refused(op, dim, uncertainties, message):
+    mu, uncertainty = np.ones((2, dim)), np.ones((2, *uncertainties))
     with pytest.raises(ValueError, match=f"^{message}$"):
-        _numpy.sample(op, mu, extra, 1, 1, 0, 0)
+        _numpy.sample(op, mu, uncertainty, 1, 1, 0, 0)
     with pytest.raises(ValueError, match=f"^{message}$"):
-        _numpy.sample_backward(op, np.ones((1, 2, dim)), mu, extra, 1, 0, 0)
+        _numpy.sample_backward(op, np.ones((1, 2, dim)), mu, uncertainty, 1, 0, 0)

@@ -19,37 +19,39 @@ def tensors(count=5, dim=6):
 def test_opcheck(op):
     for suffix in ("", "_bwd"):
         operator = getattr(torch.ops.peaccel, op.name + suffix)
-        mu, extra = (x.detach() for x in tensors())
+        mu, uncertainty = (x.detach() for x in tensors())
         weights = [torch.ones(3, 5, 6, dtype=torch.float64)] if suffix else []
-        torch.library.opcheck(operator.default, (*weights, mu, extra, SEED, 3, 0, 2))
+        torch.library.opcheck(operator.default, (*weights, mu, uncertainty, SEED, 3, 0, 2))
 
 
 @each_op
 def test_transforms_agree_with_autograd(op):
-    mu, extra = tensors()
+    mu, uncertainty = tensors()
 
-    def loss(mu, extra):
-        return (sample(op, mu, extra, SEED, 3, 0, 2) ** 3).sum()
+    def loss(mu, uncertainty):
+        return (sample(op, mu, uncertainty, SEED, 3, 0, 2) ** 3).sum()
 
-    loss(mu, extra).backward()
-    by_func = torch.func.grad(loss, argnums=(0, 1))(mu.detach(), extra.detach())
-    torch.testing.assert_close(by_func, (mu.grad, extra.grad))
-    jacobian = torch.func.jacrev(lambda extra: sample(op, mu.detach(), extra, SEED, 3, 0, 2))(extra.detach())
-    cube = 3 * sample(op, mu, extra, SEED, 3, 0, 2).detach() ** 2
-    torch.testing.assert_close((jacobian * cube[..., None]).sum((0, 1, 2)), extra.grad)
+    loss(mu, uncertainty).backward()
+    by_func = torch.func.grad(loss, argnums=(0, 1))(mu.detach(), uncertainty.detach())
+    torch.testing.assert_close(by_func, (mu.grad, uncertainty.grad))
+    jacobian = torch.func.jacrev(lambda uncertainty: sample(op, mu.detach(), uncertainty, SEED, 3, 0, 2))(
+        uncertainty.detach()
+    )
+    cube = 3 * sample(op, mu, uncertainty, SEED, 3, 0, 2).detach() ** 2
+    torch.testing.assert_close((jacobian * cube[..., None]).sum((0, 1, 2)), uncertainty.grad)
     batch = torch.stack([mu.detach(), -mu.detach()])
-    mapped = torch.func.vmap(lambda mu: sample(op, mu, extra.detach(), SEED, 2, 0, 2))(batch)
-    torch.testing.assert_close(mapped, torch.stack([sample(op, x, extra.detach(), SEED, 2, 0, 2) for x in batch]))
+    mapped = torch.func.vmap(lambda mu: sample(op, mu, uncertainty.detach(), SEED, 2, 0, 2))(batch)
+    torch.testing.assert_close(mapped, torch.stack([sample(op, x, uncertainty.detach(), SEED, 2, 0, 2) for x in batch]))
 
 
 @each_op
 def test_compiles_whole_with_its_gradient(op):
-    mu, extra = tensors()
-    step = lambda mu, extra, seed: (sample(op, mu, extra, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731
+    mu, uncertainty = tensors()
+    step = lambda mu, uncertainty, seed: (sample(op, mu, uncertainty, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731
     compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="aot_eager")
     for seed in (SEED, SEED + 1):
-        found = torch.autograd.grad(compiled(mu, extra, seed), (mu, extra))
-        torch.testing.assert_close(found, torch.autograd.grad(step(mu, extra, seed), (mu, extra)))
+        found = torch.autograd.grad(compiled(mu, uncertainty, seed), (mu, uncertainty))
+        torch.testing.assert_close(found, torch.autograd.grad(step(mu, uncertainty, seed), (mu, uncertainty)))
 
 
 def test_a_training_step_compiles_and_draws_anew():
@@ -64,12 +66,14 @@ def test_a_training_step_compiles_and_draws_anew():
 @each_op
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch itself warns in forward mode
 def test_second_derivatives_and_forward_mode_raise(op):
-    mu, extra = tensors()
-    (slope,) = torch.autograd.grad((sample(op, mu, extra, SEED, 1, 0, 2) ** 2).sum(), extra, create_graph=True)
+    mu, uncertainty = tensors()
+    (slope,) = torch.autograd.grad(
+        (sample(op, mu, uncertainty, SEED, 1, 0, 2) ** 2).sum(), uncertainty, create_graph=True
+    )
     with pytest.raises(RuntimeError, match="can be differentiated once, not twice"):
         slope.sum().backward()
     with pytest.raises((NotImplementedError, RuntimeError)):
-        torch.func.jvp(lambda mu: sample(op, mu, extra.detach(), SEED, 1, 0, 2), (mu.detach(),), (mu.detach(),))
+        torch.func.jvp(lambda mu: sample(op, mu, uncertainty.detach(), SEED, 1, 0, 2), (mu.detach(),), (mu.detach(),))
 
 
 def test_gradient_none_detaches():

@@ -33,8 +33,8 @@ def items(rng, kind, n, dim, shape):
         mu /= np.linalg.norm(mu, axis=1, keepdims=True)
     else:
         mu *= shape["length"] * shape["base"] ** 0.5
-    extra = 10.0 ** rng.uniform(-shape["powers"], shape["powers"], (n, dim) if CLASSES[kind][1] == 2 else n)
-    return mu, extra * (dim if kind == "vmf" else shape["base"])
+    uncertainty = 10.0 ** rng.uniform(-shape["powers"], shape["powers"], (n, dim) if CLASSES[kind][1] == 2 else n)
+    return mu, uncertainty * (dim if kind == "vmf" else shape["base"])
 
 
 def by_sorting(scores, k):
@@ -88,14 +88,14 @@ def test_search_finds_what_scoring_every_pair_finds(kind, seed):
         dim = int(rng.choice(DIMS if not CLASSES[kind][0]._unit else DIMS[1:]))
         n, count, k = int(rng.integers(1, 4000)), int(rng.integers(1, 30)), int(rng.choice([1, 3, 10, 100]))
         dtype = str(rng.choice(["float32", "float64"]))
-        (mu, extra), (q_mu, q_extra) = (items(rng, kind, m, dim, shape) for m in (n, count))
+        (mu, uncertainty), (q_mu, q_uncertainty) = (items(rng, kind, m, dim, shape) for m in (n, count))
         if shape["clustered"]:
             q_mu[: count // 2] = mu[rng.integers(0, n, count // 2)]  # equal rows
         if rng.random() < 0.3:
-            extra[rng.integers(0, n, 1 + n // 10)] = rng.choice([np.nan, -1, 0, np.inf])
+            uncertainty[rng.integers(0, n, 1 + n // 10)] = rng.choice([np.nan, -1, 0, np.inf])
         if rng.random() < 0.2:
             mu[rng.integers(0, n)] = rng.choice([np.nan, 0, np.inf, 1e20])
-        q, g = build(kind, q_mu, q_extra, dtype=dtype), build(kind, mu, extra, dtype=dtype)
+        q, g = build(kind, q_mu, q_uncertainty, dtype=dtype), build(kind, mu, uncertainty, dtype=dtype)
         expected = by_sorting(pe.pairwise(q, g, score), k)
         bounded = kind == "normal_diagonal" and score.startswith(("mls", "llr", "ppk", "inclusion"))
         prunes = ("never", "always") if bounded else ("auto",)

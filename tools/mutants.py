@@ -33,7 +33,7 @@ TESTS = {
     "rust/kernels/sampled_scores": "sampled_scores every_op",
     "rust/kernels/": SCORES,
     "rust/rng.rs": "samplers",
-    "rust/shapes": SCORES + " parallel",
+    "rust/drivers": SCORES + " parallel",
     "rust/topk.rs": SCORES,
     "rust/panels.rs": SCORES,
     "python/peaccel/scores/": "bad_input sending sampled_scores every_score",
@@ -90,7 +90,7 @@ def copy_tree():
 def rust_mutants():
     """All that cargo-mutants lists for functions of the files at hand."""
     files = [f"--file={path}{'**/*.rs' if path.endswith('/') else '*'}" for path in TESTS if path.startswith("rust/")]
-    listed = json.loads(run("cargo", "mutants", "--list", "--json", *files, "--file=rust/shapes/*.rs"))
+    listed = json.loads(run("cargo", "mutants", "--list", "--json", *files, "--file=rust/drivers/*.rs"))
     genres = ("BinaryOperator", "UnaryOperator", "FnValue")
     return [m for m in listed if m["genre"] in genres and m["function"] and m["file"] != GENERATED]
 

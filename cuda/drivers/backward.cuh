@@ -1,95 +1,121 @@
-// Gradients of sum(weights * scores) by the items of one side, the own items: each is a sum over the pairs that the
+// Gradients of sum(weights * scores) by the items of one side: each is a sum over the pairs that the
 // item is in, always in the same order.
 //
 // Beyond what pairs.cuh requires, a family's class has
-//   Slopes           what the gradient of a pair takes beside its two rows; it is stored in shared memory
-//   slopes(args, query, own, other, weight, totals)   called by all lanes: the slopes of the lane's pair, none if
-//                    other < 0; adds to `totals` the gradients by an extra of one number and by two shared numbers
+//   Partials         what the gradient of a pair takes beside its two rows; it is stored in shared memory
+//   partials(args, query, item, other, weight, totals)   called by all lanes: the partial derivatives of the lane's
+//   pair, none if
+//                    other < 0; adds to `totals` the gradients by an uncertainty of one number and by two shared
+//                    numbers
 //   Gradient         the sums of one dimension
-//   add_gradient(gradient, slopes, query, dimension, shared)   adds one pair's gradient in one dimension
+//   add_gradient(gradient, partials, query, dimension, shared)   adds one pair's gradient in one dimension
 #pragma once
 
 #include "pairs.cuh"
 
-// The gradients that are single numbers: by the extra and by two shared numbers.
+// The gradients that are single numbers: by the uncertainty and by two shared numbers.
 constexpr int TOTALS = 3;
 
-// Pair i of an own item: returns the other item's row, or NONE if the pair adds nothing, and the pair's weight.
+// Pair i of an item: returns the other item's row, or NONE if the pair adds nothing, and the pair's weight.
 template <typename T>
-__device__ inline int64_t other_item(const BackwardArgs& args, int64_t own, int64_t i, T* weight) {
+__device__ inline int64_t other_item(const BackwardArgs& args, int64_t item, int64_t i, T* weight) {
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
     const int64_t columns = pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
-    int64_t other = pairs.pairs == PAIRED ? own : i, at = query ? own * columns + i : i * columns + own;
-    if (pairs.pairs == PAIRED) at = own;
-    if (pairs.pairs == LISTED && query) other = row_of<int64_t>(pairs.candidates, own)[i];
+    int64_t other = pairs.pairs == PAIRED ? item : i, at = query ? item * columns + i : i * columns + item;
+    if (pairs.pairs == PAIRED) at = item;
+    if (pairs.pairs == LISTED && query) other = row_of<int64_t>(pairs.candidates, item)[i];
     if (pairs.pairs == LISTED && !query) {
-        at = args.positions[args.offsets[own] + i];
+        at = args.positions[args.offsets[item] + i];
         other = at / columns;
     }
     *weight = static_cast<const T*>(args.weights)[at];
     const bool row = other >= 0 && other < (query ? pairs.mu2.rows : pairs.mu1.rows);
-    // A weight of 0 adds nothing even where slopes are NaN or infinite.
+    // A weight of 0 adds nothing even where partial derivatives are NaN or infinite.
     return row && *weight != 0 ? other : NONE;
 }
 
-// How many pairs an own item is in.
-__device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t own) {
+// How many pairs an item is in.
+__device__ inline int64_t number_of_pairs(const BackwardArgs& args, int64_t item) {
     const PairArgs& pairs = args.pairs;
     if (pairs.pairs == PAIRED) return 1;
     if (args.side == QUERY) return pairs.pairs == LISTED ? pairs.candidates.stored : pairs.mu2.rows;
-    return pairs.pairs == LISTED ? args.offsets[own + 1] - args.offsets[own] : pairs.mu1.rows;
+    return pairs.pairs == LISTED ? args.offsets[item + 1] - args.offsets[item] : pairs.mu1.rows;
 }
 
-// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on.
+// Writes the gradients of an item that are single numbers. The totals of all threads are added up by one tree.
+template <typename F>
+__device__ inline void write_totals(const BackwardArgs& args, int64_t item, const double (&totals)[TOTALS],
+                                    double (*parts)[TOTALS]) {
+    using T = typename F::T;
+    const PairArgs& pairs = args.pairs;
+    const DeviceMatrix& uncertainty = args.side == QUERY ? pairs.uncertainty1 : pairs.uncertainty2;
+    T* const shared = static_cast<T*>(args.shared);
+    for (int s = 0; s < TOTALS; ++s) {
+        const double sum = warp_sum(totals[s]);
+        if (lane() == 0) parts[warp()][s] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x < TOTALS) {
+        const int s = int(threadIdx.x);
+        double sum = 0;
+        for (int i = 0; i < PAIR_THREADS / WARP; ++i) sum += parts[i][s];
+        const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
+        if (s == 0 && uncertainty.stored == 1) static_cast<T*>(args.uncertainty)[item] = T(sum);
+        if (s > 0 && shared && single) shared[item * pairs.shared.stored + s - 1] = T(sum);
+    }
+}
+
+// Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on.
 template <typename F>
 __device__ void backward(const F& f, const BackwardArgs& args) {
     using T = typename F::T;
     constexpr int WARPS = PAIR_THREADS / WARP;
     __shared__ int64_t others[PAIR_THREADS];
-    __shared__ typename F::Slopes slopes[PAIR_THREADS];
+    __shared__ typename F::Partials partials[PAIR_THREADS];
     __shared__ double parts[WARPS][TOTALS];
 
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
-    const DeviceMatrix &own_mu = query ? pairs.mu1 : pairs.mu2, &own_extra = query ? pairs.extra1 : pairs.extra2;
-    const DeviceMatrix &other_mu = query ? pairs.mu2 : pairs.mu1, &other_extra = query ? pairs.extra2 : pairs.extra1;
-    const int64_t dim = own_mu.stored;
+    const DeviceMatrix &item_mu = query ? pairs.mu1 : pairs.mu2, &other_mu = query ? pairs.mu2 : pairs.mu1;
+    const DeviceMatrix& item_uncertainty = query ? pairs.uncertainty1 : pairs.uncertainty2;
+    const DeviceMatrix& other_uncertainty = query ? pairs.uncertainty2 : pairs.uncertainty1;
+    const int64_t dim = item_mu.stored;
     T* const shared = static_cast<T*>(args.shared);
     const auto get = [](const DeviceMatrix& matrix, int64_t row, int64_t d) {
         return double(row_of<T>(matrix, row)[matrix.stored > 1 ? d : 0]);
     };
-    for (int64_t own = blockIdx.x; own < own_mu.rows; own += gridDim.x) {
+    for (int64_t item = blockIdx.x; item < item_mu.rows; item += gridDim.x) {
         double totals[TOTALS] = {};
-        const int64_t n = number_of_pairs(args, own);
+        const int64_t n = number_of_pairs(args, item);
         for (int64_t first = 0; first == 0 || first < n; first += PAIR_THREADS) {
             const int at = WARP * warp() + int(place<T>(1));
             T weight = 0;
-            const int64_t other = first + at < n ? other_item<T>(args, own, first + at, &weight) : NONE;
+            const int64_t other = first + at < n ? other_item<T>(args, item, first + at, &weight) : NONE;
             others[at] = other;
-            slopes[at] = f.slopes(pairs, query, own, other, double(weight), totals);
+            partials[at] = f.partials(pairs, query, item, other, double(weight), totals);
             __syncthreads();
             const int count = int(n - first < PAIR_THREADS ? n - first : PAIR_THREADS);
             for (int64_t d = threadIdx.x; d < dim; d += PAIR_THREADS) {
                 typename F::Gradient sum = {};
-                Dimension x{get(own_mu, own, d), 0, 0, 0, F::ROW ? get(pairs.shared, 0, d) : 0};
-                if (F::ARRAYS == 2) x.v = get(own_extra, own, d);
+                Dimension x{get(item_mu, item, d), 0, 0, 0, F::ROW ? get(pairs.shared, 0, d) : 0};
+                if (F::ARRAYS == 2) x.v = get(item_uncertainty, item, d);
                 for (int i = 0; i < count; ++i) {
                     if (others[i] < 0) continue;
                     x.b = get(other_mu, others[i], d);
-                    if (F::ARRAYS == 2) x.w = get(other_extra, others[i], d);
-                    f.add_gradient(sum, slopes[i], query, x, shared != nullptr);
+                    if (F::ARRAYS == 2) x.w = get(other_uncertainty, others[i], d);
+                    f.add_gradient(sum, partials[i], query, x, shared != nullptr);
                 }
                 const auto add = [&](T* to, double value) { *to = T(first == 0 ? value : double(*to) + value); };
-                add(static_cast<T*>(args.mu) + own * dim + d, sum.mu);
+                add(static_cast<T*>(args.mu) + item * dim + d, sum.mu);
                 if constexpr (F::ARRAYS == 2) {
-                    if (own_extra.stored > 1) {
-                        add(static_cast<T*>(args.extra) + own * dim + d, sum.extra);
+                    if (item_uncertainty.stored > 1) {
+                        add(static_cast<T*>(args.uncertainty) + item * dim + d, sum.uncertainty);
                     } else {
-                        totals[0] += sum.extra;
+                        totals[0] += sum.uncertainty;
                     }
                     if (F::ROW && shared && pairs.shared.stored > 1) {
-                        add(shared + own * pairs.shared.stored + d, sum.shared[0]);
+                        add(shared + item * pairs.shared.stored + d, sum.shared[0]);
                     } else {
                         for (int s = 0; s < 2; ++s) totals[1 + s] += sum.shared[s];
                     }
@@ -97,20 +123,7 @@ __device__ void backward(const F& f, const BackwardArgs& args) {
             }
             __syncthreads();
         }
-        // The totals of all threads are added up by one tree.
-        for (int s = 0; s < TOTALS; ++s) {
-            const double sum = warp_sum(totals[s]);
-            if (lane() == 0) parts[warp()][s] = sum;
-        }
-        __syncthreads();
-        if (threadIdx.x < TOTALS) {
-            const int s = int(threadIdx.x);
-            double sum = 0;
-            for (int i = 0; i < WARPS; ++i) sum += parts[i][s];
-            const bool single = !(F::ROW && pairs.shared.stored > 1) && s - 1 < pairs.shared.stored;
-            if (s == 0 && own_extra.stored == 1) static_cast<T*>(args.extra)[own] = T(sum);
-            if (s > 0 && shared && single) shared[own * pairs.shared.stored + s - 1] = T(sum);
-        }
+        write_totals<F>(args, item, totals, parts);
         __syncthreads();
     }
 }

@@ -103,13 +103,13 @@ struct DiagSide {
         if (!GALLERY) least = four_of(ranges, d, dim, 1), greatest = four_of(ranges + dim, d, dim, 1);
 #pragma unroll
         for (int i = 0; i < LOADS; ++i) {
-            const int64_t own = first + loaded_row(i) < last ? first + loaded_row(i) : last;
+            const int64_t row_or_last = first + loaded_row(i) < last ? first + loaded_row(i) : last;
             Four<float> row[2];
             for (int j = 0; j < 4; ++j) row[0].x[j] = 0, row[1].x[j] = 1;
             if (GALLERY) {
-                if (d < dim) load_gallery<F, S, false>(args, row_at(bounding, own), d, row);
+                if (d < dim) load_gallery<F, S, false>(args, row_at(bounding, row_or_last), d, row);
             } else {
-                if (d < dim) load_query<F, false>(args, own, d, row);
+                if (d < dim) load_query<F, false>(args, row_or_last, d, row);
             }
             mean[i] = row[0];
             for (int j = 0; j < 4; ++j) {
@@ -186,11 +186,11 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
 #pragma unroll 1
     for (int64_t part = 0; part < 3 * steps; ++part) {
         // Other warps may still read the other buffer.
-        uint32_t* const own = shared + (part % 2) * 2 * Shape::BUFFER;
-        query_side.store(int(part % 3), own), row_side.store(int(part % 3), own + Shape::BUFFER);
+        uint32_t* const buffer = shared + (part % 2) * 2 * Shape::BUFFER;
+        query_side.store(int(part % 3), buffer), row_side.store(int(part % 3), buffer + Shape::BUFFER);
         __syncthreads();
         if (part % 3 == 2 && part + 1 < 3 * steps) query_side.load(part / 3 + 1), row_side.load(part / 3 + 1);
-        add_products(own, own + Shape::BUFFER, sums);
+        add_products(buffer, buffer + Shape::BUFFER, sums);
     }
     query_side.write(queries);
     const float* const products = write_products(sums, shared);
@@ -200,12 +200,12 @@ __device__ void diag_sieve(const PairArgs& args, const Bounding& bounding) {
     const double smallest = 12 * d * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double spread = queries[query][0], largest = queries[query][1], ratios = queries[query][2];
-        const double own = sums_of_rows[row][0], other = sums_of_rows[row][1];
-        const double slack = share * (spread + largest * other) + smallest;
+        const double logs = sums_of_rows[row][0], distance = sums_of_rows[row][1];
+        const double slack = share * (spread + largest * distance) + smallest;
         // Where the products are NaN, 0 stands for the quotients, which are never below it.
         const double quotients = fmax(products[query * Shape::PRODUCTS_STRIDE + row] - slack, 0.0);
-        const double spare = u * ((d / 8 + 16) * queries[query][3] + 16 * (2 * d + fabs(own) + fabs(ratios)));
-        return -0.5 * (quotients * (1 - (d / 8 + 64) * u) + own + ratios + d * LOG_2PI - spare);
+        const double spare = u * ((d / 8 + 16) * queries[query][3] + 16 * (2 * d + fabs(logs) + fabs(ratios)));
+        return -0.5 * (quotients * (1 - (d / 8 + 64) * u) + logs + ratios + d * LOG_2PI - spare);
     };
     const int64_t left = args.end - first;
     sift(args, first_query, int(left < Shape::ROWS ? left : Shape::ROWS), thresholds, highest,

@@ -12,13 +12,13 @@
 //
 // A family is a class F with
 //   T                the type that it computes in
-//   ARRAYS           how many rows it reads of an item: 1, the mean, or 2, also the extra
+//   ARRAYS           how many rows it reads of an item: 1, the mean, or 2, also the uncertainty
 //   ROW              whether it reads the shared row, a number per dimension
 //   Pair, Item       sums over dimensions of a pair, and of an item alone; start() is those of no dimension
 //   add_item(item, rows, shared), add_pair(pair, query's rows, gallery's rows, shared)    add four dimensions
 //   Pair::reduced(all), Item::reduced(all)    combine N sums over the lanes of a warp: lane l gets number l / (32 / N)
 //   score<S>(args, pair, query's item, gallery's item, q, g, wanted)    by all lanes: the score of the lane's pair
-// Beyond the end of a row, means are 0, extras 1 and shared numbers 1.
+// Beyond the end of a row, means are 0, uncertainties 1 and shared numbers 1.
 #pragma once
 
 #include "../pair.cuh"
@@ -46,7 +46,9 @@ __device__ inline void load_query(const PairArgs& args, int64_t q, int64_t d, Fo
     using T = typename F::T;
     const int64_t dim = args.mu1.stored;
     rows[0] = four<VECTOR>(row_of<T>(args.mu1, q), dim, d, dim, T(0));
-    if constexpr (F::ARRAYS == 2) rows[1] = four<VECTOR>(row_of<T>(args.extra1, q), args.extra1.stored, d, dim, T(1));
+    if constexpr (F::ARRAYS == 2) {
+        rows[1] = four<VECTOR>(row_of<T>(args.uncertainty1, q), args.uncertainty1.stored, d, dim, T(1));
+    }
 }
 
 // Loads four dimensions of a gallery item's rows.
@@ -56,10 +58,10 @@ __device__ inline void load_gallery(const PairArgs& args, int64_t g, int64_t d, 
     const int64_t dim = args.mu1.stored;
     rows[0] = four<VECTOR>(row_of<S>(args.mu2, g), dim, d, dim, T(0));
     if constexpr (F::ARRAYS == 2) {
-        if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_extra2) {
-            rows[1] = four<VECTOR>(row_of<S>(args.extra2, g), args.extra2.stored, d, dim, T(1));
+        if (VECTOR || sizeof(S) == sizeof(T) || !args.wide_uncertainty2) {
+            rows[1] = four<VECTOR>(row_of<S>(args.uncertainty2, g), args.uncertainty2.stored, d, dim, T(1));
         } else {
-            rows[1] = four<VECTOR>(row_of<T>(args.extra2, g), args.extra2.stored, d, dim, T(1));
+            rows[1] = four<VECTOR>(row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, d, dim, T(1));
         }
     }
 }
@@ -72,15 +74,15 @@ __device__ inline Four<typename F::T> load_shared(const PairArgs& args, int64_t 
     return {};
 }
 
-// The extra of a query, and of a gallery item, that is one number.
+// The uncertainty of a query, and of a gallery item, that is one number.
 template <typename T>
-__device__ inline double extra_of_query(const PairArgs& args, int64_t q) {
-    return row_of<T>(args.extra1, q)[0];
+__device__ inline double uncertainty_of_query(const PairArgs& args, int64_t q) {
+    return row_of<T>(args.uncertainty1, q)[0];
 }
 template <typename T, typename S>
-__device__ inline double extra_of_gallery(const PairArgs& args, int64_t g) {
-    if (sizeof(S) != sizeof(T) && args.wide_extra2) return row_of<T>(args.extra2, g)[0];
-    return widened(row_of<S>(args.extra2, g)[0]);
+__device__ inline double uncertainty_of_gallery(const PairArgs& args, int64_t g) {
+    if (sizeof(S) != sizeof(T) && args.wide_uncertainty2) return row_of<T>(args.uncertainty2, g)[0];
+    return widened(row_of<S>(args.uncertainty2, g)[0]);
 }
 
 // Whether the rows of a matrix have all dimensions, and are aligned for loads of four elements.
@@ -97,8 +99,8 @@ __device__ inline bool vectors(const PairArgs& args) {
     const int64_t dim = args.mu1.stored;
     bool yes = dim % 4 == 0 && aligned<T>(args.mu1, dim) && aligned<S>(args.mu2, dim);
     if (F::ARRAYS == 2) {
-        yes = yes && aligned<T>(args.extra1, dim) && aligned<S>(args.extra2, dim);
-        yes = yes && (sizeof(S) == sizeof(T) || !args.wide_extra2);
+        yes = yes && aligned<T>(args.uncertainty1, dim) && aligned<S>(args.uncertainty2, dim);
+        yes = yes && (sizeof(S) == sizeof(T) || !args.wide_uncertainty2);
     }
     return yes;
 }
@@ -152,7 +154,7 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
     constexpr int N = AT_ONCE<typename F::T>, GROUPS = WARP / N;
     const bool vector = vectors<F, S>(args);
     const unsigned wanted = __ballot_sync(FULL, g >= 0);
-    Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+    Numbers<F> mine{F::Pair::start(), F::Item::start(), F::Item::start()};
 #pragma unroll 1
     for (int group = 0; group < GROUPS; ++group) {
         unsigned members = 0;
@@ -174,9 +176,9 @@ __device__ inline Numbers<F> sum_pairs(const F& f, const PairArgs& args, int64_t
             add_rows<F, S, false>(f, args, rows_q, rows_g, pairs, queries, items);
         }
         const Numbers<F> all{F::Pair::reduced(pairs), F::Item::reduced(queries), F::Item::reduced(items)};
-        if (lane() % GROUPS == group) own = all;
+        if (lane() % GROUPS == group) mine = all;
     }
-    return own;
+    return mine;
 }
 
 // The score of each lane's pair of a query and a listed id: -infinity for the id NONE, NaN for one that is no row of

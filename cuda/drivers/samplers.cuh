@@ -31,18 +31,18 @@ struct RowAndDraw {
 // Consecutive draws, those of a row side by side, one for each lane.
 struct SampleTile {
     int count;
-    RowAndDraw own;
+    RowAndDraw mine;
 
     // `most` draws from `first` on, or as many as there are.
     __device__ inline SampleTile(const SampleArgs& args, int64_t first, int64_t most) {
         const int64_t left = args.mu.rows * args.draws - first;
         count = int(left < most ? left : most);
         const uint32_t draws = uint32_t(args.draws), ahead = uint32_t(first % args.draws) + threadIdx.x % WARP;
-        own = {first / args.draws + ahead / draws, ahead % draws};
+        mine = {first / args.draws + ahead / draws, ahead % draws};
     }
     // The draw of lane i. Called by all lanes.
     __device__ inline RowAndDraw pair(int i) const {
-        return {__shfl_sync(FULL, own.row, i), __shfl_sync(FULL, own.draw, i)};
+        return {__shfl_sync(FULL, mine.row, i), __shfl_sync(FULL, mine.draw, i)};
     }
 };
 
@@ -60,7 +60,7 @@ struct NormalSampler {
             const RowAndDraw pair = tile.pair(valid ? from + team.number : from);
             const Address address = address_of(args, pair.row, pair.draw);
             const T* const mu = row_of<T>(args.mu, pair.row);
-            const T* const var = row_of<T>(args.extra, pair.row);
+            const T* const var = row_of<T>(args.uncertainty, pair.row);
             T* const to = out(pair);
             const T common = sqrt(var[0]);
             for (int t = 0; t < team.steps; ++t) {
@@ -68,7 +68,7 @@ struct NormalSampler {
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
                     if (valid && d < team.dim)
-                        to[d] = fma(args.extra.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
+                        to[d] = fma(args.uncertainty.stored == 1 ? common : sqrt(var[d]), normals.n[k], mu[d]);
                 }
             }
         }
@@ -85,9 +85,9 @@ struct NormalSampler {
     template <typename T, typename Weights>
     static __device__ inline void backward(const SampleArgs& args, const Order&, const Team<T>& team, int64_t first,
                                            int count, T*, const Weights& weights, T* all_by_mu, T* all_by_var) {
-        const bool one = args.extra.stored == 1, valid = team.number < count;
+        const bool one = args.uncertainty.stored == 1, valid = team.number < count;
         const int64_t row = valid ? first + team.number : first;
-        const T* const var = row_of<T>(args.extra, row);
+        const T* const var = row_of<T>(args.uncertainty, row);
         T* const by_mu = all_by_mu + row * team.dim;
         T* const by_var = all_by_var + row * (one ? 1 : team.dim);
         T whole = 0;
@@ -95,10 +95,10 @@ struct NormalSampler {
             T plain[Normals<T>::EACH] = {}, noisy[Normals<T>::EACH] = {};
             for (int64_t draw = 0; draw < args.draws; ++draw) {
                 const Normals<T> normals(address_of(args, row, draw).normals(team.block(t)));
-                const T* const own = weights(row, draw);
+                const T* const along = weights(row, draw);
                 for (int k = 0; k < team.EACH; ++k) {
                     const int d = team.index(t, k);
-                    const T weight = d < team.dim ? own[d] : T(0);
+                    const T weight = d < team.dim ? along[d] : T(0);
                     plain[k] += weight, noisy[k] = fma(weight, normals.n[k], noisy[k]);
                 }
             }
@@ -217,16 +217,16 @@ struct VmfSampler {
     template <typename T, typename Out>
     static __device__ inline void draw(const SampleArgs& args, const Team<T>& team, const SampleTile& tile, T* memory,
                                        const Out& out) {
-        T own_w = 0, own_s = 0;
+        T my_w = 0, my_s = 0;
         if (int(threadIdx.x % WARP) < tile.count) {
-            const double kappa = double(row_of<T>(args.extra, tile.own.row)[0]);
-            const Height height = draw_height(team.dim, kappa, address_of(args, tile.own.row, tile.own.draw));
-            own_w = T(height.w()), own_s = T(height.tangent());
+            const double kappa = double(row_of<T>(args.uncertainty, tile.mine.row)[0]);
+            const Height height = draw_height(team.dim, kappa, address_of(args, tile.mine.row, tile.mine.draw));
+            my_w = T(height.w()), my_s = T(height.tangent());
         }
         for (int from = 0; from < tile.count; from += team.together()) {
             const bool valid = from + team.number < tile.count;  // all lanes go on, as sums need all of them
             const int i = valid ? from + team.number : from;
-            const T w = __shfl_sync(FULL, own_w, i), s = __shfl_sync(FULL, own_s, i);
+            const T w = __shfl_sync(FULL, my_w, i), s = __shfl_sync(FULL, my_s, i);
             const RowAndDraw pair = tile.pair(i);
             const Address address = address_of(args, pair.row, pair.draw);
             const T* const mu = row_of<T>(args.mu, pair.row);
@@ -241,7 +241,8 @@ struct VmfSampler {
         }
     }
 
-    // How many draws of a row are taken at a time: lane i takes the slope of row i / chunk, draw i % chunk.
+    // How many draws of a row are taken at a time: lane i takes the partial derivatives of row i / chunk, draw i %
+    // chunk.
     static __device__ inline int chunk(const SampleArgs& args) { return int(args.draws < WARP ? args.draws : WARP); }
     template <typename T>
     static __device__ inline int rows_at_once(const SampleArgs& args, const Team<T>&) {
@@ -255,14 +256,15 @@ struct VmfSampler {
         const int lane = threadIdx.x % WARP, chunk = VmfSampler::chunk(args);
         for (int64_t draw = 0; draw < args.draws; draw += chunk) {
             const int here = int(args.draws - draw < chunk ? args.draws - draw : chunk);
-            T own[4] = {0, 0, 0, 0};
+            T mine[4] = {0, 0, 0, 0};
             if (lane < count * chunk && lane % chunk < here) {
                 const int64_t row = first + lane / chunk;
-                const double kappa = double(row_of<T>(args.extra, row)[0]);
-                const Slope slope(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
+                const double kappa = double(row_of<T>(args.uncertainty, row)[0]);
+                const HeightPartials partials(order, team.dim, kappa, address_of(args, row, draw + lane % chunk));
                 // s is 0 only where kappa is infinite; there dw is 0 too.
-                own[0] = T(slope.w), own[1] = T(slope.s), own[2] = slope.s == 0 ? T(0) : T(slope.w / slope.s);
-                own[3] = T(slope.by_kappa);
+                mine[0] = T(partials.w), mine[1] = T(partials.s);
+                mine[2] = partials.s == 0 ? T(0) : T(partials.w / partials.s);
+                mine[3] = T(partials.by_kappa);
             }
             for (int from = 0; from < count; from += team.together()) {
                 const bool valid = from + team.number < count;
@@ -274,7 +276,7 @@ struct VmfSampler {
                 T total = draw == 0 ? T(0) : *by_kappa;
                 for (int j = 0; j < here; ++j) {
                     T its[4];
-                    for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, own[k], i * chunk + j);
+                    for (int k = 0; k < 4; ++k) its[k] = __shfl_sync(FULL, mine[k], i * chunk + j);
                     const Address address = address_of(args, row, draw + j);
                     const Noise<T> noise = {team, address, memory, int(args.cached_steps)};
                     total += add_vmf_gradient<T>(noise, mu, weights(row, draw + j), its[0], its[1], its[2], its[3],

@@ -92,25 +92,25 @@ __device__ inline void add_tile(const F& f, const typename F::T* queries, const 
     f.add_item(item, y[0], shared);
 }
 
-// Writes the best k of each query among the rows of a shard or, where k is 0, all scores [Q, G]. The grid is tiles of
-// BLOCK_QUERIES queries by shards. Shared memory holds, in this order, rows, queries (of all steps if they are
-// resident) and, if they fit, lists of `capacity` >= k + SEARCH_GROUP items.
+// A block of a search: its queries, its shard of the gallery, and the lists of the best rows so far.
 template <typename F, typename S>
-__device__ void search(const F& f, const PairArgs& args) {
+struct SearchBlock {
     using T = typename F::T;
     using Shape = Tile<T>;
-    constexpr int QUERIES = Shape::BLOCK_QUERIES, ROWS = Shape::BLOCK_ROWS, WARPS = SEARCH_THREADS / WARP;
-    constexpr int QUERY_STEP = QUERIES * F::ARRAYS * Shape::STEP;
-    DYNAMIC_SHARED(T, rows);
-    __shared__ ListState<T> states[QUERIES];
-    __shared__ typename F::Item query_items[QUERIES], row_items[Shape::TILES][ROWS];
+    static constexpr int QUERIES = Shape::BLOCK_QUERIES, ROWS = Shape::BLOCK_ROWS, WARPS = SEARCH_THREADS / WARP;
+    static constexpr int QUERY_STEP = QUERIES * F::ARRAYS * Shape::STEP;
 
-    const int64_t steps = (args.mu1.stored + Shape::STEP - 1) / Shape::STEP;
-    const int64_t first_query = int64_t(blockIdx.x) * QUERIES;
-    T* const queries = rows + ROWS * F::ARRAYS * Shape::STEP;
-    const Stage<F, S> stage{args, queries, rows, vectors<F, S>(args)};
-    const auto list = [&](int query) {
-        T* const shared_scores = queries + (args.resident ? steps : 1) * QUERY_STEP;
+    const F& f;
+    const PairArgs& args;
+    const Stage<F, S> stage;
+    const int64_t steps, first_query;
+    // The end of the shard.
+    const int64_t end;
+    ListState<T>* const states;
+    typename F::Item *const query_items, (*const row_items)[ROWS];
+
+    __device__ List<T> list(int query) const {
+        T* const shared_scores = stage.queries + (args.resident ? steps : 1) * QUERY_STEP;
         const int64_t block = int64_t(blockIdx.y) * gridDim.x + blockIdx.x, at = query * args.capacity;
         T* scores = shared_scores + at;
         int64_t* ids = reinterpret_cast<int64_t*>(shared_scores + QUERIES * args.capacity) + at;
@@ -119,38 +119,42 @@ __device__ void search(const F& f, const PairArgs& args) {
             ids = args.list_ids + block * QUERIES * args.capacity + at;
         }
         return List<T>{scores, ids, &states[query], int(args.k)};
-    };
-
-    for (int i = warp(); i < QUERIES; i += WARPS) {
-        const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
-        typename F::Item own[1] = {F::Item::start()};
-        for (int64_t step = 0; step < steps; ++step) {
-            Four<T> four[F::ARRAYS];
-            if (!stage.has(step)) continue;
-            stage.load_query(q, step, four);
-            f.add_item(own[0], four, load_shared<F>(args, Shape::STEP * step + 4 * lane()));
-        }
-        const auto all = F::Item::reduced(own);
-        if (lane() == 0) {
-            query_items[i] = all;
-            list(i).clear();
-        }
-    }
-    if (args.resident) {
-        for (int64_t step = 0; step < steps; ++step) {
-            stage.stage_queries(first_query, step, queries + step * QUERY_STEP);
-        }
     }
 
-    const int64_t group = ROWS * Shape::TILES, groups = (args.mu2.rows + group - 1) / group;
-    const int64_t begin = groups * blockIdx.y / gridDim.y * group;
-    const int64_t limit = groups * (blockIdx.y + 1) / gridDim.y * group;
-    const int64_t end = limit < args.mu2.rows ? limit : args.mu2.rows;
-    const auto clamped = [&](int64_t g) { return g < end ? g : end - 1; };
-    Four<T> next[F::ARRAYS];
-    if (begin < end) stage.load_row(clamped(begin + warp()), 0, next);
-    for (int64_t first = begin; first < end; first += group) {
-        Numbers<F> own{F::Pair::start(), F::Item::start(), F::Item::start()};
+    // Computes the sums of each query alone, empties the lists, and loads queries that stay in shared memory.
+    __device__ void enter() const {
+        for (int i = warp(); i < QUERIES; i += WARPS) {
+            const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
+            typename F::Item sums[1] = {F::Item::start()};
+            for (int64_t step = 0; step < steps; ++step) {
+                Four<T> four[F::ARRAYS];
+                if (!stage.has(step)) continue;
+                stage.load_query(q, step, four);
+                f.add_item(sums[0], four, load_shared<F>(args, Shape::STEP * step + 4 * lane()));
+            }
+            const auto all = F::Item::reduced(sums);
+            if (lane() == 0) {
+                query_items[i] = all;
+                list(i).clear();
+            }
+        }
+        if (args.resident) {
+            for (int64_t step = 0; step < steps; ++step) {
+                stage.stage_queries(first_query, step, stage.queries + step * QUERY_STEP);
+            }
+        }
+    }
+
+    // Loads a step of the row of the tile from `first` on that the warp copies; a row beyond the last is a copy of it.
+    __device__ void load(int64_t first, int64_t step, Four<T>* next) const {
+        const int64_t g = first + warp();
+        stage.load_row(g < end ? g : end - 1, step, next);
+    }
+
+    // The sums of the lane's pair with a group of rows from `first` on. `next` is the first step of the group's first
+    // row of the warp, and becomes that of the next group's.
+    __device__ typename F::Pair sums(int64_t first, Four<T>* next) const {
+        typename F::Pair mine = F::Pair::start();
 #pragma unroll 1
         for (int tile = 0; tile < Shape::TILES; ++tile) {
             typename F::Pair pairs[Shape::PAIRS];
@@ -160,45 +164,83 @@ __device__ void search(const F& f, const PairArgs& args) {
 #pragma unroll 1
             for (int64_t step = 0; step < steps; ++step) {
                 __syncthreads();
-                if (stage.has(step)) stage.store(next, rows, warp());
-                if (!args.resident) stage.stage_queries(first_query, step, queries);
+                if (stage.has(step)) stage.store(next, stage.rows, warp());
+                if (!args.resident) stage.stage_queries(first_query, step, stage.queries);
                 __syncthreads();
                 // The rows of the next step are loaded while this one is computed.
                 const bool last = step + 1 == steps;
-                stage.load_row(clamped(first + (tile + last) * ROWS + warp()), last ? 0 : step + 1, next);
+                load(first + (tile + last) * ROWS, last ? 0 : step + 1, next);
                 if (stage.has(step)) {
                     const auto shared = load_shared<F>(args, Shape::STEP * step + 4 * lane());
-                    add_tile(f, queries + (args.resident ? step : 0) * QUERY_STEP, rows, shared, pairs, item[0]);
+                    const T* const queries = stage.queries + (args.resident ? step : 0) * QUERY_STEP;
+                    add_tile(f, queries, stage.rows, shared, pairs, item[0]);
                 }
             }
             const auto all = F::Pair::reduced(pairs);
             const auto all_item = F::Item::reduced(item);
-            if (lane() % Shape::TILES == tile) own.pair = all;
+            if (lane() % Shape::TILES == tile) mine = all;
             const int row = warp() / Shape::ACROSS * Shape::ROWS + warp() % Shape::ACROSS;
             if (lane() == 0) row_items[tile][row] = all_item;
         }
         __syncthreads();
+        return mine;
+    }
+
+    // Scores the lane's pair of the group of rows from `first` on, and writes the score or offers it to its list.
+    __device__ void offer(int64_t first, const typename F::Pair& sums) const {
         const int pair = lane() / Shape::TILES, tile = lane() % Shape::TILES;
         const int query = warp() % Shape::ACROSS * Shape::QUERIES + pair / Shape::ROWS;
         const int row = warp() / Shape::ACROSS * Shape::ROWS + pair % Shape::ROWS;
         const int64_t q = first_query + query, g = first + tile * ROWS + row;
         const bool wanted = q < args.mu1.rows && g < end;
-        const T score = f.template score<S>(args, own.pair, query_items[query], row_items[tile][row], q, g, wanted);
+        const T score = f.template score<S>(args, sums, query_items[query], row_items[tile][row], q, g, wanted);
         if (args.k == 0) {
             if (wanted) static_cast<T*>(args.scores)[q * args.mu2.rows + g] = score;
-            continue;
+            return;
         }
         if (wanted) list(query).offer(score, g);
         __syncthreads();
         for (int i = warp(); i < QUERIES; i += WARPS) {
-            if (states[i].count + group > args.capacity) list(i).template settle<Warp>();
+            if (states[i].count + ROWS * Shape::TILES > args.capacity) list(i).template settle<Warp>();
         }
     }
+
+    // Writes the best of each query among the shard's rows.
+    __device__ void write() const {
+        for (int i = warp(); i < QUERIES && first_query + i < args.mu1.rows; i += WARPS) {
+            list(i).template settle<Warp>();
+            const int64_t at = ((first_query + i) * gridDim.y + blockIdx.y) * args.k;
+            list(i).template write<Warp>(static_cast<T*>(args.scores) + at, args.ids + at);
+        }
+    }
+};
+
+// Writes the best k of each query among the rows of a shard or, where k is 0, all scores [Q, G]. The grid is tiles of
+// BLOCK_QUERIES queries by shards. Shared memory holds, in this order, rows, queries (of all steps if they are
+// resident) and, if they fit, lists of `capacity` >= k + SEARCH_GROUP items.
+template <typename F, typename S>
+__device__ void search(const F& f, const PairArgs& args) {
+    using T = typename F::T;
+    using Block = SearchBlock<F, S>;
+    using Shape = Tile<T>;
+    DYNAMIC_SHARED(T, rows);
+    __shared__ ListState<T> states[Block::QUERIES];
+    __shared__ typename F::Item query_items[Block::QUERIES], row_items[Shape::TILES][Block::ROWS];
+
+    const int64_t steps = (args.mu1.stored + Shape::STEP - 1) / Shape::STEP;
+    const int64_t first_query = int64_t(blockIdx.x) * Block::QUERIES;
+    const Stage<F, S> stage{args, rows + Block::ROWS * F::ARRAYS * Shape::STEP, rows, vectors<F, S>(args)};
+    const int64_t group = Block::ROWS * Shape::TILES, groups = (args.mu2.rows + group - 1) / group;
+    const int64_t begin = groups * blockIdx.y / gridDim.y * group;
+    const int64_t limit = groups * (blockIdx.y + 1) / gridDim.y * group;
+    const int64_t end = limit < args.mu2.rows ? limit : args.mu2.rows;
+
+    const Block block{f, args, stage, steps, first_query, end, states, query_items, row_items};
+    block.enter();
+    Four<T> next[F::ARRAYS];
+    if (begin < end) block.load(begin, 0, next);
+    for (int64_t first = begin; first < end; first += group) block.offer(first, block.sums(first, next));
     if (args.k == 0) return;
     __syncthreads();
-    for (int i = warp(); i < QUERIES && first_query + i < args.mu1.rows; i += WARPS) {
-        list(i).template settle<Warp>();
-        const int64_t at = ((first_query + i) * gridDim.y + blockIdx.y) * args.k;
-        list(i).template write<Warp>(static_cast<T*>(args.scores) + at, args.ids + at);
-    }
+    block.write();
 }

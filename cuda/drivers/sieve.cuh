@@ -42,7 +42,7 @@ struct SieveSide {
         const int64_t d = SieveShape::STEP * step + 4 * (threadIdx.x % 8);
 #pragma unroll
         for (int i = 0; i < SieveShape::LOADS; ++i) {
-            const int64_t own = first + loaded_row(i), row = own < last ? own : last;
+            const int64_t wanted = first + loaded_row(i), row = wanted < last ? wanted : last;
             next[i] = {};
             if (d >= args.mu1.stored) continue;
             Four<float>* const to = &next[i];
@@ -84,7 +84,7 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     using Shape = SieveShape;
     DYNAMIC_SHARED(uint32_t, shared);
     __shared__ float query_norms[Shape::QUERIES], row_norms[Shape::ROWS], thresholds[Shape::QUERIES];
-    __shared__ double query_extras[Shape::QUERIES], row_extras[Shape::ROWS];
+    __shared__ double query_uncertainties[Shape::QUERIES], row_uncertainties[Shape::ROWS];
 
     const int64_t first_query = int64_t(blockIdx.x) * Shape::QUERIES;
     const int64_t first_row = args.begin + int64_t(blockIdx.y) * Shape::ROWS;
@@ -93,12 +93,12 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     SieveSide<F, S, true> rows(args, first_row, args.end - 1, vector);
     for (int i = threadIdx.x; i < Shape::QUERIES; i += SIEVE_THREADS) {
         const int64_t q = first_query + i < args.mu1.rows ? first_query + i : args.mu1.rows - 1;
-        query_extras[i] = extra_of_query<float>(args, q);
+        query_uncertainties[i] = uncertainty_of_query<float>(args, q);
         thresholds[i] = threshold(args, q);
     }
     for (int i = threadIdx.x; i < Shape::ROWS; i += SIEVE_THREADS) {
         const int64_t g = first_row + i < args.end ? first_row + i : args.end - 1;
-        row_extras[i] = extra_of_gallery<float, S>(args, g);
+        row_uncertainties[i] = uncertainty_of_gallery<float, S>(args, g);
     }
 
     float sums[Shape::DOWN][Shape::ACROSS][4] = {};
@@ -107,11 +107,11 @@ __device__ void sieve(const F& f, const PairArgs& args) {
 #pragma unroll 1
     for (int64_t step = 0; step < steps; ++step) {
         // Other warps may still read the other buffer.
-        uint32_t* const own = shared + (step % 2) * 2 * Shape::BUFFER;
-        queries.store(own), rows.store(own + Shape::BUFFER);
+        uint32_t* const buffer = shared + (step % 2) * 2 * Shape::BUFFER;
+        queries.store(buffer), rows.store(buffer + Shape::BUFFER);
         __syncthreads();
         if (step + 1 < steps) queries.load(step + 1), rows.load(step + 1);
-        add_products(own, own + Shape::BUFFER, sums);
+        add_products(buffer, buffer + Shape::BUFFER, sums);
     }
     queries.write_norms(query_norms), rows.write_norms(row_norms);
     const float* const products = write_products(sums, shared);
@@ -121,8 +121,9 @@ __device__ void sieve(const F& f, const PairArgs& args) {
     const double smallest = 4 * dim * 1.1754943508222875e-38;
     const auto highest = [&](int query, int row) {
         const double n = query_norms[query], m = row_norms[row], dot = products[query * Shape::PRODUCTS_STRIDE + row];
-        const DotPair pair{dot, n, m, query_extras[query], row_extras[row], F::own_of(args, QUERY, first_query + query),
-                           F::own_of(args, GALLERY, first_row + row)};
+        const DotPair pair{dot, n, m, query_uncertainties[query], row_uncertainties[row],
+                           F::per_item_of(args, QUERY, first_query + query),
+                           F::per_item_of(args, GALLERY, first_row + row)};
         return f.highest(pair, slack * (n + m) + smallest);
     };
     const int64_t left = args.end - first_row;

@@ -118,8 +118,8 @@ __device__ inline void take_best(const List<T>& list, int64_t n, int64_t capacit
     if (threadIdx.x == 0) list.clear();
     __syncthreads();
     for (int64_t first = 0; first < n; first += THREADS) {
-        const Scored<T> own = item(first);
-        if (own.id != NONE) list.offer(own.score, own.id);
+        const Scored<T> scored = item(first);
+        if (scored.id != NONE) list.offer(scored.score, scored.id);
         __syncthreads();
         const int64_t left = n - first - THREADS, next = left < THREADS ? left : THREADS;
         if (left > 0 && list.state->count + next > capacity) list.template settle<Block>();

@@ -96,9 +96,9 @@ struct DiagScore {
             value = fma(formula.log_weight, logs, value);
         }
         if constexpr (Formula<T>::VARS) {
-            const double own = formula.var_weights[0], other = formula.var_weights[1];
-            if (own != 0) value = fma(own, log_of(query.vars, fours), value);
-            if (other != 0) value = fma(other, log_of(item.vars, fours), value);
+            const double first = formula.var_weights[0], second = formula.var_weights[1];
+            if (first != 0) value = fma(first, log_of(query.vars, fours), value);
+            if (second != 0) value = fma(second, log_of(item.vars, fours), value);
         }
         const T rational = pair.sums.rational;
         value = fma(formula.rational_weight, double(rational), value);
@@ -121,11 +121,13 @@ struct DiagScore {
         double sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             Dimension x;
-            x.a = get(row_of<T>(args.mu1, q), dim, d), x.v = get(row_of<T>(args.extra1, q), args.extra1.stored, d);
+            x.a = get(row_of<T>(args.mu1, q), dim, d);
+            x.v = get(row_of<T>(args.uncertainty1, q), args.uncertainty1.stored, d);
             x.b = get(row_of<S>(args.mu2, g), dim, d);
-            const int64_t stored = args.extra2.stored;
-            const bool wide = sizeof(S) != sizeof(T) && args.wide_extra2;
-            x.w = wide ? get(row_of<T>(args.extra2, g), stored, d) : get(row_of<S>(args.extra2, g), stored, d);
+            const int64_t stored = args.uncertainty2.stored;
+            const bool wide = sizeof(S) != sizeof(T) && args.wide_uncertainty2;
+            x.w = wide ? get(row_of<T>(args.uncertainty2, g), stored, d)
+                       : get(row_of<S>(args.uncertainty2, g), stored, d);
             x.shared = ROW ? get(row_of<T>(args.shared, 0), args.shared.stored, d) : 0;
             sum += value_of(formula, x);
         }
@@ -134,20 +136,23 @@ struct DiagScore {
 
     // -- gradients
 
-    struct Slopes {
+    struct Partials {
         double weight;
     };
     struct Gradient {
-        double mu, extra, shared[2];
+        double mu, uncertainty, shared[2];
     };
-    __device__ Slopes slopes(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const { return {weight}; }
+    __device__ Partials partials(const PairArgs&, bool, int64_t, int64_t, double weight, double*) const {
+        return {weight};
+    }
 
-    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool query, const Dimension& x, bool shared) const {
-        const DimensionSlopes slopes = (query ? formula : formula.transposed()).slopes(x, shared);
+    __device__ void add_gradient(Gradient& sum, const Partials& pair, bool query, const Dimension& x,
+                                 bool shared) const {
+        const DimensionPartials partials = (query ? formula : formula.transposed()).partials(x, shared);
         const double outside = x.v >= 0 && x.w >= 0 && x.shared >= 0 ? 0 : NAN;
-        sum.mu += pair.weight * (slopes.mean + outside);
-        sum.extra += pair.weight * (slopes.var + outside);
-        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (slopes.shared[s] + outside);
+        sum.mu += pair.weight * (partials.mean + outside);
+        sum.uncertainty += pair.weight * (partials.var + outside);
+        for (int s = 0; s < 2; ++s) sum.shared[s] += pair.weight * (partials.shared[s] + outside);
     }
 };
 

@@ -5,7 +5,7 @@
 // near-duplicates.
 //
 // Bessel functions are most of the cost of von Mises-Fisher scores. Where the caller gives memory, those of each item's
-// own concentration are computed once for a call.
+// concentration are computed once for a call.
 
 #include "../drivers/kernels.cuh"
 #include "../drivers/sieve.cuh"
@@ -17,8 +17,8 @@ __device__ __noinline__ double value_of(Formula formula, DotPair pair) {
     return formula.value(pair);
 }
 template <typename Formula>
-__device__ __noinline__ DotSlopes slopes_of(Formula formula, DotPair pair) {
-    return formula.slopes(pair);
+__device__ __noinline__ DotPartials partials_of(Formula formula, DotPair pair) {
+    return formula.partials(pair);
 }
 
 template <typename T_, typename Formula>
@@ -71,13 +71,13 @@ struct DotScore {
     __device__ T score(const PairArgs& args, const Pair& pair, const Item& query, const Item& item, int64_t q,
                        int64_t g, bool wanted) const {
         if (!wanted) return 0;
-        const double v = extra_of_query<T>(args, q), w = extra_of_gallery<T, S>(args, g);
-        const Own *const first = own_of(args, QUERY, q), *const second = own_of(args, GALLERY, g);
+        const double v = uncertainty_of_query<T>(args, q), w = uncertainty_of_gallery<T, S>(args, g);
+        const PerItem *const first = per_item_of(args, QUERY, q), *const second = per_item_of(args, GALLERY, g);
         return T(value_of(formula, {pair.sum, query.sum, item.sum, v, w, first, second}));
     }
-    // An item's own numbers, or null where no memory was given for them.
-    static __device__ const Own* own_of(const PairArgs& args, int side, int64_t row) {
-        const Own* const all = static_cast<const Own*>(args.own[side]);
+    // What is made of an item alone, or null where no memory was given for them.
+    static __device__ const PerItem* per_item_of(const PairArgs& args, int side, int64_t row) {
+        const PerItem* const all = static_cast<const PerItem*>(args.per_item[side]);
         return all ? all + row : nullptr;
     }
 
@@ -90,53 +90,55 @@ struct DotScore {
 
     // -- gradients
 
-    // The gradient by the own mean is by_other times the other mean (or own - other, for distances) plus by_own times
-    // the own mean.
-    struct Slopes {
-        T by_other, by_own;
+    // The gradient by the mean of an item is by_other times the other mean (or the difference of the means, for
+    // distances) plus by_item times the mean.
+    struct Partials {
+        T by_other, by_item;
     };
     struct Gradient {
         T mu;
     };
-    __device__ Slopes slopes(const PairArgs& args, bool query, int64_t own, int64_t other, double weight,
+    __device__ Partials partials(const PairArgs& args, bool query, int64_t item, int64_t other, double weight,
                              double* totals) const {
-        const int64_t q = query || other < 0 ? own : other, g = other < 0 ? NONE : query ? other : own;
+        const int64_t q = query || other < 0 ? item : other, g = other < 0 ? NONE : query ? other : item;
         const Numbers<DotScore> numbers = sum_pairs<DotScore, T>(*this, args, q, g);
         if (other < 0) return {0, 0};
-        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, extra_of_query<T>(args, q),
-                     extra_of_gallery<T, T>(args, g), own_of(args, QUERY, q), own_of(args, GALLERY, g)};
+        DotPair pair{numbers.pair.sum, numbers.query.sum, numbers.item.sum, uncertainty_of_query<T>(args, q),
+                     uncertainty_of_gallery<T, T>(args, g), per_item_of(args, QUERY, q), per_item_of(args, GALLERY, g)};
         if (!query) pair = {pair.x, pair.m, pair.n, pair.w, pair.v, pair.second, pair.first};
-        const DotSlopes slopes = slopes_of(query ? formula : formula.transposed(), pair);
-        totals[0] += weight * slopes.extra;
-        for (int s = 0; s < 2; ++s) totals[1 + s] += weight * slopes.shared[s];
-        return {T((Formula::DIFFERENCE ? 2 : 1) * weight * slopes.x), T(2 * weight * slopes.norm)};
+        const DotPartials partials = partials_of(query ? formula : formula.transposed(), pair);
+        totals[0] += weight * partials.uncertainty;
+        for (int s = 0; s < 2; ++s) totals[1 + s] += weight * partials.shared[s];
+        return {T((Formula::DIFFERENCE ? 2 : 1) * weight * partials.x), T(2 * weight * partials.norm)};
     }
-    __device__ void add_gradient(Gradient& sum, const Slopes& pair, bool, const Dimension& x, bool) const {
+    __device__ void add_gradient(Gradient& sum, const Partials& pair, bool, const Dimension& x, bool) const {
         const T a = T(x.a), b = T(x.b);
-        sum.mu += pair.by_other * (Formula::DIFFERENCE ? a - b : b) + pair.by_own * a;
+        sum.mu += pair.by_other * (Formula::DIFFERENCE ? a - b : b) + pair.by_item * a;
     }
 };
 
-// Writes the own numbers of the items of a side. A thread takes an item.
+// Writes the numbers of each item of a side alone. A thread takes an item.
 template <typename F, typename S>
-__device__ void make_own(const F& f, const OwnArgs& args) {
+__device__ void make_per_item(const F& f, const PerItemArgs& args) {
     using T = typename F::T;
     const PairArgs& pairs = args.pairs;
     const bool query = args.side == QUERY;
     const int64_t rows = (query ? pairs.mu1 : pairs.mu2).rows, step = int64_t(gridDim.x) * blockDim.x;
     for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < rows; i += step) {
-        const double extra = query ? extra_of_query<T>(pairs, i) : extra_of_gallery<T, S>(pairs, i);
-        static_cast<Own*>(pairs.own[args.side])[i] = f.formula.own(extra, args.slopes);
+        const double uncertainty = query ? uncertainty_of_query<T>(pairs, i) : uncertainty_of_gallery<T, S>(pairs, i);
+        static_cast<PerItem*>(pairs.per_item[args.side])[i] = f.formula.per_item(uncertainty, args.partials);
     }
 }
-#define OWN_OF(op, T, S, types) \
-    KERNEL(op##_own_##types, op##_of_own, PAIR_THREADS) { make_own<op##_##T, S>(family<op##_##T>(args), plain(args)); }
-#define OWN(op)                                    \
-    using op##_of_own = With<OwnArgs, TwoOrders>;  \
-    OWN_OF(op, single, float, f32)                 \
-    OWN_OF(op, double, double, f64)                \
-    OWN_OF(op, single, Float16, f32_f16)           \
-    OWN_OF(op, single, BFloat16, f32_bf16)
+#define PER_ITEM_OF(op, T, S, types) \
+    KERNEL(op##_per_item_##types, op##_of_items, PAIR_THREADS) { \
+        make_per_item<op##_##T, S>(family<op##_##T>(args), plain(args)); \
+    }
+#define PER_ITEM(op)                                    \
+    using op##_of_items = With<PerItemArgs, TwoOrders>; \
+    PER_ITEM_OF(op, single, float, f32)                 \
+    PER_ITEM_OF(op, double, double, f64)                \
+    PER_ITEM_OF(op, single, Float16, f32_f16)           \
+    PER_ITEM_OF(op, single, BFloat16, f32_bf16)
 
 #define SIEVE_OF(op, S, types) \
     KERNEL(op##_sieve_##types, op##_forward, SIEVE_THREADS) { \
@@ -154,7 +156,7 @@ DOT_FORMULAS(SIEVED_SCORE)
 
 #define SIEVED_VMF_SCORE(op, Formula)            \
     SCORE_WITH(op, DotScore, Formula, TwoOrders) \
-    OWN(op)                                      \
+    PER_ITEM(op)                                 \
     SIEVE(op)
 VMF_FORMULAS(SIEVED_VMF_SCORE)
 

@@ -13,7 +13,7 @@
 
 using DrawnArgs = With<PairArgs, DrawingArgs>;
 using DrawnBackwardArgs = With<BackwardArgs, DrawingArgs>;
-using DrawnOwnArgs = With<OwnArgs, DrawingArgs>;
+using DrawnPerItemArgs = With<PerItemArgs, DrawingArgs>;
 
 constexpr int DRAWN_WARPS = SAMPLER_THREADS / WARP;
 
@@ -24,9 +24,9 @@ struct Itself {
 
 // The arguments of a sampler of a side's items.
 __device__ inline SampleArgs items_of(const PairArgs& args, const DrawingArgs& drawing, bool query) {
-    const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &extra = query ? args.extra1 : args.extra2;
+    const DeviceMatrix &mu = query ? args.mu1 : args.mu2, &uncertainty = query ? args.uncertainty1 : args.uncertainty2;
     const int side = query ? QUERY : GALLERY;  // also the number of its stream
-    return {mu, extra, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
+    return {mu, uncertainty, drawing.seed, 0, side, drawing.draws, WARP, drawing.cached_steps, drawing.made[side]};
 }
 
 // The draws of an item: those made for the call, or new ones, which the warp writes to its `workspace` of D (n + 1)
@@ -52,9 +52,9 @@ __device__ __noinline__ Draws<T> drawn(const SampleArgs& items, int64_t row, T* 
     }
 }
 
-// The own numbers of a gallery item, or null where no memory was given for them.
-__device__ inline const OwnShape* own_of(const PairArgs& args, int64_t row) {
-    const OwnShape* const all = static_cast<const OwnShape*>(args.own[GALLERY]);
+// What is made of a gallery item alone, or null where no memory was given for them.
+__device__ inline const PerItemShape* per_item_of(const PairArgs& args, int64_t row) {
+    const PerItemShape* const all = static_cast<const PerItemShape*>(args.per_item[GALLERY]);
     return all ? all + row : nullptr;
 }
 
@@ -73,7 +73,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
     const DrawingArgs& drawing = all.more;
     const int64_t dim = args.mu1.stored, numbers = (drawing.draws + 1) * dim;
     T* const normals = memory_of_normals(shared, drawing.cached_steps);
-    T* const own = block_workspace(drawing, shared) + warp() * 2 * numbers;
+    T* const workspace = block_workspace(drawing, shared) + warp() * 2 * numbers;
     const SampleArgs queries = items_of(args, drawing, true), gallery = items_of(args, drawing, false);
     const Comparison comparison(args, drawing);
 
@@ -83,7 +83,7 @@ __device__ void score_drawn(const DrawnArgs& all) {
     for (int64_t part = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); part < rows * parts; part += warps) {
         const int64_t row = part / parts, first = part % parts * drawing.columns;
         const int64_t left = columns - first, count = left < drawing.columns ? left : drawing.columns;
-        DrawnPair<T> pair{dim, {}, {}, nullptr, args.extra2.stored, nullptr};
+        DrawnPair<T> pair{dim, {}, {}, nullptr, args.uncertainty2.stored, nullptr};
         int64_t drawn_query = NONE;
         for (int64_t column = first; column < first + count; ++column) {
             const int64_t q = paired ? column : row;
@@ -91,13 +91,13 @@ __device__ void score_drawn(const DrawnArgs& all) {
             T score = id == NONE ? -INFINITY : NAN;
             if (id >= 0 && id < args.mu2.rows) {
                 if (q != drawn_query) {
-                    pair.query = drawn<P>(queries, q, normals, own);
+                    pair.query = drawn<P>(queries, q, normals, workspace);
                     comparison.summarise(dim, pair.query);
                     drawn_query = q;
                 }
-                pair.gallery = drawn<R>(gallery, id, normals, own + numbers);
+                pair.gallery = drawn<R>(gallery, id, normals, workspace + numbers);
                 comparison.summarise(dim, pair.gallery);
-                pair.extra = row_of<T>(args.extra2, id), pair.own = own_of(args, id);
+                pair.uncertainty = row_of<T>(args.uncertainty2, id), pair.shape = per_item_of(args, id);
                 score = T(comparison.value(pair));
             }
             if (lane() == 0) static_cast<T*>(args.scores)[row * columns + column] = score;
@@ -105,33 +105,34 @@ __device__ void score_drawn(const DrawnArgs& all) {
     }
 }
 
-// Takes the gradients by the draws of an own item, which the block has added up, through the sampler to its mean and
-// extra.
-template <typename Own, typename T>
+// Takes the gradients by the draws of an item, which the block has added up, through the sampler to its mean and
+// uncertainty.
+template <typename ItemSampler, typename T>
 __device__ inline void through_sampler(const DrawnBackwardArgs& all, const SampleArgs& items, int64_t row, T* normals,
-                                       const T* draws, const T* extra) {
+                                       const T* draws, const T* uncertainty) {
     const int64_t dim = items.mu.stored;
     T* const by_mu = static_cast<T*>(all.args.mu);
-    T* const by_extra = static_cast<T*>(all.args.extra);
-    if constexpr (Own::RANDOM) {
+    T* const by_uncertainty = static_cast<T*>(all.args.uncertainty);
+    if constexpr (ItemSampler::RANDOM) {
         const auto weights = [&](int64_t, int64_t draw) { return draws + draw * dim; };
-        Own::backward(items, all.more.orders.ratio, Team<T>(dim), row, 1, normals, weights, by_mu, by_extra);
+        const auto& order = all.more.orders.ratio;
+        ItemSampler::backward(items, order, Team<T>(dim), row, 1, normals, weights, by_mu, by_uncertainty);
     } else {
         T sum = 0;
         for (int64_t d = lane(); d < dim; d += WARP) {
             by_mu[row * dim + d] = draws[d];
-            if (items.extra.stored > 1) by_extra[row * dim + d] = extra[d];
-            sum += extra[d];
+            if (items.uncertainty.stored > 1) by_uncertainty[row * dim + d] = uncertainty[d];
+            sum += uncertainty[d];
         }
         sum = warp_sum(sum);
-        if (items.extra.stored == 1 && lane() == 0) by_extra[row] = sum;
+        if (items.uncertainty.stored == 1 && lane() == 0) by_uncertainty[row] = sum;
     }
 }
 
-// Writes the gradients of all own items. A block takes one of them, then the one gridDim.x further on, and its warps
-// share the item's pairs. The block's workspace is D (n + 1) numbers for the own item's draws, then for each warp as
-// many for another item's draws and as many for sums, those by the extra before those by the draws.
-template <typename T, typename Comparison, typename Own, typename Other>
+// Writes the gradients of all items of the side. A block takes one of them, then the one gridDim.x further on, and its
+// warps share the item's pairs. The block's workspace is D (n + 1) numbers for the item's draws, then for each warp as
+// many for another item's draws and as many for sums, those by the uncertainty before those by the draws.
+template <typename T, typename Comparison, typename ItemSampler, typename OtherSampler>
 __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     __shared__ double parts[DRAWN_WARPS][2];
     DYNAMIC_SHARED(T, shared);
@@ -141,32 +142,32 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
     T* const normals = memory_of_normals(shared, drawing.cached_steps);
     T* const block = block_workspace(drawing, shared);
     T* const others = block + numbers + warp() * 2 * numbers;
-    const SampleArgs own_items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
+    const SampleArgs items = items_of(args, drawing, query), other_items = items_of(args, drawing, !query);
     const Comparison comparison(args, drawing);
 
-    for (int64_t own = blockIdx.x; own < own_items.mu.rows; own += gridDim.x) {
+    for (int64_t item = blockIdx.x; item < items.mu.rows; item += gridDim.x) {
         T* const sums = others + numbers;
         for (int64_t i = lane(); i < numbers; i += WARP) sums[i] = 0;
         __syncwarp();
         DrawnGradient<T> out{sums + dim, sums, {0, 0}};
-        // All warps read the own item's draws; one warp makes them, unless they were made for the call.
+        // All warps read the item's draws; one warp makes them, unless they were made for the call.
         Draws<T> draws{block + dim, int(drawing.draws), block, dim};
-        if (!Own::RANDOM || own_items.out) {
-            draws = drawn<Own>(own_items, own, normals, block);
+        if (!ItemSampler::RANDOM || items.out) {
+            draws = drawn<ItemSampler>(items, item, normals, block);
         } else if (warp() == 0) {
-            drawn<Own>(own_items, own, normals, block);
+            drawn<ItemSampler>(items, item, normals, block);
         }
         __syncthreads();
-        const int64_t n = number_of_pairs(all.args, own);
+        const int64_t n = number_of_pairs(all.args, item);
         for (int64_t i = warp(); i < n; i += DRAWN_WARPS) {
             T weight;
-            const int64_t other = other_item<T>(all.args, own, i, &weight);
+            const int64_t other = other_item<T>(all.args, item, i, &weight);
             if (other < 0) continue;
-            const Draws<T> drawn_other = drawn<Other>(other_items, other, normals, others);
+            const Draws<T> drawn_other = drawn<OtherSampler>(other_items, other, normals, others);
             comparison.summarise(dim, drawn_other);
-            const int64_t g = query ? other : own;
+            const int64_t g = query ? other : item;
             const DrawnPair<T> pair{dim, query ? draws : drawn_other, query ? drawn_other : draws,
-                                    row_of<T>(args.extra2, g), args.extra2.stored, own_of(args, g)};
+                                    row_of<T>(args.uncertainty2, g), args.uncertainty2.stored, per_item_of(args, g)};
             comparison.backward(query, pair, double(weight), out);
         }
         for (int s = 0; s < 2; ++s) {
@@ -181,10 +182,10 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all, bool query) {
         if (all.args.shared && int64_t(threadIdx.x) < args.shared.stored) {
             double sum = 0;
             for (int w = 0; w < DRAWN_WARPS; ++w) sum += parts[w][threadIdx.x];
-            static_cast<T*>(all.args.shared)[own * args.shared.stored + threadIdx.x] = T(sum);
+            static_cast<T*>(all.args.shared)[item * args.shared.stored + threadIdx.x] = T(sum);
         }
         __syncthreads();
-        if (warp() == 0) through_sampler<Own>(all, own_items, own, normals, first + dim, first);
+        if (warp() == 0) through_sampler<ItemSampler>(all, items, item, normals, first + dim, first);
         __syncthreads();
     }
 }
@@ -229,23 +230,24 @@ DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
 DRAWN(nivmf, DENSITY, Itself, Itself)
 DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
 
-// Writes the own numbers of the gallery's items. A warp takes an item.
+// Writes what is made of each of the gallery's items alone. A warp takes an item.
 template <typename T, typename Comparison>
-__device__ void make_own(const DrawnOwnArgs& all) {
+__device__ void make_per_item(const DrawnPerItemArgs& all) {
     const PairArgs& args = all.args.pairs;
     const int64_t dim = args.mu2.stored, warps = int64_t(gridDim.x) * DRAWN_WARPS;
     const Comparison comparison(args, all.more);
     for (int64_t g = int64_t(blockIdx.x) * DRAWN_WARPS + warp(); g < args.mu2.rows; g += warps) {
         const Draws<T> itself{row_of<T>(args.mu2, g), 1, nullptr, dim};
-        const DrawnPair<T> pair{dim, itself, itself, row_of<T>(args.extra2, g), args.extra2.stored, nullptr};
-        const OwnShape shape = comparison.shape(pair, all.args.slopes);
-        if (lane() == 0) static_cast<OwnShape*>(args.own[GALLERY])[g] = shape;
+        const DeviceMatrix& kappa = args.uncertainty2;
+        const DrawnPair<T> pair{dim, itself, itself, row_of<T>(kappa, g), kappa.stored, nullptr};
+        const PerItemShape shape = comparison.shape(pair, all.args.partials);
+        if (lane() == 0) static_cast<PerItemShape*>(args.per_item[GALLERY])[g] = shape;
     }
 }
-#define OWN(op, Comparison)                                                                           \
-    KERNEL(op##_own_f32, DrawnOwnArgs, SAMPLER_THREADS) { make_own<float, Comparison(float)>(args); }   \
-    KERNEL(op##_own_f64, DrawnOwnArgs, SAMPLER_THREADS) { make_own<double, Comparison(double)>(args); }
-OWN(el_nivmf, DENSITY)
-OWN(el_nivmf_published, PUBLISHED_LIKELIHOOD)
-OWN(nivmf, DENSITY)
-OWN(nivmf_published, PUBLISHED_DENSITY)
+#define PER_ITEM(op, Comparison)                                                                           \
+    KERNEL(op##_per_item_f32, DrawnPerItemArgs, SAMPLER_THREADS) { make_per_item<float, Comparison(float)>(args); }   \
+    KERNEL(op##_per_item_f64, DrawnPerItemArgs, SAMPLER_THREADS) { make_per_item<double, Comparison(double)>(args); }
+PER_ITEM(el_nivmf, DENSITY)
+PER_ITEM(el_nivmf_published, PUBLISHED_LIKELIHOOD)
+PER_ITEM(nivmf, DENSITY)
+PER_ITEM(nivmf_published, PUBLISHED_DENSITY)

@@ -37,7 +37,7 @@ __device__ inline void sample_backward(const SampleBackwardArgs& all) {
     for (int64_t first = warp_of_grid() * most; first < rows; first += warps_of_grid() * most) {
         const int count = int(rows - first < most ? rows - first : most);
         Sampler::backward(args, all.order, team, first, count, memory_of_normals(shared, args.cached_steps), weights,
-                          static_cast<T*>(all.by_mu), static_cast<T*>(all.by_extra));
+                          static_cast<T*>(all.by_mu), static_cast<T*>(all.by_uncertainty));
     }
 }
 

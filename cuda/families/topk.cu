@@ -13,10 +13,10 @@ __device__ void topk(const TopKArgs& args) {
     const int64_t n = args.scores.stored;
     for (int64_t q = blockIdx.x; q < args.scores.rows; q += gridDim.x) {
         const T* scores = row_of<T>(args.scores, q);
-        const int64_t* own = row_of<int64_t>(args.ids, q);
+        const int64_t* ids = row_of<int64_t>(args.ids, q);
         const auto item = [&](int64_t first) {
             const int64_t i = first + threadIdx.x;
-            return i < n ? Scored<T>{scores[i], own[i]} : Scored<T>{0, NONE};
+            return i < n ? Scored<T>{scores[i], ids[i]} : Scored<T>{0, NONE};
         };
         T* const to = static_cast<T*>(args.out_scores) + q * k;
         take_best<TOPK_THREADS>(list, n, args.capacity, to, args.out_ids + q * k, item);

@@ -24,27 +24,27 @@ struct Draws {
 
 // Numbers of a non-isotropic von Mises-Fisher distribution alone: n = |y|, the terms of the log density that do not
 // depend on the draw and, for gradients, I_(D/2)(n) / I_(D/2-1)(n).
-struct OwnShape {
+struct PerItemShape {
     double n, logs, ratio;
 };
-static_assert(sizeof(OwnShape) == OWN_NUMBERS * sizeof(double));
+static_assert(sizeof(PerItemShape) == PER_ITEM_NUMBERS * sizeof(double));
 
-// The draws of two items, and the extra of the gallery's.
+// The draws of two items, and the uncertainty of the gallery's.
 template <typename T>
 struct DrawnPair {
     int64_t dim;
     Draws<T> query, gallery;
-    const T* extra;
+    const T* uncertainty;
     int64_t stored;
-    const OwnShape* own;  // the gallery item's; null where no memory was given for it
+    const PerItemShape* shape;  // the gallery item's; null where no memory was given for it
 };
 
-// Where a warp adds up gradients: by the own item's draws; by D numbers of its extra, where that is no parameter of a
-// sampler; and by the shared numbers, of which each lane has a part.
+// Where a warp adds up gradients: by the item's draws; by D numbers of its uncertainty, where that is no parameter
+// of a sampler; and by the shared numbers, of which each lane has a part.
 template <typename T>
 struct DrawnGradient {
     T* draws;
-    T* extra;
+    T* uncertainty;
     double shared[2];
 };
 
@@ -73,11 +73,11 @@ struct MeanCosine {
         return warp_sum(sum);
     }
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
-        const Draws<T>& own = query ? pair.query : pair.gallery;
+        const Draws<T>& draws = query ? pair.query : pair.gallery;
         const T* const other = (query ? pair.gallery : pair.query).summary;
-        const T share = T(weight / own.n);
-        for (int i = 0; i < own.n; ++i) {
-            const T* const z = own.row(i);
+        const T share = T(weight / draws.n);
+        for (int i = 0; i < draws.n; ++i) {
+            const T* const z = draws.row(i);
             T square = 0, product = 0;
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 square = fma(z[d], z[d], square), product = fma(z[d], other[d], product);
@@ -101,8 +101,8 @@ struct LogMean {
     __device__ double relative(double x) const { return exp(x == top ? 0 : x - top); }
     __device__ void add(LogMean other) {
         if (other.top > top) {
-            const LogMean own = *this;
-            *this = other, other = own;
+            const LogMean old = *this;
+            *this = other, other = old;
         }
         sum += other.sum * relative(other.top);
     }
@@ -131,18 +131,18 @@ struct MeanDistance {
 
         __device__ Total over_warp() const { return Total{warp_sum(sum)}; }
     };
-    static constexpr bool ONE_SLOPE = true;  // the derivative is the same for every distance
+    static constexpr bool ONE_PARTIAL = true;  // the derivative is the same for every distance
 
     __device__ MeanDistance(double, double) {}
     __device__ void add(Total& total, double distance) const { total.sum += distance; }
     __device__ double value(const Total& total, int64_t count) const { return -total.sum / double(count); }
-    __device__ double slope(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
+    __device__ double partial(const Total&, int64_t count, double, double*) const { return -1 / double(count); }
 };
 
 // Log of the mean of sigmoid(b - a distance).
 struct MatchOfDraws {
     using Total = LogMean;
-    static constexpr bool ONE_SLOPE = false;
+    static constexpr bool ONE_PARTIAL = false;
     double a, b;
 
     __device__ MatchOfDraws(double a, double b) : a(a), b(b) {}
@@ -153,7 +153,7 @@ struct MatchOfDraws {
     __device__ void add(Total& total, double distance) const { total.add(log_at(distance)); }
     __device__ double value(const Total& total, int64_t count) const { return total.value(count); }
     // The derivative by one distance; adds to `by_line` those by a and b.
-    __device__ double slope(const Total& total, int64_t, double distance, double* by_line) const {
+    __device__ double partial(const Total& total, int64_t, double distance, double* by_line) const {
         const double log = log_at(distance), rest = total.share(log) * -expm1(log);
         by_line[0] -= rest * distance, by_line[1] += rest;
         return -a * rest;
@@ -179,14 +179,14 @@ struct ByDistances {
     static __device__ inline void rows(const Draws<T>& draws, int first, const T* (&out)[N]) {
         for (int i = 0; i < N; ++i) out[i] = draws.row(first + i < draws.n ? first + i : draws.n - 1);
     }
-    static __device__ inline double distance(const T* (&own)[DOWN], const T* (&other)[ACROSS], int64_t dim) {
+    static __device__ inline double distance(const T* (&first)[DOWN], const T* (&second)[ACROSS], int64_t dim) {
         T sums[WARP] = {};
         for (int64_t d = lane(); d < dim; d += WARP) {
             T x[DOWN], y[ACROSS];
 #pragma unroll
-            for (int i = 0; i < DOWN; ++i) x[i] = own[i][d];
+            for (int i = 0; i < DOWN; ++i) x[i] = first[i][d];
 #pragma unroll
-            for (int j = 0; j < ACROSS; ++j) y[j] = other[j][d];
+            for (int j = 0; j < ACROSS; ++j) y[j] = second[j][d];
 #pragma unroll
             for (int n = 0; n < WARP; ++n) {
                 const T apart = x[n / ACROSS] - y[n % ACROSS];
@@ -195,21 +195,22 @@ struct ByDistances {
         }
         return sqrt(double(combined(sums, Sum())));
     }
-    // Calls each(i, own rows, other rows, valid, distance) for each block of pairs, whose first own draw is i.
+    // Calls each(i, rows of draws, rows of others, valid, distance) for each block of pairs, whose first draw is i.
     template <typename Each>
-    static __device__ inline void for_each(const Draws<T>& own, const Draws<T>& other, int64_t dim, const Each& each) {
-        for (int i = 0; i < own.n; i += DOWN) {
-            for (int j = 0; j < other.n; j += ACROSS) {
+    static __device__ inline void for_each(const Draws<T>& draws, const Draws<T>& others, int64_t dim,
+                                           const Each& each) {
+        for (int i = 0; i < draws.n; i += DOWN) {
+            for (int j = 0; j < others.n; j += ACROSS) {
                 const T *down[DOWN], *across[ACROSS];
-                rows(own, i, down), rows(other, j, across);
-                const bool valid = i + lane() / ACROSS < own.n && j + lane() % ACROSS < other.n;
+                rows(draws, i, down), rows(others, j, across);
+                const bool valid = i + lane() / ACROSS < draws.n && j + lane() % ACROSS < others.n;
                 each(i, down, across, valid, distance(down, across, dim));
             }
         }
     }
-    __device__ typename F::Total total(const Draws<T>& own, const Draws<T>& other, int64_t dim) const {
+    __device__ typename F::Total total(const Draws<T>& draws, const Draws<T>& others, int64_t dim) const {
         typename F::Total total;
-        for_each(own, other, dim, [&](int, const T* const*, const T* const*, bool valid, double distance) {
+        for_each(draws, others, dim, [&](int, const T* const*, const T* const*, bool valid, double distance) {
             if (valid) f.add(total, distance);
         });
         return total.over_warp();
@@ -220,17 +221,17 @@ struct ByDistances {
         return f.value(total(pair.query, pair.gallery, pair.dim), count);
     }
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
-        const Draws<T>&own = query ? pair.query : pair.gallery, &other = query ? pair.gallery : pair.query;
-        const int64_t count = int64_t(own.n) * other.n, dim = pair.dim;
+        const Draws<T>&draws = query ? pair.query : pair.gallery, &others = query ? pair.gallery : pair.query;
+        const int64_t count = int64_t(draws.n) * others.n, dim = pair.dim;
         typename F::Total all;
-        if (!F::ONE_SLOPE) all = total(own, other, dim);
-        for_each(own, other, dim,
+        if (!F::ONE_PARTIAL) all = total(draws, others, dim);
+        for_each(draws, others, dim,
                  [&](int i, const T* const* down, const T* const* across, bool valid, double distance) {
             double by_line[2] = {0, 0}, scale = 0;
             if (valid) {
                 // The distance of draws that coincide has no gradient.
-                const double slope = f.slope(all, count, distance, by_line);
-                scale = distance == 0 ? 0 : weight * slope / distance;
+                const double partial = f.partial(all, count, distance, by_line);
+                scale = distance == 0 ? 0 : weight * partial / distance;
                 for (int s = 0; s < 2; ++s) out.shared[s] += weight * by_line[s];
             }
             T scales[WARP];
@@ -246,7 +247,7 @@ struct ByDistances {
                     T sum = 0;
 #pragma unroll
                     for (int j = 0; j < ACROSS; ++j) sum += scales[k * ACROSS + j] * (x - y[j]);
-                    if (i + k < own.n) out.draws[(i + k) * dim + d] += sum;
+                    if (i + k < draws.n) out.draws[(i + k) * dim + d] += sum;
                 }
             }
         });
@@ -266,12 +267,12 @@ struct Density {
     __device__ Density(const PairArgs&, const DrawingArgs& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
-    static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.extra[pair.stored > 1 ? d : 0]; }
+    static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.uncertainty[pair.stored > 1 ? d : 0]; }
     static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
         return STRETCHED ? kappa(pair, d) * z[d] : z[d];
     }
-    __device__ __noinline__ OwnShape shape(const DrawnPair<T>& pair, bool slopes) const {
-        if (pair.own) return *pair.own;
+    __device__ __noinline__ PerItemShape shape(const DrawnPair<T>& pair, bool partials) const {
+        if (pair.shape) return *pair.shape;
         T square = 0, sum = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
             const T k = kappa(pair, d), y = k * pair.gallery.z[d];
@@ -279,14 +280,14 @@ struct Density {
         }
         const T length = sqrt(warp_sum(square));
         const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
-        return {n, orders.log_norm_at_zero() - orders.h(n) + det, slopes ? orders.a(n) : 0};
+        return {n, orders.log_norm_at_zero() - orders.h(n) + det, partials ? orders.a(n) : 0};
     }
     // Of one draw z: |x|, |x/|x| - y/n|^2 and the log density.
     struct At {
         T length;
         double apart, log;
     };
-    __device__ At at(const OwnShape& shape, const DrawnPair<T>& pair, const T* z) const {
+    __device__ At at(const PerItemShape& shape, const DrawnPair<T>& pair, const T* z) const {
         T square = 0, apart = 0;
         for (int64_t d = lane(); d < pair.dim; d += WARP) {
             const T x = image(pair, z, d);
@@ -300,7 +301,7 @@ struct Density {
         const double whole = warp_sum(apart), stretch = EXACT ? double(pair.dim) * ::log(double(length)) : 0;
         return {length, whole, shape.logs - 0.5 * shape.n * whole - stretch};
     }
-    __device__ LogMean total(const OwnShape& shape, const DrawnPair<T>& pair) const {
+    __device__ LogMean total(const PerItemShape& shape, const DrawnPair<T>& pair) const {
         LogMean total;
         for (int i = 0; i < pair.query.n; ++i) total.add(at(shape, pair, pair.query.row(i)).log);
         return total;
@@ -312,7 +313,7 @@ struct Density {
     // With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n): by x, (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y,
     // x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
-        const OwnShape shape = this->shape(pair, true);
+        const PerItemShape shape = this->shape(pair, true);
         const LogMean all = total(shape, pair);
         const T by_unit = T(shape.ratio + (EXACT ? 0 : 1 / shape.n)), n = T(shape.n);
         for (int i = 0; i < pair.query.n; ++i) {
@@ -320,17 +321,17 @@ struct Density {
             const At at = this->at(shape, pair, z);
             const T share = T(weight * all.share(at.log));
             const double cosine = 1 - 0.5 * at.apart, jacobian = EXACT ? double(pair.dim) : 0;
-            const T along = n / at.length, own = T(shape.n * cosine + jacobian) / at.length;
+            const T along = n / at.length, across = T(shape.n * cosine + jacobian) / at.length;
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 const T k = kappa(pair, d), mu = pair.gallery.z[d];
                 const T x = image(pair, z, d) / at.length, y = k * mu / n;
-                const T by_x = share * (along * y - own * x);
+                const T by_x = share * (along * y - across * x);
                 if (query) {
                     out.draws[i * pair.dim + d] += STRETCHED ? k * by_x : by_x;
                 } else {
                     const T by_y = share * (x - by_unit * y);
                     out.draws[d] += k * by_y;
-                    out.extra[d] += (STRETCHED ? z[d] * by_x : T(0)) + mu * by_y + share / k;
+                    out.uncertainty[d] += (STRETCHED ? z[d] * by_x : T(0)) + mu * by_y + share / k;
                 }
             }
         }

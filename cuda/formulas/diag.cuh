@@ -9,11 +9,11 @@
 //   in_range(v, w)   whether `add` is safe for variances from v.least to v.greatest and w.least to w.greatest
 //   beyond()         the factor of the product in a dimension beyond the end, where variances and prior are 1
 //   by_dimension(x)  one dimension's value without the constant, in double, by the definition, for any input
-//   slopes(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
+//   partials(x, shared)    derivatives by the first mean and the first variance and, if `shared`, by the shared numbers
 //   transposed()     the formula that gives the score when the two items change places
-// Slopes are written out, as they are all that the inner loop of a gradient computes: as dual numbers of `by_dimension`
-// those of mls take 10 operations in double in the place of 8, of neg_mahalanobis 8 for 5, of overlap 25 for 16 and two
-// more divisions; those of llr and neg_kl lose digits (rust/kernels/dot_scores/normals.rs).
+// Partial derivatives are written out, as they are all that the inner loop of a gradient computes: as dual numbers of
+// `by_dimension` those of mls take 10 operations in double in the place of 8, of neg_mahalanobis 8 for 5, of overlap 25
+// for 16 and two more divisions; those of llr and neg_kl lose digits (rust/kernels/dot_scores/normals.rs).
 #pragma once
 
 #include "../pair.cuh"
@@ -129,9 +129,9 @@ struct Mls {
         const double s = x.v + x.w;
         return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s));
     }
-    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
-        const double inverse = 1 / (x.v + x.w), pull = (x.a - x.b) * inverse;
-        return {-pull, 0.5 * (pull * pull - inverse), {0, 0}};
+    __device__ DimensionPartials partials(const Dimension& x, bool) const {
+        const double inverse = 1 / (x.v + x.w), by_mean = (x.a - x.b) * inverse;
+        return {-by_mean, 0.5 * (by_mean * by_mean - inverse), {0, 0}};
     }
 };
 
@@ -149,9 +149,9 @@ struct NegMahalanobis : Mls<T> {
         Mls<T>::add_four(sums, a, v, b, w);
     }
     __device__ double by_dimension(const Dimension& x) const { return -((x.a - x.b) / (x.v + x.w) * (x.a - x.b)); }
-    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
-        const double pull = (x.a - x.b) / (x.v + x.w);
-        return {-2 * pull, pull * pull, {0, 0}};
+    __device__ DimensionPartials partials(const Dimension& x, bool) const {
+        const double by_mean = (x.a - x.b) / (x.v + x.w);
+        return {-2 * by_mean, by_mean * by_mean, {0, 0}};
     }
 };
 
@@ -173,8 +173,8 @@ struct Llr {
         for (int i = 0; i < 4; ++i) {
             const T p = shared.x[i], s = p + v.x[i], t = p + w.x[i], both = s * t, apart = a.x[i] - b.x[i];
             const T inverse = reciprocal(fma(p, v.x[i] + w.x[i], v.x[i] * w.x[i]));
-            const T own = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
-            sums.rational = fma(fma(-apart, apart, own), p * inverse, sums.rational);
+            const T spread = fma(a.x[i] * a.x[i] * v.x[i], t, b.x[i] * b.x[i] * w.x[i] * s) * reciprocal(both);
+            sums.rational = fma(fma(-apart, apart, spread), p * inverse, sums.rational);
             sums.product.times(both * inverse);
         }
     }
@@ -191,7 +191,7 @@ struct Llr {
         const double spread = x.a * x.a * f + x.b * x.b * g - (x.a - x.b) * (x.a - x.b);
         return 0.5 * (spread * ((1 - f) / (p + x.w)) / united + log(1 / united));
     }
-    __device__ DimensionSlopes slopes(const Dimension& x, bool) const {
+    __device__ DimensionPartials partials(const Dimension& x, bool) const {
         const double a = x.a, v = x.v, b = x.b, w = x.w, p = x.shared, s = p + v, t = p + w;
         const double inverse = 1 / (p * (v + w) + v * w);
         const double spread = a * a * v / s + b * b * w / t - (a - b) * (a - b);
@@ -237,18 +237,18 @@ struct Overlap {
     }
     __device__ double by_dimension(const Dimension& x) const {
         const double s = x.v / alpha + x.w / beta;
-        const double own = alpha == 1 ? 0 : (1 - alpha) * log(x.v), other = beta == 1 ? 0 : (1 - beta) * log(x.w);
-        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - own - other);
+        const double first = alpha == 1 ? 0 : (1 - alpha) * log(x.v), second = beta == 1 ? 0 : (1 - beta) * log(x.w);
+        return -0.5 * ((x.a - x.b) / s * (x.a - x.b) + log(s) - first - second);
     }
-    __device__ DimensionSlopes slopes(const Dimension& x, bool shared) const {
-        const double inverse = 1 / (x.v / alpha + x.w / beta), pull = (x.a - x.b) * inverse;
-        const double by_s = 0.5 * (pull * pull - inverse), own = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
-        DimensionSlopes slopes{-pull, by_s / alpha + own, {0, 0}};
+    __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
+        const double inverse = 1 / (x.v / alpha + x.w / beta), by_mean = (x.a - x.b) * inverse;
+        const double by_s = 0.5 * (by_mean * by_mean - inverse), power = alpha == 1 ? 0 : 0.5 * (1 - alpha) / x.v;
+        DimensionPartials partials{-by_mean, by_s / alpha + power, {0, 0}};
         if (shared) {
-            slopes.shared[0] = -by_s * x.v / (alpha * alpha) - 0.5 * (log(x.v) + 1 / alpha + LOG_2PI);
-            slopes.shared[1] = -by_s * x.w / (beta * beta) - 0.5 * (log(x.w) + 1 / beta + LOG_2PI);
+            partials.shared[0] = -by_s * x.v / (alpha * alpha) - 0.5 * (log(x.v) + 1 / alpha + LOG_2PI);
+            partials.shared[1] = -by_s * x.w / (beta * beta) - 0.5 * (log(x.w) + 1 / beta + LOG_2PI);
         }
-        return slopes;
+        return partials;
     }
 };
 
@@ -286,15 +286,15 @@ struct NegKl {
         if (share != 1) sum -= 0.5 * (1 - share) * (difference / x.v * difference + (x.w - x.v) / x.v);
         return sum;
     }
-    __device__ DimensionSlopes slopes(const Dimension& x, bool shared) const {
+    __device__ DimensionPartials partials(const Dimension& x, bool shared) const {
         const double difference = x.a - x.b, square = difference * difference, by_v = 1 / x.v, by_w = 1 / x.w;
         const double forth = by_w - by_v, back = (x.v - x.w - square) * by_v * by_v;
         const double mean = -difference * (share * by_w + (1 - share) * by_v);
-        DimensionSlopes slopes{mean, -0.5 * (share * forth + (1 - share) * back), {0, 0}};
+        DimensionPartials partials{mean, -0.5 * (share * forth + (1 - share) * back), {0, 0}};
         if (shared) {
             const double apart = (square + x.v - x.w) * by_w - (square + x.w - x.v) * by_v - 2 * log(x.v / x.w);
-            slopes.shared[0] = -0.5 * apart;
+            partials.shared[0] = -0.5 * apart;
         }
-        return slopes;
+        return partials;
     }
 };

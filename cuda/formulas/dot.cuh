@@ -4,10 +4,11 @@
 // A formula is made of (D, first and second shared number) and has
 //   DIFFERENCE       whether x is the squared distance or the inner product
 //   NORMS            whether the squared norms are used
-//   value(pair), slopes(pair)    the score and its derivatives
+//   value(pair), partials(pair)    the score and its derivatives
 //   transposed()     the formula that gives the score when the two items change places
 //   tolerance(v, w)  the most by which rounding can lower a value below that of another x whose score is not higher
-//   own(k, slopes)   of von Mises-Fisher: the own numbers of an item, for scores or, if `slopes`, for their slopes
+//   per_item(kappa, partials)   of von Mises-Fisher: the numbers of an item alone, for scores or, if `partials`, for
+//   their partial derivatives
 #pragma once
 
 #include "../numerics/dual.cuh"
@@ -19,39 +20,39 @@ struct Monotone {
     __device__ static double tolerance(double, double) { return 0; }
 };
 
-// `value` where both extras are >= 0, else NaN, as scores of variances outside their domain are.
+// `value` where both uncertainties are >= 0, else NaN, as scores of variances outside their domain are.
 __device__ inline double valid(double v, double w, double value) { return v < 0 || w < 0 ? NAN : value; }
 
-__device__ inline DotSlopes valid(double v, double w, const DotSlopes& s) {
+__device__ inline DotPartials valid(double v, double w, const DotPartials& s) {
     const double zero = valid(v, w, 0);
-    return {s.x + zero, s.norm + zero, s.extra + zero, {s.shared[0] + zero, s.shared[1] + zero}};
+    return {s.x + zero, s.norm + zero, s.uncertainty + zero, {s.shared[0] + zero, s.shared[1] + zero}};
 }
 
-// A score, and its derivative, where the extras are >= 0, else NaN.
+// A score, and its derivative, where the uncertainties are >= 0, else NaN.
 template <typename Pair>
 __device__ inline double in_domain(const Pair& pair, double score) {
     return valid(value_of(pair.v), pair.w, score);
 }
 template <typename Pair>
 __device__ inline Dual in_domain(const Pair& pair, Dual score) {
-    return {in_domain(pair, score.value), in_domain(pair, score.slope)};
+    return {in_domain(pair, score.value), in_domain(pair, score.derivative)};
 }
 
-// A formula whose slopes are the derivatives of its value, which is a template: it takes pairs of which one number is a
-// Dual. Other formulas write their slopes out; rust/kernels/dot_scores says why.
+// A formula whose partial derivatives are the derivatives of its value, which is a template: it takes pairs of which
+// one number is a Dual. Other formulas write their partial derivatives out; rust/kernels/dot_scores says why.
 template <typename Formula>
 struct Differentiated : Monotone {
-    __device__ DotSlopes slopes(const DotPair& p) const {
+    __device__ DotPartials partials(const DotPair& p) const {
         const Formula& formula = static_cast<const Formula&>(*this);
-        DotSlopes out{};
+        DotPartials out{};
         using ByX = DotPairOf<Dual, double, double>;
-        out.x = formula.value(ByX{{p.x, 1}, p.n, p.m, p.v, p.w, p.first, p.second}).slope;
+        out.x = formula.value(ByX{{p.x, 1}, p.n, p.m, p.v, p.w, p.first, p.second}).derivative;
         if constexpr (Formula::NORMS) {
             using ByNorm = DotPairOf<double, Dual, double>;
-            out.norm = formula.value(ByNorm{p.x, {p.n, 1}, p.m, p.v, p.w, p.first, p.second}).slope;
+            out.norm = formula.value(ByNorm{p.x, {p.n, 1}, p.m, p.v, p.w, p.first, p.second}).derivative;
         }
-        using ByExtra = DotPairOf<double, double, Dual>;
-        out.extra = formula.value(ByExtra{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).slope;
+        using ByUncertainty = DotPairOf<double, double, Dual>;
+        out.uncertainty = formula.value(ByUncertainty{p.x, p.n, p.m, {p.v, 1}, p.w, p.first, p.second}).derivative;
         formula.by_shared(p, out.shared);
         return out;
     }
@@ -138,16 +139,16 @@ struct LlrIsotropic : Monotone {
         const double spread = (pair.n * v / a + pair.m * w / b) - pair.x;
         return valid(fmin(v, w), p, 0.5 * (spread * (p / det) + dim * log(a * b / det)));
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ DotPartials partials(const DotPair& pair) const {
         const double p = prior_var, v = pair.v, w = pair.w, n = pair.n, m = pair.m;
         const double a = p + v, b = p + w, inverse = 1 / (p * (v + w) + v * w);
         const double spread = (n * v / a + m * w / b) - pair.x;
-        const double own = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
+        const double by_var = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
         const double prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
         const double logs = dim * (1 / a + 1 / b - (v + w) * inverse);
         const double by_prior = 0.5 * (prior * inverse + logs);
         return valid(fmin(v, w), p,
-                     DotSlopes{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * own * inverse, {by_prior, 0}});
+                     DotPartials{-0.5 * p * inverse, 0.5 * p * v / a * inverse, 0.5 * by_var * inverse, {by_prior, 0}});
     }
 };
 
@@ -191,15 +192,15 @@ struct NegKlIsotropic : Monotone {
         // An item without variance is infinitely far from any other, in both directions.
         return valid(v, w, v == 0 || w == 0 ? -INFINITY : -0.5 * twice);
     }
-    __device__ DotSlopes slopes(const DotPair& pair) const {
+    __device__ DotPartials partials(const DotPair& pair) const {
         const double v = pair.v, w = pair.w, rest = 1 - share;
         // KL(1 || 2) and KL(2 || 1), doubled, by v.
         const double forth = dim * (1 / w - 1 / v), back = dim * (v - w) / (v * v) - pair.x / (v * v);
         const double first = pair.x / w + dim * ((v - w) / w - log(v / w));
         const double second = pair.x / v + dim * ((w - v) / v + log(v / w));
-        const DotSlopes slopes{-0.5 * (share / w + rest / v), 0, -0.5 * (share * forth + rest * back),
+        const DotPartials partials{-0.5 * (share / w + rest / v), 0, -0.5 * (share * forth + rest * back),
                                {0.5 * (second - first), 0}};
-        return valid(v, w, slopes);
+        return valid(v, w, partials);
     }
 };
 

@@ -44,17 +44,17 @@ struct MatchProbability {
     // log(0F1(; D/2; x^2/4) e^-x)
     __device__ double h(double x) const { return dim == 1 ? log(0.5 * (1 + exp(-2 * x))) : orders.h(x); }
     // The mean cosine of directions given the length, I_(D/2) / I_(D/2-1), and its derivative.
-    __device__ void ratio(double x, double& value, double& slope) const {
+    __device__ void ratio(double x, double& value, double& derivative) const {
         if (dim > 1) {
-            value = orders.a(x), slope = orders.a_slope(x);
+            value = orders.a(x), derivative = orders.a_derivative(x);
             return;
         }
         const double decay = exp(-2 * x), by = 1 / (1 + decay);
-        value = (1 - decay) * by, slope = 4 * decay * by * by;
+        value = (1 - decay) * by, derivative = 4 * decay * by * by;
     }
 
     __device__ double value(const DotPair& pair) const;
-    __device__ DotSlopes slopes(const DotPair& pair) const;
+    __device__ DotPartials partials(const DotPair& pair) const;
 };
 
 // The integral of a pair over tau = t - L.
@@ -69,8 +69,8 @@ struct MatchIntegral {
         double tau, t, q, weight;  // q: sigmoid(-y); weight: density times sigmoid times du, relative to the peak
     };
     // L (1 - R(x)), R(x) / x and the derivative of R, at x = L t.
-    struct Pull {
-        double shortfall, by_x, slope;
+    struct RatioTerms {
+        double shortfall, by_x, derivative;
     };
 
     __device__ MatchIntegral(const MatchProbability& formula, double distance, double root)
@@ -84,7 +84,7 @@ struct MatchIntegral {
 #pragma unroll 1
         for (int step = 0; step < MatchProbability::PEAK_STEPS; ++step) {
             double slope, bend;
-            slopes(peak, slope, bend);
+            derivatives(peak, slope, bend);
             if (0 < slope) {
                 low = peak;
             } else {
@@ -111,7 +111,7 @@ struct MatchIntegral {
             for (int step = 0; step < MatchProbability::END_STEPS; ++step) {
                 double log, slope, bend;
                 logarithm(end, q, log);
-                slopes(end, slope, bend);
+                derivatives(end, slope, bend);
                 // Steps come from outside. For D = 1 the logarithm is not concave near t = 0; there bounds hold them.
                 const double above = log - top + depth, next = end - above / slope;
                 if (above < 0) end = lesser(greater(next, lesser(start, peak)), greater(start, peak));
@@ -135,21 +135,21 @@ struct MatchIntegral {
         q = sigmoid.opposite;
         log = (formula.dim - 1) * ::log(t) + formula.h(length * t) + sigmoid.log - 0.5 * tau * tau;
     }
-    __device__ __noinline__ Pull pull(double t) const {
+    __device__ __noinline__ RatioTerms ratio_terms(double t) const {
         const double x = greater(length * t, 1e-100);  // R(x) / x is constant there
-        double ratio, slope;
-        formula.ratio(x, ratio, slope);
+        double ratio, derivative;
+        formula.ratio(x, ratio, derivative);
         // 1 - R^2 = R' + (D - 1) R / x
-        const double by_x = ratio / x, square = fma(formula.dim - 1, by_x, slope);
-        return {length * square / (1 + ratio), by_x, slope};
+        const double by_x = ratio / x, square = fma(formula.dim - 1, by_x, derivative);
+        return {length * square / (1 + ratio), by_x, derivative};
     }
     // The first two derivatives of that logarithm.
-    __device__ void slopes(double tau, double& first, double& second) const {
+    __device__ void derivatives(double tau, double& first, double& second) const {
         const double t = t_at(tau), powers = (formula.dim - 1) / t;
-        const Pull at = pull(t);
+        const RatioTerms at = ratio_terms(t);
         const double q = Sigmoid(middle - steep * tau).opposite;
         first = powers - at.shortfall - tau - steep * q;
-        second = length * length * at.slope - powers / t - 1 - steep * steep * q * (1 - q);
+        second = length * length * at.derivative - powers / t - 1 - steep * steep * q * (1 - q);
         second = second < -1 ? second : -1;
     }
     // Node i of a side.
@@ -188,32 +188,32 @@ __device__ inline double MatchProbability::value(const DotPair& pair) const {
 // Means over P, the density times the sigmoid as a distribution, with q = sigmoid(-y) and R(x) the mean cosine:
 //   by b: q; by a: -sqrt s q t; by d^2: -a/2 q R(L t) / d; by s: -a/(2 sqrt s) q (t - L R(L t)), or, where L is large,
 //   1/2 (a^2 q (2 q - 1) - a q (D - 1) / (sqrt s t)).
-__device__ inline DotSlopes MatchProbability::slopes(const DotPair& pair) const {
+__device__ inline DotPartials MatchProbability::partials(const DotPair& pair) const {
     const MatchScales at(pair);
     const auto bend = [&](double q, double r) { return a * q * (a * (q + q - 1) - (dim - 1) / r); };
     if (at.exact) {
         // A distance of 0 has no gradient.
         const double q = Sigmoid(b - a * at.distance).opposite, apart = 0 < at.distance ? q / at.distance : 0;
         const double by_s = 0.5 * bend(q, at.distance);
-        return valid(pair.v, pair.w, DotSlopes{-0.5 * a * apart, 0, by_s, {-q * at.distance, q}});
+        return valid(pair.v, pair.w, DotPartials{-0.5 * a * apart, 0, by_s, {-q * at.distance, q}});
     }
     const MatchIntegral integral(*this, at.distance, at.root);
     double total = 0, by_b = 0, by_a = 0, by_d = 0, near = 0, far = 0;
 #pragma unroll 1
     for (int i = 0; i < 2 * NODES; ++i) {
         const MatchIntegral::Node node = integral.node(i % 2, i / 2);
-        const MatchIntegral::Pull pull = integral.pull(node.t);
+        const MatchIntegral::RatioTerms ratio = integral.ratio_terms(node.t);
         const double q = node.q;
         total += node.weight;
         by_b = fma(q, node.weight, by_b);
         by_a = fma(q * node.t, node.weight, by_a);
-        by_d = fma(q * node.t * pull.by_x, node.weight, by_d);
-        near = fma(q * (node.tau + pull.shortfall), node.weight, near);
+        by_d = fma(q * node.t * ratio.by_x, node.weight, by_d);
+        near = fma(q * (node.tau + ratio.shortfall), node.weight, near);
         far = fma(bend(q, at.root * node.t), node.weight, far);
     }
     near = -a * (near / total) / at.root;
     const double by_s = greater(integral.steep, FAR_APART) < integral.length ? far / total : near;
     return valid(pair.v, pair.w,
-                 DotSlopes{-0.5 * a * (by_d / at.root / total), 0, 0.5 * by_s,
+                 DotPartials{-0.5 * a * (by_d / at.root / total), 0, 0.5 * by_s,
                            {-at.root * by_a / total, by_b / total}});
 }

@@ -1,47 +1,49 @@
-// Dual numbers: a value with its derivative with respect to one variable, so that a formula gives its own slopes
-// (automatic differentiation in forward mode). A formula is evaluated once for each variable, and the compiler joins what
-// the evaluations share; those of rust/special/dual.rs have a derivative for each of three variables. A number that does
-// not depend on the variable is a double: a formula of doubles has no derivatives to compute. Quotients by dual numbers
-// are products with a reciprocal, which the derivatives use as well.
+// Dual numbers: a value with its derivative with respect to one variable, so that a formula gives its own derivatives
+// (automatic differentiation in forward mode). A formula is evaluated once for each variable, and the compiler joins
+// what the evaluations share; those of rust/special/dual.rs have a derivative for each of three variables. A number
+// that does not depend on the variable is a double: a formula of doubles has no derivatives to compute. Quotients by
+// dual numbers are products with a reciprocal, which the derivatives use as well.
 #pragma once
 
 #include "../common.cuh"
 
 struct Dual {
-    double value, slope;
+    double value, derivative;
 };
 
 __device__ inline double value_of(double x) { return x; }
 __device__ inline double value_of(Dual x) { return x.value; }
 
-__device__ inline Dual operator-(Dual a) { return {-a.value, -a.slope}; }
+__device__ inline Dual operator-(Dual a) { return {-a.value, -a.derivative}; }
 
-__device__ inline Dual operator+(Dual a, Dual b) { return {a.value + b.value, a.slope + b.slope}; }
-__device__ inline Dual operator+(Dual a, double b) { return {a.value + b, a.slope}; }
+__device__ inline Dual operator+(Dual a, Dual b) { return {a.value + b.value, a.derivative + b.derivative}; }
+__device__ inline Dual operator+(Dual a, double b) { return {a.value + b, a.derivative}; }
 __device__ inline Dual operator+(double a, Dual b) { return b + a; }
 
-__device__ inline Dual operator-(Dual a, Dual b) { return {a.value - b.value, a.slope - b.slope}; }
-__device__ inline Dual operator-(Dual a, double b) { return {a.value - b, a.slope}; }
-__device__ inline Dual operator-(double a, Dual b) { return {a - b.value, -b.slope}; }
+__device__ inline Dual operator-(Dual a, Dual b) { return {a.value - b.value, a.derivative - b.derivative}; }
+__device__ inline Dual operator-(Dual a, double b) { return {a.value - b, a.derivative}; }
+__device__ inline Dual operator-(double a, Dual b) { return {a - b.value, -b.derivative}; }
 
-__device__ inline Dual operator*(Dual a, Dual b) { return {a.value * b.value, a.slope * b.value + b.slope * a.value}; }
-__device__ inline Dual operator*(Dual a, double b) { return {a.value * b, a.slope * b}; }
+__device__ inline Dual operator*(Dual a, Dual b) {
+    return {a.value * b.value, a.derivative * b.value + b.derivative * a.value};
+}
+__device__ inline Dual operator*(Dual a, double b) { return {a.value * b, a.derivative * b}; }
 __device__ inline Dual operator*(double a, Dual b) { return b * a; }
 
 __device__ inline Dual operator/(Dual a, double b) {
-    return {a.value / b, a.slope / b};
+    return {a.value / b, a.derivative / b};
 }
 __device__ inline Dual operator/(double a, Dual b) {
     const double inverse = 1 / b.value, value = a * inverse;
-    return {value, -value * b.slope * inverse};
+    return {value, -value * b.derivative * inverse};
 }
 __device__ inline Dual operator/(Dual a, Dual b) {
     const double inverse = 1 / b.value, value = a.value * inverse;
-    return {value, (a.slope - value * b.slope) * inverse};
+    return {value, (a.derivative - value * b.derivative) * inverse};
 }
 
 __device__ inline Dual sqrt(Dual x) {
     const double root = sqrt(x.value);
-    return {root, 0.5 * x.slope / root};
+    return {root, 0.5 * x.derivative / root};
 }
-__device__ inline Dual log(Dual x) { return {log(x.value), x.slope / x.value}; }
+__device__ inline Dual log(Dual x) { return {log(x.value), x.derivative / x.value}; }

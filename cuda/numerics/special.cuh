@@ -320,7 +320,7 @@ HD double iv_ratio_dxx(const O& order, double x) {
 // The divisor that turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v =
 // 0.
 template <class O>
-HD double slope_divisor(const O& order, double x, double within) {
+HD double theta_divisor(const O& order, double x, double within) {
     return order.v > 0 ? x : greater(within, x);
 }
 
@@ -329,14 +329,14 @@ template <class O>
 HD double log_ive_dx(const O& order, double x) {
     x = nonnegative(x);
     const double within = bounded(x);
-    return Point(order, within).mu / slope_divisor(order, x, within);
+    return Point(order, within).mu / theta_divisor(order, x, within);
 }
 
 // The second derivative of log_ive in x: -inf at x = 0 (1/2 for v = 0), 0 at infinity.
 template <class O>
 HD double log_ive_dxx(const O& order, double x) {
     x = nonnegative(x);
-    const double within = bounded(x), divisor = slope_divisor(order, x, within);
+    const double within = bounded(x), divisor = theta_divisor(order, x, within);
     return Point(order, within).bend / divisor / divisor;
 }
 

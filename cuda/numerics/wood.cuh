@@ -53,7 +53,7 @@ struct SideOfHeight {
     double half_m;
     double u;      // +-w
     double ahead;  // 1 + u
-    double pull;   // +-k (1 - w^2)
+    double kappa_square;   // +-kappa (1 - w^2)
     // At a distance in y: E, its derivative by the distance, and |t - w|/(1 - w^2).
     double depth, steep, moved;
 
@@ -63,23 +63,23 @@ struct SideOfHeight {
         const double by_g = 1 / (ahead - u * (2 * decay * by));  // 1 - |T| = 2 decay by
         const double root = 2 * by * by_g;                       // (1 - T^2)/g^2 = decay root^2
         moved = tanh_y * by_g;
-        steep = pull * (decay * root * root) - 2 * half_m * (u + tanh_y) * by_g;
-        depth = fma(pull, moved, half_m * (2 * (ln_normal(root) - y)));
+        steep = kappa_square * (decay * root * root) - 2 * half_m * (u + tanh_y) * by_g;
+        depth = fma(kappa_square, moved, half_m * (2 * (ln_normal(root) - y)));
     }
 };
 
 // dw/dkappa at fixed quantile; `mean` is A(kappa), `below_mean` 1 - A(kappa).
-__device__ inline double height_slope(int64_t dim, double kappa, double mean, double below_mean, const Height& height) {
+__device__ inline double dw_dkappa(int64_t dim, double kappa, double mean, double below_mean, const Height& height) {
     constexpr double END = 25;  // by how much E falls to the end of the integral
     const double m = double(dim - 1), w = height.w(), square = height.below * height.above;
     // w - A, of which the size and the sign are used.
     const double distance = w < 0 ? w - mean : below_mean - height.below, upper = distance < 0 ? -1 : 1;
     SideOfHeight side;
-    side.half_m = 0.5 * m, side.u = upper * w, side.pull = upper * kappa * square;
+    side.half_m = 0.5 * m, side.u = upper * w, side.kappa_square = upper * kappa * square;
     side.ahead = distance < 0 ? height.below : height.above;
     // The integral ends where E has fallen by END: first by a parabola with the slope and the bend of E at w, then by
     // Newton's steps.
-    const double steep = side.pull - m * side.u;
+    const double steep = side.kappa_square - m * side.u;
     const double bend = greater(square * (2 * kappa * w + m), 0.05 * m * square);
     double width = 2 * END / (sqrt(steep * steep + 2 * END * bend) - steep);
     for (int i = 0; i < 6; ++i) {
@@ -99,12 +99,12 @@ __device__ inline double height_slope(int64_t dim, double kappa, double mean, do
 }
 
 // w, sqrt(1 - w^2) and dw/dkappa of one draw. `order` is dim/2.
-struct Slope {
+struct HeightPartials {
     double w, s, by_kappa;
 
-    __device__ inline Slope(const Order& order, int64_t dim, double kappa, const Address& address) {
+    __device__ inline HeightPartials(const Order& order, int64_t dim, double kappa, const Address& address) {
         const Height height = draw_height(dim, kappa, address);
         const double mean = iv_ratio(order, kappa), below_mean = iv_ratio_complement(order, kappa) / (1 + mean);
-        w = height.w(), s = height.tangent(), by_kappa = height_slope(dim, kappa, mean, below_mean, height);
+        w = height.w(), s = height.tangent(), by_kappa = dw_dkappa(dim, kappa, mean, below_mean, height);
     }
 };

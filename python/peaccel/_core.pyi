@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 _Array: TypeAlias = np.ndarray[Any, Any]
-_Inputs: TypeAlias = list[_Array]  # mu1, extra1, mu2, extra2, shared
+_Inputs: TypeAlias = list[_Array]  # mu1, uncertainty1, mu2, uncertainty2, shared
 _Draws: TypeAlias = tuple[int, int] | None  # seed and number, where a score draws
 # Seed, number, workspace, and the draws of either side that were made.
 _Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memory | None] | None
@@ -26,7 +26,7 @@ EVERY_GRADIENT: int  # all three
 
 def kernels() -> list[dict[str, Any]]: ...  # what the table of kernels says of each score of pairs
 def score(
-    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, kept: _Array | None
+    name: str, arrays: _Inputs, draws: _Draws, candidates: _Array | None, out: _Array, saved: _Array | None
 ) -> None: ...
 def score_backward(
     name: str,
@@ -36,16 +36,23 @@ def score_backward(
     weights: _Array,
     out: list[_Array],
     wanted: int,
-    kept: _Array | None,
+    saved: _Array | None,
 ) -> None: ...
 def rerank(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array, scores: _Array, ids: _Array) -> None: ...
 def search(
     name: str, arrays: _Inputs, draws: _Draws, packed: list[_Array] | None, prune: str, scores: _Array, ids: _Array
 ) -> float: ...
 def elementwise(name: str, order: _Array, x: _Array, out: _Array) -> None: ...
-def sample(name: str, mu: _Array, extra: _Array, seed: int, first_row: int, stream: int, out: _Array) -> None: ...
+def sample(name: str, mu: _Array, uncertainty: _Array, seed: int, first_row: int, stream: int, out: _Array) -> None: ...
 def sample_backward(
-    name: str, mu: _Array, extra: _Array, seed: int, first_row: int, stream: int, weights: _Array, out: list[_Array]
+    name: str,
+    mu: _Array,
+    uncertainty: _Array,
+    seed: int,
+    first_row: int,
+    stream: int,
+    weights: _Array,
+    out: list[_Array],
 ) -> None: ...
 def pack(rows: _Array, order: _Array, panels: _Array, norms: _Array) -> None: ...
 def panel_rows(rows: int, double: bool) -> int: ...
@@ -56,17 +63,24 @@ def cuda_info() -> tuple[str, int, str | None]: ...
 def cuda_table_size(name: str, dtype: str, orders: int, elements: int) -> int: ...
 def cuda_elementwise(name: str, place: _Place, order: _Memory, x: _Memory, table: _Memory, out: _Memory) -> None: ...
 def cuda_sample(
-    name: str, place: _Place, mu: _Memory, extra: _Memory, seed: _Memory, first_row: int, stream: int, out: _Memory
+    name: str,
+    place: _Place,
+    mu: _Memory,
+    uncertainty: _Memory,
+    seed: _Memory,
+    first_row: int,
+    stream: int,
+    out: _Memory,
 ) -> None: ...
 def cuda_sample_backward(
     name: str,
     place: _Place,
     mu: _Memory,
-    extra: _Memory,
+    uncertainty: _Memory,
     seed: _Memory,
     weights: _Memory,
     by_mu: _Memory,
-    by_extra: _Memory,
+    by_uncertainty: _Memory,
     first_row: int,
     stream: int,
 ) -> None: ...

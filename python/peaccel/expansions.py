@@ -50,19 +50,19 @@ class Expansion(NamedTuple):
 # -- levels ------------------------------------------------------------------------------------------------------------
 
 
-def multiples(extra: Double, own: Double) -> Double:
+def multiples(uncertainty: Double, own: Double) -> Double:
     """Uncertainties as multiples [N] of the reference; 1 where the reference is 0."""
     typical = float(own.mean())
-    multiple: Double = extra.mean(1) / typical if typical > 0 else np.ones(len(extra))
+    multiple: Double = uncertainty.mean(1) / typical if typical > 0 else np.ones(len(uncertainty))
     return multiple
 
 
-def _weights(extra: Double, typical: Typical) -> Double:
+def _weights(uncertainty: Double, typical: Typical) -> Double:
     """Weights [N, L - 1] of all levels but the first, by which queries interpolate; the nearest one beyond the ends."""
     with np.errstate(divide="ignore"):
-        place, levels = np.log(multiples(extra, typical.query)), np.log(typical.levels)
+        place, levels = np.log(multiples(uncertainty, typical.query)), np.log(typical.levels)
     weights = [np.interp(place, levels, unit) for unit in np.eye(len(levels))[1:]]
-    return np.stack(weights, 1) if weights else np.empty((len(extra), 0))
+    return np.stack(weights, 1) if weights else np.empty((len(uncertainty), 0))
 
 
 def _from_first(levels: Double) -> Double:
@@ -73,7 +73,7 @@ def _from_first(levels: Double) -> Double:
 # -- distances: no uncertainty of the query changes the ranking --------------------------------------------------------
 
 
-def _means(mu: Double, extra: Double, typical: Typical) -> Double:
+def _means(mu: Double, uncertainty: Double, typical: Typical) -> Double:
     return mu - typical.centre
 
 
@@ -91,9 +91,9 @@ def _neg_sq_l2(mu: Double, trace: Double, typical: Typical) -> Double:
 # -- normals -----------------------------------------------------------------------------------------------------------
 
 
-def _like_columns(extra: Double, typical: Typical) -> Double:
+def _like_columns(uncertainty: Double, typical: Typical) -> Double:
     """A query's variances, or their mean where the items and the reference are isotropic."""
-    return extra if max(len(typical.query), len(typical.gallery)) > 1 else extra.mean(1, keepdims=True)
+    return uncertainty if max(len(typical.query), len(typical.gallery)) > 1 else uncertainty.mean(1, keepdims=True)
 
 
 def _quadratic(x: Double, square: Double, linear: Double) -> list[Double]:

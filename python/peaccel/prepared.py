@@ -72,7 +72,7 @@ class Prepared(Generic[ArrayT]):
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
         self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
         self._copies: list[Array] = []
-        # Buffers with spare rows for inputs of a gallery that grows, by pair and position (0 for mu, 1 for extra).
+        # Buffers with spare rows for inputs of a gallery that grows, by pair and position (mu 0, uncertainty 1).
         self._growing: dict[tuple[Pair, int], Array] = {}
         for pair in pairs:
             self.inputs(pair)
@@ -96,14 +96,14 @@ class Prepared(Generic[ArrayT]):
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """`gallery_inputs` of the gallery, computed at the first call for a pair."""
         if pair not in self._inputs:
-            mu, extra = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
-            if self.packed and pair.op.layout == "rows" and extra.shape == mu.shape:
-                rows = namespace(mu).concatenate((mu, extra), -1)  # the kernel reads views of the halves
+            mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
+            if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
+                rows = namespace(mu).concatenate((mu, uncertainty), -1)  # the kernel reads views of the halves
                 self._copies.append(rows)
-                mu, extra = rows[:, : self.dim], rows[:, self.dim :]
+                mu, uncertainty = rows[:, : self.dim], rows[:, self.dim :]
             else:
-                self._copies += [x for x in (mu, extra) if not _takes_no_memory(x, self.distribution)]
-            self._inputs[pair] = mu, extra
+                self._copies += [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
+            self._inputs[pair] = mu, uncertainty
         return self._inputs[pair]
 
     def extended(self, gallery: Distribution) -> Prepared:
@@ -222,12 +222,12 @@ def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Arr
         return pair.gallery(gallery, params)
     dtype = compute_dtype(gallery.mu)
     first = converted(gallery[:1], dtype)  # one row shows what the score makes of the arrays
-    mu, extra = pair.gallery(first, params)
+    mu, uncertainty = pair.gallery(first, params)
     if pair.op.sampled or mu is not first.mu:
         return pair.gallery(converted(gallery, dtype), params)
-    if extra is first.arrays[-1]:
+    if uncertainty is first.arrays[-1]:
         return gallery.mu, gallery.arrays[-1]
-    # The extra input is computed from the arrays; by blocks, so that they are not converted all at once.
+    # The uncertainty is computed from the arrays; by blocks, so that they are not converted all at once.
     starts = range(0, len(gallery), BLOCK) or [0]
     parts = [pair.gallery(converted(gallery[i : i + BLOCK], dtype), params)[1] for i in starts]
     return gallery.mu, namespace(gallery.mu).concatenate(parts)
@@ -297,11 +297,11 @@ def plan(
     inputs = Inputs(*first, *second, shared, draws)
     if not detach and dtype_name(inputs.mu2) in HALVES and differentiates(inputs):
         # Gradients are computed in float32, which halves are widened to.
-        mu2, extra2 = second
+        mu2, uncertainty2 = second
         if candidates is not None and rows is None:
             candidates, rows = _named_rows(pair, mu2, candidates)
-            mu2, extra2 = second if rows is None else (mu2[rows], extra2[rows])
-        inputs = inputs._replace(mu2=widened(mu2), extra2=widened(extra2))
+            mu2, uncertainty2 = second if rows is None else (mu2[rows], uncertainty2[rows])
+        inputs = inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
     of_pair = prepared.panels if prepared is not None else _no_panels
     return Plan(record, pair, inputs, lambda: of_pair(pair), candidates, rows)
 

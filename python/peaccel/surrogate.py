@@ -231,8 +231,8 @@ def _completed(columns: Double, offset: Double) -> Double:
 def _inputs(d: Distribution, pair: Pair, score: Score, side: str) -> tuple[Double, Double]:
     """The inputs of the pair's op in float64: means [N, D], and uncertainties [N, 1] or [N, D]."""
     features = pair.query if side == "query" else pair.gallery
-    mu, extra = (as_numpy(x) for x in features(converted(d.detach(), "float64"), score.params))
-    return mu, extra.reshape(len(mu), -1)
+    mu, uncertainty = (as_numpy(x) for x in features(converted(d.detach(), "float64"), score.params))
+    return mu, uncertainty.reshape(len(mu), -1)
 
 
 def _typical(

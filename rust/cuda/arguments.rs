@@ -30,18 +30,18 @@ shared_with_cuda! {
     pub struct PairArgs {
         /// T [Q, D], the queries' means.
         pub mu1: DeviceMatrix,
-        /// T [Q, 1] or [Q, D], the queries' extras.
-        pub extra1: DeviceMatrix,
+        /// T [Q, 1] or [Q, D], the queries' uncertainties.
+        pub uncertainty1: DeviceMatrix,
         /// S [G, D], the gallery's means.
         pub mu2: DeviceMatrix,
-        /// S [G, 1] or [G, D], the gallery's extras.
-        pub extra2: DeviceMatrix,
+        /// S [G, 1] or [G, D], the gallery's uncertainties.
+        pub uncertainty2: DeviceMatrix,
         /// T [1, 0], [1, 1], [1, 2] or [1, D], the numbers that all pairs share.
         pub shared: DeviceMatrix,
         /// int64 [Q, K], the candidates of each query: rows of the gallery, or -1 for none.
         pub candidates: DeviceMatrix,
-        /// Not 0 where extra2 holds T though mu2 holds halves.
-        pub wide_extra2: i64,
+        /// Not 0 where uncertainty2 holds T though mu2 holds halves.
+        pub wide_uncertainty2: i64,
         /// Which pairs are scored: PAIRED, PAIRWISE or LISTED.
         pub pairs: i64,
         /// How many items of each query are wanted; 0 in a search that writes all scores.
@@ -69,22 +69,22 @@ shared_with_cuda! {
         pub list_scores: u64 as "void*",
         /// Search: the rows of the lists, of the same shape.
         pub list_ids: u64 as "int64_t*",
-        /// By side, float64 [N, OWN_NUMBERS], what the family makes of each item alone; null where each pair makes it
+        /// By side, float64 [N, PER_ITEM_NUMBERS], what the family makes of each item alone; null where each pair makes it
         /// anew.
-        pub own: [u64; 2] as "void*",
+        pub per_item: [u64; 2] as "void*",
     }
 
-    /// What a kernel is given that fills `pairs.own` of one side.
-    pub struct OwnArgs {
+    /// What a kernel is given that fills `pairs.per_item` of one side.
+    pub struct PerItemArgs {
         /// The inputs, and where the numbers go.
         pub pairs: PairArgs,
         /// Whose numbers: QUERY or GALLERY.
         pub side: i64,
         /// Not 0 where the numbers are for gradients.
-        pub slopes: i64,
+        pub partials: i64,
     }
 
-    /// What a kernel is given that adds up the gradients of one side, whose items are the own ones. The gallery holds T.
+    /// What a kernel is given that adds up the gradients of one side, whose items the kernel goes through. The gallery holds T.
     pub struct BackwardArgs {
         /// The inputs, the candidates and which pairs.
         pub pairs: PairArgs,
@@ -96,11 +96,11 @@ shared_with_cuda! {
         pub offsets: u64 as "const int64_t*",
         /// Those places among the candidates [Q, K], in ascending order.
         pub positions: u64 as "const int64_t*",
-        /// T [own items, D], written: the gradients by the means.
+        /// T [items, D], written: the gradients by the means.
         pub mu: u64 as "void*",
-        /// T, written: the gradients by the extras, of their stored shape.
-        pub extra: u64 as "void*",
-        /// T [own items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
+        /// T, written: the gradients by the uncertainties, of their stored shape.
+        pub uncertainty: u64 as "void*",
+        /// T [items, shared.stored], written: each item's part of the gradient by the shared numbers; null where that is
         /// not wanted.
         pub shared: u64 as "void*",
     }
@@ -161,7 +161,7 @@ shared_with_cuda! {
         /// [N, D], the means; D >= 2 for von Mises-Fisher distributions.
         pub mu: DeviceMatrix,
         /// Variances [N] or [N, D], or concentrations [N].
-        pub extra: DeviceMatrix,
+        pub uncertainty: DeviceMatrix,
         /// The seed, one number.
         pub seed: u64 as "const int64_t*",
         /// The number that row 0 has in its distribution.
@@ -186,8 +186,8 @@ shared_with_cuda! {
         pub weights: u64 as "const void*",
         /// [N, D], written: the gradients by the means.
         pub by_mu: u64 as "void*",
-        /// [N] or [N, D], written: the gradients by the extras, rows adjacent.
-        pub by_extra: u64 as "void*",
+        /// [N] or [N, D], written: the gradients by the uncertainties, rows adjacent.
+        pub by_uncertainty: u64 as "void*",
         /// D/2, for von Mises-Fisher distributions.
         pub order: Order,
     }
@@ -276,7 +276,7 @@ struct With {
             TwoOrders::declaration(),
             DeviceMatrix::declaration(),
             PairArgs::declaration(),
-            OwnArgs::declaration(),
+            PerItemArgs::declaration(),
             BackwardArgs::declaration(),
             DrawingArgs::declaration(),
             Bounding::declaration(),
@@ -289,10 +289,10 @@ struct With {
         ];
         let uses = [
             with::<PairArgs, TwoOrders>(),
-            with::<OwnArgs, TwoOrders>(),
+            with::<PerItemArgs, TwoOrders>(),
             with::<BackwardArgs, TwoOrders>(),
             with::<PairArgs, DrawingArgs>(),
-            with::<OwnArgs, DrawingArgs>(),
+            with::<PerItemArgs, DrawingArgs>(),
             with::<BackwardArgs, DrawingArgs>(),
             with::<PairArgs, Bounding>(),
         ];

@@ -1,8 +1,8 @@
 //! The call of a score: which kernel, where it runs, and its inputs.
 
-use super::arguments::{DeviceMatrix, OwnArgs, PairArgs, TwoOrders, With};
+use super::arguments::{DeviceMatrix, PairArgs, PerItemArgs, TwoOrders, With};
 use super::constants::{LISTED, PAIRED, PAIRWISE};
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::score::{Facts, Family};
 use crate::special::bessel::Order;
@@ -55,12 +55,12 @@ impl Types {
 pub struct DeviceInputs {
     /// The queries' means [Q, D].
     pub mu1: DeviceMatrix,
-    /// The queries' extras [Q, 1] or [Q, D].
-    pub extra1: DeviceMatrix,
+    /// The queries' uncertainties [Q, 1] or [Q, D].
+    pub uncertainty1: DeviceMatrix,
     /// The gallery's means [G, D].
     pub mu2: DeviceMatrix,
-    /// The gallery's extras [G, 1] or [G, D].
-    pub extra2: DeviceMatrix,
+    /// The gallery's uncertainties [G, 1] or [G, D].
+    pub uncertainty2: DeviceMatrix,
     /// The numbers that all pairs share [1, S].
     pub shared: DeviceMatrix,
 }
@@ -90,7 +90,7 @@ pub struct Ranked {
 pub struct Gradients {
     /// The side: 0 for queries, 1 for the gallery.
     pub side: usize,
-    /// Addresses of the gradients by its means, by its extras, and by the shared numbers for each of its items.
+    /// Addresses of the gradients by its means, by its uncertainties, and by the shared numbers for each of its items.
     pub out: [u64; 3],
 }
 
@@ -108,11 +108,11 @@ pub struct Call {
     pub types: Types,
     /// The arrays.
     pub inputs: DeviceInputs,
-    /// Whether the gallery's extra is of the type that is computed in, though its mean is in halves.
-    pub wide_extra2: bool,
-    /// By side, the address of memory for what the family makes of each item alone, float64 [N, OWN_NUMBERS]; 0 where each pair makes
-    /// it anew.
-    pub own: [u64; 2],
+    /// Whether the gallery's uncertainty is of the type that is computed in, though its mean is in halves.
+    pub wide_uncertainty2: bool,
+    /// By side, the address of memory for what the family makes of each item alone, float64 [N, PER_ITEM_NUMBERS]; 0 where each
+    /// pair makes it anew.
+    pub per_item: [u64; 2],
 }
 
 impl Call {
@@ -143,17 +143,30 @@ impl Call {
             Which::Pairwise => (PAIRWISE, DeviceMatrix::default()),
             Which::Listed(candidates) => (LISTED, candidates),
         };
-        let DeviceInputs { mu1, extra1, mu2, extra2, shared } = self.inputs;
-        let (wide_extra2, own) = (i64::from(self.wide_extra2), self.own);
-        PairArgs { mu1, extra1, mu2, extra2, shared, candidates, wide_extra2, pairs, own, ..PairArgs::default() }
+        let DeviceInputs { mu1, uncertainty1, mu2, uncertainty2, shared } = self.inputs;
+        let (wide_uncertainty2, per_item) = (i64::from(self.wide_uncertainty2), self.per_item);
+        PairArgs {
+            mu1,
+            uncertainty1,
+            mu2,
+            uncertainty2,
+            shared,
+            candidates,
+            wide_uncertainty2,
+            pairs,
+            per_item,
+            ..PairArgs::default()
+        }
     }
 
     /// For each side that has memory for what is made of its items alone, their number and the arguments that ask for it.
-    pub(super) fn own_args(&self, slopes: bool) -> impl Iterator<Item = (usize, OwnArgs)> {
+    pub(super) fn per_item_args(&self, partials: bool) -> impl Iterator<Item = (usize, PerItemArgs)> {
         let (queries, gallery) = self.sizes();
-        let (pairs, slopes) = (self.args(Which::Paired), i64::from(slopes));
-        let sides = [queries, gallery].into_iter().zip(0..).zip(self.own);
-        sides.filter(|&(_, own)| own != 0).map(move |((rows, side), _)| (rows, OwnArgs { pairs, side, slopes }))
+        let (pairs, partials) = (self.args(Which::Paired), i64::from(partials));
+        let sides = [queries, gallery].into_iter().zip(0..).zip(self.per_item);
+        sides
+            .filter(|&(_, address)| address != 0)
+            .map(move |((rows, side), _)| (rows, PerItemArgs { pairs, side, partials }))
     }
 
     /// The name of the score's kernel for a driver.

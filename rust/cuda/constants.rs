@@ -21,7 +21,7 @@ shared_with_cuda! {
     /// The most items of a query that rerank, search and top-k return.
     pub const BEST: usize = 1024;
     /// The most float64 numbers that a family makes of an item alone.
-    pub const OWN_NUMBERS: usize = 3;
+    pub const PER_ITEM_NUMBERS: usize = 3;
     /// Threads of a block that scores pairs one by one, or adds up gradients.
     pub const PAIR_THREADS: usize = 128;
 

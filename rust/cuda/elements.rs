@@ -2,7 +2,7 @@
 
 use super::arguments::{ElementwiseArgs, TableArgs, TabulatedArgs};
 use super::constants::{ELEMENT_THREADS, TABLE_BYTES, TABLE_PIECES};
-use super::driver::{driver, Place};
+use super::libcuda::{driver, Place};
 use crate::error::Error;
 use crate::kernels::bessel::Function;
 

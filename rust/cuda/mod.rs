@@ -5,9 +5,9 @@
 pub mod arguments;
 pub mod call;
 pub mod constants;
-mod driver;
 pub mod elements;
 mod images;
+mod libcuda;
 mod pairs;
 pub mod sampled;
 pub mod samplers;
@@ -15,5 +15,5 @@ pub mod search;
 mod tiles;
 
 pub use arguments::DeviceMatrix;
-pub use driver::{driver, Place};
 pub use images::TARGETS;
+pub use libcuda::{driver, Place};

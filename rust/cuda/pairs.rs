@@ -11,11 +11,11 @@ const BLOCKS: u32 = 16;
 const TILED: usize = 4;
 
 impl Call {
-    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
-    pub(super) unsafe fn make_own(&self, slopes: bool) -> Result<(), Error> {
-        for (rows, args) in self.own_args(slopes) {
+    /// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
+    pub(super) unsafe fn make_per_item(&self, partials: bool) -> Result<(), Error> {
+        for (rows, args) in self.per_item_args(partials) {
             let launch = self.at.launch(rows.div_ceil(PAIR_THREADS) as u64, BLOCKS, PAIR_THREADS)?;
-            self.launch("own", launch, args)?;
+            self.launch("per_item", launch, args)?;
         }
         Ok(())
     }
@@ -26,7 +26,7 @@ impl Call {
     /// The addresses must be the device's, of memory of the sizes that the call says, which stays until the stream has run the
     /// kernels.
     pub unsafe fn scores(&self, which: Which, out: u64) -> Result<(), Error> {
-        self.make_own(false)?;
+        self.make_per_item(false)?;
         let (rows, columns) = self.grid(which);
         if matches!(which, Which::Pairwise) && rows >= TILED {
             return self.all_scores(out);
@@ -41,7 +41,7 @@ impl Call {
     /// # Safety
     /// As [`Call::scores`].
     pub unsafe fn rerank(&self, candidates: DeviceMatrix, k: usize, out: Ranked) -> Result<(), Error> {
-        self.make_own(false)?;
+        self.make_per_item(false)?;
         let args = PairArgs { scores: out.scores, ids: out.ids, ..self.args(Which::Listed(candidates)) };
         self.take_best(candidates.stored as usize, k, args)
     }
@@ -62,13 +62,13 @@ impl Call {
     pub(super) fn backward_args(
         &self,
         which: Which,
-        Gradients { side, out: [mu, extra, shared] }: Gradients,
+        Gradients { side, out: [mu, uncertainty, shared] }: Gradients,
         (offsets, positions): Lists,
         weights: u64,
     ) -> (usize, BackwardArgs) {
         let (queries, gallery) = self.sizes();
         let pairs = self.args(which);
-        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, extra, shared };
+        let args = BackwardArgs { pairs, side: side as i64, weights, offsets, positions, mu, uncertainty, shared };
         ([queries, gallery][side], args)
     }
 
@@ -77,7 +77,7 @@ impl Call {
     /// # Safety
     /// As [`Call::scores`].
     pub unsafe fn backward(&self, which: Which, sides: &[Gradients], lists: Lists, weights: u64) -> Result<(), Error> {
-        self.make_own(true)?;
+        self.make_per_item(true)?;
         for &side in sides {
             let (rows, args) = self.backward_args(which, side, lists, weights);
             self.launch("backward", self.at.launch(rows as u64, BLOCKS, PAIR_THREADS)?, args)?;

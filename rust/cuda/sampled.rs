@@ -3,7 +3,7 @@
 use super::arguments::{DrawingArgs, PairArgs, With};
 use super::call::{Call, Gradients, Lists, Which};
 use super::constants::{SAMPLER_THREADS, WARP};
-use super::driver::{driver, Launch};
+use super::libcuda::{driver, Launch};
 use super::samplers::{CachedNormals, WARPS};
 use crate::error::Error;
 
@@ -45,7 +45,7 @@ impl Plan {
         let (size, dim) = (call.types.size(), call.inputs.mu1.stored as usize);
         let normals = CachedNormals::of(dim, size == 4);
         let (busy, _) = driver()?.capacities(call.at.device)?;
-        // For scores each warp has the draws of two items. For gradients it has one item's, and the sums by the own item's
+        // For scores each warp has the draws of two items. For gradients it has one item's, and the sums by that item's
         // draws, which all warps share.
         let items = 2 * WARPS + usize::from(columns.is_none());
         let stride = items * (draws + 1) * dim;
@@ -84,10 +84,10 @@ pub fn workspace(call: &Call, draws: usize, rows: usize, columns: Option<usize>)
     Ok(if plan.in_shared { 0 } else { plan.launch.grid.0 as usize * plan.stride })
 }
 
-/// Makes what belongs to each item alone, where there is memory for it: for scores, or for their slopes.
-unsafe fn make_own(call: &Call, drawing: &Drawing, slopes: bool) -> Result<(), Error> {
-    for (rows, args) in call.own_args(slopes) {
-        Plan::of(call, 1, rows, None)?.launch(call, "own", args, drawing)?;
+/// Makes what belongs to each item alone, where there is memory for it: for scores, or for their partial derivatives.
+unsafe fn make_per_item(call: &Call, drawing: &Drawing, partials: bool) -> Result<(), Error> {
+    for (rows, args) in call.per_item_args(partials) {
+        Plan::of(call, 1, rows, None)?.launch(call, "per_item", args, drawing)?;
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ unsafe fn make_own(call: &Call, drawing: &Drawing, slopes: bool) -> Result<(), E
 /// # Safety
 /// As [`Call::scores`]; the workspace is of the size that [`workspace`] says.
 pub unsafe fn scores(call: &Call, drawing: &Drawing, which: Which, out: u64) -> Result<(), Error> {
-    make_own(call, drawing, false)?;
+    make_per_item(call, drawing, false)?;
     let (rows, columns) = call.grid(which);
     let args = PairArgs { scores: out, ..call.args(which) };
     Plan::of(call, drawing.draws, rows, Some(columns))?.launch(call, "pairs", args, drawing)
@@ -115,7 +115,7 @@ pub unsafe fn backward(
     weights: u64,
 ) -> Result<(), Error> {
     if let Some((_, drawing)) = sides.first() {
-        make_own(call, drawing, true)?;
+        make_per_item(call, drawing, true)?;
     }
     for &(side, drawing) in sides {
         let (rows, args) = call.backward_args(which, side, lists, weights);

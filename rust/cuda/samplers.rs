@@ -2,7 +2,7 @@
 
 use super::arguments::{SampleArgs, SampleBackwardArgs};
 use super::constants::{NORMALS_F32, NORMALS_F64, RUN_F32, RUN_F64, SAMPLER_THREADS, WARP};
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::samplers::Distribution;
 use crate::special::bessel::Order;
@@ -70,7 +70,7 @@ pub unsafe fn sample(distribution: &Distribution, at: Place, single: bool, mut a
     driver()?.launch(&format!("{}_{}", distribution.name, tag(single)), launch, &args)
 }
 
-/// Gradients of sum(weights * draws) by the means and by the extras, to the two addresses.
+/// Gradients of sum(weights * draws) by the means and by the uncertainties, to the two addresses.
 ///
 /// # Safety
 /// As [`sample`].
@@ -80,11 +80,11 @@ pub unsafe fn sample_backward(
     single: bool,
     mut items: SampleArgs,
     weights: u64,
-    (by_mu, by_extra): (u64, u64),
+    (by_mu, by_uncertainty): (u64, u64),
 ) -> Result<(), Error> {
     let launch = items.share_out(at, single, items.mu.rows)?;
     let order = Order::new(0.5 * items.mu.stored as f64);
-    let args = SampleBackwardArgs { items, weights, by_mu, by_extra, order };
+    let args = SampleBackwardArgs { items, weights, by_mu, by_uncertainty, order };
     driver()?.launch(&format!("{}_backward_{}", distribution.name, tag(single)), launch, &args)
 }
 

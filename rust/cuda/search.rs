@@ -3,11 +3,11 @@
 use super::arguments::{Bounding, DeviceMatrix, PairArgs, TopKArgs, With};
 use super::call::{Call, Ranked, Types, Which};
 use super::constants::{SIEVE_STRIDE, SIEVE_THREADS, SIEVE_TILE, TOPK_THREADS};
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use super::tiles::{Tiling, GRID_Y};
+use crate::drivers::Prune;
 use crate::error::Error;
 use crate::kernels::score::Sieve;
-use crate::shapes::Prune;
 
 /// Bytes of a sieve's shared memory: of each side two buffers of tf32 numbers.
 const SIEVE_BYTES: usize = 2 * 2 * SIEVE_TILE * SIEVE_STRIDE * 4;
@@ -47,7 +47,7 @@ impl Call {
     fn of_first(&self, rows: usize) -> Self {
         let mut part = *self;
         part.inputs.mu2.rows = rows as i64;
-        part.inputs.extra2.rows = rows as i64;
+        part.inputs.uncertainty2.rows = rows as i64;
         part
     }
 
@@ -77,7 +77,7 @@ impl Call {
     /// As [`Call::scores`]; `cut` is this call's, and the workspace of the sizes that it asks for.
     pub unsafe fn search(&self, k: usize, cut: &Cut, with: Workspace, out: Ranked) -> Result<(), Error> {
         let (queries, gallery) = self.sizes();
-        self.make_own(false)?;
+        self.make_per_item(false)?;
         self.of_first(cut.first).search_all(k, &cut.tiling, with, out)?;
         let args = PairArgs {
             k: k as i64,

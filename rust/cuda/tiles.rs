@@ -5,7 +5,7 @@ use super::call::{Call, Types, Which};
 use super::constants::{
     SEARCH_GROUP, SEARCH_QUERIES_F32, SEARCH_QUERIES_F64, SEARCH_ROWS, SEARCH_STEP, SEARCH_THREADS,
 };
-use super::driver::{driver, Launch, Place};
+use super::libcuda::{driver, Launch, Place};
 use crate::error::Error;
 use crate::kernels::score::Family;
 

@@ -10,13 +10,13 @@
 //! 80. Pairs outside that range, with a negative variance or with a sum that is not finite are scored again, slowly, by
 //! [`Formula::by_dimension`] in float64.
 
-use crate::error::Error;
-use crate::kernels::samplers::Normals;
-use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
-use crate::shapes::{
+use crate::drivers::{
     self, pairs_by_items, Best, Gradient, Inputs, ItemGradients, PairKernel, Prune, Rows, Side, Tile, TileGradient,
     AHEAD, BLOCK,
 };
+use crate::error::Error;
+use crate::kernels::samplers::Normals;
+use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::simd::{dispatch, prefetch, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
@@ -26,6 +26,7 @@ use std::ops;
 mod bound;
 mod divergence;
 mod formulas;
+mod gradients;
 mod likelihoods;
 mod listed;
 mod mls;
@@ -33,18 +34,17 @@ mod overlaps;
 mod prune;
 mod scan;
 mod sieve;
-mod slopes;
 mod sums;
 
 pub use formulas::Formula;
 use formulas::{Dimension, Range};
+use gradients::{AllPairs, Out};
 use listed::Listed;
-use slopes::{AllPairs, Out};
 use sums::{Loaded, Product, Sums, GROUP, LOGS};
 
 /// A formula over its inputs: the family's pair function.
 pub struct DiagScore<'a, T, F> {
-    /// The arrays; extras are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
+    /// The arrays; uncertainties are variances [N, D] or, constant, [N, 1]; the shared row is dense [1, D] or empty.
     pub inputs: Inputs<'a, T>,
     /// The maths of the score.
     pub formula: F,
@@ -186,9 +186,9 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn by_dimension(&self, i: usize, j: usize) -> Parts {
         let mut parts = Parts { rational: 0.0, exponents: [0.0; LOGS], significands: [1.0; LOGS] };
         let (_, weights) = self.formula.weights();
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
+        let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
         // Sixteen sums: the rounding error of each grows with its own number of dimensions only.
         let mut rationals = [0.0; 16];
         for d in 0..a.len() {
@@ -221,19 +221,17 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
         let (beyond, dim) = (self.beyond(), self.inputs.mu1.stored());
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. } = &self.inputs;
         let mut buffers = [const { Vec::new() }; 4];
         let mut rational = [0.0; BLOCK];
         let (mut exponents, mut significands) = ([[0.0; BLOCK]; LOGS], [[1.0; BLOCK]; LOGS]);
         for k in 0..out.len() {
             let (i, j) = (q.at(k), g.at(k));
-            let [own, means, vars, other] = &mut buffers;
-            let query = (mu1.row(i), whole(extra1.row(i), dim, own));
-            let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), dim, other));
+            let [first, means, vars, second] = &mut buffers;
+            let query = (mu1.row(i), whole(var1.row(i), dim, first));
+            let gallery = (mu2.row(j, means), whole(var2.row(j, vars), dim, second));
             let ahead = match g {
-                Rows::List(rows) if k + AHEAD < rows.len() => {
-                    [mu2.bytes(rows[k + AHEAD]), extra2.bytes(rows[k + AHEAD])]
-                }
+                Rows::List(rows) if k + AHEAD < rows.len() => [mu2.bytes(rows[k + AHEAD]), var2.bytes(rows[k + AHEAD])],
                 _ => [&[] as &[u8]; 2],
             };
             let parts = self.sums::<S>((i, j), query, gallery, ahead, &beyond);
@@ -262,7 +260,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         if !F::SIEVED {
-            return shapes::search(self, best);
+            return drivers::search(self, best);
         }
         match self.formula.kl_share() {
             Some(share) => divergence::search(self, share, best),
@@ -275,13 +273,13 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         if self.added_to_item(side, (q, g), weights, out) {
             return;
         }
-        // The own rows of `AllPairs` are those of which there are many.
+        // The items of `AllPairs` are those of which there are many.
         let (one, many) = if side == Side::Query { (q, g) } else { (g, q) };
         let rows: Vec<usize> = (0..weights.len()).map(|k| many.at(k)).collect();
-        let item = ItemGradients { mu: &mut *out.mu, extra: &mut *out.extra };
+        let item = ItemGradients { mu: &mut *out.mu, uncertainty: &mut *out.uncertainty };
         let other = if side == Side::Query { Side::Gallery } else { Side::Query };
-        let pairs = AllPairs { side: other, own: &rows, others: &[one.at(0)], weights };
-        let out = &mut Out { own: None, others: Some(item), shared: &mut *out.shared };
+        let pairs = AllPairs { side: other, items: &rows, others: &[one.at(0)], weights };
+        let out = &mut Out { items: None, others: Some(item), shared: &mut *out.shared };
         self.add_gradients(&pairs, out, true);
     }
 
@@ -294,12 +292,12 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
 
     #[inline(always)]
     fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        let (own, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
-        let mut of_tile = Vec::with_capacity(own.len() * others.len());
-        own.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
-        let pairs = AllPairs { side: Side::Query, own: &own, others: &others, weights: &of_tile };
-        let (own, others) = (out.query.take(), out.gallery.take());
-        self.add_gradients(&pairs, &mut Out { own, others, shared: &mut *out.shared }, false);
+        let (items, others): (Vec<_>, Vec<_>) = (tile.queries.clone().collect(), tile.gallery.clone().collect());
+        let mut of_tile = Vec::with_capacity(items.len() * others.len());
+        items.iter().for_each(|&i| of_tile.extend_from_slice(&weights.row(i)[tile.gallery.clone()]));
+        let pairs = AllPairs { side: Side::Query, items: &items, others: &others, weights: &of_tile };
+        let (items, others) = (out.query.take(), out.gallery.take());
+        self.add_gradients(&pairs, &mut Out { items, others, shared: &mut *out.shared }, false);
     }
 }
 
@@ -319,14 +317,15 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let (var, by_shared) = rest.split_at_mut(dim);
         let formula = if side == Side::Query { formula } else { formula.transposed() };
         let (pairs, rows) = (Listed { inputs: &self.inputs, side, q, g, weights }, &mut [[&mut *mean, &mut *var]]);
-        let slopes = listed::ListedSlopes { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
-        if !dispatch(slopes) {
+        let partials =
+            listed::ListedGradients { formula: &formula, pairs, both: false, rows, by_shared: &mut *by_shared };
+        if !dispatch(partials) {
             return false;
         }
-        slopes::add(out.mu, mean);
-        slopes::add_shared_row(out.extra, var);
+        gradients::add(out.mu, mean);
+        gradients::add_shared_row(out.uncertainty, var);
         if !by_shared.is_empty() {
-            slopes::add_shared_row(out.shared, by_shared);
+            gradients::add_shared_row(out.shared, by_shared);
         }
         true
     }
@@ -345,20 +344,20 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         let of_gallery = whole_rows(&mut out.gallery, (n, dim), (c, d));
         let mut rows: Vec<_> = of_query.into_iter().zip(of_gallery).flat_map(|(a, b)| [a, b]).collect();
         let (formula, rows) = (&self.formula, &mut rows[..]);
-        let known = dispatch(listed::ListedSlopes { formula, pairs, both: true, rows, by_shared: &mut by_shared });
+        let known = dispatch(listed::ListedGradients { formula, pairs, both: true, rows, by_shared: &mut by_shared });
         for (items, vars) in [(&mut out.query, &spare[1]), (&mut out.gallery, &spare[3])] {
             let Some(items) = items else { continue };
             if !known {
                 items.mu.fill(T::default());
-                items.extra.fill(T::default());
+                items.uncertainty.fill(T::default());
             } else if !vars.is_empty() {
-                for (extra, vars) in items.extra.chunks_mut(1).zip(vars.chunks(dim)) {
-                    slopes::add_shared_row(extra, vars);
+                for (uncertainty, vars) in items.uncertainty.chunks_mut(1).zip(vars.chunks(dim)) {
+                    gradients::add_shared_row(uncertainty, vars);
                 }
             }
         }
         if known && !by_shared.is_empty() {
-            slopes::add_shared_row(&mut *out.shared, &by_shared);
+            gradients::add_shared_row(&mut *out.shared, &by_shared);
         }
         known
     }
@@ -368,15 +367,18 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
 fn whole_rows<'a, T: Float>(
     items: &'a mut Option<ItemGradients<'_, T>>,
     (n, dim): (usize, usize),
-    (mu, extra): (&'a mut Vec<T>, &'a mut Vec<T>),
+    (mu, uncertainty): (&'a mut Vec<T>, &'a mut Vec<T>),
 ) -> Vec<[&'a mut [T]; 2]> {
     let buffer = |spare: &'a mut Vec<T>| {
         spare.resize(n * dim, T::default());
         &mut spare[..]
     };
-    let (mu, extra) = match items {
-        Some(items) => (&mut *items.mu, if items.extra.len() == n * dim { &mut *items.extra } else { buffer(extra) }),
-        None => (buffer(mu), buffer(extra)),
+    let (mu, uncertainty) = match items {
+        Some(items) => (
+            &mut *items.mu,
+            if items.uncertainty.len() == n * dim { &mut *items.uncertainty } else { buffer(uncertainty) },
+        ),
+        None => (buffer(mu), buffer(uncertainty)),
     };
-    mu.chunks_mut(dim).zip(extra.chunks_mut(dim)).map(|(mu, extra)| [mu, extra]).collect()
+    mu.chunks_mut(dim).zip(uncertainty.chunks_mut(dim)).map(|(mu, uncertainty)| [mu, uncertainty]).collect()
 }

@@ -5,12 +5,12 @@
 //! for near-duplicates. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
 //! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
 
+use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
 use crate::panels::Packed;
-use crate::rows::{self, reduce};
-use crate::shapes::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
+use crate::rows::{self, reduce, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
@@ -24,7 +24,7 @@ mod tile;
 mod vmf;
 
 pub use formulas::{Formula, Pair};
-use formulas::{Slopes, OWN};
+use formulas::{Partials, PER_ITEM};
 
 /// A formula with its input arrays: the family's pair function.
 pub struct DotScore<'a, T, F> {
@@ -35,90 +35,93 @@ pub struct DotScore<'a, T, F> {
     /// The gallery as panels with squared norms, if it was prepared.
     pub packed: Option<Packed<'a, T>>,
     /// The squared distances or inner products of the pairs, if scoring wrote them down for the gradients.
-    pub kept: Option<&'a [T]>,
+    pub saved: Option<&'a [T]>,
 }
 
 /// The kernels of the family.
 pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KERNELS, match_probability::KERNELS];
 
 /// The facts of a kernel of this formula.
-const fn facts<F: Formula>(name: &'static str, extra: &'static str, shared: &'static str) -> Facts {
+const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
-    Facts { sieve, keeps: F::BY_X, ..Facts::new(name, Family::Dot, extra, shared) }
+    Facts { sieve, saves: F::BY_X, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.
 fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, formula: F) -> PairFunction<'a, T> {
-    let (packed, kept) = match request.purpose {
+    let (packed, saved) = match request.purpose {
         Purpose::Scores(_) => (None, None),
         Purpose::Search(packed, _) => (packed, None),
-        Purpose::Gradients(kept) => (None, kept),
+        Purpose::Gradients(saved) => (None, saved),
     };
-    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, kept }))
+    Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved }))
 }
 
 /// What a formula takes of a block of pairs, as float64 arrays from which eight pairs are loaded at a time.
 struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
-    extras: ([f64; BLOCK], [f64; BLOCK]),
-    own: (Own, Own),
+    uncertainties: ([f64; BLOCK], [f64; BLOCK]),
+    per_item: (PerItem, PerItem),
 }
 
-/// The intermediates of one side of a block, one array for each; empty for a formula that has none.
-type Own = Vec<[f64; BLOCK]>;
+/// What is made of the items of one side of a block alone, an array for each number; empty for a formula without any.
+type PerItem = Vec<[f64; BLOCK]>;
 
-/// A filler for unused pairs and inputs: 1 is a valid extra of any kind.
+/// A filler for unused pairs and inputs: 1 is a valid uncertainty of any kind.
 const NO_NUMBERS: [f64; BLOCK] = [1.0; BLOCK];
 
 impl Block {
     fn new() -> Self {
         let (none, empty) = (NO_NUMBERS, Vec::new);
-        Block { x: none, norms: (none, none), extras: (none, none), own: (empty(), empty()) }
+        Block { x: none, norms: (none, none), uncertainties: (none, none), per_item: (empty(), empty()) }
     }
 
     #[inline(always)]
-    fn pair<S: Simd>(&self, k: usize, own: usize) -> Pair<V<S, f64>> {
+    fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
         let at = k..k + f64::LANES;
         let mut pair = Pair {
             x: V::<S, f64>::load(&self.x[at.clone()]),
             norms: (V::<S, f64>::load(&self.norms.0[at.clone()]), V::<S, f64>::load(&self.norms.1[at.clone()])),
-            extras: (V::<S, f64>::load(&self.extras.0[at.clone()]), V::<S, f64>::load(&self.extras.1[at.clone()])),
-            own: ([0.0.into(); OWN], [0.0.into(); OWN]),
+            uncertainties: (
+                V::<S, f64>::load(&self.uncertainties.0[at.clone()]),
+                V::<S, f64>::load(&self.uncertainties.1[at.clone()]),
+            ),
+            per_item: ([0.0.into(); PER_ITEM], [0.0.into(); PER_ITEM]),
         };
-        for n in 0..own {
-            pair.own.0[n] = V::<S, f64>::load(&self.own.0[n][at.clone()]);
-            pair.own.1[n] = V::<S, f64>::load(&self.own.1[n][at.clone()]);
+        for n in 0..per_item {
+            pair.per_item.0[n] = V::<S, f64>::load(&self.per_item.0[n][at.clone()]);
+            pair.per_item.1[n] = V::<S, f64>::load(&self.per_item.1[n][at.clone()]);
         }
         pair
     }
 }
 
-/// Computes [`Formula::own`] or [`Formula::own_slopes`] of the first `n` items. This and the kernels below are dispatched
-/// separately, so that they are not compiled again for each type of row.
-struct MakeOwn<'a, F> {
+/// Computes [`Formula::per_item`] or [`Formula::per_item_for_partials`] of the first `n` items. This and the kernels below are
+/// dispatched separately, so that they are not compiled again for each type of row.
+struct MakePerItem<'a, F> {
     formula: &'a F,
-    slopes: bool,
-    extras: &'a [f64; BLOCK],
+    partials: bool,
+    uncertainties: &'a [f64; BLOCK],
     norms: &'a [f64; BLOCK],
     n: usize,
 }
-impl<F: Formula> Kernel for MakeOwn<'_, F> {
-    type Output = Own;
+impl<F: Formula> Kernel for MakePerItem<'_, F> {
+    type Output = PerItem;
     #[inline(always)]
-    fn run<S: Simd>(self) -> Own {
-        let count = if self.slopes { F::OWN.1 } else { F::OWN.0 };
+    fn run<S: Simd>(self) -> PerItem {
+        let count = if self.partials { F::PER_ITEM.1 } else { F::PER_ITEM.0 };
         let mut out = vec![[0.0; BLOCK]; count];
         for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
-            let extra = V::<S, f64>::load(&self.extras[k..k + f64::LANES]);
+            let uncertainty = V::<S, f64>::load(&self.uncertainties[k..k + f64::LANES]);
             let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
-            let own = if self.slopes {
-                self.formula.own_slopes::<S>(extra, norm)
+            let made = if self.partials {
+                self.formula.per_item_for_partials::<S>(uncertainty, norm)
             } else {
-                self.formula.own::<S>(extra, norm)
+                self.formula.per_item::<S>(uncertainty, norm)
             };
-            for (out, own) in out.iter_mut().zip(own) {
-                own.store(&mut out[k..k + f64::LANES]);
+            for (out, made) in out.iter_mut().zip(made) {
+                made.store(&mut out[k..k + f64::LANES]);
             }
         }
         out
@@ -136,35 +139,35 @@ impl<F: Formula> Kernel for Values<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(f64::LANES) {
-            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::OWN.0));
+            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::PER_ITEM.0));
             value.store(&mut self.block.x[k..k + f64::LANES]);
         }
     }
 }
 
-/// Computes the slopes of a block for the items of one side.
-struct BlockSlopes<'a, F> {
+/// Computes the partial derivatives of a block for the items of one side.
+struct BlockPartials<'a, F> {
     formula: &'a F,
     block: &'a Block,
     side: Side,
     n: usize,
 }
-impl<F: Formula> Kernel for BlockSlopes<'_, F> {
-    type Output = Slopes<[f64; BLOCK]>;
+impl<F: Formula> Kernel for BlockPartials<'_, F> {
+    type Output = Partials<[f64; BLOCK]>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
         let none = [0.0; BLOCK];
-        let mut out = Slopes { x: none, norm: none, extra: none, shared: [none; 2] };
+        let mut out = Partials { x: none, norm: none, uncertainty: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
         for k in (0..self.n).step_by(f64::LANES) {
-            let pair = self.block.pair::<S>(k, F::OWN.1);
-            let slopes = formula.slopes::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
+            let pair = self.block.pair::<S>(k, F::PER_ITEM.1);
+            let partials = formula.partials::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
             let at = k..k + f64::LANES;
-            slopes.x.store(&mut out.x[at.clone()]);
-            slopes.norm.store(&mut out.norm[at.clone()]);
-            slopes.extra.store(&mut out.extra[at.clone()]);
-            for (out, slope) in out.shared.iter_mut().zip(slopes.shared) {
-                slope.store(&mut out[at.clone()]);
+            partials.x.store(&mut out.x[at.clone()]);
+            partials.norm.store(&mut out.norm[at.clone()]);
+            partials.uncertainty.store(&mut out.uncertainty[at.clone()]);
+            for (out, partial) in out.shared.iter_mut().zip(partials.shared) {
+                partial.store(&mut out[at.clone()]);
             }
         }
         out
@@ -174,14 +177,14 @@ impl<F: Formula> Kernel for BlockSlopes<'_, F> {
 /// The squared norm of a row.
 #[inline(always)]
 fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
-    reduce::<S, T, false>(row, row)
+    reduce::<S, T, PRODUCTS>(row, row)
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, slopes: bool, known: Option<&[T]>) -> Block {
+    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, partials: bool, known: Option<&[T]>) -> Block {
         let mut block = Block::new();
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = &self.inputs;
         let once = matches!(q, Rows::Same(_));
         let mut buffer = Vec::new();
         for k in 0..n {
@@ -189,65 +192,71 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             if let Rows::List(rows) = g {
                 if let Some(&next) = rows.get(k + AHEAD) {
                     prefetch(mu2.bytes(next));
-                    prefetch(extra2.bytes(next));
+                    prefetch(uncertainty2.bytes(next));
                 }
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
             block.x[k] = match known {
                 Some(known) => known[k],
-                None if slopes && !F::BY_X => T::default(),
-                None if F::DIFFERENCE => reduce::<S, T, true>(a, b),
-                None => reduce::<S, T, false>(a, b),
+                None if partials && !F::BY_X => T::default(),
+                None if F::DIFFERENCE => reduce::<S, T, DIFFERENCES>(a, b),
+                None => reduce::<S, T, PRODUCTS>(a, b),
             }
             .to_f64();
             if F::NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
             }
-            block.extras.0[k] = extra1.row(i)[0].to_f64();
-            block.extras.1[k] = extra2.first(j);
+            block.uncertainties.0[k] = uncertainty1.row(i)[0].to_f64();
+            block.uncertainties.1[k] = uncertainty2.first(j);
         }
-        let Block { extras, norms, .. } = &block;
-        let own = self.own((&extras.0, &norms.0), n, once, slopes);
-        block.own = (own, self.own((&extras.1, &norms.1), n, false, slopes));
+        let Block { uncertainties, norms, .. } = &block;
+        let queries = self.per_item((&uncertainties.0, &norms.0), n, once, partials);
+        block.per_item = (queries, self.per_item((&uncertainties.1, &norms.1), n, false, partials));
         block
     }
 
-    /// The intermediates of `n` items, from their extras and norms. With `same`, all are one item, computed once.
+    /// What is made of each of `n` items alone, of its uncertainty and norm. With `same`, all are one item, computed once.
     #[inline(always)]
-    fn own(&self, (extras, norms): (&[f64; BLOCK], &[f64; BLOCK]), n: usize, same: bool, slopes: bool) -> Own {
-        if (if slopes { F::OWN.1 } else { F::OWN.0 }) == 0 {
-            return Own::new();
+    fn per_item(
+        &self,
+        (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]),
+        n: usize,
+        same: bool,
+        partials: bool,
+    ) -> PerItem {
+        if (if partials { F::PER_ITEM.1 } else { F::PER_ITEM.0 }) == 0 {
+            return PerItem::new();
         }
         let n = if same { n.min(1) } else { n };
-        let mut own = dispatch(MakeOwn { formula: &self.formula, slopes, extras, norms, n });
+        let mut made = dispatch(MakePerItem { formula: &self.formula, partials, uncertainties, norms, n });
         if same {
-            own.iter_mut().for_each(|own| *own = [own[0]; BLOCK]);
+            made.iter_mut().for_each(|lanes| *lanes = [lanes[0]; BLOCK]);
         }
-        own
+        made
     }
 }
 
-/// Adds the gradient of a pair with respect to the row `own`, given the slopes with respect to x (`by_x`) and to that row's
-/// squared norm (`by_norm`).
+/// Adds the gradient of a pair with respect to `row`, given the partial derivatives with respect to x (`by_x`) and to
+/// that row's squared norm (`by_norm`).
 #[inline(always)]
-fn add_pull<T: Float, F: Formula>(mu: &mut [T], own: &[T], other: &[T], by_x: f64, by_norm: f64) {
-    let (by_own, n) = (T::from_f64(2.0 * by_norm), mu.len());
-    let (own, other) = (&own[..n], &other[..n]);
+fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], row: &[T], other: &[T], by_x: f64, by_norm: f64) {
+    let (by_row, n) = (T::from_f64(2.0 * by_norm), mu.len());
+    let (row, other) = (&row[..n], &other[..n]);
     if F::DIFFERENCE && !F::NORMS {
         let by_difference = T::from_f64(2.0 * by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_difference * (own[d] - other[d]);
+            mu[d] = mu[d] + by_difference * (row[d] - other[d]);
         }
     } else if F::DIFFERENCE {
         let by_difference = T::from_f64(2.0 * by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_difference * (own[d] - other[d]) + by_own * own[d];
+            mu[d] = mu[d] + by_difference * (row[d] - other[d]) + by_row * row[d];
         }
     } else {
         let by_other = T::from_f64(by_x);
         for d in 0..n {
-            mu[d] = mu[d] + by_other * other[d] + by_own * own[d];
+            mu[d] = mu[d] + by_other * other[d] + by_row * row[d];
         }
     }
 }
@@ -259,14 +268,14 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
-        self.score_kept::<S>(q, g, out, &mut []);
+        self.score_saving::<S>(q, g, out, &mut []);
     }
 
     #[inline(always)]
-    fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]) {
+    fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
         let mut block = self.block::<S>(q, g, out.len(), false, None);
-        for (kept, x) in kept.iter_mut().zip(&block.x) {
-            *kept = T::from_f64(*x);
+        for (saved, x) in saved.iter_mut().zip(&block.x) {
+            *saved = T::from_f64(*x);
         }
         dispatch(Values { formula: &self.formula, block: &mut block, n: out.len() });
         for (out, value) in out.iter_mut().zip(&block.x) {
@@ -288,13 +297,13 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         weights: &[T],
         out: &mut Gradient<T>,
     ) {
-        let known: Option<Vec<T>> = self.kept.map(|kept| places.iter().map(|&place| kept[place]).collect());
+        let known: Option<Vec<T>> = self.saved.map(|saved| places.iter().map(|&place| saved[place]).collect());
         self.add_listed::<S>(side, (q, g), weights, known.as_deref(), out);
     }
 
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
-        self.score_tile::<S>(tile, out, kept);
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        self.score_tile::<S>(tile, out, saved);
     }
 
     #[inline(always)]
@@ -325,33 +334,33 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         out: &mut Gradient<T>,
     ) {
         let block = self.block::<S>(q, g, weights.len(), true, known);
-        let slopes = dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n: weights.len() });
-        let (mut buffers, mut by_own) = (vec![Vec::new(); weights.len()], 0.0);
-        let (mut own, mut others) = (&[][..], Vec::with_capacity(weights.len()));
+        let partials = dispatch(BlockPartials { formula: &self.formula, block: &block, side, n: weights.len() });
+        let (mut buffers, mut by_row) = (vec![Vec::new(); weights.len()], 0.0);
+        let (mut row, mut others) = (&[][..], Vec::with_capacity(weights.len()));
         for ((k, weight), buffer) in weights.iter().enumerate().zip(&mut buffers) {
             let weight = weight.to_f64();
-            // A pair that does not count must not spread the NaN or infinity of its slopes.
+            // A pair that does not count must not spread the NaN or infinity of its partial derivatives.
             if weight == 0.0 {
                 continue;
             }
             let (a, b) = (self.inputs.mu1.row(q.at(k)), self.inputs.mu2.row(g.at(k), buffer));
             let (one, other) = if side == Side::Query { (a, b) } else { (b, a) };
-            own = one;
-            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * slopes.x[k])));
-            by_own += weight * slopes.norm[k];
-            out.extra[0] = out.extra[0] + T::from_f64(weight * slopes.extra[k]);
-            for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
-                *shared = *shared + T::from_f64(weight * slope[k]);
+            row = one;
+            others.push((other, T::from_f64(if F::DIFFERENCE { 2.0 * weight } else { weight } * partials.x[k])));
+            by_row += weight * partials.norm[k];
+            out.uncertainty[0] = out.uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
+            for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
+                *shared = *shared + T::from_f64(weight * partial[k]);
             }
         }
         if F::DIFFERENCE {
-            rows::pull_one::<T, true>(own, &others, out.mu);
+            rows::accumulate_one::<T, DIFFERENCES>(row, &others, out.mu);
         } else {
-            rows::pull_one::<T, false>(own, &others, out.mu);
+            rows::accumulate_one::<T, PRODUCTS>(row, &others, out.mu);
         }
         if F::NORMS {
-            let by_own = T::from_f64(2.0 * by_own);
-            out.mu.iter_mut().zip(own).for_each(|(mu, &x)| *mu = *mu + by_own * x);
+            let by_row = T::from_f64(2.0 * by_row);
+            out.mu.iter_mut().zip(row).for_each(|(mu, &x)| *mu = *mu + by_row * x);
         }
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! Draws are made inside, by the samplers, at the addresses of `rng`: the seed is the key, the row is the item's number in its
 //! distribution, the stream is the item's side. So a pair has the same draws in every verb. What a comparison makes of an item's
-//! draws, its intermediate (a mean direction, or the draws themselves), is made once per call while there is memory for it
-//! ([`KEPT`]). Gradients are those for given random numbers: with respect to intermediates, then to draws, then through the
-//! sampler, once per item. How draws are compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
+//! draws alone, its numbers per item (a mean direction, or the draws themselves), is made once per call while there is memory for
+//! it ([`CACHED`]). Gradients are those for given random numbers: with respect to numbers per item, then to draws, then through
+//! the sampler, once per item. How draws are compared, by tiles of rows, is in `cosines`, `distances` and `densities`.
 //!
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
-use crate::kernels::samplers::{self, add_gradient, draw, Normals, Sampler, Slope, LANES};
+use crate::drivers::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
+use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};
 use crate::rng::Stream;
-use crate::shapes::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::special::bessel::Order;
 use crate::view::View;
@@ -32,58 +32,59 @@ pub use kernels::KERNELS;
 
 /// How the draws of two items are compared.
 pub trait Comparison<T: Float>: Sync {
-    /// The intermediate of a query, which all of its pairs share.
+    /// The numbers of a query that all of its pairs share.
     type Query: Send + Sync;
-    /// The intermediate of a gallery item.
+    /// The numbers of a gallery item that all of its pairs share.
     type Gallery: Send + Sync;
-    /// Makes the intermediate of a query from its draws [n, dim].
+    /// Makes the numbers of a query from its draws [n, dim].
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Self::Query;
-    /// Makes the intermediate of a gallery item from its draws [n, dim] and its extra (variance, concentrations ...).
-    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, extra: &[T]) -> Self::Gallery;
+    /// Makes the numbers of a gallery item from its draws [n, dim] and its uncertainty (variance, concentrations ...).
+    fn gallery<S: Simd>(&self, dim: usize, draws: Vec<T>, uncertainty: &[T]) -> Self::Gallery;
     /// The scores of all pairs of a few items, a row for each query.
     fn values<S: Simd>(&self, items: &Items<'_, Self::Query, Self::Gallery>, out: &mut [&mut [T]]);
-    /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], to those of intermediates and shared numbers.
+    /// Adds the gradients of all pairs' scores, times `weights` [queries, gallery], to those of numbers per item and shared ones.
     fn backward<S: Simd>(
         &self,
         items: &Items<'_, Self::Query, Self::Gallery>,
         weights: &[&[T]],
         out: &mut ByItems<'_, T>,
     );
-    /// Whether all intermediates are finite.
+    /// Whether all numbers of the items are finite.
     fn finite(&self, items: &Items<'_, Self::Query, Self::Gallery>) -> bool;
-    /// The size of the gradient with respect to an intermediate, given the numbers of draws: of a query, of a gallery item.
+    /// The size of the gradient with respect to an item's numbers, given how many draws there are: of a query, of a gallery item.
     fn widths(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
         (dim * draws.0, dim * draws.1)
     }
-    /// The largest number of elements in an intermediate: of a query, of a gallery item.
+    /// How many numbers an item has at most: a query, a gallery item.
     fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
         let (query, gallery) = self.widths(dim, draws);
         (2 * query, 2 * gallery)
     }
-    /// Makes of the gradient with respect to a query's intermediate that with respect to its draws, which `draws` makes again.
+    /// Makes of the gradient with respect to a query's numbers that with respect to its draws, which `draws` makes again.
     fn to_draws<S: Simd>(&self, dim: usize, query: &Self::Query, draws: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T>;
-    /// [`Comparison::to_draws`] for a gallery item; adds to `extra` the part of its gradient that does not go through draws.
+    /// [`Comparison::to_draws`] for a gallery item; adds to `uncertainty` the part of its gradient that does not go through
+    /// draws.
     fn gallery_to_draws<S: Simd>(
         &self,
         dim: usize,
         gallery: &Self::Gallery,
         draws: &dyn Fn() -> Vec<T>,
         by_gallery: &[T],
-        extra: &mut [T],
+        uncertainty: &mut [T],
     ) -> Vec<T>;
 }
 
-/// The intermediates of some items of both sides, at most [`crate::rows::ROWS`] of each.
+/// The numbers per item of some items of both sides, at most [`crate::rows::ROWS`] of each.
 pub struct Items<'a, Q, G> {
     /// The dimension D.
     pub dim: usize,
-    /// The intermediates of the queries.
+    /// Those of the queries.
     pub queries: &'a [&'a Q],
-    /// The intermediates of the gallery items.
+    /// Those of the gallery items.
     pub gallery: &'a [&'a G],
 }
 
-/// Where gradients with respect to intermediates are added up, item after item; None where they are not wanted.
+/// Where gradients with respect to numbers per item are added up, item after item; None where they are not wanted.
 pub struct ByItems<'a, T> {
     /// Gradients of the queries.
     pub queries: Option<&'a mut [T]>,
@@ -126,13 +127,13 @@ impl<T: Float, C: Comparison<T>> Kernel for Values<'_, '_, T, C> {
     }
 }
 
-struct Slopes<'a, 'b, T: Float, C: Comparison<T>> {
+struct AddGradients<'a, 'b, T: Float, C: Comparison<T>> {
     comparison: &'a C,
     items: Items<'a, C::Query, C::Gallery>,
     weights: &'a [&'a [T]],
     out: &'a mut ByItems<'b, T>,
 }
-impl<T: Float, C: Comparison<T>> Kernel for Slopes<'_, '_, T, C> {
+impl<T: Float, C: Comparison<T>> Kernel for AddGradients<'_, '_, T, C> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -167,8 +168,8 @@ impl<T: Float, C: Comparison<T>> Kernel for GalleryToDraws<'_, T, C> {
 
 /// The largest number of draws per item: the memory that a pair takes grows with its square.
 pub const DRAWS: usize = 1024;
-/// Bytes that the intermediates of a side may take; those beyond are made for each block of pairs.
-const KEPT: usize = 1 << 28;
+/// Bytes that the numbers per item of a side may take; those beyond are made for each block of pairs.
+const CACHED: usize = 1 << 28;
 
 /// A comparison of draws from the sampler `P` with draws from `R`: the family's pair function.
 pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
@@ -181,7 +182,8 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// Makes the pair function: `gallery` is the gallery's mu and extra, `n` the draws per item, `pairs` how many are scored.
+    /// Makes the pair function: `gallery` is the gallery's mu and uncertainty, `n` the draws per item, `pairs` how many are
+    /// scored.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),
@@ -190,15 +192,16 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         pairs: usize,
     ) -> Self {
         let dim = inputs.mu1.stored();
-        let side = |mu: View<'a, T>, extra, stream| samplers::Items { mu, extra, seed, first_row: 0, stream };
-        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.extra1, Stream::Query), n);
+        let side =
+            |mu: View<'a, T>, uncertainty, stream| samplers::Items { mu, uncertainty, seed, first_row: 0, stream };
+        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.uncertainty1, Stream::Query), n);
         let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
-        // An intermediate that is used less than twice, as a rule, costs less to be made again than to be stored.
+        // What is used less than twice, as a rule, costs less to be made again than to be stored.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
         let most = |rows: usize, size: usize| {
             let bytes = size.max(1) * size_of::<T>();
             if pairs / 2 >= rows {
-                KEPT / bytes
+                CACHED / bytes
             } else {
                 0
             }
@@ -215,8 +218,8 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
     }
 
     fn gallery(&self, row: usize) -> Cached<'_, C::Gallery> {
-        let (dim, extra) = (self.inputs.mu1.stored(), self.gallery.items.extra.row(row));
-        self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), extra)))
+        let (dim, uncertainty) = (self.inputs.mu1.stored(), self.gallery.items.uncertainty.row(row));
+        self.of_gallery.get(row, || dispatch(MakeGallery(&self.comparison, dim, self.gallery.draws(row), uncertainty)))
     }
 
     fn values(&self, queries: &[&C::Query], gallery: &[&C::Gallery], out: &mut [&mut [T]]) {
@@ -224,12 +227,12 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
         dispatch(Values { comparison: &self.comparison, items, out });
     }
 
-    fn slopes(&self, queries: &[&C::Query], gallery: &[&C::Gallery], weights: &[&[T]], out: &mut ByItems<T>) {
+    fn add_gradients(&self, queries: &[&C::Query], gallery: &[&C::Gallery], weights: &[&[T]], out: &mut ByItems<T>) {
         let (dim, comparison) = (self.inputs.mu1.stored(), &self.comparison);
         let items = Items { dim, queries, gallery };
         let every = weights.iter().all(|row| row.iter().all(|weight| weight.to_f64() != 0.0));
         if every || comparison.finite(&items) {
-            return dispatch(Slopes { comparison, items, weights, out });
+            return dispatch(AddGradients { comparison, items, weights, out });
         }
         // A pair of weight 0 must not spread the NaN of its draws.
         let widths = comparison.widths(dim, (self.queries.n, self.gallery.n));
@@ -241,7 +244,7 @@ impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, 
                     shared: &mut *out.shared,
                 };
                 let items = Items { dim, queries: &[*query], gallery: &[*item] };
-                dispatch(Slopes { comparison, items, weights: &[&weights[i][j..j + 1]], out: &mut out });
+                dispatch(AddGradients { comparison, items, weights: &[&weights[i][j..j + 1]], out: &mut out });
             }
         }
     }
@@ -282,12 +285,12 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
         draws
     }
 
-    /// Adds the gradient with respect to mean and extra of a row, given that with respect to its draws.
+    /// Adds the gradient with respect to mean and uncertainty of a row, given that with respect to its draws.
     fn backward(&self, row: usize, by_draws: &[T], out: &mut Gradient<T>) {
         let order = self.order.get_or_init(|| Order::new(self.items.mu.stored() as f64 / 2.0));
         for (part, by_draws) in by_draws.chunks(LANES * self.items.mu.stored()).enumerate() {
             let (at, count) = self.places(row, part * LANES);
-            add_gradient::<P, T>(&self.items, order, &at[..count], by_draws, out.mu, out.extra);
+            add_gradient::<P, T>(&self.items, order, &at[..count], by_draws, out.mu, out.uncertainty);
         }
     }
 }
@@ -325,21 +328,21 @@ where
 
     #[inline(always)]
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        let (own, others) = if side == Side::Query { (q, g) } else { (g, q) };
-        let row = own.at(0);
-        let mut by_intermediate = vec![T::default(); PairKernel::intermediate_width(self, side).unwrap_or(0)];
+        let (item, others) = if side == Side::Query { (q, g) } else { (g, q) };
+        let row = item.at(0);
+        let mut by_per_item = vec![T::default(); PairKernel::per_item_width(self, side).unwrap_or(0)];
         let places = 0..weights.len();
         if side == Side::Query {
             let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());
-            let mut by_items = ByItems { queries: Some(&mut by_intermediate), gallery: None, shared: &mut *out.shared };
-            self.slopes(&[&*query], &references(&gallery), &[weights], &mut by_items);
+            let mut by_items = ByItems { queries: Some(&mut by_per_item), gallery: None, shared: &mut *out.shared };
+            self.add_gradients(&[&*query], &references(&gallery), &[weights], &mut by_items);
         } else {
             let (queries, gallery) = (places.map(|k| self.query(others.at(k))).collect::<Vec<_>>(), self.gallery(row));
-            let mut by_items = ByItems { queries: None, gallery: Some(&mut by_intermediate), shared: &mut *out.shared };
+            let mut by_items = ByItems { queries: None, gallery: Some(&mut by_per_item), shared: &mut *out.shared };
             let weights: Vec<_> = weights.chunks(1).collect();
-            self.slopes(&references(&queries), &[&*gallery], &weights, &mut by_items);
+            self.add_gradients(&references(&queries), &[&*gallery], &weights, &mut by_items);
         }
-        PairScore::finish(self, side, row, &by_intermediate, out);
+        PairScore::finish(self, side, row, &by_per_item, out);
     }
 
     #[inline(always)]
@@ -352,40 +355,40 @@ where
             gallery: out.gallery.as_mut().map(|out| &mut *out.mu),
             shared: &mut *out.shared,
         };
-        self.slopes(&references(&queries), &references(&gallery), &weights, &mut by_items);
+        self.add_gradients(&references(&queries), &references(&gallery), &weights, &mut by_items);
     }
 
-    fn intermediate_width(&self, side: Side) -> Option<usize> {
+    fn per_item_width(&self, side: Side) -> Option<usize> {
         let widths = self.comparison.widths(self.inputs.mu1.stored(), (self.queries.n, self.gallery.n));
         Some(if side == Side::Query { widths.0 } else { widths.1 })
     }
 
     #[inline(always)]
-    fn finish<S: Simd>(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>) {
+    fn finish<S: Simd>(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>) {
         // An item of which no pair has a weight may have draws that are not finite.
-        if by_intermediate.iter().all(|x| x.to_f64() == 0.0) {
+        if by_per_item.iter().all(|x| x.to_f64() == 0.0) {
             return;
         }
         let dim = self.inputs.mu1.stored();
         if side == Side::Query {
             let (query, draws) = (self.query(row), || self.queries.draws(row));
-            let by_draws = dispatch(ToDraws(&self.comparison, dim, &*query, &draws, by_intermediate));
+            let by_draws = dispatch(ToDraws(&self.comparison, dim, &*query, &draws, by_per_item));
             self.queries.backward(row, &by_draws, out);
         } else {
             let (gallery, draws) = (self.gallery(row), || self.gallery.draws(row));
             let by_draws =
-                dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_intermediate, &mut *out.extra));
+                dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_per_item, &mut *out.uncertainty));
             self.gallery.backward(row, &by_draws, out);
         }
     }
 }
 
-/// References to intermediates.
+/// References to the numbers of items.
 fn references<'a, I>(items: &'a [Cached<'_, I>]) -> Vec<&'a I> {
     items.iter().map(|item| &**item).collect()
 }
 
-/// Intermediates as slices.
+/// The numbers of items as slices.
 fn slices<'a, T>(items: &[&'a Vec<T>]) -> Vec<&'a [T]> {
     items.iter().map(|item| &item[..]).collect()
 }
@@ -404,15 +407,19 @@ impl Sampler for Itself {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &samplers::Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
-        [Slope::default(); LANES]
+    fn partials<S: Simd, T: Normals>(
+        _: &samplers::Items<T>,
+        _: &Order,
+        _: &[(usize, usize)],
+    ) -> [HeightPartials; LANES] {
+        [HeightPartials::default(); LANES]
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         _: &samplers::Items<T>,
         _: (usize, usize),
-        _: &Slope,
+        _: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
         _: &mut [T],

@@ -33,13 +33,13 @@ const MANY: usize = 16;
 /// Rows of up to this length are mixed element by element: a part of a vector costs more.
 const FEW: usize = 4;
 
-/// The items, mu [N, D] and extra [N, 1] or [N, D], and where their random numbers come from.
+/// The items, mu [N, D] and uncertainty [N, 1] or [N, D], and where their random numbers come from.
 #[derive(Clone, Copy)]
 pub struct Items<'a, T> {
     /// Means or unit directions.
     pub mu: View<'a, T>,
     /// Variances or concentrations.
-    pub extra: View<'a, T>,
+    pub uncertainty: View<'a, T>,
     /// The seed of the random words.
     pub seed: u64,
     /// The number of the first row.
@@ -63,27 +63,28 @@ pub trait Sampler: Sync {
     const AT_ONCE: usize = LANES;
     /// The least dimension in which the distribution is defined.
     const LEAST_DIM: usize = 1;
-    /// Whether an item may have an extra for each dimension.
+    /// Whether an item may have an uncertainty for each dimension.
     const PER_DIM: bool = false;
     /// Draws for the pairs of row and draw in `at`, into consecutive rows of `out`.
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]);
     /// Adds the gradients of sum(weights * draw), for one draw of a row and weights [D], with respect to the row's mu [D] and
-    /// extra [1] or [D]. `slope` is what [`Sampler::slopes`] found.
+    /// uncertainty [1] or [D]. `partials` is what [`Sampler::partials`] found.
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         at: (usize, usize),
-        slope: &Slope,
+        partials: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
-        extra: &mut [T],
+        uncertainty: &mut [T],
     );
     /// What `backward` needs of up to eight draws, computed together; `order` is the Bessel order D/2.
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES];
+    fn partials<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)])
+        -> [HeightPartials; LANES];
 }
 
 /// What the gradient of a von Mises-Fisher draw takes: w, sqrt(1 - w^2) and dw/dkappa.
 #[derive(Clone, Copy, Default)]
-pub struct Slope {
+pub struct HeightPartials {
     w: f64,
     s: f64,
     by_kappa: f64,
@@ -137,25 +138,25 @@ impl<P: Sampler, T: Normals> Kernel for Forward<'_, P, T> {
     }
 }
 
-/// Writes the gradients of sum(weights * samples), weights [n, N, D], to `mu` [N, D] and `extra` [N, 1] or [N, D].
+/// Writes the gradients of sum(weights * samples), weights [n, N, D], to `mu` [N, D] and `uncertainty` [N, 1] or [N, D].
 pub fn backward<P: Sampler, T: Normals>(
     items: &Items<T>,
     weights: &[T],
     mu: &mut [T],
-    extra: &mut [T],
+    uncertainty: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
+    let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.uncertainty.stored());
     if weights.is_empty() {
         mu.fill(T::default());
-        extra.fill(T::default());
+        uncertainty.fill(T::default());
         return Ok(());
     }
     let order = Order::new(dim as f64 / 2.0);
-    let parts = mu.chunks_mut(LANES * dim).zip(extra.chunks_mut(LANES * wide)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, (mu, extra)): (usize, (&mut [T], &mut [T]))| {
+    let parts = mu.chunks_mut(LANES * dim).zip(uncertainty.chunks_mut(LANES * wide)).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, (mu, uncertainty)): (usize, (&mut [T], &mut [T]))| {
         mu.fill(T::default());
-        extra.fill(T::default());
+        uncertainty.fill(T::default());
         let first = part * LANES;
         let count = mu.len() / dim;
         for (draw, weights) in weights.chunks_exact(rows * dim).enumerate() {
@@ -164,22 +165,22 @@ pub fn backward<P: Sampler, T: Normals>(
             for (i, place) in at[..count].iter_mut().enumerate() {
                 place.0 = first + i;
             }
-            add_gradient::<P, T>(items, &order, &at[..count], weights, mu, extra);
+            add_gradient::<P, T>(items, &order, &at[..count], weights, mu, uncertainty);
         }
     })
 }
 
-/// Adds the gradients of sum(weights * draws) to `mu` and `extra`, for up to eight draws: one of each row, or, where these have
-/// one row, all of that row. `order` is the Bessel order D/2.
+/// Adds the gradients of sum(weights * draws) to `mu` and `uncertainty`, for up to eight draws: one of each row, or, where these
+/// have one row, all of that row. `order` is the Bessel order D/2.
 pub fn add_gradient<P: Sampler, T: Normals>(
     items: &Items<T>,
     order: &Order,
     at: &[(usize, usize)],
     weights: &[T],
     mu: &mut [T],
-    extra: &mut [T],
+    uncertainty: &mut [T],
 ) {
-    dispatch(Backward { items, order, at, weights, mu, extra, sampler: std::marker::PhantomData::<P> });
+    dispatch(Backward { items, order, at, weights, mu, uncertainty, sampler: std::marker::PhantomData::<P> });
 }
 
 struct Backward<'a, P, T> {
@@ -188,19 +189,20 @@ struct Backward<'a, P, T> {
     at: &'a [(usize, usize)],
     weights: &'a [T],
     mu: &'a mut [T],
-    extra: &'a mut [T],
+    uncertainty: &'a mut [T],
     sampler: std::marker::PhantomData<P>,
 }
 impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let (dim, wide) = (self.items.mu.stored(), self.items.extra.stored());
-        let slopes = P::slopes::<S, T>(self.items, self.order, self.at);
+        let (dim, wide) = (self.items.mu.stored(), self.items.uncertainty.stored());
+        let partials = P::partials::<S, T>(self.items, self.order, self.at);
         let rows = self.mu.len() / dim;
         for (i, (at, weights)) in self.at.iter().zip(self.weights.chunks(dim)).enumerate() {
-            let (mu, extra) = (&mut self.mu[i % rows * dim..][..dim], &mut self.extra[i % rows * wide..][..wide]);
-            P::backward::<S, T>(self.items, *at, &slopes[i], weights, mu, extra);
+            let (mu, uncertainty) =
+                (&mut self.mu[i % rows * dim..][..dim], &mut self.uncertainty[i % rows * wide..][..wide]);
+            P::backward::<S, T>(self.items, *at, &partials[i], weights, mu, uncertainty);
         }
     }
 }
@@ -243,7 +245,7 @@ impl Sampler for Normal {
         let mut buffer = Vec::new();
         for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
             let noise = noise::<S, T>(items, at, i, &mut buffer);
-            let (mu, var) = (items.mu.row(row), items.extra.row(row));
+            let (mu, var) = (items.mu.row(row), items.uncertainty.row(row));
             if let &[var] = var {
                 mix::<S, T>(T::sqrt(var), noise, T::from_f64(1.0), mu, out);
             } else {
@@ -255,22 +257,22 @@ impl Sampler for Normal {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(_: &Items<T>, _: &Order, _: &[(usize, usize)]) -> [Slope; LANES] {
-        [Slope::default(); LANES]
+    fn partials<S: Simd, T: Normals>(_: &Items<T>, _: &Order, _: &[(usize, usize)]) -> [HeightPartials; LANES] {
+        [HeightPartials::default(); LANES]
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         (row, draw): (usize, usize),
-        _: &Slope,
+        _: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
-        extra: &mut [T],
+        by_var: &mut [T],
     ) {
         let mut noise = Vec::new();
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
-        let var = items.extra.row(row);
+        let var = items.uncertainty.row(row);
         let half = T::from_f64(0.5);
         let mut whole = T::default();
         for d in 0..mu.len() {
@@ -278,11 +280,11 @@ impl Sampler for Normal {
             if var.len() == 1 {
                 whole = whole + weights[d] * noise[d];
             } else {
-                extra[d] = extra[d] + half * weights[d] * noise[d] / T::sqrt(var[d]);
+                by_var[d] = by_var[d] + half * weights[d] * noise[d] / T::sqrt(var[d]);
             }
         }
         if var.len() == 1 {
-            extra[0] = extra[0] + half * whole / T::sqrt(var[0]);
+            by_var[0] = by_var[0] + half * whole / T::sqrt(var[0]);
         }
     }
 }
@@ -296,7 +298,7 @@ impl VonMisesFisher {
         let mut kappa = [1.0; LANES];
         let mut addresses = [items.address(at[0].0, at[0].1); LANES];
         for (i, &(row, draw)) in at.iter().enumerate() {
-            kappa[i] = items.extra.row(row)[0].to_f64();
+            kappa[i] = items.uncertainty.row(row)[0].to_f64();
             addresses[i] = items.address(row, draw);
         }
         let kappa = V::<S, f64>::load(&kappa);
@@ -380,50 +382,54 @@ impl Sampler for VonMisesFisher {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd, T: Normals>(items: &Items<T>, order: &Order, at: &[(usize, usize)]) -> [Slope; LANES] {
+    fn partials<S: Simd, T: Normals>(
+        items: &Items<T>,
+        order: &Order,
+        at: &[(usize, usize)],
+    ) -> [HeightPartials; LANES] {
         let dim = items.mu.stored();
         let (height, kappa) = Self::heights::<S, T>(items, at);
         let mean = bessel::iv_ratio::<S>(order, kappa);
         let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (1.0 + mean);
-        let by_kappa = wood::slope::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
+        let by_kappa = wood::dw_dkappa::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
         let (w, s) = (height.w().to_array(), height.tangent().to_array());
-        let mut slopes = [Slope::default(); LANES];
-        for (i, slope) in slopes.iter_mut().enumerate() {
-            *slope = Slope { w: w[i], s: s[i], by_kappa: by_kappa[i] };
+        let mut partials = [HeightPartials::default(); LANES];
+        for (i, partials) in partials.iter_mut().enumerate() {
+            *partials = HeightPartials { w: w[i], s: s[i], by_kappa: by_kappa[i] };
         }
-        slopes
+        partials
     }
 
     #[inline(always)]
     fn backward<S: Simd, T: Normals>(
         items: &Items<T>,
         (row, draw): (usize, usize),
-        slope: &Slope,
+        partials: &HeightPartials,
         weights: &[T],
         mu: &mut [T],
-        extra: &mut [T],
+        by_kappa: &mut [T],
     ) {
         let dim = mu.len();
-        let own = items.mu.row(row);
+        let direction = items.mu.row(row);
         let mut noise = Vec::new();
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
-        let (along, length) = Self::tangent::<S, T>(own, noise);
+        let (along, length) = Self::tangent::<S, T>(direction, noise);
         // v = p/|p| replaces n.
         let (sideways, inverse) = (if dim >= MANY { along } else { T::default() }, T::from_f64(1.0) / length);
-        for (n, &m) in noise.iter_mut().zip(own) {
+        for (n, &m) in noise.iter_mut().zip(direction) {
             *n = (*n - sideways * m) * inverse;
         }
         let (by_v, _) = two_sums::<S, T>(&noise[..dim], weights);
-        let (by_mu, _) = two_sums::<S, T>(own, weights);
+        let (by_mu, _) = two_sums::<S, T>(direction, weights);
         // dx = dw (mu - w/s v); s is 0 only where kappa is infinite, and dw with it.
-        let ratio = if slope.s == 0.0 { 0.0 } else { slope.w / slope.s };
-        extra[0] = extra[0] + T::from_f64(slope.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
+        let ratio = if partials.s == 0.0 { 0.0 } else { partials.w / partials.s };
+        by_kappa[0] = by_kappa[0] + T::from_f64(partials.by_kappa) * (by_mu - T::from_f64(ratio) * by_v);
         // dp = -(n.dmu) mu - (n.mu) dmu, and d(p/|p|) is its part across v over |p|; n = |p| v + (n.mu) mu.
-        let (w, s) = (T::from_f64(slope.w), T::from_f64(slope.s) / length);
+        let (w, s) = (T::from_f64(partials.w), T::from_f64(partials.s) / length);
         let across = -(s * along);
-        let (noise, own, weights) = (&noise[..dim], &own[..dim], &weights[..dim]);
+        let (noise, direction, weights) = (&noise[..dim], &direction[..dim], &weights[..dim]);
         for d in 0..dim {
-            let n = length * noise[d] + along * own[d];
+            let n = length * noise[d] + along * direction[d];
             mu[d] = mu[d] + w * weights[d] + across * (weights[d] - by_v * noise[d]) - s * by_mu * n;
         }
     }

@@ -3,10 +3,10 @@
 //! Dispatch on the CPU and on a GPU, checks of arguments, sizes of workspaces and the records of the Python layer come from
 //! [`Facts`]; nothing else knows a kernel by its name.
 
+use crate::drivers::{Inputs, PairScore, Prune};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::panels::Packed;
-use crate::shapes::{Inputs, PairScore, Prune};
 use crate::special::bessel::{BothOrders, Orders};
 
 /// The families of kernels, by what a pair of items costs.
@@ -39,7 +39,7 @@ pub struct Facts {
     /// What a pair costs.
     pub family: Family,
     /// The name of the number or row beside each item's mean, such as "var".
-    pub extra: &'static str,
+    pub uncertainty: &'static str,
     /// The name of the numbers that all pairs share; "none" where there are none.
     pub shared: &'static str,
     /// The samplers that draw queries and gallery; None where an item is its own only draw.
@@ -49,16 +49,16 @@ pub struct Facts {
     /// Whether the kernel calls Bessel functions of the orders D/2 - 1 and D/2.
     pub orders: bool,
     /// Whether gradients need a number of each pair that scoring computes: the inner product or squared distance.
-    pub keeps: bool,
+    pub saves: bool,
     /// Whether a GPU computes numbers of each query and of each gallery item alone, once for all of its pairs.
-    pub own: [bool; 2],
+    pub per_item: [bool; 2],
 }
 
 impl Facts {
     /// Facts of a kernel without a sieve, Bessel functions or draws.
-    pub const fn new(name: &'static str, family: Family, extra: &'static str, shared: &'static str) -> Facts {
-        let (samplers, own) = ([None; 2], [false; 2]);
-        Facts { name, family, extra, shared, samplers, sieve: Sieve::None, orders: false, keeps: false, own }
+    pub const fn new(name: &'static str, family: Family, uncertainty: &'static str, shared: &'static str) -> Facts {
+        let (samplers, per_item) = ([None; 2], [false; 2]);
+        Facts { name, family, uncertainty, shared, samplers, sieve: Sieve::None, orders: false, saves: false, per_item }
     }
 
     /// These facts, with numbers of this name that all pairs share.
@@ -72,8 +72,8 @@ impl Facts {
     }
 
     /// These facts, of a kernel most of whose work are Bessel functions: a GPU computes those of each item's concentration once.
-    pub const fn with_own_orders(self) -> Facts {
-        Facts { own: [true; 2], ..self.with_orders() }
+    pub const fn with_per_item_orders(self) -> Facts {
+        Facts { per_item: [true; 2], ..self.with_orders() }
     }
 
     /// These facts, of a kernel with bounds of tiles of rows, by which a GPU rules pairs out.
@@ -96,12 +96,14 @@ impl Facts {
     }
 
     /// Returns an error if the inputs, given as rows and elements stored in each, do not fit together.
-    pub fn check(&self, [mu1, extra1, mu2, extra2, shared]: [(usize, usize); 5]) -> Result<(), Error> {
+    pub fn check(&self, [mu1, uncertainty1, mu2, uncertainty2, shared]: [(usize, usize); 5]) -> Result<(), Error> {
         let dim = mu1.1;
-        let alike = |extra: (usize, usize), mu: (usize, usize)| extra.0 == mu.0 && [1, dim].contains(&extra.1);
+        let alike = |uncertainty: (usize, usize), mu: (usize, usize)| {
+            uncertainty.0 == mu.0 && [1, dim].contains(&uncertainty.1)
+        };
         // A shared number that is missing counts as NaN.
         let row = shared.0 == 1 && [0, 1, 2, dim].contains(&shared.1);
-        if alike(extra1, mu1) && alike(extra2, mu2) && mu2.1 == dim && row {
+        if alike(uncertainty1, mu1) && alike(uncertainty2, mu2) && mu2.1 == dim && row {
             return Ok(());
         }
         Err(Error::Value(format!("{}: the shapes of a score's inputs do not fit together", self.name)))
@@ -114,7 +116,7 @@ pub enum Purpose<'a, T> {
     Scores(usize),
     /// A search for the best of a gallery, which may be prepared.
     Search(Option<Packed<'a, T>>, Prune),
-    /// Gradients, given what scoring the same pairs kept for them, if anything.
+    /// Gradients, given what scoring the same pairs saved for them, if anything.
     Gradients(Option<&'a [T]>),
 }
 

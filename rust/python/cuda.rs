@@ -4,14 +4,14 @@ use super::array::DeviceArray;
 use super::ensure;
 use crate::cuda::arguments::Bounding;
 use crate::cuda::call::{Call, DeviceInputs, Gradients, Ranked, Types, Which};
-use crate::cuda::constants::{BEST, OWN_NUMBERS};
+use crate::cuda::constants::{BEST, PER_ITEM_NUMBERS};
 use crate::cuda::sampled::{self, Drawing};
 use crate::cuda::search::{self, Workspace};
 use crate::cuda::{self, DeviceMatrix, Place};
+use crate::drivers::Prune;
 use crate::error::Error;
 use crate::kernels::sampled_scores::DRAWS;
 use crate::kernels::table;
-use crate::shapes::Prune;
 use pyo3::prelude::*;
 
 /// What the embedded kernels are compiled for, the CUDA version of the driver (13000 for 13.0), or why there is none.
@@ -51,45 +51,49 @@ pub fn full(x: &DeviceArray) -> Result<DeviceMatrix, Error> {
     Ok(matrix)
 }
 
-/// The inputs of a score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a score: mu1, uncertainty1, mu2, uncertainty2, shared.
 type FiveArrays = [DeviceArray; 5];
 
 /// The call of a score, whose inputs are checked.
 fn call(op: &str, at: At, arrays: &FiveArrays) -> Result<Call, Error> {
     let kernel = table::facts(op)?;
-    let [mu1, extra1, mu2, extra2, shared] = arrays;
+    let [mu1, uncertainty1, mu2, uncertainty2, shared] = arrays;
     let double = !single(mu1)?;
-    let own = mu1.dtype();
+    let dtype = mu1.dtype();
     let types = match (double, mu2.dtype()) {
         (true, "float64") => Types::F64,
         (false, "float32") => Types::F32,
         (false, "float16") => Types::F32F16,
         (false, "bfloat16") => Types::F32BF16,
-        (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {own}"))),
+        (_, other) => return Err(Error::Value(format!("{op}: a gallery of {other} does not go with {dtype}"))),
     };
-    let dtypes = extra1.dtype() == own && shared.dtype() == own && [own, mu2.dtype()].contains(&extra2.dtype());
+    let dtypes = uncertainty1.dtype() == dtype
+        && shared.dtype() == dtype
+        && [dtype, mu2.dtype()].contains(&uncertainty2.dtype());
     ensure(dtypes, || format!("{op}: the dtypes of a score's inputs do not fit together"))?;
     let inputs = DeviceInputs {
         mu1: full(mu1)?,
-        extra1: extra1.matrix()?,
+        uncertainty1: uncertainty1.matrix()?,
         mu2: full(mu2)?,
-        extra2: extra2.matrix()?,
+        uncertainty2: uncertainty2.matrix()?,
         shared: shared.matrix()?,
     };
     let size = |matrix: &DeviceMatrix| (matrix.rows as usize, matrix.stored as usize);
-    kernel.check([&inputs.mu1, &inputs.extra1, &inputs.mu2, &inputs.extra2, &inputs.shared].map(size))?;
-    let wide_extra2 = extra2.dtype() == own && mu2.dtype() != own;
-    Ok(Call { kernel, at: place(at), types, inputs, wide_extra2, own: [0; 2] })
+    kernel.check([&inputs.mu1, &inputs.uncertainty1, &inputs.mu2, &inputs.uncertainty2, &inputs.shared].map(size))?;
+    let wide_uncertainty2 = uncertainty2.dtype() == dtype && mu2.dtype() != dtype;
+    Ok(Call { kernel, at: place(at), types, inputs, wide_uncertainty2, per_item: [0; 2] })
 }
 
 /// By side, memory for what a family makes of each item alone, float64 [N, 3]; none where each pair makes it anew.
-type Own = [Option<DeviceArray>; 2];
+type PerItem = [Option<DeviceArray>; 2];
 
-fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
-    for ((address, memory), mu) in call.own.iter_mut().zip(own).zip([&call.inputs.mu1, &call.inputs.mu2]) {
+fn set_per_item(call: &mut Call, per_item: &PerItem) -> Result<(), Error> {
+    for ((address, memory), mu) in call.per_item.iter_mut().zip(per_item).zip([&call.inputs.mu1, &call.inputs.mu2]) {
         let Some(memory) = memory else { continue };
-        let shape = [mu.rows as usize, OWN_NUMBERS];
-        ensure(memory.shape() == shape, || format!("own numbers have shape {:?}, expected {shape:?}", memory.shape()))?;
+        let shape = [mu.rows as usize, PER_ITEM_NUMBERS];
+        ensure(memory.shape() == shape, || {
+            format!("numbers per item have shape {:?}, expected {shape:?}", memory.shape())
+        })?;
         *address = memory.address("float64")?;
     }
     Ok(())
@@ -99,8 +103,8 @@ fn set_own(call: &mut Call, own: &Own) -> Result<(), Error> {
 /// draws of queries and gallery [n, N, D] where they have been made.
 type Draws = (Option<DeviceArray>, usize, DeviceArray, Option<DeviceArray>, Option<DeviceArray>);
 
-/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how large
-/// the workspace must be.
+/// What a call draws; None for a score that compares no draws. Scores [rows, columns], or gradients of `rows` items, say how
+/// large the workspace must be.
 fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usize>) -> Result<Option<Drawing>, Error> {
     let op = call.kernel.name;
     if !call.compares_draws() {
@@ -124,8 +128,8 @@ fn drawing(call: &Call, draws: Option<&Draws>, rows: usize, columns: Option<usiz
     Ok(Some(Drawing { seed, draws: *n, workspace: workspace.address(call.types.name())?, made }))
 }
 
-/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None for
-/// a score that compares no draws.
+/// Elements of the workspace that scores [rows, columns] or, without columns, gradients of `rows` items need for n draws; None
+/// for a score that compares no draws.
 #[pyfunction]
 pub fn cuda_workspace(
     name: &str,
@@ -181,12 +185,12 @@ pub fn cuda_score(
     at: At,
     arrays: FiveArrays,
     draws: Option<Draws>,
-    own: Own,
+    per_item: PerItem,
     candidates: Option<DeviceArray>,
     out: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let which = which(&call, candidates.as_ref(), &out)?;
     let (rows, columns) = call.grid(which);
     let drawing = drawing(&call, draws.as_ref(), rows, Some(columns))?;
@@ -201,8 +205,8 @@ pub fn cuda_score(
     Ok(())
 }
 
-/// A side (0: queries, 1: gallery), what it draws, and its gradients: by mu, by the extra, and by the shared row for each of its
-/// items [rows, S].
+/// A side (0: queries, 1: gallery), what it draws, and its gradients: by mu, by the uncertainty, and by the shared row for each
+/// of its items [rows, S].
 type OfSide = (usize, Option<Draws>, [DeviceArray; 3]);
 
 /// Gradients of sum(weights * scores) by some sides. `lists`: for candidates seen from the gallery, where each row's begin
@@ -214,14 +218,14 @@ pub fn cuda_score_backward(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     candidates: Option<DeviceArray>,
     lists: Option<[DeviceArray; 2]>,
     weights: DeviceArray,
     sides: Vec<OfSide>,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let which = which(&call, candidates.as_ref(), &weights)?;
     ensure(call.types != Types::F32F16 && call.types != Types::F32BF16, || "gradients need a gallery in full".into())?;
     let dtype = arrays[0].dtype();
@@ -237,12 +241,12 @@ pub fn cuda_score_backward(
     let (mut plain, mut drawn) = (Vec::new(), Vec::new());
     for (side, draws, out) in &sides {
         ensure(*side < 2, || format!("side is {side}"))?;
-        let (mu, extra) = (&arrays[2 * side], &arrays[2 * side + 1]);
+        let (mu, uncertainty) = (&arrays[2 * side], &arrays[2 * side + 1]);
         let rows = mu.shape()[0];
         let drawing = drawing(&call, draws.as_ref(), rows, None)?;
-        full(extra)?; // its gradient is
+        full(uncertainty)?; // its gradient is
         let shapes = out[0].shape() == mu.shape()
-            && out[1].shape() == extra.shape()
+            && out[1].shape() == uncertainty.shape()
             && out[2].shape() == [rows, arrays[4].shape()[1]];
         ensure(shapes, || "gradients need the shapes of the inputs".into())?;
         let out = [out[0].address(dtype)?, out[1].address(dtype)?, out[2].address(dtype)?];
@@ -272,13 +276,13 @@ pub fn cuda_rerank(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     candidates: DeviceArray,
     scores: DeviceArray,
     ids: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let candidates = listed(&candidates, call.inputs.mu1.rows)?;
     let (k, out) = ranked(arrays[0].dtype(), call.inputs.mu1.rows as usize, &scores, &ids)?;
     // SAFETY: as in `cuda_score`.
@@ -305,8 +309,8 @@ pub fn cuda_cut(name: &str, at: At, arrays: FiveArrays, k: usize, prune: &str) -
 }
 
 /// Exact top-k over the whole gallery into scores and ids [Q, k]; `parts` hold [Q, shards k], `lists` for as many
-/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles: the order of
-/// the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
+/// items as `cuda_cut` says, `survivors` are int32 [Q, survivors of a query] and [Q] zeros. `bounding`, where there are tiles:
+/// the order of the rows that pass a sieve, int32, a variance for each dimension, and memory for [tiles, 2, D] and [rows, 2].
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays
 pub fn cuda_search(
@@ -314,7 +318,7 @@ pub fn cuda_search(
     name: &str,
     at: At,
     arrays: FiveArrays,
-    own: Own,
+    per_item: PerItem,
     prune: &str,
     parts: [DeviceArray; 2],
     lists: [DeviceArray; 2],
@@ -324,7 +328,7 @@ pub fn cuda_search(
     ids: DeviceArray,
 ) -> PyResult<()> {
     let mut call = call(name, at, &arrays)?;
-    set_own(&mut call, &own)?;
+    set_per_item(&mut call, &per_item)?;
     let (queries, dtype) = (call.inputs.mu1.rows as usize, arrays[0].dtype());
     let (k, out) = ranked(dtype, queries, &scores, &ids)?;
     let cut = call.cut(k, pruning(prune)?)?;

@@ -54,15 +54,15 @@ fn samples(
     stream: u32,
     drawn: &DeviceArray,
 ) -> Result<SampleArgs, Error> {
-    let [mu, extra, seed] = arrays;
-    let (items, spread) = (full(mu)?, extra.matrix()?);
+    let [mu, uncertainty, seed] = arrays;
+    let (items, spread) = (full(mu)?, uncertainty.matrix()?);
     let draws = drawn.shape().first().copied().unwrap_or(0);
     let fit = spread.rows == items.rows && stream < 3;
     let fit = fit && drawn.shape().get(1..) == Some(mu.shape()) && i32::try_from(draws).is_ok();
-    ensure(fit && extra.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
+    ensure(fit && uncertainty.dtype() == mu.dtype(), || "the shapes of a sampler's arrays do not fit together".into())?;
     distribution.check(items.stored as usize, spread.stored as usize)?;
     let (seed, stream, draws) = (seed.address("int64")?, i64::from(stream), draws as i64);
-    Ok(SampleArgs { mu: items, extra: spread, seed, first_row, stream, draws, ..SampleArgs::default() })
+    Ok(SampleArgs { mu: items, uncertainty: spread, seed, first_row, stream, draws, ..SampleArgs::default() })
 }
 
 /// Draws of the items into out [n, N, D]; the seed is read on the device.
@@ -73,21 +73,21 @@ pub fn cuda_sample(
     name: &str,
     at: At,
     mu: DeviceArray,
-    extra: DeviceArray,
+    uncertainty: DeviceArray,
     seed: DeviceArray,
     first_row: u64,
     stream: u32,
     out: DeviceArray,
 ) -> PyResult<()> {
     let (distribution, single) = (samplers::find(name)?, single(&mu)?);
-    let args = samples(distribution, [&mu, &extra, &seed], first_row, stream, &out)?;
+    let args = samples(distribution, [&mu, &uncertainty, &seed], first_row, stream, &out)?;
     let args = SampleArgs { out: out.address(mu.dtype())?, ..args };
     // SAFETY: as in `cuda_elementwise`.
     py.detach(|| unsafe { cuda::samplers::sample(distribution, place(at), single, args) })?;
     Ok(())
 }
 
-/// Gradients of sum(weights * draws), weights [n, N, D], into arrays of the shapes of mu and extra.
+/// Gradients of sum(weights * draws), weights [n, N, D], into arrays of the shapes of mu and uncertainty.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // as above
 pub fn cuda_sample_backward(
@@ -95,22 +95,22 @@ pub fn cuda_sample_backward(
     name: &str,
     at: At,
     mu: DeviceArray,
-    extra: DeviceArray,
+    uncertainty: DeviceArray,
     seed: DeviceArray,
     weights: DeviceArray,
     by_mu: DeviceArray,
-    by_extra: DeviceArray,
+    by_uncertainty: DeviceArray,
     first_row: u64,
     stream: u32,
 ) -> PyResult<()> {
     let (distribution, single) = (samplers::find(name)?, single(&mu)?);
-    let args = samples(distribution, [&mu, &extra, &seed], first_row, stream, &weights)?;
-    full(&extra)?; // its gradient is
-    ensure(by_mu.shape() == mu.shape() && by_extra.shape() == extra.shape(), || {
+    let args = samples(distribution, [&mu, &uncertainty, &seed], first_row, stream, &weights)?;
+    full(&uncertainty)?; // its gradient is
+    ensure(by_mu.shape() == mu.shape() && by_uncertainty.shape() == uncertainty.shape(), || {
         "gradients need the shapes of the inputs".into()
     })?;
     let weights = weights.address(mu.dtype())?;
-    let out = (by_mu.address(mu.dtype())?, by_extra.address(mu.dtype())?);
+    let out = (by_mu.address(mu.dtype())?, by_uncertainty.address(mu.dtype())?);
     // SAFETY: as in `cuda_elementwise`.
     py.detach(|| unsafe { cuda::samplers::sample_backward(distribution, place(at), single, args, weights, out) })?;
     Ok(())

@@ -23,11 +23,12 @@ pub fn elementwise(py: Python<'_>, name: &str, order: Array, x: Array, out: Arra
     Ok(())
 }
 
-/// The items of a sampler: mu [N, D] and the extras [N] or [N, D], whose shapes are checked against that of `drawn`, [n, N, D].
+/// The items of a sampler: mu [N, D] and the uncertainties [N] or [N, D], whose shapes are checked against that of `drawn`, [n,
+/// N, D].
 fn items<'a, T: Element>(
     distribution: &Distribution,
     mu: &'a Array,
-    extra: &'a Array,
+    uncertainty: &'a Array,
     seed: u64,
     first_row: u64,
     stream: u32,
@@ -39,13 +40,13 @@ fn items<'a, T: Element>(
         2 => Stream::User,
         other => return Err(Error::Value(format!("no stream is numbered {other}"))),
     };
-    let (mu, extra) = (mu.view()?, extra.view()?);
+    let (mu, uncertainty) = (mu.view()?, uncertainty.view()?);
     let (rows, dim) = (mu.rows(), mu.stored());
     let draws = drawn.shape().first().copied().unwrap_or(0);
-    let fit = extra.rows() == rows && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
+    let fit = uncertainty.rows() == rows && drawn.shape() == [draws, rows, dim] && u32::try_from(draws).is_ok();
     ensure(fit, || "the shapes of a sampler's arrays do not fit together".into())?;
-    distribution.check(dim, extra.stored())?;
-    Ok(Items { mu, extra, seed, first_row, stream })
+    distribution.check(dim, uncertainty.stored())?;
+    Ok(Items { mu, uncertainty, seed, first_row, stream })
 }
 
 /// Writes n draws of each of the N items to `out` [n, N, D].
@@ -55,7 +56,7 @@ pub fn sample(
     py: Python<'_>,
     name: &str,
     mu: Array,
-    extra: Array,
+    uncertainty: Array,
     seed: u64,
     first_row: u64,
     stream: u32,
@@ -64,7 +65,7 @@ pub fn sample(
     let distribution = samplers::find(name)?;
     py.detach(|| {
         with_type!(out, |T| {
-            let items = items::<T>(distribution, &mu, &extra, seed, first_row, stream, &out)?;
+            let items = items::<T>(distribution, &mu, &uncertainty, seed, first_row, stream, &out)?;
             let (sample, _) = T::functions(distribution);
             sample(&items, out.output()?, &interrupted)
         })
@@ -72,7 +73,7 @@ pub fn sample(
     Ok(())
 }
 
-/// Writes the gradients of `sum(weights * samples)`, weights [n, N, D], to `out`: with respect to mu and to extra, in their
+/// Writes the gradients of `sum(weights * samples)`, weights [n, N, D], to `out`: with respect to mu and to uncertainty, in their
 /// shapes.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)] // arrays, and what identifies the random numbers
@@ -80,7 +81,7 @@ pub fn sample_backward(
     py: Python<'_>,
     name: &str,
     mu: Array,
-    extra: Array,
+    uncertainty: Array,
     seed: u64,
     first_row: u64,
     stream: u32,
@@ -90,14 +91,14 @@ pub fn sample_backward(
     let distribution = samplers::find(name)?;
     py.detach(|| {
         with_type!(weights, |T| {
-            let items = items::<T>(distribution, &mu, &extra, seed, first_row, stream, &weights)?;
+            let items = items::<T>(distribution, &mu, &uncertainty, seed, first_row, stream, &weights)?;
             let weights = weights.slice::<T>()?;
-            let (by_mu, by_extra) = (out[0].output::<T>()?, out[1].output::<T>()?);
-            let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.extra.stored());
-            let fits = by_mu.len() == rows * dim && by_extra.len() == rows * wide;
+            let (by_mu, by_uncertainty) = (out[0].output::<T>()?, out[1].output::<T>()?);
+            let (rows, dim, wide) = (items.mu.rows(), items.mu.stored(), items.uncertainty.stored());
+            let fits = by_mu.len() == rows * dim && by_uncertainty.len() == rows * wide;
             ensure(fits, || "gradients need the shapes of the inputs".into())?;
             let (_, backward) = T::functions(distribution);
-            backward(&items, weights, by_mu, by_extra, &interrupted)
+            backward(&items, weights, by_mu, by_uncertainty, &interrupted)
         })
     })?;
     Ok(())

@@ -2,35 +2,35 @@
 
 use super::array::{Array, Element};
 use super::{ensure, interrupted};
+use crate::drivers::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::error::Error;
 use crate::kernels::dot_scores;
 use crate::kernels::score::{Draws, Facts, Family, Purpose, Request, Scored};
 use crate::kernels::table;
 use crate::panels::{self, Packed};
 use crate::parallel;
-use crate::shapes::{self, Best, Gradients, Inputs, Pairs, Prune, Wanted};
 use crate::simd::Float;
 use crate::special::bessel::BothOrders;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The inputs of a pair score: mu1, extra1, mu2, extra2, shared.
+/// The inputs of a pair score: mu1, uncertainty1, mu2, uncertainty2, shared.
 type FiveArrays = [Array; 5];
 
 fn inputs<'a, T: Float + Element>(kernel: &Facts, arrays: &'a FiveArrays) -> Result<Inputs<'a, T>, Error> {
-    let [mu1, extra1, mu2, extra2, shared] = arrays;
+    let [mu1, uncertainty1, mu2, uncertainty2, shared] = arrays;
     let all = Inputs {
         mu1: mu1.view()?,
-        extra1: extra1.view()?,
+        uncertainty1: uncertainty1.view()?,
         mu2: mu2.matrix()?,
-        extra2: extra2.matrix()?,
+        uncertainty2: uncertainty2.matrix()?,
         shared: shared.view()?,
     };
     kernel.check([
         (all.mu1.rows(), all.mu1.stored()),
-        (all.extra1.rows(), all.extra1.stored()),
+        (all.uncertainty1.rows(), all.uncertainty1.stored()),
         (all.mu2.rows(), all.mu2.stored()),
-        (all.extra2.rows(), all.extra2.stored()),
+        (all.uncertainty2.rows(), all.uncertainty2.stored()),
         (all.shared.rows(), all.shared.stored()),
     ])?;
     Ok(all)
@@ -59,7 +59,7 @@ fn pairs<'a>(
     Ok(pairs)
 }
 
-/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `kept`, of the shape of the scores,
+/// Scores of paired rows (out [N]), of all pairs (out [Q, G]) or of candidates (out [Q, K]). `saved`, of the shape of the scores,
 /// takes what [`score_backward`] would have to compute again; only scores of one inner product write to it.
 #[pyfunction]
 pub fn score(
@@ -69,26 +69,26 @@ pub fn score(
     draws: Draws,
     candidates: Option<Array>,
     out: Array,
-    kept: Option<Array>,
+    saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(out, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &out, inputs.mu1.rows(), inputs.mu2.rows())?;
-            let kept = kept.as_ref();
-            ensure(kept.is_none_or(|kept| kept.shape() == out.shape()), || {
-                "what is kept needs the scores' shape".into()
+            let saved = saved.as_ref();
+            ensure(saved.is_none_or(|saved| saved.shape() == out.shape()), || {
+                "what is saved needs the scores' shape".into()
             })?;
-            let kept = kept.map_or(Ok(&mut [][..]), Array::output::<T>)?;
+            let saved = saved.map_or(Ok(&mut [][..]), Array::output::<T>)?;
             let out = out.output::<T>()?;
             let orders = BothOrders::of(inputs.mu1.stored());
             let purpose = Purpose::Scores(out.len());
             let pair = &*T::pair(kernel, &Request { inputs, purpose, draws, orders: &orders })?;
             match pairs {
-                Pairs::Paired => shapes::paired(pair, out, kept, &interrupted),
-                Pairs::Pairwise => shapes::pairwise(pair, out, kept, &interrupted),
-                Pairs::Candidates(ids) => shapes::candidates(pair, name, ids, out, kept, &interrupted),
+                Pairs::Paired => drivers::paired(pair, out, saved, &interrupted),
+                Pairs::Pairwise => drivers::pairwise(pair, out, saved, &interrupted),
+                Pairs::Candidates(ids) => drivers::candidates(pair, name, ids, out, saved, &interrupted),
             }
         })
     })?;
@@ -103,7 +103,7 @@ pub const GALLERY: u32 = 2;
 pub const SHARED: u32 = 4;
 
 /// Gradients of sum(weights * scores) with respect to the five inputs, into arrays of their (stored) shapes. `wanted` is a sum of
-/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `kept` is what [`score`] wrote.
+/// [`QUERY`], [`GALLERY`] and [`SHARED`]; other gradients may be left 0. `saved` is what [`score`] wrote.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub fn score_backward(
@@ -115,25 +115,27 @@ pub fn score_backward(
     weights: Array,
     out: FiveArrays,
     wanted: u32,
-    kept: Option<Array>,
+    saved: Option<Array>,
 ) -> PyResult<()> {
     let kernel = table::find(name)?;
     py.detach(|| {
         with_type!(weights, |T| {
             let inputs = inputs::<T>(&kernel.facts, &arrays)?;
             let pairs = pairs(candidates.as_ref(), &weights, inputs.mu1.rows(), inputs.mu2.rows())?;
-            let queries = [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.extra1.rows(), inputs.extra1.stored())];
-            let gallery = [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.extra2.rows(), inputs.extra2.stored())];
+            let queries =
+                [(inputs.mu1.rows(), inputs.mu1.stored()), (inputs.uncertainty1.rows(), inputs.uncertainty1.stored())];
+            let gallery =
+                [(inputs.mu2.rows(), inputs.mu2.stored()), (inputs.uncertainty2.rows(), inputs.uncertainty2.stored())];
             let sizes = queries.into_iter().chain(gallery).chain([(1, inputs.shared.stored())]);
             for ((rows, stored), out) in sizes.zip(&out) {
                 let expected = rows * stored;
                 ensure(out.output::<T>()?.len() == expected, || format!("a gradient needs {expected} elements"))?;
             }
             let weights = weights.slice::<T>()?;
-            let [mu1, extra1, mu2, extra2, shared] = &out;
+            let [mu1, uncertainty1, mu2, uncertainty2, shared] = &out;
             let out = Gradients {
-                query: (mu1.output()?, extra1.output()?),
-                gallery: (mu2.output()?, extra2.output()?),
+                query: (mu1.output()?, uncertainty1.output()?),
+                gallery: (mu2.output()?, uncertainty2.output()?),
                 shared: shared.output()?,
                 wanted: Wanted {
                     query: wanted & QUERY != 0,
@@ -142,11 +144,12 @@ pub fn score_backward(
                 },
             };
             let orders = BothOrders::of(inputs.mu1.stored());
-            let kept = kept.as_ref().map(Array::slice::<T>).transpose()?;
-            let fits = |kept: &[T]| kept.len() == weights.len();
-            ensure(kept.is_none_or(fits), || "what was kept needs the shape of the scores".into())?;
-            let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(kept), draws, orders: &orders })?;
-            shapes::backward(&*pair, name, pairs, weights, out, &interrupted)
+            let saved = saved.as_ref().map(Array::slice::<T>).transpose()?;
+            let fits = |saved: &[T]| saved.len() == weights.len();
+            ensure(saved.is_none_or(fits), || "what was saved needs the shape of the scores".into())?;
+            let pair =
+                T::pair(kernel, &Request { inputs, purpose: Purpose::Gradients(saved), draws, orders: &orders })?;
+            drivers::backward(&*pair, name, pairs, weights, out, &interrupted)
         })
     })?;
     Ok(())
@@ -172,7 +175,7 @@ pub fn rerank(
             let orders = BothOrders::of(inputs.mu1.stored());
             let count = candidates.rows() * candidates.stored();
             let pair = T::pair(kernel, &Request { inputs, purpose: Purpose::Scores(count), draws, orders: &orders })?;
-            shapes::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
+            drivers::rerank(&*pair, name, candidates, best(&scores, &ids, inputs.mu1.rows())?)
         })
     })?;
     Ok(())
@@ -272,13 +275,13 @@ pub fn kernels(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
     let told = |kernel: &Facts| {
         let fields = PyDict::new(py);
         fields.set_item("name", kernel.name)?;
-        fields.set_item("extra", kernel.extra)?;
+        fields.set_item("uncertainty", kernel.uncertainty)?;
         fields.set_item("shared", kernel.shared)?;
         fields.set_item("layout", kernel.layout())?;
         fields.set_item("samplers", kernel.samplers)?;
         fields.set_item("sampled", kernel.family == Family::Sampled)?;
-        fields.set_item("keeps", kernel.keeps)?;
-        fields.set_item("own", kernel.own)?;
+        fields.set_item("saves", kernel.saves)?;
+        fields.set_item("per_item", kernel.per_item)?;
         Ok(fields)
     };
     table::scores().map(|score| told(&score.facts)).collect()

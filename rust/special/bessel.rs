@@ -219,7 +219,7 @@ fn ratio_domain<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
 pub fn log_ive_dx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64> {
     let x = nonnegative::<S>(x);
     let within = bounded::<S>(x);
-    Point::<S>::new(order, within).mu / slope_divisor::<S>(order, x, within)
+    Point::<S>::new(order, within).mu / theta_divisor::<S>(order, x, within)
 }
 
 /// The second derivative of [`log_ive`] in x: -inf at x = 0 (1/2 for v = 0), 0 at infinity.
@@ -228,12 +228,12 @@ pub fn log_ive_dxx<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>) -> V<S, f64>
     let x = nonnegative::<S>(x);
     let within = bounded::<S>(x);
     let p = Point::<S>::new(order, within);
-    let divisor = slope_divisor::<S>(order, x, within);
+    let divisor = theta_divisor::<S>(order, x, within);
     p.bend / divisor / divisor
 }
 
 /// What turns theta into d/dx: near 0 derivatives of log_ive go as powers of v/x, but are constant for v = 0.
 #[inline(always)]
-fn slope_divisor<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
+fn theta_divisor<S: Simd>(order: &impl AnyOrder<S>, x: V<S, f64>, bounded: V<S, f64>) -> V<S, f64> {
     order.v().if_greater(0.0, x, bounded.max(x))
 }

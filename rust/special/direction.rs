@@ -78,7 +78,7 @@ pub fn length<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
 
 /// The derivative L', for dim >= 1 and x >= 0; NaN outside.
 #[inline(always)]
-pub fn slope<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
+pub fn length_dx<S: Simd>(dim: V<S, f64>, x: V<S, f64>) -> V<S, f64> {
     let (dim, x, outside) = in_domain::<S>(dim, x);
     let inner = (dim - 1.0) * integral::<S, 1>(dim.max(2.0), x);
     let inner = dim.if_greater(1.0, inner, exp::<S>(-x));

@@ -22,35 +22,35 @@ pub struct Dual<S: Simd> {
     /// The values.
     pub value: V<S, f64>,
     /// The derivatives.
-    slopes: Derivatives<S>,
+    partials: Derivatives<S>,
 }
 
 impl<S: Simd> Dual<S> {
     /// Numbers that do not depend on any variable.
     #[inline(always)]
     pub fn constant(value: V<S, f64>) -> Self {
-        Dual { value, slopes: [None; 3] }
+        Dual { value, partials: [None; 3] }
     }
 
     /// The variable with this index, 0 to 2.
     #[inline(always)]
     pub fn variable(value: V<S, f64>, index: usize) -> Self {
-        let mut slopes = [None; 3];
-        slopes[index] = Some(1.0.into());
-        Dual { value, slopes }
+        let mut partials = [None; 3];
+        partials[index] = Some(1.0.into());
+        Dual { value, partials }
     }
 
     /// The derivatives with respect to the three variables.
     #[inline(always)]
-    pub fn slopes(self) -> [V<S, f64>; 3] {
-        let [a, b, c] = self.slopes;
+    pub fn partials(self) -> [V<S, f64>; 3] {
+        let [a, b, c] = self.partials;
         [or_zero::<S>(a), or_zero::<S>(b), or_zero::<S>(c)]
     }
 
     /// The chain rule: a function of `self` with this value and with `factor` as its derivative.
     #[inline(always)]
     fn chain(self, value: V<S, f64>, factor: V<S, f64>) -> Self {
-        Dual { value, slopes: times::<S>(self.slopes, factor) }
+        Dual { value, partials: times::<S>(self.partials, factor) }
     }
 
     /// The natural logarithm.
@@ -63,15 +63,18 @@ impl<S: Simd> Dual<S> {
     #[inline(always)]
     pub fn mul_add(self, b: f64, c: impl Into<Self>) -> Self {
         let c = c.into();
-        Dual { value: self.value.mul_add(b, c.value), slopes: plus::<S>(times::<S>(self.slopes, b.into()), c.slopes) }
+        Dual {
+            value: self.value.mul_add(b, c.value),
+            partials: plus::<S>(times::<S>(self.partials, b.into()), c.partials),
+        }
     }
 
     /// The number itself; its value and derivatives are NaN where `x < 0`.
     #[inline(always)]
     pub fn or_nan_below_zero(self, x: V<S, f64>) -> Self {
-        let [a, b, c] = self.slopes;
-        let slopes = [nan_below_zero::<S>(a, x), nan_below_zero::<S>(b, x), nan_below_zero::<S>(c, x)];
-        Dual { value: x.if_less(0.0, f64::NAN, self.value), slopes }
+        let [a, b, c] = self.partials;
+        let partials = [nan_below_zero::<S>(a, x), nan_below_zero::<S>(b, x), nan_below_zero::<S>(c, x)];
+        Dual { value: x.if_less(0.0, f64::NAN, self.value), partials }
     }
 }
 
@@ -86,9 +89,9 @@ impl<S: Simd> From<f64> for Dual<S> {
 
 /// A derivative as lanes.
 #[inline(always)]
-fn or_zero<S: Simd>(slope: Option<V<S, f64>>) -> V<S, f64> {
-    match slope {
-        Some(slope) => slope,
+fn or_zero<S: Simd>(partial: Option<V<S, f64>>) -> V<S, f64> {
+    match partial {
+        Some(partial) => partial,
         None => 0.0.into(),
     }
 }
@@ -96,9 +99,9 @@ fn or_zero<S: Simd>(slope: Option<V<S, f64>>) -> V<S, f64> {
 /// A derivative, NaN where `x < 0`.
 #[inline(always)]
 #[allow(clippy::manual_map)]
-fn nan_below_zero<S: Simd>(slope: Option<V<S, f64>>, x: V<S, f64>) -> Option<V<S, f64>> {
-    match slope {
-        Some(slope) => Some(x.if_less(0.0, f64::NAN, slope)),
+fn nan_below_zero<S: Simd>(partial: Option<V<S, f64>>, x: V<S, f64>) -> Option<V<S, f64>> {
+    match partial {
+        Some(partial) => Some(x.if_less(0.0, f64::NAN, partial)),
         None => None,
     }
 }
@@ -118,9 +121,9 @@ fn plus<S: Simd>([a, b, c]: Derivatives<S>, [d, e, f]: Derivatives<S>) -> Deriva
 /// A derivative times a number.
 #[inline(always)]
 #[allow(clippy::manual_map)]
-fn product<S: Simd>(slope: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f64>> {
-    match slope {
-        Some(slope) => Some(slope * factor),
+fn product<S: Simd>(partial: Option<V<S, f64>>, factor: V<S, f64>) -> Option<V<S, f64>> {
+    match partial {
+        Some(partial) => Some(partial * factor),
         None => None,
     }
 }
@@ -147,7 +150,7 @@ impl<S: Simd> Add for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn add(self, b: Self) -> Self {
-        Dual { value: self.value + b.value, slopes: plus::<S>(self.slopes, b.slopes) }
+        Dual { value: self.value + b.value, partials: plus::<S>(self.partials, b.partials) }
     }
 }
 
@@ -155,7 +158,7 @@ impl<S: Simd> Sub for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn sub(self, b: Self) -> Self {
-        Dual { value: self.value - b.value, slopes: plus::<S>(self.slopes, (-b).slopes) }
+        Dual { value: self.value - b.value, partials: plus::<S>(self.partials, (-b).partials) }
     }
 }
 
@@ -163,8 +166,8 @@ impl<S: Simd> Mul for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn mul(self, b: Self) -> Self {
-        let slopes = plus::<S>(times::<S>(self.slopes, b.value), times::<S>(b.slopes, self.value));
-        Dual { value: self.value * b.value, slopes }
+        let partials = plus::<S>(times::<S>(self.partials, b.value), times::<S>(b.partials, self.value));
+        Dual { value: self.value * b.value, partials }
     }
 }
 
@@ -172,12 +175,12 @@ impl<S: Simd> Div for Dual<S> {
     type Output = Self;
     #[inline(always)]
     fn div(self, b: Self) -> Self {
-        if let ([None, None, None], [None, None, None]) = (self.slopes, b.slopes) {
+        if let ([None, None, None], [None, None, None]) = (self.partials, b.partials) {
             return Dual::constant(self.value / b.value);
         }
         let inverse = 1.0 / b.value;
         let value = self.value * inverse;
-        Dual { value, slopes: times::<S>(plus::<S>(self.slopes, times::<S>(b.slopes, -value)), inverse) }
+        Dual { value, partials: times::<S>(plus::<S>(self.partials, times::<S>(b.partials, -value)), inverse) }
     }
 }
 
@@ -236,7 +239,7 @@ mod tests {
             let mut out = [[0.0; 8]; 3];
             let f = example(Dual::<S>::variable(x, 1));
             f.value.store(&mut out[0]);
-            f.slopes()[1].store(&mut out[1]);
+            f.partials()[1].store(&mut out[1]);
             example(Dual::<S>::constant(x)).value.store(&mut out[2]);
             out
         }
@@ -250,16 +253,20 @@ mod tests {
     #[test]
     fn derivatives_follow_the_rules() {
         let x = [0.25, 0.5, 1.0, 2.0, 3.0, 10.0, 1e6, -1.0];
-        let [values, slopes, plain] = dispatch(Example(x));
+        let [values, partials, plain] = dispatch(Example(x));
         for (i, &x) in x[..7].iter().enumerate() {
             let (over, under) = ((3.0 - x) * x.ln(), x + x * x);
             let value = over / under - 12.0 * x;
-            let slope = ((3.0 - x) / x - x.ln()) / under - over * (1.0 + 2.0 * x) / (under * under) - 12.0;
+            let partial = ((3.0 - x) / x - x.ln()) / under - over * (1.0 + 2.0 * x) / (under * under) - 12.0;
             assert!((values[i] - value).abs() <= 4e-16 * value.abs(), "f({x}) is {}, expected {value}", values[i]);
             assert!((plain[i] - value).abs() <= 4e-16 * value.abs(), "f({x}) is {}, expected {value}", plain[i]);
-            assert!((slopes[i] - slope).abs() <= 4e-15 * slope.abs(), "f'({x}) is {}, expected {slope}", slopes[i]);
+            assert!(
+                (partials[i] - partial).abs() <= 4e-15 * partial.abs(),
+                "f'({x}) is {}, expected {partial}",
+                partials[i]
+            );
         }
-        assert!(values[7].is_nan() && slopes[7].is_nan() && plain[7].is_nan());
+        assert!(values[7].is_nan() && partials[7].is_nan() && plain[7].is_nan());
     }
 
     #[test]
@@ -270,7 +277,7 @@ mod tests {
             #[inline(always)]
             fn run<S: Simd>(self) -> [f64; 3] {
                 let (x, y) = (Dual::<S>::variable(2.0.into(), 0), Dual::<S>::variable(4.0.into(), 2));
-                let [a, b, c] = ((x - y) / (x * y) / 8.0 + 3.0).slopes();
+                let [a, b, c] = ((x - y) / (x * y) / 8.0 + 3.0).partials();
                 [a.to_array()[0], b.to_array()[0], c.to_array()[0]]
             }
         }
@@ -286,7 +293,7 @@ mod tests {
             #[inline(always)]
             fn run<S: Simd>(self) -> f64 {
                 let c = Dual::<S>::constant(f64::INFINITY.into());
-                (c * 2.0 / c).slopes()[0].to_array()[0]
+                (c * 2.0 / c).partials()[0].to_array()[0]
             }
         }
         assert_eq!(dispatch(Constant), 0.0);

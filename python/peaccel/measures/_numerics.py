@@ -48,11 +48,11 @@ def square_distance(a: Array, b: Array) -> Array:
     return -double(scores_with_points(dot_scores.neg_sq_l2, a, namespace(a).zeros_like(a[:, 0]), b))
 
 
-def scores_with_points(op: PairOp, mu: Array, extra: Array, z: Array) -> Array:
-    """The scores of each item with its points, [N] or [S, N]; the extra input of points is 0."""
+def scores_with_points(op: PairOp, mu: Array, uncertainty: Array, z: Array) -> Array:
+    """The scores of each item with its points, [N] or [S, N]; the uncertainty of points is 0."""
     xp, dim = namespace(z), z.shape[-1]
     points = z.reshape(math.prod(z.shape[:-1]), dim)
-    inputs = Inputs(mu, extra, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0]))
+    inputs = Inputs(mu, uncertainty, points, xp.zeros_like(points[:, :1]), xp.zeros_like(mu[:0, 0]))
     if z.ndim == 2:
         return score(op, inputs)
     rows = xp.arange(len(points), **({"device": z.device} if is_torch(z) else {})).reshape(z.shape[:2])

@@ -329,7 +329,9 @@ def _means(sums: Callable[[Array, Array], tuple[float, ...]], pairs: Blocks) -> 
 
 
 def _fit_kappa(dim: int, pairs: Sequence[Array], some: Sequence[Array]) -> float:
-    """The factor on all concentrations that maximises log C(a k1) + log C(a k2) - log C(a |k1 mu1 + k2 mu2|)."""
+    """The factor c on all concentrations that maximises log C(c kappa1) + log C(c kappa2) - log C(c R), with the length
+    R = |kappa1 mu1 + kappa2 mu2|.
+    """
     places = math.log(10) * np.linspace(-8, 8, 65)
     problems = [_kappa_problem(dim, *x) for x in ((pairs,) if some is pairs else (pairs, some))]
     log_a = _minimum(problems[0], problems[-1], places)

@@ -81,15 +81,15 @@ def log_prob(d: Distribution[ArrayT], z: ArrayT | Given, variant: str = "exact")
     if variant != "exact" and kind != "nivmf":
         raise ValueError(f"log_prob: variant {variant!r} is of NonIsotropicVonMisesFisher only, got {kind}")
     dtype = compute_dtype(d.mu)
-    mu, extra = (cast(x, dtype) for x in d.arrays)
+    mu, uncertainty = (cast(x, dtype) for x in d.arrays)
     points = cast(points, dtype)
     if kind == "vmf":
-        value = _log_prob_vmf(d.dim, double(extra), square_distance(mu, points))
+        value = _log_prob_vmf(d.dim, double(uncertainty), square_distance(mu, points))
     elif kind == "nivmf":
-        value = _log_prob_nivmf(mu, extra, points, variant)
+        value = _log_prob_nivmf(mu, uncertainty, points, variant)
     else:  # the mutual likelihood score with a point is the log density at it
         op = diag_scores.mls_diagonal if kind == "normal_diagonal" else dot_scores.mls_isotropic
-        value = scores_with_points(op, mu, extra, points)
+        value = scores_with_points(op, mu, uncertainty, points)
     return cast(value, dtype)
 
 
@@ -129,13 +129,13 @@ def entropy(d: Distribution[ArrayT]) -> ArrayT:
     """
     kind = require_kind("entropy", "d", d, (*NORMALS, "vmf"), "with an entropy in closed form")
     dtype = compute_dtype(d.mu)
-    extra = cast(d.arrays[1], dtype)
+    uncertainty = cast(d.arrays[1], dtype)
     if kind == "vmf":
-        value = _entropy_vmf(d.dim, double(extra), dtype)
+        value = _entropy_vmf(d.dim, double(uncertainty), dtype)
     elif kind == "normal_diagonal":
-        value = (d.dim * (1 + LOG_2PI) + total(namespace(extra).log(extra))) / 2
+        value = (d.dim * (1 + LOG_2PI) + total(namespace(uncertainty).log(uncertainty))) / 2
     else:
-        value = d.dim * (1 + LOG_2PI + double(namespace(extra).log(extra))) / 2
+        value = d.dim * (1 + LOG_2PI + double(namespace(uncertainty).log(uncertainty))) / 2
     return cast(value, dtype)
 
 

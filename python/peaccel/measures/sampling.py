@@ -90,8 +90,8 @@ def sample(d: Distribution[ArrayT], n: int, seed: Any = None, gradient: str = "i
     first_row = as_integer("sample", "first_row", first_row, 0, 2**63 - 1)
     items: Any = d.detach() if gradient == "none" else d
     items.check_signs()
-    mu, extra = items.arrays
+    mu, uncertainty = items.arrays
     if dtype_name(mu) in HALVES:
-        mu, extra = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, extra))
+        mu, uncertainty = (x.float() if is_torch(x) else x.astype(np.float32) for x in (mu, uncertainty))
     seed = as_seed("sample", seed, mu)
-    return ops.sample(OPS[kind], mu, extra, seed, n, first_row, samplers.STREAMS["user"])
+    return ops.sample(OPS[kind], mu, uncertainty, seed, n, first_row, samplers.STREAMS["user"])

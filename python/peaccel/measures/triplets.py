@@ -108,10 +108,10 @@ def _moments(a: Any, p: Any, n: Any) -> tuple[Array, Array]:
 
 def _mean_and_variance(d: Any) -> tuple[Array, Array]:
     """Means [N, D], and variances [N, D] or [N, 1]."""
-    mu, extra = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
+    mu, uncertainty = (cast(x, compute_dtype(d.mu)) for x in d.arrays)
     if d.kind == "vmf":
-        return mu, 1 / extra[:, None]
-    return mu, extra if extra.ndim == 2 else extra[:, None]
+        return mu, 1 / uncertainty[:, None]
+    return mu, uncertainty if uncertainty.ndim == 2 else uncertainty[:, None]
 
 
 def _moments_on_sphere(a: Any, p: Any, n: Any) -> tuple[Array, Array]:

@@ -19,9 +19,9 @@ class _Plain(NamedTuple):
     """The arguments of the operators of an op without draws: tensors, then numbers."""
 
     mu1: Array
-    extra1: Array
+    uncertainty1: Array
     mu2: Array
-    extra2: Array
+    uncertainty2: Array
     shared: Array
     candidates: Array | None
     pairwise: bool
@@ -31,9 +31,9 @@ class _Drawn(NamedTuple):
     """The arguments of the operators of an op that draws items: tensors, then numbers."""
 
     mu1: Array
-    extra1: Array
+    uncertainty1: Array
     mu2: Array
-    extra2: Array
+    uncertainty2: Array
     shared: Array
     candidates: Array | None
     seed: Array
@@ -60,7 +60,8 @@ class Signature:
 
     def __init__(self, op: PairOp) -> None:
         self._flat = _Drawn if op.draws else _Plain
-        names, called = self._flat._fields, {"extra1": f"{op.extra}1", "extra2": f"{op.extra}2", "shared": op.shared}
+        names = self._flat._fields
+        called = {"uncertainty1": f"{op.uncertainty}1", "uncertainty2": f"{op.uncertainty}2", "shared": op.shared}
         self.schema = ", ".join(f"{_TYPES.get(name, 'Tensor')} {called.get(name, name)}" for name in names)
         self.numbers = sum(name in _NUMBERS for name in names)
         self.others = len(names) - len(Gradients._fields)
@@ -69,7 +70,7 @@ class Signature:
         """The inputs, the candidates, and whether all pairs are scored, from the arguments of an operator."""
         given = self._flat(*arguments)
         draws = Draws(given.seed, given.n) if isinstance(given, _Drawn) else None
-        inputs = Inputs(given.mu1, given.extra1, given.mu2, given.extra2, given.shared, draws)
+        inputs = Inputs(given.mu1, given.uncertainty1, given.mu2, given.uncertainty2, given.shared, draws)
         return inputs, given.candidates, given.pairwise
 
 
@@ -94,5 +95,5 @@ def pack_ranked(op: PairOp, inputs: Inputs) -> tuple[str, list[Array], Array | N
 
 def unpack_ranked(items: Sequence[Array], seed: Array | None, n: int) -> Inputs:
     """The inputs of a call that ranks, from its arguments."""
-    mu1, extra1, mu2, extra2, shared = items
-    return Inputs(mu1, extra1, mu2, extra2, shared, None if seed is None else Draws(seed, n))
+    mu1, uncertainty1, mu2, uncertainty2, shared = items
+    return Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, None if seed is None else Draws(seed, n))

@@ -32,8 +32,8 @@ def functions(torch: ModuleType, records: Sequence[Op | PairOp | SampleOp], *, t
         else:
             make: Any = _pair if isinstance(record, PairOp) else _sample
             made[record.name] = make(torch, record, traced)
-            if isinstance(record, PairOp) and record.keeps:
-                made[f"{record.name}_kept"] = _pair_kept(torch, record, traced)
+            if isinstance(record, PairOp) and record.saves:
+                made[f"{record.name}_saving"] = _pair_saving(torch, record, traced)
     return made
 
 
@@ -51,7 +51,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
     name, derivative, operator = op.name, op.derivative, getattr(torch.ops.peaccel, op.name)
     orders = int(op.has_order)
 
-    def slope(*arguments: Any) -> Any:
+    def by_x(*arguments: Any) -> Any:
         if derivative is None:
             raise RuntimeError(f"peaccel::{name} has no further derivative")
         return derivative(call, *arguments)
@@ -72,7 +72,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
             if grad is None:
                 return *(None,) * orders, None
             *_, x = arguments = ctx.saved_tensors
-            return *(None,) * orders, (grad * slope(*arguments)).sum_to_size(x.shape)
+            return *(None,) * orders, (grad * by_x(*arguments)).sum_to_size(x.shape)
 
         if not traced:
 
@@ -81,7 +81,7 @@ def _elementwise(torch: ModuleType, op: Op, call: Callable[..., Any], traced: bo
                 *of_order, tangent = tangents
                 if any(other is not None for other in of_order):
                     raise ValueError(f"{name}: the order must have no tangent: derivatives exist in x only")
-                return tangent * slope(*saved)
+                return tangent * by_x(*saved)
 
         @staticmethod
         def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
@@ -137,13 +137,13 @@ def _pair(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     return Forward
 
 
-def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
+def _pair_saving(torch: ModuleType, op: PairOp, traced: bool) -> Any:
     """The autograd function of an op's scores that writes down a number of each pair, of use to the gradients."""
     others = Signature(op).others
-    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_kept{end}") for end in ("", "_bwd"))
+    operator, backward_operator = (getattr(torch.ops.peaccel, f"{op.name}_saving{end}") for end in ("", "_bwd"))
     gradients: Any = None if traced else _pair_backward(torch, op).apply
 
-    class Kept(torch.autograd.Function):  # type: ignore[name-defined,misc]
+    class Saving(torch.autograd.Function):  # type: ignore[name-defined,misc]
         @staticmethod
         def forward(*args: Any) -> Any:
             return operator(*args)
@@ -160,21 +160,21 @@ def _pair_kept(torch: ModuleType, op: PairOp, traced: bool) -> Any:
         def backward(ctx: Any, weights: Any, _: Any) -> Any:
             if weights is None:
                 return (None,) * (len(Gradients._fields) + others)
-            *saved, kept = ctx.saved_tensors
+            *arrays, saved = ctx.saved_tensors
             wanted = _wanted(ctx.needs_input_grad)
             if traced or not (torch.is_grad_enabled() or transformed(torch)):
-                found = backward_operator(weights, kept, *saved, ctx.pairwise, wanted)
+                found = backward_operator(weights, saved, *arrays, ctx.pairwise, wanted)
             else:  # these gradients may be differentiated or batched
-                found = gradients(weights, *saved, ctx.pairwise, wanted)
+                found = gradients(weights, *arrays, ctx.pairwise, wanted)
             return *found, *(None,) * others
 
-    return Kept
+    return Saving
 
 
 def _wanted(needed: Sequence[bool]) -> Any:
     """Which gradients are wanted, as the core's flags, given which arrays need one."""
-    mu1, extra1, mu2, extra2, shared, *_ = needed
-    return QUERY * (mu1 or extra1) + GALLERY * (mu2 or extra2) + SHARED * shared
+    mu1, uncertainty1, mu2, uncertainty2, shared, *_ = needed
+    return QUERY * (mu1 or uncertainty1) + GALLERY * (mu2 or uncertainty2) + SHARED * shared
 
 
 def _pair_backward(torch: ModuleType, op: PairOp) -> Any:
@@ -259,17 +259,17 @@ def _second_derivatives(
     paired = candidates is None and not pairwise
     for start in range(0, queries, step):
         rows = slice(start, start + step)
-        own = rows if paired else slice(None)
+        items = rows if paired else slice(None)
         some = None if candidates is None else candidates[rows]
 
-        def part(x: Inputs, rows: slice = rows, own: slice = own) -> tuple[Any, ...]:
-            return x.mu1[rows], x.extra1[rows], x.mu2[own], x.extra2[own], x.shared
+        def part(x: Inputs, rows: slice = rows, items: slice = items) -> tuple[Any, ...]:
+            return x.mu1[rows], x.uncertainty1[rows], x.mu2[items], x.uncertainty2[items], x.shared
 
         def first(weights: Any, *arrays: Any, some: Any = some) -> Any:
             return torch.func.vjp(lambda *x: _by_formula(op, Inputs(*x), some, pairwise), *arrays)[1](weights)
 
-        pull = torch.func.vjp(first, weights[rows], *part(inputs))[1]
-        changes.append(pull(part(along)))
+        vjp = torch.func.vjp(first, weights[rows], *part(inputs))[1]
+        changes.append(vjp(part(along)))
     if not changes:
         return [torch.zeros_like(x) for x in (weights, *inputs.arrays)]
     # Gradients of the queries of each step are concatenated; those of arrays that all steps share are summed, out of
@@ -284,15 +284,15 @@ def _second_derivatives(
 def _by_formula(op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
     """The scores by the op's formula; a candidate -1 scores 0 with no gradient."""
     assert op.formula is not None  # callers have checked it
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
-    extra1, extra2 = (x[:, None] if x.ndim == 1 else x for x in (extra1, extra2))
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    uncertainty1, uncertainty2 = (x[:, None] if x.ndim == 1 else x for x in (uncertainty1, uncertainty2))
     if candidates is not None:
         rows = candidates.clamp(min=0)
-        scores = op.formula(mu1[:, None], extra1[:, None], mu2[rows], extra2[rows], shared)
+        scores = op.formula(mu1[:, None], uncertainty1[:, None], mu2[rows], uncertainty2[rows], shared)
         return scores * (candidates >= 0)
     if pairwise:
-        mu1, extra1 = mu1[:, None], extra1[:, None]
-    return op.formula(mu1, extra1, mu2, extra2, shared)
+        mu1, uncertainty1 = mu1[:, None], uncertainty1[:, None]
+    return op.formula(mu1, uncertainty1, mu2, uncertainty2, shared)
 
 
 # -- draws -------------------------------------------------------------------------------------------------------------

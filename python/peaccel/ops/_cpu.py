@@ -18,7 +18,7 @@ __all__ = [
     "sample_backward",
     "score",
     "score_backward",
-    "score_kept",
+    "score_saving",
     "search",
 ]
 
@@ -43,33 +43,35 @@ def elementwise(op: Op, *arguments: Array) -> Array:
     return _tensor(_numpy.elementwise(op, *map(as_numpy, arguments)))
 
 
-def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """As `_numpy.sample`."""
-    return _tensor(_numpy.sample(op, as_stored(mu), as_stored(extra), as_stored(seed), n, first_row, stream))
+    return _tensor(_numpy.sample(op, as_stored(mu), as_stored(uncertainty), as_stored(seed), n, first_row, stream))
 
 
 def sample_backward(
-    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+    op: SampleOp, weights: Array, mu: Array, uncertainty: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
     # torch's allocator, unlike numpy's, reuses the memory that earlier training steps freed; likewise below.
-    by_mu, by_extra = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
-    weights, mu, extra, seed = map(as_stored, (weights, mu, extra, seed))
-    _numpy.sample_backward(op, weights, mu, extra, seed, first_row, stream, out=(by_mu.numpy(), by_extra.numpy()))
-    return by_mu, by_extra
+    by_mu, by_uncertainty = mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
+    weights, mu, uncertainty, seed = map(as_stored, (weights, mu, uncertainty, seed))
+    _numpy.sample_backward(
+        op, weights, mu, uncertainty, seed, first_row, stream, out=(by_mu.numpy(), by_uncertainty.numpy())
+    )
+    return by_mu, by_uncertainty
 
 
 def score(
-    op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, kept: Array | None = None
+    op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, saved: Array | None = None
 ) -> Array:
     """As `_numpy.score`."""
-    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, kept=_stored(kept)))
+    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, saved=_stored(saved)))
 
 
-def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and the number of each pair that is written down for the gradients."""
-    kept = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
-    return score(op, inputs, candidates, pairwise, kept=kept), kept
+def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
+    """Scores, and the number of each pair that is saved for the backward pass."""
+    saved = inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
+    return score(op, inputs, candidates, pairwise, saved=saved), saved
 
 
 def score_backward(
@@ -79,13 +81,13 @@ def score_backward(
     candidates: Array | None = None,
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
-    kept: Array | None = None,
+    saved: Array | None = None,
 ) -> Gradients:
     """As `_numpy.score_backward`."""
     out = Gradients(*(x.new_empty(x.shape) for x in inputs.arrays))
     memory = Gradients(*(x.numpy() for x in out))
     given = as_stored(weights), _inputs(inputs), _stored(candidates), pairwise, wanted
-    _numpy.score_backward(op, *given, kept=_stored(kept), out=memory)
+    _numpy.score_backward(op, *given, saved=_stored(saved), out=memory)
     return out
 
 

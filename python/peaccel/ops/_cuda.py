@@ -21,7 +21,7 @@ __all__ = [
     "sample_backward",
     "score",
     "score_backward",
-    "score_kept",
+    "score_saving",
     "search",
 ]
 
@@ -44,7 +44,7 @@ def _rows(x: Array) -> Array:
     return x if x.ndim < 2 or x.shape[1] < 2 or x.stride(1) == 1 else x.contiguous()
 
 
-def _extras(x: Array) -> Array:
+def _uncertainties(x: Array) -> Array:
     """x with rows of adjacent elements, or of one repeated element; not for means, from whose rows kernels take D."""
     return x if x.stride()[1:] == (0,) else _rows(x)
 
@@ -78,25 +78,25 @@ def elementwise(op: Op, *arguments: Array) -> Array:
     return out.reshape(shape)
 
 
-def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """As `_numpy.sample`."""
-    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed)
-    mu, extra = _rows(mu), _extras(extra)
+    _require_one_device(op.name, mu=mu, **{op.uncertainty: uncertainty}, seed=seed)
+    mu, uncertainty = _rows(mu), _uncertainties(uncertainty)
     out = mu.new_empty((n, *mu.shape))
-    given = memory(mu), memory(extra), memory(seed)
+    given = memory(mu), memory(uncertainty), memory(seed)
     _core.cuda_sample(op.name, place(mu), *given, first_row, stream, memory(out))
     return out
 
 
 def sample_backward(
-    op: SampleOp, weights: Array, mu: Array, extra: Array, seed: Array, first_row: int, stream: int
+    op: SampleOp, weights: Array, mu: Array, uncertainty: Array, seed: Array, first_row: int, stream: int
 ) -> tuple[Array, Array]:
     """As `_numpy.sample_backward`."""
-    _require_one_device(op.name, mu=mu, **{op.extra: extra}, seed=seed, weights=weights)
-    mu, extra = _rows(mu), _rows(extra)  # gradients have no rows of one repeated element
-    out = mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+    _require_one_device(op.name, mu=mu, **{op.uncertainty: uncertainty}, seed=seed, weights=weights)
+    mu, uncertainty = _rows(mu), _rows(uncertainty)  # gradients have no rows of one repeated element
+    out = mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
     weights = weights.contiguous()
-    given = memory(mu), memory(extra), memory(seed), memory(weights)
+    given = memory(mu), memory(uncertainty), memory(seed), memory(weights)
     _core.cuda_sample_backward(op.name, place(mu), *given, memory(out[0]), memory(out[1]), first_row, stream)
     return out
 
@@ -109,11 +109,13 @@ def _inputs(op: PairOp, inputs: Inputs, **others: Array | None) -> Inputs:
 
     The seed, if there is one, and the other arguments must be on the same device.
     """
-    mu1, extra1, mu2, extra2, shared = inputs.arrays
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
     seed = inputs.draws and inputs.draws.seed
-    named = {"mu1": mu1, f"{op.extra}1": extra1, "mu2": mu2, f"{op.extra}2": extra2, op.shared: shared, "seed": seed}
+    names = "mu1", f"{op.uncertainty}1", "mu2", f"{op.uncertainty}2", op.shared
+    named = {**dict(zip(names, inputs.arrays, strict=True)), "seed": seed}
     _require_one_device(op.name, **named, **others)
-    return Inputs(_rows(mu1), _extras(extra1), _rows(mu2), _extras(extra2), shared.contiguous(), inputs.draws)
+    sides = _rows(mu1), _uncertainties(uncertainty1), _rows(mu2), _uncertainties(uncertainty2)
+    return Inputs(*sides, shared.contiguous(), inputs.draws)
 
 
 def _memories(arrays: Sequence[Array]) -> list[Memory]:
@@ -125,7 +127,7 @@ def _memories_or_none(arrays: Sequence[Array | None]) -> list[Memory | None]:
 
 
 # The largest size in bytes of the draws of a side that a call makes once for all pairs; larger ones are made per pair.
-KEPT = 2**28
+CACHED = 2**28
 
 
 class _Drawing:
@@ -138,7 +140,7 @@ class _Drawing:
             seed, n = given.draws or (None, 1)
             size = _core.cuda_workspace(op.name, place(given.mu1), _memories(listed(given)), n, rows, columns)
             workspace = given.mu1.new_empty(size)
-            self.kept = workspace, seed, made  # held until the kernel is on its stream
+            self.held = workspace, seed, made  # held until the kernel is on its stream
             query, gallery = _memories_or_none(made)
             self.memory = None if seed is None else memory(seed), n, memory(workspace), query, gallery
 
@@ -149,23 +151,23 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     if given.draws is None:
         return made
     seed, n = given.draws
-    sides = (given.mu1, given.extra1), (given.mu2, given.extra2)
-    for side, (name, (mu, extra)) in enumerate(zip(op.samplers, sides, strict=True)):
-        if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > KEPT:
+    sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
+    for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
+        if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > CACHED:
             continue
         out = mu.new_empty((n, *mu.shape))
-        _core.cuda_sample(name, place(mu), memory(mu), memory(extra), memory(seed), 0, side, memory(out))
+        _core.cuda_sample(name, place(mu), memory(mu), memory(uncertainty), memory(seed), 0, side, memory(out))
         made[side] = out
     return made
 
 
-def _own(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
-    """Memory for the intermediates of each side's items, which a call computes once; None for a kernel without them, or
+def _per_item(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
+    """Memory for the numbers per item of each side, which a call makes once; None for a kernel without them, or
     where an item is in too few pairs for that to pay, so that they are computed for each pair."""
     torch: Any = sys.modules["torch"]
     return [
         mu.new_empty((len(mu), 3), dtype=torch.float64) if has and 0 < 2 * len(mu) <= pairs else None
-        for mu, has in zip((given.mu1, given.mu2), op.own, strict=True)
+        for mu, has in zip((given.mu1, given.mu2), op.per_item, strict=True)
     ]
 
 
@@ -176,14 +178,14 @@ def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise:
     out = given.mu1.new_empty(scores_shape(given, candidates, pairwise))
     asked = None if candidates is None else memory(candidates)
     (rows, columns), made = (1, *out.shape)[-2:], _made(op, given, out.numel())
-    draws, own = _Drawing(op, given, rows, columns, made), _own(op, given, out.numel())
-    own_memories = _memories_or_none(own)
-    _core.cuda_score(op.name, place(out), _memories(listed(given)), draws.memory, own_memories, asked, memory(out))
+    draws, per_item = _Drawing(op, given, rows, columns, made), _per_item(op, given, out.numel())
+    per_item_memories = _memories_or_none(per_item)
+    _core.cuda_score(op.name, place(out), _memories(listed(given)), draws.memory, per_item_memories, asked, memory(out))
     return out
 
 
-def score_kept(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
-    """Scores, and an empty tensor: nothing is written down on a GPU, where gradients compute it again."""
+def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
+    """Scores, and an empty tensor: nothing is saved on a GPU, where gradients compute it again."""
     return score(op, inputs, candidates, pairwise), inputs.mu1.new_empty(0)
 
 
@@ -194,9 +196,9 @@ def score_backward(
     candidates: Array | None = None,
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
-    kept: Array | None = None,
+    saved: Array | None = None,
 ) -> Gradients:
-    """As `_numpy.score_backward`; ``kept`` is ignored."""
+    """As `_numpy.score_backward`; ``saved`` is ignored."""
     torch: Any = sys.modules["torch"]
     given = _inputs(op, inputs, weights=weights, candidates=candidates).mapped(lambda x: x.contiguous())
     weights, size = weights.contiguous(), len(given.shared)
@@ -207,19 +209,18 @@ def score_backward(
         rows, places = candidates.reshape(-1).sort(stable=True)
         offsets = torch.searchsorted(rows, torch.arange(len(given.mu2) + 1, device=rows.device))
         asked, lists = memory(candidates), [memory(offsets), memory(places)]
-    made, own = _made(op, given, weights.numel()), _own(op, given, weights.numel())
+    made, per_item = _made(op, given, weights.numel()), _per_item(op, given, weights.numel())
     out, sides, drawing = [], [], []
-    for side, (mu, extra) in enumerate(((given.mu1, given.extra1), (given.mu2, given.extra2))):
-        by_mu, by_extra, by_shared = mu.new_zeros(mu.shape), mu.new_zeros(extra.shape), mu.new_zeros((len(mu), size))
-        out.append((by_mu, by_extra, by_shared))
+    for side, (mu, uncertainty) in enumerate(((given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2))):
+        out.append([mu.new_zeros(shape) for shape in (mu.shape, uncertainty.shape, (len(mu), size))])
         if wanted & (_core.QUERY | _core.SHARED, _core.GALLERY)[side]:
             drawing.append(_Drawing(op, given, len(mu), None, made))
             sides.append((side, drawing[-1].memory, _memories(out[-1])))
-    items = _memories(listed(given)), _memories_or_none(own)
+    items = _memories(listed(given)), _memories_or_none(per_item)
     _core.cuda_score_backward(op.name, place(weights), *items, asked, lists, memory(weights), sides)
-    (mu1, extra1, shared), (mu2, extra2, _) = out
+    (mu1, uncertainty1, shared), (mu2, uncertainty2, _) = out
     # Each pair counts once in the gradient of the shared row: with its query.
-    return Gradients(mu1, extra1, mu2, extra2, shared.sum(0))
+    return Gradients(mu1, uncertainty1, mu2, uncertainty2, shared.sum(0))
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
@@ -227,8 +228,8 @@ def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array
     if k > _core.CUDA_BEST or op.sampled:
         return select(score(op, inputs, candidates), candidates, k)
     given, candidates = _inputs(op, inputs, candidates=candidates), candidates.contiguous()
-    out, own = _best(given.mu1, len(candidates), k), _own(op, given, candidates.numel())
-    asked = _memories(listed(given)), _memories_or_none(own), memory(candidates)
+    out, per_item = _best(given.mu1, len(candidates), k), _per_item(op, given, candidates.numel())
+    asked = _memories(listed(given)), _memories_or_none(per_item), memory(candidates)
     _core.cuda_rerank(op.name, place(candidates), *asked, *map(memory, out))
     return out
 
@@ -253,17 +254,18 @@ def search(
             if op.sampled:  # draws depend on the number of the row in the gallery
                 part = score(op, inputs, rows)
             else:
-                part = score(op, inputs._replace(mu2=inputs.mu2[block], extra2=inputs.extra2[block]), pairwise=True)
+                rows_alone = inputs._replace(mu2=inputs.mu2[block], uncertainty2=inputs.uncertainty2[block])
+                part = score(op, rows_alone, pairwise=True)
             best = select(torch.cat((best[0], part), 1), torch.cat((best[1], rows), 1), k)
         return *best, None
-    arrays, own = _memories(listed(given)), _own(op, given, queries * gallery)
+    arrays, per_item = _memories(listed(given)), _per_item(op, given, queries * gallery)
     shards, rows, first, most, tiles = _core.cuda_cut(op.name, at, arrays, k, prune)
     parts, lists = _best(given.mu1, queries, shards * k), _best(given.mu1, 1, rows)
     out = _best(given.mu1, queries, k)
     survivors = given.mu1.new_empty((queries, most), dtype=torch.int32), out[1].new_zeros(queries, dtype=torch.int32)
     bounding = _bounding(given, first, tiles) if tiles else None
     workspace = _memories(parts), _memories(lists), _memories(survivors), bounding and _memories(bounding)
-    _core.cuda_search(op.name, at, arrays, _memories_or_none(own), prune, *workspace, *map(memory, out))
+    _core.cuda_search(op.name, at, arrays, _memories_or_none(per_item), prune, *workspace, *map(memory, out))
     return *out, None
 
 
@@ -272,9 +274,9 @@ def _bounding(given: Inputs, first: int, tiles: int) -> list[Array]:
     variances per dimension, and memory for the tiles' ranges and the rows' sums."""
     torch: Any = sys.modules["torch"]
     like, dim = given.mu1, given.mu1.shape[1]
-    var = given.extra2[first:].reshape(len(given.extra2) - first, -1)
+    var = given.uncertainty2[first:].reshape(len(given.uncertainty2) - first, -1)
     order = (var.mean(1, dtype=torch.float32).argsort() + first).int()
-    reference = given.extra1.reshape(len(given.extra1), -1).mean(0).expand(dim).contiguous()
+    reference = given.uncertainty1.reshape(len(given.uncertainty1), -1).mean(0).expand(dim).contiguous()
     return [order, reference, like.new_empty((tiles, 2, dim)), like.new_empty((len(var), 2))]
 
 

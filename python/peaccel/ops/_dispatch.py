@@ -41,14 +41,14 @@ def as_function(op: Op) -> Callable[..., Array]:
     return partial(elementwise, op)
 
 
-def sample(op: SampleOp, mu: Array, extra: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
+def sample(op: SampleOp, mu: Array, uncertainty: Array, seed: Array, n: int, first_row: int, stream: int) -> Array:
     """n draws of each of N items, [n, N, D]; differentiable once in torch.
 
-    mu [N, D] and extra [N] or [N, D] have one kind, dtype (float32 or float64) and device; seed is int64 [] >= 0 of
-    that kind and device. Rows are numbered from ``first_row``; ``stream`` is a number of rust/rng.rs.
+    mu [N, D] and uncertainty [N] or [N, D] have one kind, dtype (float32 or float64) and device; seed is int64 [] >= 0
+    of that kind and device. Rows are numbered from ``first_row``; ``stream`` is a number of rust/rng.rs.
     """
     compute = _torch().sample if is_torch(mu) else _numpy.sample
-    return compute(op, mu, extra, seed, n, first_row, stream)
+    return compute(op, mu, uncertainty, seed, n, first_row, stream)
 
 
 def score(op: PairOp, inputs: Inputs, candidates: Array | None = None, *, pairwise: bool = False) -> Array:

@@ -47,12 +47,12 @@ def elementwise(op: Op, *arguments: Numpy) -> Numpy:
     return out
 
 
-def sample(op: SampleOp, mu: Numpy, extra: Numpy, seed: Any, n: int, first_row: int, stream: int) -> Numpy:
+def sample(op: SampleOp, mu: Numpy, uncertainty: Numpy, seed: Any, n: int, first_row: int, stream: int) -> Numpy:
     """n draws of each of N items, [n, N, D]."""
     seed = _checked_seed(op, seed)
-    mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
+    mu, uncertainty = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(uncertainty))
     out = np.empty((n, *mu.shape), mu.dtype)
-    _core.sample(op.name, mu, extra, seed, first_row, stream, out)
+    _core.sample(op.name, mu, uncertainty, seed, first_row, stream, out)
     return out
 
 
@@ -60,18 +60,18 @@ def sample_backward(
     op: SampleOp,
     weights: Numpy,
     mu: Numpy,
-    extra: Numpy,
+    uncertainty: Numpy,
     seed: Any,
     first_row: int,
     stream: int,
     *,
     out: tuple[Numpy, Numpy] | None = None,
 ) -> tuple[Numpy, Numpy]:
-    """The gradients of sum(weights * draws) with respect to mu and extra, written to ``out`` if that is given."""
+    """The gradients of sum(weights * draws) with respect to mu and uncertainty, written to ``out`` if that is given."""
     seed = _checked_seed(op, seed)
-    mu, extra = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(extra))
-    out = (np.empty_like(mu), np.empty_like(extra)) if out is None else out
-    _core.sample_backward(op.name, mu, extra, seed, first_row, stream, np.ascontiguousarray(weights), [*out])
+    mu, uncertainty = np.ascontiguousarray(_buffer(mu)), np.ascontiguousarray(_buffer(uncertainty))
+    out = (np.empty_like(mu), np.empty_like(uncertainty)) if out is None else out
+    _core.sample_backward(op.name, mu, uncertainty, seed, first_row, stream, np.ascontiguousarray(weights), [*out])
     return out
 
 
@@ -85,9 +85,9 @@ def _mean(mu: Numpy) -> Numpy:
 
 def _buffers(op: PairOp, inputs: Inputs) -> Inputs:
     """The inputs as the core reads them, with a checked seed."""
-    mu1, extra1, mu2, extra2, shared = map(_buffer, inputs.arrays)
+    mu1, uncertainty1, mu2, uncertainty2, shared = map(_buffer, inputs.arrays)
     draws = None if inputs.draws is None else Draws(_checked_seed(op, inputs.draws.seed), inputs.draws.n)
-    return Inputs(_mean(mu1), extra1, _mean(mu2), extra2, np.ascontiguousarray(shared), draws)
+    return Inputs(_mean(mu1), uncertainty1, _mean(mu2), uncertainty2, np.ascontiguousarray(shared), draws)
 
 
 def score(
@@ -96,16 +96,16 @@ def score(
     candidates: Numpy | None = None,
     pairwise: bool = False,
     *,
-    kept: Numpy | None = None,
+    saved: Numpy | None = None,
 ) -> Numpy:
     """Scores of each query with its candidates [Q, K], of all pairs [Q, G], or of rows i with i [Q].
 
-    ``kept``, of the scores' shape, is filled with the numbers that an op that `keeps` writes down for gradients.
+    ``saved``, of the scores' shape, is filled with the numbers that an op that `saves` leaves for the backward pass.
     """
     given = _buffers(op, inputs)
     candidates = None if candidates is None else _buffer(candidates)
     out = np.empty(scores_shape(given, candidates, pairwise), given.mu1.dtype)
-    _core.score(op.name, listed(given), given.draws, candidates, out, kept)
+    _core.score(op.name, listed(given), given.draws, candidates, out, saved)
     return out
 
 
@@ -117,7 +117,7 @@ def score_backward(
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
     *,
-    kept: Numpy | None = None,
+    saved: Numpy | None = None,
     out: Gradients | None = None,
 ) -> Gradients:
     """The gradients of sum(weights * scores), written to ``out`` if that is given.
@@ -129,7 +129,7 @@ def score_backward(
     out = Gradients(*(np.empty(x.shape, x.dtype) for x in given.arrays)) if out is None else out
     candidates = None if candidates is None else _buffer(candidates)
     weights = np.ascontiguousarray(weights)
-    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, kept)
+    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, saved)
     return out
 
 
@@ -155,10 +155,10 @@ def search(
     return scores, ids, _core.search(op.name, listed(given), given.draws, packed, prune, scores, ids)
 
 
-def panels(mu: Numpy, extra: Numpy) -> list[Numpy]:
-    """Panels of the gallery's means [G, D] in the order of extras [G], squared norms in that order, and the order."""
+def panels(mu: Numpy, uncertainty: Numpy) -> list[Numpy]:
+    """Panels of the gallery's means [G, D] by uncertainty [G], their squared norms in that order, and the order."""
     mu = np.ascontiguousarray(_buffer(mu))
-    order = np.argsort(extra, kind="stable").astype(np.int64, copy=False)
+    order = np.argsort(uncertainty, kind="stable").astype(np.int64, copy=False)
     panels = np.empty((_core.panel_rows(len(mu), mu.dtype == np.float64), mu.shape[1]), mu.dtype)
     norms = np.empty(len(mu), mu.dtype)
     _core.pack(mu, order, panels, norms)

@@ -32,20 +32,20 @@ class Inputs(NamedTuple):
     """
 
     mu1: Array  # [Q, D]
-    extra1: Array  # [Q], [Q, 1] or [Q, D]
+    uncertainty1: Array  # [Q], [Q, 1] or [Q, D]
     mu2: Array  # [G, D]
-    extra2: Array  # [G], [G, 1] or [G, D]
+    uncertainty2: Array  # [G], [G, 1] or [G, D]
     shared: Array  # [S], S in 0, 1, 2, D
     draws: Draws | None = None
 
     @property
     def arrays(self) -> tuple[Array, Array, Array, Array, Array]:
         """The five arrays, without the draws."""
-        return self.mu1, self.extra1, self.mu2, self.extra2, self.shared
+        return self.mu1, self.uncertainty1, self.mu2, self.uncertainty2, self.shared
 
     def mapped(self, function: Callable[[Array], Array]) -> Inputs:
         """The inputs with each array replaced by a function of it."""
-        sides = function(self.mu1), function(self.extra1), function(self.mu2), function(self.extra2)
+        sides = function(self.mu1), function(self.uncertainty1), function(self.mu2), function(self.uncertainty2)
         return Inputs(*sides, function(self.shared), self.draws)
 
 
@@ -53,15 +53,15 @@ class Gradients(NamedTuple):
     """The gradients with respect to the arrays of `Inputs`, in their shapes."""
 
     mu1: Array
-    extra1: Array
+    uncertainty1: Array
     mu2: Array
-    extra2: Array
+    uncertainty2: Array
     shared: Array
 
 
 def listed(arrays: Inputs | Gradients) -> list[Array]:
     """The five arrays as the core takes them: the shared numbers are one row [1, S]."""
-    return [arrays.mu1, arrays.extra1, arrays.mu2, arrays.extra2, arrays.shared[None]]
+    return [arrays.mu1, arrays.uncertainty1, arrays.mu2, arrays.uncertainty2, arrays.shared[None]]
 
 
 def scores_shape(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[int, ...]:
@@ -118,7 +118,7 @@ class Op(_Record):
 
 @dataclass(frozen=True, eq=False)
 class PairOp(_Record):
-    """A score of pairs of items, each given by a row ``mu`` [D] and an extra number or row, with one shared row.
+    """A score of pairs of items, each given by a row ``mu`` [D] and an uncertainty, with one shared row.
 
     The attributes come from the core's table of kernels (rust/kernels/table.rs).
 
@@ -127,36 +127,38 @@ class PairOp(_Record):
     name
         The name of the kernel and of the torch operator.
     formula
-        The score in plain torch, ``formula(mu1, extra1, mu2, extra2, shared)`` on arrays that broadcast to [..., D]
-        (extras to [..., 1] or [..., D]) -> [...]. Second derivatives are computed from it; with None there are none.
+        The score in plain torch, ``formula(mu1, uncertainty1, mu2, uncertainty2, shared)`` on arrays that broadcast
+        to [..., D] (uncertainties to [..., 1] or [..., D]) -> [...]. Second derivatives are computed from it; with None
+        there are none.
 
     Attributes
     ----------
-    extra, shared
-        The names of the extra input and of the shared row.
+    uncertainty, shared
+        The names of what stands beside an item's mean (its variance, concentration, scale or weight, or a row of
+        them), such as "var", and of the shared row.
     layout
-        The layout of a prepared gallery: "panels" for tiled products; "rows" with the mu and extra of an item side by
-        side in memory; None for the arrays as they are.
+        The layout of a prepared gallery: "panels" for tiled products; "rows" with the mu and uncertainty of an item
+        side by side in memory; None for the arrays as they are.
     samplers
         The op that draws the queries, and the one that draws the gallery; None for a side that is not drawn.
     sampled
         Whether the kernel is one of `sampled_scores`, even if no side is drawn. Galleries in half precision are then
         widened before the call, and on a GPU the best rows are selected from the scores of all rows.
-    keeps
-        Whether scoring can write down a number of each pair, so that its gradient need not compute it again.
-    own
-        Whether a GPU computes intermediates of each query, and of each gallery item, once for all of its pairs.
+    saves
+        Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
+    per_item
+        Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
     """
 
     name: str
     formula: Callable[..., Array] | None = None
-    extra: str = field(init=False)
+    uncertainty: str = field(init=False)
     shared: str = field(init=False)
     layout: Literal["panels", "rows"] | None = field(init=False)
     samplers: tuple[str | None, str | None] = field(init=False)
     sampled: bool = field(init=False)
-    keeps: bool = field(init=False)
-    own: tuple[bool, bool] = field(init=False)
+    saves: bool = field(init=False)
+    per_item: tuple[bool, bool] = field(init=False)
 
     def __post_init__(self) -> None:
         for name, value in _KERNELS[self.name].items():
@@ -171,18 +173,18 @@ class PairOp(_Record):
 
 @dataclass(frozen=True, eq=False)
 class SampleOp(_Record):
-    """Draws of N items, each given by a row ``mu`` [D] and an extra number or row; a function of its seed.
+    """Draws of N items, each given by a row ``mu`` [D] and an uncertainty; a function of its seed.
 
     Parameters
     ----------
     name
         The name of the kernel and of the torch operator.
-    extra
-        The name of the extra input.
+    uncertainty
+        The name of the uncertainty: "var" or "kappa".
     """
 
     name: str
-    extra: str
+    uncertainty: str
 
     def __post_init__(self) -> None:
         _records.append(self)

@@ -52,10 +52,10 @@ class Torch:
 
     def score(self, op: PairOp, inputs: Inputs, candidates: Any, pairwise: bool) -> Any:
         arguments = pack(inputs, candidates, pairwise)
-        if op.keeps and self._tracked(inputs.arrays) and self._reverse_mode_alone():
+        if op.saves and self._tracked(inputs.arrays) and self._reverse_mode_alone():
             if self.torch.compiler.is_compiling():
-                return self.traced[f"{op.name}_kept"].apply(*self._apart(arguments))[0]
-            return self.eager[f"{op.name}_kept"].apply(*arguments)[0]
+                return self.traced[f"{op.name}_saving"].apply(*self._apart(arguments))[0]
+            return self.eager[f"{op.name}_saving"].apply(*arguments)[0]
         return self._call(op, *arguments)
 
     def rerank(self, op: PairOp, inputs: Inputs, candidates: Any, k: int) -> Any:
@@ -65,8 +65,8 @@ class Torch:
         panels = [self.torch.from_numpy(x) for x in packed or ()]
         return self._operator("search")(*pack_ranked(op, inputs), panels, k, prune)
 
-    def sample(self, op: SampleOp, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-        return self._call(op, mu, extra, seed, n, first_row, stream)
+    def sample(self, op: SampleOp, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+        return self._call(op, mu, uncertainty, seed, n, first_row, stream)
 
     def _operator(self, name: str) -> Any:
         return getattr(self.torch.ops.peaccel, name)
@@ -159,35 +159,35 @@ class Torch:
             inputs, candidates, pairwise = unpack(arguments)
             return inputs.mu1.new_empty(scores_shape(inputs, candidates, pairwise))
 
-        def kept(kernels: Any, *arguments: Any) -> Any:
-            return kernels.score_kept(op, *unpack(arguments))
+        def saving(kernels: Any, *arguments: Any) -> Any:
+            return kernels.score_saving(op, *unpack(arguments))
 
-        def fake_kept(*arguments: Any) -> Any:
+        def fake_saving(*arguments: Any) -> Any:
             scores = fake(*arguments)
             return scores, scores.new_empty(scores.shape if scores.device.type == "cpu" else 0)
 
-        def kept_backward(kernels: Any, weights: Any, kept: Any, *others: Any) -> Any:
+        def saving_backward(kernels: Any, weights: Any, saved: Any, *others: Any) -> Any:
             *arguments, wanted = others
-            return tuple(kernels.score_backward(op, weights, *unpack(arguments), wanted, kept))
+            return tuple(kernels.score_backward(op, weights, *unpack(arguments), wanted, saved))
 
-        def fake_kept_backward(weights: Any, kept: Any, *others: Any) -> Any:
+        def fake_saving_backward(weights: Any, saved: Any, *others: Any) -> Any:
             *arguments, _ = others
             inputs, _, _ = unpack(arguments)
             return tuple(x.new_empty(x.shape) for x in inputs.arrays)
 
         def backward(kernels: Any, weights: Any, *others: Any) -> Any:
-            return kept_backward(kernels, weights, None, *others)
+            return saving_backward(kernels, weights, None, *others)
 
         def fake_backward(weights: Any, *others: Any) -> Any:
-            return fake_kept_backward(weights, None, *others)
+            return fake_saving_backward(weights, None, *others)
 
         self._define(op.name, schema, "Tensor", scores, fake)
         returns = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
         self._define(f"{op.name}_bwd", f"Tensor weights, {schema}, int wanted", returns, backward, fake_backward)
-        if op.keeps:
-            self._define(f"{op.name}_kept", schema, "(Tensor, Tensor)", kept, fake_kept)
-            given = f"Tensor weights, Tensor kept, {schema}, int wanted"
-            self._define(f"{op.name}_kept_bwd", given, returns, kept_backward, fake_kept_backward)
+        if op.saves:
+            self._define(f"{op.name}_saving", schema, "(Tensor, Tensor)", saving, fake_saving)
+            given = f"Tensor weights, Tensor saved, {schema}, int wanted"
+            self._define(f"{op.name}_saving_bwd", given, returns, saving_backward, fake_saving_backward)
 
     def _register_rankings(self, ops: dict[str, PairOp]) -> None:
         """Registers `rerank` and `search`, which have no derivatives; one schema serves all ops, passed by name."""
@@ -210,21 +210,21 @@ class Torch:
         self._define("search", f"{RANKED}, Tensor[] packed, SymInt k, str prune", returns, search, fake)
 
     def _register_sample(self, op: SampleOp) -> None:
-        arguments = f"Tensor mu, Tensor {op.extra}, Tensor seed, int n, int first_row, int stream"
+        arguments = f"Tensor mu, Tensor {op.uncertainty}, Tensor seed, int n, int first_row, int stream"
 
-        def draws(kernels: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
-            return kernels.sample(op, mu, extra, seed, n, first_row, stream)
+        def draws(kernels: Any, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+            return kernels.sample(op, mu, uncertainty, seed, n, first_row, stream)
 
-        def fake(mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
+        def fake(mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int) -> Any:
             return mu.new_empty((n, *mu.shape))
 
         def backward(
-            kernels: Any, weights: Any, mu: Any, extra: Any, seed: Any, n: int, first_row: int, stream: int
+            kernels: Any, weights: Any, mu: Any, uncertainty: Any, seed: Any, n: int, first_row: int, stream: int
         ) -> Any:
-            return kernels.sample_backward(op, weights, mu, extra, seed, first_row, stream)
+            return kernels.sample_backward(op, weights, mu, uncertainty, seed, first_row, stream)
 
-        def fake_backward(weights: Any, mu: Any, extra: Any, *others: Any) -> Any:
-            return mu.new_empty(mu.shape), extra.new_empty(extra.shape)
+        def fake_backward(weights: Any, mu: Any, uncertainty: Any, *others: Any) -> Any:
+            return mu.new_empty(mu.shape), uncertainty.new_empty(uncertainty.shape)
 
         self._define(op.name, arguments, "Tensor", draws, fake)
         self._define(f"{op.name}_bwd", f"Tensor weights, {arguments}", "(Tensor, Tensor)", backward, fake_backward)

@@ -1,6 +1,6 @@
 """Scores that are functions of one inner product (or squared distance) and a number per item.
 
-Each op takes (mu, extra) per side and a shared row; `peaccel.scores` says what each kind of distribution
+Each op takes (mu, uncertainty) per side and a shared row; `peaccel.scores` says what each kind of distribution
 passes as these.
 The formulas below are the definitions, in plain torch; the kernels (`rust/kernels/dot_scores.rs`) rearrange them so
 that nothing cancels.
@@ -71,12 +71,12 @@ def neg_kl_isotropic(mu1: Array, var1: Array, mu2: Array, var2: Array, share: Ar
 
 
 def _log_overlap(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Array) -> Array:
-    k1, k2 = kappa1[..., 0], kappa2[..., 0]
-    a, b = powers[0] * k1, powers[1] * k2
+    kappa1, kappa2 = kappa1[..., 0], kappa2[..., 0]
+    a, b = powers[0] * kappa1, powers[1] * kappa2
     resultant = ((a + b) ** 2 - a * b * ((mu1 - mu2) ** 2).sum(-1)).clamp(min=1e-30).sqrt()
     dim = mu1.new_tensor(float(mu1.shape[-1])).double()
-    own = powers[0] * vmf_log_norm(dim, k1) + powers[1] * vmf_log_norm(dim, k2)
-    return own - vmf_log_norm(dim, resultant)
+    normalisers = powers[0] * vmf_log_norm(dim, kappa1) + powers[1] * vmf_log_norm(dim, kappa2)
+    return normalisers - vmf_log_norm(dim, resultant)
 
 
 @pair_op
@@ -91,11 +91,11 @@ def overlap_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, powers: Ar
 
 @pair_op
 def neg_kl_vmf(mu1: Array, kappa1: Array, mu2: Array, kappa2: Array, share: Array) -> Array:
-    k1, k2 = kappa1[..., 0], kappa2[..., 0]
+    kappa1, kappa2 = kappa1[..., 0], kappa2[..., 0]
     cosine, dim = 1 - 0.5 * ((mu1 - mu2) ** 2).sum(-1), mu1.new_tensor(float(mu1.shape[-1])).double()
-    apart = vmf_log_norm(dim, k1) - vmf_log_norm(dim, k2)
-    forth = apart + iv_ratio(dim / 2, k1) * (k1 - k2 * cosine)
-    back = -apart + iv_ratio(dim / 2, k2) * (k2 - k1 * cosine)
+    apart = vmf_log_norm(dim, kappa1) - vmf_log_norm(dim, kappa2)
+    forth = apart + iv_ratio(dim / 2, kappa1) * (kappa1 - kappa2 * cosine)
+    back = -apart + iv_ratio(dim / 2, kappa2) * (kappa2 - kappa1 * cosine)
     return -(share[0] * forth + (1 - share[0]) * back)
 
 

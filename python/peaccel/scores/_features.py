@@ -1,4 +1,4 @@
-"""The inputs of a kernel from each side of a pair: means, and an extra number or row per item."""
+"""The inputs of a kernel from each side of a pair: a mean and an uncertainty, a number or a row, per item."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ macro_rules! mean_direction {
     };
 }
 mean_direction!(/** The length of a normal's mean direction in dim dimensions, x = |mu|^2 / (2 var). */ NormalLength, length);
-mean_direction!(/** The derivative of [`NormalLength`] in x. */ NormalLengthDx, slope);
+mean_direction!(/** The derivative of [`NormalLength`] in x. */ NormalLengthDx, length_dx);
 
 macro_rules! without_order {
     ($(#[$doc:meta])* $name:ident, $function:ident) => {

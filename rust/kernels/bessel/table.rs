@@ -85,12 +85,12 @@ impl<T: Float> Table<T> {
     /// The table of this order: a stored one, else a new one.
     pub fn of<Q: Quantity>(order: f64) -> Arc<Self> {
         let key = (TypeId::of::<(Q, T)>(), order.to_bits());
-        let kept = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let locked = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let take = |tables: &mut Tables| tables.iter().position(|(k, _)| *k == key).and_then(|i| tables.remove(i));
-        let found = take(&mut kept());
+        let found = take(&mut locked());
         // Tables are made without the lock, so that no fork can find it held for long.
         let (_, table) = found.unwrap_or_else(|| (key, Arc::new(Self::new::<Q>(order))));
-        let mut tables = kept();
+        let mut tables = locked();
         take(&mut tables);
         tables.push_back((key, table.clone()));
         if tables.len() > TABLES_KEPT {

@@ -3,7 +3,7 @@
 use super::mls::EquivalentMls;
 use super::sieve::columns;
 use super::sums::Product;
-use crate::shapes::Inputs;
+use crate::drivers::Inputs;
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::log::ln;
 use std::f64::consts::LN_2;
@@ -83,7 +83,7 @@ impl Bounds {
         let (mut low, mut high) = (vec![T::from_f64(f64::INFINITY); dim], vec![T::from_f64(f64::NEG_INFINITY); dim]);
         let mut buffer = Vec::new();
         for &row in rows {
-            let vars = inputs.extra2.row(row as usize, &mut buffer);
+            let vars = inputs.uncertainty2.row(row as usize, &mut buffer);
             if vars.len() == dim {
                 for ((low, high), &w) in low.iter_mut().zip(&mut high).zip(vars) {
                     // NaN is left out: a row that has one is never ruled out.

@@ -23,22 +23,22 @@ use super::formulas::Formula;
 use super::sieve::{columns, score_survivors, Pairs, ProductBound};
 use super::sums::OffsetSums;
 use super::{at, DiagScore};
+use crate::drivers::{self, Best, Inputs};
 use crate::error::Error;
-use crate::shapes::{self, Best, Inputs};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// Finds the best `k` rows of every query by minus the divergence with this share; returns how many pairs were scored.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, share: f64, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
-    let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
+    let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     // Few queries do not pay for computing the rows' features.
     if dim == 0 || queries < 8 {
-        return shapes::search(score, best);
+        return drivers::search(score, best);
     }
     let (order, frame) = ((0..last).collect::<Vec<_>>(), Frame::new(&score.inputs));
-    let group = shapes::segment(dim);
-    shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+    let group = drivers::segment(dim);
+    drivers::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
         let (mut divergence, features) = Divergence::new(&score.inputs, &frame, share, queries.clone());
         let width = features.len() / queries.len();
         score_survivors(Pairs { score, queries, rows: &order[places], floors, tops }, &features, width, &mut divergence)
@@ -57,7 +57,7 @@ struct Divergence<'a, 'b, T> {
 /// A query: the norm of its features, its constant, and the size of the logarithms in that.
 struct DivergenceQuery {
     norm: f64,
-    own: f64,
+    constant: f64,
     log: f64,
 }
 
@@ -77,9 +77,9 @@ impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
     fn new(inputs: &'a Inputs<'b, T>, frame: &'a Frame, share: f64, queries: Range<usize>) -> (Self, Vec<T>) {
         let (rest, mut features) = (1.0 - share, Vec::new());
         let of_query = |i: usize| {
-            let (mut square, mut own, mut log) = (0.0, 0.0, 0.0);
+            let (mut square, mut constant, mut log) = (0.0, 0.0, 0.0);
             for (d, mean) in inputs.mu1.row(i).iter().enumerate() {
-                let (scale, v) = (frame.scale[d], at(inputs.extra1.row(i), d));
+                let (scale, v) = (frame.scale[d], at(inputs.uncertainty1.row(i), d));
                 let a = (mean.to_f64() - frame.centre[d]) * scale;
                 let v = if v >= 0.0 { v * scale * scale } else { f64::NAN };
                 let forth = [-share * (a * a + v), 2.0 * share * a];
@@ -89,11 +89,15 @@ impl<'a, 'b, T: Float> Divergence<'a, 'b, T> {
                     features.push(T::from_f64(x));
                     square += x * x;
                 }
-                own += if rest > 0.0 { rest * a * a / v } else { 0.0 };
+                constant += if rest > 0.0 { rest * a * a / v } else { 0.0 };
                 log += v.ln();
             }
             let log = if rest == share { 0.0 * log } else { (rest - share) * log };
-            DivergenceQuery { norm: f64::sqrt(square), own: own + log - inputs.mu1.stored() as f64, log: log.abs() }
+            DivergenceQuery {
+                norm: f64::sqrt(square),
+                constant: constant + log - inputs.mu1.stored() as f64,
+                log: log.abs(),
+            }
         };
         let queries = queries.map(of_query).collect();
         (Divergence { inputs, frame, share, queries, group: DivergenceGroup::default() }, features)
@@ -135,7 +139,7 @@ impl<T: Float> ProductBound<T> for Divergence<'_, '_, T> {
     }
 
     fn limit(&self, query: usize, threshold: f64) -> f64 {
-        let (DivergenceQuery { norm, own, log }, group) = (&self.queries[query], &self.group);
+        let (DivergenceQuery { norm, constant, log }, group) = (&self.queries[query], &self.group);
         let (dim, u, exact) = (self.inputs.mu1.stored() as f64, T::ROUNDOFF, -2.0 * threshold);
         let sizes = exact.abs() + log + group.log + 3.0 * dim;
         let reached = exact + u * ((dim / 8.0 + 50.0) * sizes + 10.0 * dim);
@@ -143,12 +147,12 @@ impl<T: Float> ProductBound<T> for Divergence<'_, '_, T> {
             * ((4.0 * dim + 20.0) * (norm * group.norm + group.rational + group.apart)
                 + 10.0 * dim
                 + 8.0 * (group.log + log)
-                + 4.0 * (own.abs() + group.middle.abs()))
+                + 4.0 * (constant.abs() + group.middle.abs()))
             + (6.0 * dim + 20.0) * T::SMALLEST * (1.0 + norm + group.norm);
         // Below this nothing overflows.
         let safe = norm * group.norm + group.rational + group.apart + group.log < T::QUARTER_RANGE.powi(3);
         if safe {
-            group.middle + own - reached - 1.01 * slack
+            group.middle + constant - reached - 1.01 * slack
         } else {
             f64::NAN
         }

@@ -1,7 +1,7 @@
 //! The trait [`Formula`], which the maths of a score of diagonal normals implements.
 
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
-use crate::shapes::Side;
+use crate::drivers::Side;
 use crate::simd::{Float, Simd, V};
 
 /// One dimension of a pair in float64: means `a` and `b`, variances `v` and `w` of the query and of the row, and the number of
@@ -45,22 +45,22 @@ pub trait Formula: Copy + Sync {
             self.add::<S, T>(sums, x);
         }
     }
-    /// How many intermediates [`Formula::own`] computes.
-    const OWN: usize = 0;
-    /// The intermediates that the slopes need of one item, computed once for all of its pairs; `shared` holds the shared numbers
-    /// and their reciprocals.
+    /// How many numbers [`Formula::per_item`] makes.
+    const PER_ITEM: usize = 0;
+    /// What the partial derivatives need of one item alone, made once for all of its pairs; `shared` holds the
+    /// shared numbers and their reciprocals.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(
+    fn per_item<S: Simd, T: Float>(
         &self,
         _side: Side,
         _mean: V<S, T>,
         _var: V<S, T>,
         _shared: [V<S, T>; 2],
-    ) -> [V<S, T>; OWN] {
-        [0.0.into(); OWN]
+    ) -> [V<S, T>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
-    /// The denominator of the slopes, which must rise with both variances and fall with the shared number; 1 where they have
-    /// none.
+    /// The denominator of the partial derivatives, which must rise with both variances and fall with the shared number; 1 where
+    /// they have none.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, _a: &Item<V<S, T>>, _b: &Item<V<S, T>>) -> V<S, T> {
         1.0.into()
@@ -68,13 +68,13 @@ pub trait Formula: Copy + Sync {
     /// The derivatives of the score with respect to one dimension of both items. `inverse` is the reciprocal of the divisor;
     /// `shared` holds the shared numbers and their reciprocals. They are written out for each score, as they are the whole inner
     /// loop of a gradient: with dual numbers instead, MLS takes 1.2 times as long (AVX2).
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         shared: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>>;
+    ) -> PairPartials<V<S, T>>;
     /// The formula that gives the same score when the two items change places.
     fn transposed(self) -> Self {
         self
@@ -108,19 +108,19 @@ pub trait Formula: Copy + Sync {
     }
 }
 
-/// A vector of one item's dimensions: means, variances, and the intermediates that [`Formula::own`] computes.
+/// A vector of one item's dimensions: means, variances, and what [`Formula::per_item`] makes of them.
 #[derive(Clone, Copy)]
 pub struct Item<X> {
     pub mean: X,
     pub var: X,
-    pub own: [X; OWN],
+    pub per_item: [X; PER_ITEM],
 }
 
-/// The largest number of intermediates that a formula computes from one item.
-pub const OWN: usize = 4;
+/// How many numbers a formula makes of one item alone, at most.
+pub const PER_ITEM: usize = 4;
 
 /// The derivatives of a score with respect to both means, both variances and the shared number of a dimension (0 without one).
-pub struct PairSlopes<X> {
+pub struct PairPartials<X> {
     pub means: [X; 2],
     pub vars: [X; 2],
     pub shared: X,

@@ -2,11 +2,11 @@
 //!
 //! Sources: Shi & Jain 2019 (PFE) eq. 3, with its 1/2 and 2 pi; likelihood ratio, PLDA with a variance per item.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, Range, PER_ITEM};
 use super::sums::{Loaded, OffsetSums, Sums, GROUP, LOGS};
 use super::{facts, pair_function};
+use crate::drivers::Side;
 use crate::kernels::score::{score, Score};
-use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 
 /// Mutual likelihood score: with s = v + w, `-1/2 sum [ (a - b)^2 / s + log s + log 2 pi ]`.
@@ -37,16 +37,16 @@ impl Formula for Mls {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        let var = 0.5 * (pull * pull - inverse);
-        PairSlopes { means: [-pull, pull], vars: [var; 2], shared: 0.0.into() }
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        let var = 0.5 * (by_mean * by_mean - inverse);
+        PairPartials { means: [-by_mean, by_mean], vars: [var; 2], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -123,15 +123,19 @@ impl Formula for NegMahalanobis {
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        PairSlopes { means: [-(pull + pull), pull + pull], vars: [pull * pull; 2], shared: 0.0.into() }
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        PairPartials {
+            means: [-(by_mean + by_mean), by_mean + by_mean],
+            vars: [by_mean * by_mean; 2],
+            shared: 0.0.into(),
+        }
     }
 
     #[inline(always)]
@@ -174,11 +178,17 @@ impl Formula for Llr {
         (spread * ((1.0 - f) / (p + w)) / apart, [1.0 / apart, 1.0, 1.0])
     }
 
-    const OWN: usize = 4;
+    const PER_ITEM: usize = 4;
 
-    /// The intermediates a v/A, a/A, p/A and v/p.
+    /// The numbers per item a v/A, a/A, p/A and v/p.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _: Side, mean: V<S, T>, var: V<S, T>, shared: [V<S, T>; 2]) -> [V<S, T>; OWN] {
+    fn per_item<S: Simd, T: Float>(
+        &self,
+        _: Side,
+        mean: V<S, T>,
+        var: V<S, T>,
+        shared: [V<S, T>; 2],
+    ) -> [V<S, T>; PER_ITEM] {
         let [prior, by_prior] = shared;
         let inverse = 1.0 / (prior + var);
         let by_both = mean * inverse;
@@ -188,7 +198,7 @@ impl Formula for Llr {
     /// The divisor det / p = v + w + v w / p.
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
-        a.var.mul_add(b.own[3], a.var + b.var)
+        a.var.mul_add(b.per_item[3], a.var + b.var)
     }
 
     /// The covariance of (a, b) is diag(A, B) for independent means and [[A, p], [p, B]] for a common mean. Let (y, y') be the
@@ -200,14 +210,14 @@ impl Formula for Llr {
     ///
     /// No terms nearly cancel.
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         [_, by_prior]: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.own, b.own);
+    ) -> PairPartials<V<S, T>> {
+        let ([spread_a, by_a, share_a, _], [spread_b, by_b, share_b, ratio]) = (a.per_item, b.per_item);
         let difference = a.mean - b.mean;
         let (m, n) = ((spread_a - difference) * inverse, (spread_b + difference) * inverse);
         let by_v = m.mul_add(by_a + by_a - m, share_a * inverse);
@@ -215,7 +225,7 @@ impl Formula for Llr {
         let cross = a.mean.mul_add(b.var, b.mean * a.var) * inverse * by_prior;
         let logs = share_a * share_b * (a.var * ratio).mul_add(inverse, 1.0) * by_prior;
         let shared = cross.mul_add(cross, logs) - by_a.mul_add(by_a, by_b * by_b);
-        PairSlopes { means: [m, n], vars: [-(0.5 * by_v), -(0.5 * by_w)], shared: 0.5 * shared }
+        PairPartials { means: [m, n], vars: [-(0.5 * by_v), -(0.5 * by_w)], shared: 0.5 * shared }
     }
 
     #[inline(always)]
@@ -224,8 +234,8 @@ impl Formula for Llr {
         let (s, t) = (p + v, p + w);
         let both = s * t;
         let inverse = 1.0 / p.mul_add(v + w, v * w);
-        let own = (a * a * v).mul_add(t, b * b * w * s) / both;
-        let spread = own - (a - b) * (a - b);
+        let apart = (a * a * v).mul_add(t, b * b * w * s) / both;
+        let spread = apart - (a - b) * (a - b);
         sums.rational = spread.mul_add(p * inverse, sums.rational);
         let ratio = both * inverse;
         // This adds 0; where the ratio is not finite it makes the sum NaN, so that the pair takes the slow path.

@@ -1,13 +1,13 @@
 //! Gradients of the scores of diagonal normals over pairs whose rows are used once or a few times: nothing is packed, and four
 //! vectors of dimensions of a pair share a division.
 
-use super::formulas::{Formula, Item, OWN};
-use super::slopes::{together, PAIR};
+use super::formulas::{Formula, Item, PER_ITEM};
+use super::gradients::{together, PAIR};
 use super::{rest, whole};
-use crate::shapes::{Inputs, Rows, Side, AHEAD};
+use crate::drivers::{Inputs, Rows, Side, AHEAD};
 use crate::simd::{prefetch, Float, Kernel, Simd, V};
 
-/// Pairs (`q.at(k)`, `g.at(k)`) and their weights; the items of `side` are the own ones.
+/// Pairs (`q.at(k)`, `g.at(k)`) and their weights; the items are those of `side`.
 pub struct Listed<'a, T> {
     pub inputs: &'a Inputs<'a, T>,
     pub side: Side,
@@ -26,18 +26,20 @@ impl<T: Float> Listed<'_, T> {
         if let (Rows::List(rows), Side::Query) = (self.g, self.side) {
             if let Some(&row) = rows.get(k + AHEAD) {
                 prefetch(self.inputs.mu2.bytes(row));
-                prefetch(self.inputs.extra2.bytes(row));
+                prefetch(self.inputs.uncertainty2.bytes(row));
             }
         }
     }
 
-    /// The own and the other item of pair `k`; rows that are constant or stored in half precision are written to `buffers`.
+    /// The item of `side` and the other one of pair `k`; rows that are constant or stored in half precision are written to
+    /// `buffers`.
     #[inline(always)]
     fn items<'b>(&'b self, k: usize, buffers: &'b mut [Vec<T>; 4]) -> [NormalRows<'b, T>; 2] {
-        let (i, j, Inputs { mu1, extra1, mu2, extra2, .. }) = (self.q.at(k), self.g.at(k), self.inputs);
-        let [own, means, vars, other] = buffers;
-        let query = (mu1.row(i), whole(extra1.row(i), mu1.stored(), own));
-        let gallery = (mu2.row(j, means), whole(extra2.row(j, vars), mu1.stored(), other));
+        let (i, j, Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. }) =
+            (self.q.at(k), self.g.at(k), self.inputs);
+        let [first, means, vars, second] = buffers;
+        let query = (mu1.row(i), whole(var1.row(i), mu1.stored(), first));
+        let gallery = (mu2.row(j, means), whole(var2.row(j, vars), mu1.stored(), second));
         if self.side == Side::Query {
             [query, gallery]
         } else {
@@ -47,25 +49,25 @@ impl<T: Float> Listed<'_, T> {
 }
 
 /// Computes gradients over listed pairs, with respect to means, variances and the shared row.
-pub struct ListedSlopes<'a, 'b, F, T> {
-    /// The formula whose first item is the own one.
+pub struct ListedGradients<'a, 'b, F, T> {
+    /// The formula whose first item is that of `side`.
     pub formula: &'a F,
     pub pairs: Listed<'a, T>,
-    /// Whether every pair has its own two items, and the gradients of both are wanted; else all pairs share the own item.
+    /// Whether every pair has its own two items, and the gradients of both are wanted; else all pairs share the item of `side`.
     pub both: bool,
-    /// Rows of D numbers, the gradients with respect to mean and variance: of the common own item, to which is added; or of the
-    /// own and of the other item of each pair by turns, which are written.
+    /// Rows of D numbers, the gradients with respect to mean and variance: of the common item, to which is added; or of the
+    /// item of `side` and of the other one of each pair by turns, which are written.
     pub rows: &'a mut [[&'b mut [T]; 2]],
     /// The gradient with respect to the shared row [D], to which is added; empty where it is not wanted.
     pub by_shared: &'a mut [T],
 }
 
 /// What the pairs of a call share: the shared row, and, padded to whole groups of vectors, its reciprocals and what the formula
-/// computes of the common own item. Each is empty where the formula does not take it.
+/// makes of the common item. Each is empty where the formula does not take it.
 struct SharedByPairs<'a, T> {
     shared: &'a [T],
     inverses: &'a [T],
-    own: [&'a [T]; OWN],
+    per_item: [&'a [T]; PER_ITEM],
 }
 
 /// The extremes over all pairs; apart from what lies in memory, so that they stay in registers.
@@ -81,7 +83,7 @@ struct Extremes<X> {
     finite: X,
 }
 
-impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
+impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
     /// Whether the gradients are known to be right: in range, and finite.
     type Output = bool;
     #[inline(always)]
@@ -92,30 +94,30 @@ impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
         let mut buffers = [const { Vec::new() }; 4];
         let mut seen = Extremes { least: one, lowest: one, greatest: one, finite: zero };
         let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
-        let owned = if self.both { 0 } else { F::OWN };
-        let mut made = vec![T::default(); padded * (usize::from(F::ROW) + owned)];
-        let (inverses, own) = made.split_at_mut(if F::ROW { padded } else { 0 });
-        if F::ROW || owned > 0 {
+        let made_of_item = if self.both { 0 } else { F::PER_ITEM };
+        let mut made = vec![T::default(); padded * (usize::from(F::ROW) + made_of_item)];
+        let (inverses, per_item) = made.split_at_mut(if F::ROW { padded } else { 0 });
+        if F::ROW || made_of_item > 0 {
             let [(mean, var), _] = self.pairs.items(0, &mut buffers);
             for from in (0..padded).step_by(T::LANES) {
                 let at = from..from + T::LANES;
-                let prior = vector::<S, T, false>(shared, from, 1.0);
+                let prior = vector::<S, T, REST>(shared, from, 1.0);
                 let inverse = 1.0 / prior;
                 if F::ROW {
                     seen.lowest = prior.min(seen.lowest);
                     inverse.store(&mut inverses[at.clone()]);
                 }
-                if owned > 0 {
-                    let (mean, var) = (vector::<S, T, false>(mean, from, 0.0), vector::<S, T, false>(var, from, 1.0));
-                    let made = self.formula.own::<S, T>(Side::Query, mean, var, [prior, inverse]);
-                    for (row, made) in own.chunks_exact_mut(padded).zip(made) {
+                if made_of_item > 0 {
+                    let (mean, var) = (vector::<S, T, REST>(mean, from, 0.0), vector::<S, T, REST>(var, from, 1.0));
+                    let made = self.formula.per_item::<S, T>(Side::Query, mean, var, [prior, inverse]);
+                    for (row, made) in per_item.chunks_exact_mut(padded).zip(made) {
                         made.store(&mut row[at.clone()]);
                     }
                 }
             }
         }
-        let mut common = SharedByPairs { shared, inverses, own: [&[]; OWN] };
-        common.own.iter_mut().zip(own.chunks_exact(padded)).for_each(|(row, made)| *row = made);
+        let mut common = SharedByPairs { shared, inverses, per_item: [&[]; PER_ITEM] };
+        common.per_item.iter_mut().zip(per_item.chunks_exact(padded)).for_each(|(row, made)| *row = made);
         for (k, weight) in self.pairs.weights.iter().enumerate() {
             self.pairs.prefetch(k);
             if weight.to_f64() == 0.0 {
@@ -126,16 +128,16 @@ impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
             let rows = &mut self.rows[rows..];
             for first in (0..whole).step_by(step) {
                 seen = match (self.both, self.by_shared.is_empty()) {
-                    (true, true) => pair.add::<S, true, false, true>(first, rows, self.by_shared, seen),
-                    (true, false) => pair.add::<S, true, true, true>(first, rows, self.by_shared, seen),
-                    (false, true) => pair.add::<S, false, false, true>(first, rows, self.by_shared, seen),
-                    (false, false) => pair.add::<S, false, true, true>(first, rows, self.by_shared, seen),
+                    (true, true) => pair.add::<S, BOTH, ALONE, WHOLE>(first, rows, self.by_shared, seen),
+                    (true, false) => pair.add::<S, BOTH, SHARED, WHOLE>(first, rows, self.by_shared, seen),
+                    (false, true) => pair.add::<S, ONE, ALONE, WHOLE>(first, rows, self.by_shared, seen),
+                    (false, false) => pair.add::<S, ONE, SHARED, WHOLE>(first, rows, self.by_shared, seen),
                 };
             }
             if whole < dim {
                 seen = match self.both {
-                    true => pair.add::<S, true, true, false>(whole, rows, self.by_shared, seen),
-                    false => pair.add::<S, false, true, false>(whole, rows, self.by_shared, seen),
+                    true => pair.add::<S, BOTH, SHARED, REST>(whole, rows, self.by_shared, seen),
+                    false => pair.add::<S, ONE, SHARED, REST>(whole, rows, self.by_shared, seen),
                 };
             }
         }
@@ -145,14 +147,32 @@ impl<T: Float, F: Formula> Kernel for ListedSlopes<'_, '_, F, T> {
     }
 }
 
-/// The vector of a row from `from` on; padded with `fill` where it may reach beyond the end (not WHOLE).
+/// Which gradients a call of [`ListedPair::add`] adds: of the item of `side` alone, or of both items of the pair.
+const ONE: bool = false;
+const BOTH: bool = true;
+/// Whether it adds that of the shared row too.
+const ALONE: bool = false;
+const SHARED: bool = true;
+/// Whether its vectors lie inside of the rows, or may reach beyond their end.
+const REST: bool = false;
+const WHOLE: bool = true;
+
+/// The vector of a row from `from` on; padded with `fill` where it may reach beyond the end ([`REST`]).
 #[inline(always)]
-fn vector<S: Simd, T: Float, const WHOLE: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
-    if WHOLE {
+fn vector<S: Simd, T: Float, const END: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
+    if END == WHOLE {
         V::<S, T>::load(&row[from..from + T::LANES])
     } else {
         rest::<S, T>(row, from.min(row.len()), fill)
     }
+}
+
+/// A group of vectors of a pair's dimensions: of both items, of the shared row and its reciprocals, and the divisors.
+struct Loaded<X> {
+    a: [Item<X>; 2 * PAIR],
+    b: [Item<X>; 2 * PAIR],
+    priors: [[X; 2]; 2 * PAIR],
+    divisors: [[X; PAIR]; 2],
 }
 
 /// A pair whose gradient is added, a group of vectors after the other.
@@ -164,79 +184,90 @@ struct ListedPair<'a, F, T> {
 }
 
 impl<T: Float, F: Formula> ListedPair<'_, F, T> {
-    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
+    /// The dimensions of a group of vectors from `first` on, whose extremes are taken note of.
     #[inline(always)]
-    fn add<S: Simd, const BOTH: bool, const SHARED: bool, const WHOLE: bool>(
+    fn load<S: Simd, const ITEMS: bool, const END: bool>(
         &self,
         first: usize,
-        rows: &mut [[&mut [T]; 2]],
-        by_shared: &mut [T],
-        mut seen: Extremes<V<S, T>>,
-    ) -> Extremes<V<S, T>> {
+        seen: &mut Extremes<V<S, T>>,
+    ) -> Loaded<V<S, T>> {
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
-        let (formula, common, [of_own, of_other]) = (self.formula, self.common, self.items);
-        let weight = V::<S, T>::splat(self.weight);
-        let mut a = [Item { mean: zero, var: one, own: [zero; OWN] }; 2 * PAIR];
+        let (formula, common, [of_item, of_other]) = (self.formula, self.common, self.items);
+        let mut a = [Item { mean: zero, var: one, per_item: [zero; PER_ITEM] }; 2 * PAIR];
         let (mut b, mut priors, mut divisors) = (a, [[one; 2]; 2 * PAIR], [[one; PAIR]; 2]);
         for n in 0..2 * PAIR {
             let from = first + n * T::LANES;
             if F::ROW {
                 let inverse = V::<S, T>::load(&common.inverses[from..from + T::LANES]);
-                priors[n] = [vector::<S, T, WHOLE>(common.shared, from, 1.0), inverse];
+                priors[n] = [vector::<S, T, END>(common.shared, from, 1.0), inverse];
             }
-            let mean = vector::<S, T, WHOLE>(of_own.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(of_own.1, from, 1.0);
-            let mut own = [zero; OWN];
-            if BOTH {
-                own = formula.own::<S, T>(Side::Query, mean, var, priors[n]);
+            let mean = vector::<S, T, END>(of_item.0, from, 0.0);
+            let var = vector::<S, T, END>(of_item.1, from, 1.0);
+            let mut per_item = [zero; PER_ITEM];
+            if ITEMS == BOTH {
+                per_item = formula.per_item::<S, T>(Side::Query, mean, var, priors[n]);
             } else {
-                for m in 0..F::OWN {
-                    own[m] = V::<S, T>::load(&common.own[m][from..from + T::LANES]);
+                for m in 0..F::PER_ITEM {
+                    per_item[m] = V::<S, T>::load(&common.per_item[m][from..from + T::LANES]);
                 }
             }
-            a[n] = Item { mean, var, own };
-            let mean = vector::<S, T, WHOLE>(of_other.0, from, 0.0);
-            let var = vector::<S, T, WHOLE>(of_other.1, from, 1.0);
-            b[n] = Item { mean, var, own: formula.own::<S, T>(Side::Gallery, mean, var, priors[n]) };
+            a[n] = Item { mean, var, per_item };
+            let mean = vector::<S, T, END>(of_other.0, from, 0.0);
+            let var = vector::<S, T, END>(of_other.1, from, 1.0);
+            b[n] = Item { mean, var, per_item: formula.per_item::<S, T>(Side::Gallery, mean, var, priors[n]) };
             let divisor = formula.divisor::<S, T>(&a[n], &b[n]);
             seen.lowest = a[n].var.min(b[n].var.min(seen.lowest));
             seen.least = divisor.min(seen.least);
             seen.greatest = divisor.max(seen.greatest);
             divisors[n / PAIR][n % PAIR] = divisor;
         }
+        Loaded { a, b, priors, divisors }
+    }
+
+    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
+    #[inline(always)]
+    fn add<S: Simd, const ITEMS: bool, const ROW: bool, const END: bool>(
+        &self,
+        first: usize,
+        rows: &mut [[&mut [T]; 2]],
+        by_shared: &mut [T],
+        mut seen: Extremes<V<S, T>>,
+    ) -> Extremes<V<S, T>> {
+        let weight = V::<S, T>::splat(self.weight);
+        let Loaded { a, b, priors, divisors } = self.load::<S, ITEMS, END>(first, &mut seen);
         let inverses = together::<S, T>(divisors);
         for n in 0..2 * PAIR {
-            let slopes = formula.pair_slopes::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
+            let partials = self.formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
             let from = first + n * T::LANES;
             for field in 0..2 {
-                let slope = [slopes.means, slopes.vars][field];
-                if BOTH {
+                let partial = [partials.means, partials.vars][field];
+                if ITEMS == BOTH {
                     for item in 0..2 {
-                        let found = weight * slope[item];
+                        let found = weight * partial[item];
                         seen.finite = found.mul_add(0.0, seen.finite);
-                        put::<S, T, WHOLE>(found, rows[item][field], from);
+                        put::<S, T, END>(found, rows[item][field], from);
                     }
                 } else {
                     let row = &mut *rows[0][field];
-                    let found = weight.mul_add(slope[0], vector::<S, T, WHOLE>(row, from, 0.0));
+                    let found = weight.mul_add(partial[0], vector::<S, T, END>(row, from, 0.0));
                     seen.finite = found.mul_add(0.0, seen.finite);
-                    put::<S, T, WHOLE>(found, row, from);
+                    put::<S, T, END>(found, row, from);
                 }
             }
-            if SHARED && !by_shared.is_empty() {
-                let found = weight.mul_add(slopes.shared, vector::<S, T, WHOLE>(by_shared, from, 0.0));
+            if ROW == SHARED && !by_shared.is_empty() {
+                let found = weight.mul_add(partials.shared, vector::<S, T, END>(by_shared, from, 0.0));
                 seen.finite = found.mul_add(0.0, seen.finite);
-                put::<S, T, WHOLE>(found, by_shared, from);
+                put::<S, T, END>(found, by_shared, from);
             }
         }
         seen
     }
 }
 
-/// Writes a vector to a row; where it may reach beyond the end (not WHOLE), what lies before the end.
+/// Writes a vector to a row; where it may reach beyond the end ([`REST`]), what lies before the end.
 #[inline(always)]
-fn put<S: Simd, T: Float, const WHOLE: bool>(x: V<S, T>, row: &mut [T], from: usize) {
-    if WHOLE {
+fn put<S: Simd, T: Float, const END: bool>(x: V<S, T>, row: &mut [T], from: usize) {
+    if END == WHOLE {
         x.store(&mut row[from..from + T::LANES]);
     } else {
         let from = from.min(row.len());

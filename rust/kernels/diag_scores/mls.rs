@@ -19,9 +19,9 @@ use super::formulas::{Dimension, Formula};
 use super::likelihoods::Mls;
 use super::sums::OffsetSums;
 use super::{at, rest, whole};
+use crate::drivers::{Inputs, Side};
 use crate::error::Error;
 use crate::parallel;
-use crate::shapes::{Inputs, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use std::ops::Range;
 
@@ -81,8 +81,8 @@ impl<'a> EquivalentMls<'a> {
         if formula.offset_log_weight(side).is_some() {
             dispatch(Sum { inputs, formula, side, rows: of.clone(), out: &mut queries });
         }
-        for (i, own) in of.zip(&mut queries) {
-            let (mu, var, mut sizes) = (inputs.mu1.row(i), inputs.extra1.row(i), 0.0);
+        for (i, offset) in of.zip(&mut queries) {
+            let (mu, var, mut sizes) = (inputs.mu1.row(i), inputs.uncertainty1.row(i), 0.0);
             for d in 0..dim {
                 let shared = if F::ROW { at(inputs.shared.row(0), d) } else { 0.0 };
                 let x = Dimension { a: at(mu, d), v: at(var, d), b: 0.0, w: 0.0, shared };
@@ -93,8 +93,8 @@ impl<'a> EquivalentMls<'a> {
                 vars.push(var);
                 sizes += size;
             }
-            own.value += dim as f64 * (formula.constant() - Mls.constant());
-            own.rational += 0.5 * sizes as f32;
+            offset.value += dim as f64 * (formula.constant() - Mls.constant());
+            offset.rational += 0.5 * sizes as f32;
         }
         EquivalentMls { dim, first, means, vars, queries, rows, moved, var_scale: formula.var_scale() }
     }
@@ -133,14 +133,14 @@ impl<T: Float, F: Formula> Kernel for Sum<'_, '_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = self.inputs;
         let dim = mu1.stored();
         let weight = self.formula.offset_log_weight(self.side).unwrap_or(0.0);
         let (mut means, mut vars, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
         for (i, out) in self.rows.zip(self.out) {
             let (mean, var) = match self.side {
-                Side::Query => (mu1.row(i), extra1.row(i)),
-                Side::Gallery => (mu2.row(i, &mut means), extra2.row(i, &mut vars)),
+                Side::Query => (mu1.row(i), var1.row(i)),
+                Side::Gallery => (mu2.row(i, &mut means), var2.row(i, &mut vars)),
             };
             let (var, shared) = (whole(var, dim, &mut repeated), if F::ROW { shared.row(0) } else { mean });
             let mut sums = OffsetSums::<V<S, T>>::new();

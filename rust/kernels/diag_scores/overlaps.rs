@@ -2,11 +2,11 @@
 //!
 //! Sources: Jebara et al. 2004 (probability product kernels); ProLIP's inclusion.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, Range, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, Range, PER_ITEM};
 use super::sums::{Loaded, OffsetSums, Sums, LOGS};
 use super::{facts, pair_function};
+use crate::drivers::Side;
 use crate::kernels::score::{score, Score};
-use crate::shapes::Side;
 use crate::simd::{Float, Simd, V};
 use std::f64::consts::PI;
 
@@ -44,18 +44,24 @@ impl Formula for Overlap {
     fn by_shared(&self, x: Dimension) -> [f64; 2] {
         let (alpha, beta) = self.powers;
         let inverse = 1.0 / (x.v / alpha + x.w / beta);
-        let pull = (x.a - x.b) * inverse;
-        let by_s = 0.5 * (pull * pull - inverse);
+        let by_mean = (x.a - x.b) * inverse;
+        let by_s = 0.5 * (by_mean * by_mean - inverse);
         let by_power =
             |power: f64, var: f64| -by_s * var / (power * power) - 0.5 * (var.ln() + 1.0 / power + (2.0 * PI).ln());
         [by_power(alpha, x.v), by_power(beta, x.w)]
     }
 
-    const OWN: usize = 2;
+    const PER_ITEM: usize = 2;
 
-    /// The intermediates v/alpha and (1 - alpha) / (2 v), with beta and w for a row.
+    /// The numbers per item v/alpha and (1 - alpha) / (2 v), with beta and w for a row.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, side: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
+    fn per_item<S: Simd, T: Float>(
+        &self,
+        side: Side,
+        _: V<S, T>,
+        var: V<S, T>,
+        _: [V<S, T>; 2],
+    ) -> [V<S, T>; PER_ITEM] {
         let power = if side == Side::Query { self.powers.0 } else { self.powers.1 };
         let zero = V::<S, T>::from(0.0);
         let logs = if power == 1.0 { zero } else { 0.5 * (1.0 - power) / var };
@@ -64,22 +70,22 @@ impl Formula for Overlap {
 
     #[inline(always)]
     fn divisor<S: Simd, T: Float>(&self, a: &Item<V<S, T>>, b: &Item<V<S, T>>) -> V<S, T> {
-        a.own[0] + b.own[0]
+        a.per_item[0] + b.per_item[0]
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         inverse: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
-        let pull = (a.mean - b.mean) * inverse;
-        let by_s = pull * pull - inverse;
-        let v = by_s.mul_add(0.5 / self.powers.0, a.own[1]);
-        let w = by_s.mul_add(0.5 / self.powers.1, b.own[1]);
-        PairSlopes { means: [-pull, pull], vars: [v, w], shared: 0.0.into() }
+    ) -> PairPartials<V<S, T>> {
+        let by_mean = (a.mean - b.mean) * inverse;
+        let by_s = by_mean * by_mean - inverse;
+        let v = by_s.mul_add(0.5 / self.powers.0, a.per_item[1]);
+        let w = by_s.mul_add(0.5 / self.powers.1, b.per_item[1]);
+        PairPartials { means: [-by_mean, by_mean], vars: [v, w], shared: 0.0.into() }
     }
 
     #[inline(always)]
@@ -169,31 +175,31 @@ impl Formula for NegKl {
         [-0.5 * apart, 0.0]
     }
 
-    const OWN: usize = 1;
+    const PER_ITEM: usize = 1;
 
-    /// The intermediate 1/v.
+    /// The number per item 1/v.
     #[inline(always)]
-    fn own<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; OWN] {
+    fn per_item<S: Simd, T: Float>(&self, _: Side, _: V<S, T>, var: V<S, T>, _: [V<S, T>; 2]) -> [V<S, T>; PER_ITEM] {
         let zero = V::<S, T>::from(0.0);
         [1.0 / var, zero, zero, zero]
     }
 
     #[inline(always)]
-    fn pair_slopes<S: Simd, T: Float>(
+    fn pair_partials<S: Simd, T: Float>(
         &self,
         a: &Item<V<S, T>>,
         b: &Item<V<S, T>>,
         _: V<S, T>,
         _: [V<S, T>; 2],
-    ) -> PairSlopes<V<S, T>> {
+    ) -> PairPartials<V<S, T>> {
         let (share, rest) = (self.share, 1.0 - self.share);
-        let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.own[0], b.own[0]);
+        let (difference, apart, by_v, by_w) = (a.mean - b.mean, a.var - b.var, a.per_item[0], b.per_item[0]);
         let (square, both) = (difference * difference, apart * by_v * by_w);
         let mean = difference * by_w.mul_add(share, rest * by_v);
         // `v` is twice the derivative of the divergence with respect to v, `w` minus twice the one with respect to w.
         let v = both.mul_add(share, rest * ((apart - square) * by_v * by_v));
         let w = ((apart + square) * by_w * by_w).mul_add(share, rest * both);
-        PairSlopes { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
+        PairPartials { means: [-mean, mean], vars: [-(0.5 * v), 0.5 * w], shared: 0.0.into() }
     }
 
     #[inline(always)]

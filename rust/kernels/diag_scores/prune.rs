@@ -31,7 +31,7 @@ use super::mls::{self, EquivalentMls, Offset};
 use super::scan::Scan;
 use super::sieve::{score_survivors, Pairs, ProductBound};
 use super::DiagScore;
-use crate::shapes::{self, Best, Inputs, Prune};
+use crate::drivers::{self, Best, Inputs, Prune};
 use crate::simd::{dispatch, Float};
 use crate::topk::TopK;
 use std::f64::consts::PI;
@@ -52,10 +52,10 @@ const TRIAL: (usize, usize) = (512, 8192);
 /// Finds the best `k` rows of every query; returns how many pairs were scored.
 pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> Result<usize, crate::error::Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
-    let Ok(last) = u32::try_from(gallery) else { return shapes::search(score, best) };
+    let Ok(last) = u32::try_from(gallery) else { return drivers::search(score, best) };
     // Few queries do not pay for laying the rows side by side.
     if dim == 0 || queries < 8 {
-        return shapes::search(score, best);
+        return drivers::search(score, best);
     }
     let (k, offset) = (best.k, mls::row_offsets(&score.inputs, score.formula, best.interrupted)?);
     let pruned = match score.prune {
@@ -64,8 +64,8 @@ pub fn search<T: Float, F: Formula>(score: &DiagScore<T, F>, best: Best<T>) -> R
         Prune::Always => true,
     };
     let order = if pruned { by_variance(&score.inputs, (0..last).collect()) } else { (0..last).collect() };
-    let group = shapes::segment(dim);
-    shapes::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
+    let group = drivers::segment(dim);
+    drivers::search_by_shards(queries, gallery, 256, group, best, &|queries, places, floors, tops| {
         let mls = EquivalentMls::new(&score.inputs, score.formula, &offset, queries.clone());
         let mut task = Task { score, mls: &mls, order: &order, queries, floors, tops };
         if pruned {
@@ -81,7 +81,7 @@ fn by_variance<T: Float>(inputs: &Inputs<T>, rows: Vec<u32>) -> Vec<u32> {
     let mut buffer = Vec::new();
     let sum = |row: u32| {
         let mut sums = [T::default(); 16];
-        for vars in inputs.extra2.row(row as usize, &mut buffer).chunks(16) {
+        for vars in inputs.uncertainty2.row(row as usize, &mut buffer).chunks(16) {
             sums.iter_mut().zip(vars).for_each(|(sum, &w)| *sum = *sum + w);
         }
         sums.iter().map(|sum| sum.to_f64() as f32).sum()

@@ -27,7 +27,7 @@ use super::formulas::Formula;
 use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
 use super::{at, DiagScore};
-use crate::shapes::{self, PairScore, Rows};
+use crate::drivers::{self, PairScore, Rows};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 use std::f64::consts::{LN_2, PI};
@@ -81,11 +81,10 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         let inputs = &self.score.inputs;
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
-        let group = shapes::segment(dim);
+        let group = drivers::segment(dim);
         let ranges: Vec<_> = self.queries.clone().map(|i| extremes(self.mls.query(i).1)).collect();
         let all = ranges.iter().fold(EMPTY, hull);
-        let mut laid = vec![T::default(); 2 * padded * ranges.len()];
-        let mut scaled_by = None;
+        let (mut laid, mut scaled_by) = (vec![T::default(); 2 * padded * ranges.len()], None);
         let mut panels = vec![T::default(); 2 * padded * group.next_multiple_of(T::LANES)];
         let mut starts = vec![T::default(); group.next_multiple_of(T::LANES)];
         let mut sieve = RoughSieve {
@@ -105,12 +104,10 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
         for first in self.places.clone().step_by(group) {
             let places = first..(first + group).min(self.places.end);
             let rows = || self.order[places.clone()].iter().map(|&row| row as usize);
-            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.extra2.row(j, &mut vars))));
+            let group = rows().fold(EMPTY, |all, j| hull(all, &extremes(inputs.uncertainty2.row(j, &mut vars))));
             let group = (group.0 * self.mls.var_scale, group.1 * self.mls.var_scale);
             sieve.group = start(self.mls, rows(), &mut starts);
-            let middle = ((all.0 + group.0) * (all.1 + group.1)).sqrt();
-            let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
-            let k = k.clamp(-60, 60);
+            let k = power_of_scale(all, group);
             if scaled_by != Some(k) {
                 for (i, place) in self.queries.clone().zip(laid.chunks_mut(2 * padded)) {
                     lay(self.mls.query(i), (k, 1.0), dim, place, 1);
@@ -120,20 +117,10 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
             }
             for (place, j) in rows().enumerate() {
                 let panel = &mut panels[place / T::LANES * T::LANES * 2 * padded..][..T::LANES * 2 * padded];
-                let row = (inputs.mu2.row(j, &mut means), inputs.extra2.row(j, &mut vars));
+                let row = (inputs.mu2.row(j, &mut means), inputs.uncertainty2.row(j, &mut vars));
                 lay(row, (k, self.mls.var_scale), dim, &mut panel[place % T::LANES..], T::LANES);
             }
-            let scale = 4f64.powi(-k);
-            for query in 0..ranges.len() {
-                let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);
-                let in_range = ranges[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
-                sieve.in_range[query] = in_range;
-                if self.mls.moved {
-                    let (means, vars) = self.mls.query(self.queries.start + query);
-                    sieve.moved[query] = means.iter().zip(vars).map(|(m, t)| m * m / (t + group.0)).sum();
-                }
-                sieve.set_limit(query);
-            }
+            sieve.enter(self.mls, &ranges, group, 4f64.powi(-k));
             for (p, panel) in panels.chunks(T::LANES * 2 * padded).enumerate().take(places.len().div_ceil(T::LANES)) {
                 let from = first + p * T::LANES;
                 let rows = &self.order[from..(from + T::LANES).min(places.end)];
@@ -141,15 +128,22 @@ impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
                 for (query, laid) in laid.chunks_exact(2 * padded).enumerate() {
                     let rough = rough::<S, T>(laid, panel) + start;
                     // A NaN is not less than the limit.
-                    let kept = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
-                    if kept != 0 {
-                        sieve.keep(query, rows, kept);
+                    let passed = (-rough).not_less_bits(V::<S, T>::splat(sieve.limits[query]));
+                    if passed != 0 {
+                        sieve.pass(query, rows, passed);
                     }
                 }
             }
         }
         sieve.scored
     }
+}
+
+/// The k by whose power of 4 the sums of variances in these two ranges are divided, which brings them near 1.
+fn power_of_scale(queries: (f64, f64), group: (f64, f64)) -> i32 {
+    let middle = ((queries.0 + group.0) * (queries.1 + group.1)).sqrt();
+    let k = if middle > 0.0 && middle < f64::INFINITY { (0.5 * middle.log2()).round() as i32 } else { 0 };
+    k.clamp(-60, 60)
 }
 
 /// Writes -2 times the offsets of rows, relative to the middle of these offsets. Returns that middle, and the greatest sizes.
@@ -242,19 +236,33 @@ impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
         self.limits[query] = T::from_f64(limit);
     }
 
+    /// Takes note of the ranges of variances of the queries and of a new group of rows, which are scaled.
+    fn enter(&mut self, mls: &EquivalentMls, ranges: &[(f64, f64)], group: (f64, f64), scale: f64) {
+        for query in 0..ranges.len() {
+            let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);
+            let in_range = ranges[query].0 >= 0.0 && group.0 >= 0.0 && least >= 1.0 / RANGE && greatest <= RANGE;
+            self.in_range[query] = in_range;
+            if mls.moved {
+                let (means, vars) = mls.query(self.first_query + query);
+                self.moved[query] = means.iter().zip(vars).map(|(m, t)| m * m / (t + group.0)).sum();
+            }
+            self.set_limit(query);
+        }
+    }
+
     #[inline(never)]
-    fn keep(&mut self, query: usize, rows: &[u32], kept: u32) {
+    fn pass(&mut self, query: usize, rows: &[u32], passed: u32) {
         let (mut list, mut scores) = ([0; 16], [T::default(); 16]);
         let mut n = 0;
-        for (_, &row) in rows.iter().enumerate().filter(|(lane, _)| kept >> lane & 1 == 1) {
+        for (_, &row) in rows.iter().enumerate().filter(|(lane, _)| passed >> lane & 1 == 1) {
             list[n] = row as usize;
             n += 1;
         }
-        let (kept, scores) = (&list[..n], &mut scores[..n]);
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(kept), scores, &mut []);
+        let (passed, scores) = (&list[..n], &mut scores[..n]);
+        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(passed), scores, &mut []);
         self.scored += n;
         let top = &mut self.tops[query];
-        for (&row, &score) in kept.iter().zip(scores.iter()) {
+        for (&row, &score) in passed.iter().zip(scores.iter()) {
             top.push(score, row as i64);
         }
         let threshold = top.threshold().max(self.floors[query]);

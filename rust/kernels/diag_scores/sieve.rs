@@ -2,8 +2,8 @@
 
 use super::formulas::Formula;
 use super::DiagScore;
+use crate::drivers::{self, PairScore, Rows};
 use crate::panels::{self, Epilogue, QueryTiles};
-use crate::shapes::{self, PairScore, Rows};
 use crate::simd::{Float, Simd, V};
 use crate::topk::TopK;
 use crate::view::View;
@@ -38,7 +38,7 @@ pub fn score_survivors<T: Float, F: Formula>(
     bound: &mut dyn ProductBound<T>,
 ) -> usize {
     let Pairs { score, queries, rows, floors, tops } = pairs;
-    let group = panels::padded::<T>(shapes::segment(score.inputs.mu1.stored()));
+    let group = panels::padded::<T>(drivers::segment(score.inputs.mu1.stored()));
     let tiles = QueryTiles::new(&View::new(features, queries.len(), width), 0..queries.len());
     let limits = vec![T::from_f64(f64::INFINITY); tiles.padded()];
     let pending = vec![Vec::new(); queries.len()];
@@ -63,7 +63,7 @@ pub fn score_survivors<T: Float, F: Formula>(
 /// Calls `each(d, means, variances)` for each dimension of a panel's rows, one row per lane; lanes without one repeat the last.
 #[inline(always)]
 pub fn columns<S: Simd, T: Float>(
-    inputs: &shapes::Inputs<T>,
+    inputs: &drivers::Inputs<T>,
     panel: &[u32],
     mut each: impl FnMut(usize, V<S, T>, V<S, T>),
 ) {
@@ -71,7 +71,7 @@ pub fn columns<S: Simd, T: Float>(
     let mut rows: [(&[T], &[T]); 16] = [(&[], &[]); 16];
     for (lane, (row, buffer)) in rows.iter_mut().zip(&mut buffers).enumerate().take(T::LANES) {
         let j = panel[lane.min(panel.len() - 1)] as usize;
-        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.extra2.row(j, &mut buffer.1));
+        *row = (inputs.mu2.row(j, &mut buffer.0), inputs.uncertainty2.row(j, &mut buffer.1));
     }
     // Sixteen dimensions are transposed at once.
     let mut square = ([[T::default(); 16]; 16], [[T::default(); 16]; 16]);
@@ -121,7 +121,7 @@ impl<T: Float, F: Formula> BoundSieve<'_, '_, T, F> {
     /// Scores the waiting rows of a query.
     #[inline(never)]
     fn flush(&mut self, query: usize) {
-        let mut scores = [T::default(); shapes::BLOCK];
+        let mut scores = [T::default(); drivers::BLOCK];
         let (rows, scores) = (&self.pending[query], &mut scores[..self.pending[query].len()]);
         if rows.is_empty() {
             return;
@@ -152,7 +152,7 @@ impl<T: Float, F: Formula> Epilogue<T> for BoundSieve<'_, '_, T, F> {
                 self.pending[query].push(self.rows[place] as usize);
             }
         }
-        if self.pending[query].len() + T::LANES > shapes::BLOCK {
+        if self.pending[query].len() + T::LANES > drivers::BLOCK {
             self.flush(query);
         }
     }

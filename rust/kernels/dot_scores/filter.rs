@@ -3,10 +3,10 @@
 use super::formulas::{Group, Query};
 use super::pool::{Passed, Pool, Weigh};
 use super::{sq_norms, DotScore, Formula};
+use crate::drivers::{self, Best};
 use crate::error::Error;
 use crate::panels::{self, Epilogue, QueryTiles};
 use crate::parallel;
-use crate::shapes::{self, Best};
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::Matrix;
 use std::ops::Range;
@@ -16,26 +16,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub fn search<T: Float, F: Formula>(score: &DotScore<T, F>, best: Best<T>) -> Result<usize, Error> {
     let (queries, gallery, dim) = (score.inputs.mu1.rows(), score.inputs.mu2.rows(), score.inputs.mu1.stored());
     if !F::SIEVED || dim == 0 || (queries < FEW && score.packed.is_none()) {
-        return shapes::search(score, best);
+        return drivers::search(score, best);
     }
-    let group = panels::padded::<T>(shapes::segment(dim));
+    let group = panels::padded::<T>(drivers::segment(dim));
     let sorted;
     let order = match &score.packed {
         Some(packed) => packed.order,
         None => {
-            sorted = in_order(&score.inputs.extra2, queries)?;
+            sorted = in_order(&score.inputs.uncertainty2, queries)?;
             &sorted[..]
         }
     };
     let groups = scattered(gallery.div_ceil(group));
     let block = (POOLED / best.k.max(1)).clamp(12, 1024);
     let Best { k, scores, ids, interrupted } = best;
-    let scan: &shapes::Scan<Pool<T>> = &|queries, places, floors, pools| {
+    let scan: &drivers::Scan<Pool<T>> = &|queries, places, floors, pools| {
         // A shard that begins beyond the last row is empty.
         let groups = &groups[places.start.div_ceil(group)..places.end.div_ceil(group)];
         scan(score, queries, order, (groups, group), floors, pools)
     };
-    let (pools, scored) = shapes::shards((queries, gallery, k), block, group, interrupted, scan)?;
+    let (pools, scored) = drivers::shards((queries, gallery, k), block, group, interrupted, scan)?;
     let (scored, parts) = (AtomicUsize::new(scored), scores.chunks_mut(k).zip(ids.chunks_mut(k)).zip(pools));
     parallel::for_each(parts.enumerate().collect(), interrupted, |(query, ((scores, ids), mut pool))| {
         scored.fetch_add(pool.settle(score, query), Ordering::Relaxed);
@@ -56,12 +56,13 @@ const STRETCH: usize = 1 << 16;
 /// The product of k and the queries of a block, for each of which up to 2 k rows of 24 bytes wait to be scored.
 const POOLED: usize = 1 << 19;
 
-/// The order in which rows are visited: by their extras, stretch by stretch, if there are queries enough; else as they are.
-fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
-    let mut order: Vec<i64> = (0..extras.rows() as i64).collect();
-    if queries >= SORTED && extras.stored() > 0 {
+/// The order in which rows are visited: by their uncertainties, stretch by stretch, if there are queries enough; else as they
+/// are.
+fn in_order<T: Float>(uncertainties: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Error> {
+    let mut order: Vec<i64> = (0..uncertainties.rows() as i64).collect();
+    if queries >= SORTED && uncertainties.stored() > 0 {
         parallel::for_each(order.chunks_mut(STRETCH).collect(), &|| false, |rows| {
-            let mut keyed: Vec<_> = rows.iter().map(|&row| (extras.first(row as usize), row)).collect();
+            let mut keyed: Vec<_> = rows.iter().map(|&row| (uncertainties.first(row as usize), row)).collect();
             keyed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
             rows.iter_mut().zip(keyed).for_each(|(row, (_, sorted))| *row = sorted);
         })?;
@@ -70,7 +71,7 @@ fn in_order<T: Float>(extras: &Matrix<T>, queries: usize) -> Result<Vec<i64>, Er
 }
 
 /// The numbers below n, neighbours far apart: what comes first is a sample of all, so that thresholds are soon near their final
-/// values. If groups were visited in the order of their extras, rows could get better up to the last one.
+/// values. If groups were visited in the order of their uncertainties, rows could get better up to the last one.
 fn scattered(n: usize) -> Vec<usize> {
     let bits = usize::BITS - n.saturating_sub(1).leading_zeros();
     let reversed = |i: usize| if bits == 0 { 0 } else { i.reverse_bits() >> (usize::BITS - bits) };
@@ -91,14 +92,11 @@ fn scan<T: Float, F: Formula>(
     let tiles = QueryTiles::new(&inputs.mu1, queries.clone());
     let mut norms = vec![T::default(); group.max(queries.len())];
     sq_norms(&Matrix::Full(inputs.mu1), queries.clone(), &mut norms[..queries.len()]);
-    let query = |(i, norm): (usize, &T)| Query {
-        norm: norm.to_f64(),
-        extra: inputs.extra1.row(i)[0].to_f64(),
-        ..Query::default()
+    let query = |(i, norm): (usize, &T)| {
+        let uncertainty = inputs.uncertainty1.row(i)[0].to_f64();
+        Query { norm: norm.to_f64(), uncertainty, ..Query::default() }
     };
-    for (pool, &floor) in pools.iter_mut().zip(floors) {
-        pool.threshold = floor;
-    }
+    pools.iter_mut().zip(floors).for_each(|(pool, &floor)| pool.threshold = floor);
     let mut filter = Filter {
         score,
         first_query: queries.start,
@@ -124,12 +122,7 @@ fn scan<T: Float, F: Formula>(
             }
         };
         filter.enter(order, norms);
-        // Rows of the padding reach no limit.
-        starts.fill(T::from_f64(f64::NEG_INFINITY));
-        for (start, norm) in starts.iter_mut().zip(norms) {
-            let share = -0.5 * filter.group.share * norm.to_f64();
-            *start = T::from_f64(if F::DIFFERENCE { share } else { 0.0 });
-        }
+        filter.start(norms, &mut starts);
         let size = panels::padded::<T>(order.len()) * dim;
         let packed = match &score.packed {
             Some(packed) => &packed.panels[first * dim..][..size],
@@ -167,9 +160,9 @@ fn slack<T: Float>(dim: usize) -> f64 {
 /// in the end, which the pair function scores.
 ///
 /// The first sieve compares a panel's inner products, less each row's share of its squared norm, with one limit per query and
-/// group of rows, which [`Formula::bound`] gives: where the rows of a group have much the same extra, hardly any pair passes that
-/// is not among the best. The second sieve applies the formula to what is left, and finds a lower and an upper bound of each
-/// score. The k-th greatest of the lower bounds is a threshold; a row whose upper bound is below it is dropped.
+/// group of rows, which [`Formula::bound`] gives: where the rows of a group have much the same uncertainty, hardly any pair
+/// passes that is not among the best. The second sieve applies the formula to what is left, and finds a lower and an upper bound
+/// of each score. The k-th greatest of the lower bounds is a threshold; a row whose upper bound is below it is dropped.
 ///
 /// Proof that no row is lost by the second sieve: let x be the squared distance (or inner product) that the pair function finds,
 /// and y the one that the panels find, moved by the slack to the side of higher scores, so y <= x (y >= x for inner products).
@@ -181,7 +174,8 @@ fn slack<T: Float>(dim: usize) -> f64 {
 ///
 /// No row is lost by the first sieve: a row that can reach the threshold has x within the bound, so y too, and the limit is the
 /// inner product at which y is the bound, rounded down. Where products may overflow there is no lower bound. A NaN passes both
-/// sieves, but rows whose norm or extra is NaN do not count in a group: a NaN is not among the best while there is a threshold.
+/// sieves, but rows whose norm or uncertainty is NaN do not count in a group: a NaN is not among the best while there is a
+/// threshold.
 struct Filter<'a, 'b, T, F> {
     score: &'a DotScore<'b, T, F>,
     first_query: usize,
@@ -193,7 +187,7 @@ struct Filter<'a, 'b, T, F> {
     smallest: f64,
     /// Pairs scored so far.
     scored: usize,
-    /// The ranges of norms and extras in the group at hand.
+    /// The ranges of norms and uncertainties in the group at hand.
     group: Group,
     /// The rows of that group.
     rows: &'a [i64],
@@ -204,9 +198,9 @@ struct Filter<'a, 'b, T, F> {
 /// The ranges of no rows, which are to be widened.
 const NO_ROWS: Group = Group {
     norms: (f64::INFINITY, f64::NEG_INFINITY),
-    extras: (f64::INFINITY, f64::NEG_INFINITY),
+    uncertainties: (f64::INFINITY, f64::NEG_INFINITY),
     share: 1.0,
-    own: [0.0; 2],
+    tangent_at_ends: [0.0; 2],
 };
 
 impl<T: Float, F: Formula> Epilogue<T> for Filter<'_, '_, T, F> {
@@ -233,17 +227,18 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         for norm in norms.iter().map(|norm| norm.to_f64()) {
             self.group.norms = (self.group.norms.0.min(norm), self.group.norms.1.max(norm));
         }
-        let extras = &self.score.inputs.extra2;
-        let extra = |&row: &i64| extras.first(row as usize);
-        let mut take = |extra: f64| {
-            self.group.extras = (self.group.extras.0.min(extra.max(0.0)), self.group.extras.1.max(extra));
+        let uncertainties = &self.score.inputs.uncertainty2;
+        let uncertainty = |&row: &i64| uncertainties.first(row as usize);
+        let mut take = |uncertainty: f64| {
+            self.group.uncertainties =
+                (self.group.uncertainties.0.min(uncertainty.max(0.0)), self.group.uncertainties.1.max(uncertainty));
         };
         if self.score.packed.is_some() {
-            // The rows of a prepared gallery are sorted by extra, NaN last.
-            rows.first().map(extra).into_iter().for_each(&mut take);
-            rows.iter().rev().map(extra).find(|extra| !extra.is_nan()).into_iter().for_each(take);
+            // The rows of a prepared gallery are sorted by uncertainty, NaN last.
+            rows.first().map(uncertainty).into_iter().for_each(&mut take);
+            rows.iter().rev().map(uncertainty).find(|uncertainty| !uncertainty.is_nan()).into_iter().for_each(take);
         } else {
-            rows.iter().map(extra).for_each(take);
+            rows.iter().map(uncertainty).for_each(take);
         }
         dispatch(Enter { formula: &self.score.formula, group: &mut self.group });
         let thresholds: Vec<_> = self.pools.iter().map(|pool| pool.threshold).collect();
@@ -254,16 +249,26 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         }
     }
 
+    /// Writes what the sums of a panel start with: what is subtracted from the inner products of each row of the group.
+    fn start(&self, norms: &[T], starts: &mut [T]) {
+        // Rows of the padding reach no limit.
+        starts.fill(T::from_f64(f64::NEG_INFINITY));
+        for (start, norm) in starts.iter_mut().zip(norms) {
+            let share = -0.5 * self.group.share * norm.to_f64();
+            *start = T::from_f64(if F::DIFFERENCE { share } else { 0.0 });
+        }
+    }
+
     fn set_limit(&mut self, query: usize) {
         let threshold = self.pools[query].threshold;
         let limit = if threshold == f64::NEG_INFINITY {
             f64::NEG_INFINITY
         } else {
-            let (own, group) = (&mut self.queries[query], &self.group);
-            let bound = dispatch(Bound { formula: &self.score.formula, threshold, own: &mut *own, group });
-            let both = own.norm + self.group.norms.1;
+            let (query, group) = (&mut self.queries[query], &self.group);
+            let bound = dispatch(Bound { formula: &self.score.formula, threshold, query: &mut *query, group });
+            let both = query.norm + self.group.norms.1;
             let limit = if F::DIFFERENCE {
-                0.5 * (own.norm - bound - self.slack * both - self.smallest)
+                0.5 * (query.norm - bound - self.slack * both - self.smallest)
             } else {
                 bound - 0.5 * self.slack * both - self.smallest
             };
@@ -287,8 +292,8 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
             } else {
                 dot.to_f64()
             };
-            let extra = self.score.inputs.extra2.first(row);
-            if self.pools[query].push(Passed { x, norm, extra, row }) {
+            let uncertainty = self.score.inputs.uncertainty2.first(row);
+            if self.pools[query].push(Passed { x, norm, uncertainty, row }) {
                 self.weigh(query);
             }
         }
@@ -297,9 +302,9 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
     /// The second sieve, on those rows of a query that wait for it.
     fn weigh(&mut self, query: usize) {
         let (slack, smallest, formula) = (self.slack, self.smallest, &self.score.formula);
-        let (pool, own) = (&mut self.pools[query], self.queries[query]);
+        let pool = &mut self.pools[query];
         let before = pool.threshold;
-        dispatch(Weigh { formula, query: own, pool: &mut *pool, slack, smallest });
+        dispatch(Weigh { formula, query: self.queries[query], pool: &mut *pool, slack, smallest });
         self.scored += pool.tidy(self.score, self.first_query + query);
         if self.pools[query].threshold > before {
             self.set_limit(query);
@@ -339,13 +344,13 @@ impl<F: Formula> Kernel for Enter<'_, F> {
 struct Bound<'a, F> {
     formula: &'a F,
     threshold: f64,
-    own: &'a mut Query,
+    query: &'a mut Query,
     group: &'a Group,
 }
 impl<F: Formula> Kernel for Bound<'_, F> {
     type Output = f64;
     #[inline(always)]
     fn run<S: Simd>(self) -> f64 {
-        self.formula.bound::<S>(self.threshold, self.own, self.group)
+        self.formula.bound::<S>(self.threshold, self.query, self.group)
     }
 }

@@ -5,17 +5,18 @@ use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
 use crate::special::dual::Dual;
 
-/// The inputs of a formula for eight pairs. Slopes are with respect to the numbers of the first item.
+/// The inputs of a formula for eight pairs. Partial derivatives are with respect to the numbers of the first item.
 #[derive(Clone, Copy)]
 pub struct Pair<X> {
     /// The squared distance or inner product of the two rows.
     pub x: X,
     /// The squared norms of the two rows; meaningless unless [`Formula::NORMS`].
     pub norms: (X, X),
-    /// The extras of the two items: variances, concentrations, weights ...
-    pub extras: (X, X),
-    /// The intermediates of the two items: [`Formula::own`] of each or, for slopes, [`Formula::own_slopes`].
-    pub own: ([X; OWN], [X; OWN]),
+    /// The uncertainties of the two items: variances, concentrations, weights ...
+    pub uncertainties: (X, X),
+    /// What is made of each of the two items alone: [`Formula::per_item`] or, for partial derivatives,
+    /// [`Formula::per_item_for_partials`].
+    pub per_item: ([X; PER_ITEM], [X; PER_ITEM]),
 }
 
 impl<S: Simd> Pair<Dual<S>> {
@@ -23,24 +24,24 @@ impl<S: Simd> Pair<Dual<S>> {
     #[inline(always)]
     fn constants(pair: Pair<V<S, f64>>) -> Self {
         let dual = Dual::<S>::constant;
-        let ([a, b, c], [d, e, f]) = pair.own;
+        let ([a, b, c], [d, e, f]) = pair.per_item;
         Pair {
             x: dual(pair.x),
             norms: (dual(pair.norms.0), dual(pair.norms.1)),
-            extras: (dual(pair.extras.0), dual(pair.extras.1)),
-            own: ([dual(a), dual(b), dual(c)], [dual(d), dual(e), dual(f)]),
+            uncertainties: (dual(pair.uncertainties.0), dual(pair.uncertainties.1)),
+            per_item: ([dual(a), dual(b), dual(c)], [dual(d), dual(e), dual(f)]),
         }
     }
 
     /// The numbers without derivatives.
     #[inline(always)]
     pub fn values(self) -> Pair<V<S, f64>> {
-        let ([a, b, c], [d, e, f]) = self.own;
+        let ([a, b, c], [d, e, f]) = self.per_item;
         Pair {
             x: self.x.value,
             norms: (self.norms.0.value, self.norms.1.value),
-            extras: (self.extras.0.value, self.extras.1.value),
-            own: ([a.value, b.value, c.value], [d.value, e.value, f.value]),
+            uncertainties: (self.uncertainties.0.value, self.uncertainties.1.value),
+            per_item: ([a.value, b.value, c.value], [d.value, e.value, f.value]),
         }
     }
 }
@@ -48,22 +49,22 @@ impl<S: Simd> Pair<Dual<S>> {
 impl<X: Copy> Pair<X> {
     /// The same pair, seen from the other item.
     pub fn swapped(self) -> Self {
-        let (norms, extras) = ((self.norms.1, self.norms.0), (self.extras.1, self.extras.0));
-        Pair { x: self.x, norms, extras, own: (self.own.1, self.own.0) }
+        let (norms, uncertainties) = ((self.norms.1, self.norms.0), (self.uncertainties.1, self.uncertainties.0));
+        Pair { x: self.x, norms, uncertainties, per_item: (self.per_item.1, self.per_item.0) }
     }
 }
 
-/// The largest number of intermediates that a formula computes from one item.
-pub const OWN: usize = 3;
+/// How many numbers a formula makes of one item alone, at most.
+pub const PER_ITEM: usize = 3;
 
 /// The partial derivatives of a score.
-pub struct Slopes<X> {
+pub struct Partials<X> {
     /// The derivative with respect to the squared distance or inner product.
     pub x: X,
     /// The derivative with respect to the first item's squared norm.
     pub norm: X,
-    /// The derivative with respect to the first item's extra.
-    pub extra: X,
+    /// The derivative with respect to the first item's uncertainty.
+    pub uncertainty: X,
     /// The derivatives with respect to the shared numbers, of which there are at most two; 0 for the others.
     pub shared: [X; 2],
 }
@@ -76,26 +77,25 @@ pub trait Formula: Copy + Sync {
     const NORMS: bool;
     /// Whether a search may rule pairs out by the values at a lower and an upper bound of `x`; otherwise it scores every pair.
     const SIEVED: bool = true;
-    /// Whether the score depends on the sum of the extras alone (and on no norm), so that its slopes with respect
-    /// to both extras are equal.
+    /// Whether the score depends on the sum of the uncertainties alone (and on no norm), so that its partial derivatives with
+    /// respect to both uncertainties are equal.
     const BY_SUM: bool = false;
-    /// Whether any slope depends on `x`.
+    /// Whether any partial derivative depends on `x`.
     const BY_X: bool = true;
-    /// How many intermediates [`Formula::own`] and [`Formula::own_slopes`] compute.
-    const OWN: (usize, usize) = (0, 0);
-    /// The intermediates that `value` needs of one item, from its extra and squared norm; computed once for all pairs of the
-    /// item.
+    /// How many numbers [`Formula::per_item`] and [`Formula::per_item_for_partials`] make.
+    const PER_ITEM: (usize, usize) = (0, 0);
+    /// What `value` needs of one item alone, made of its uncertainty and squared norm once for all pairs of the item.
     #[inline(always)]
-    fn own<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [0.0.into(); OWN]
+    fn per_item<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
-    /// The intermediates that `slopes` needs of one item.
+    /// What `partials` needs of one item alone.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, _extra: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; OWN] {
-        [0.0.into(); OWN]
+    fn per_item_for_partials<S: Simd>(&self, _uncertainty: V<S, f64>, _norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [0.0.into(); PER_ITEM]
     }
-    /// The definition of the score, which `slopes` differentiates. The result need not have derivatives if `slopes` is written
-    /// out.
+    /// The definition of the score, which `partials` differentiates. The result need not have derivatives if `partials` is
+    /// written out.
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S>;
     /// The score without derivatives.
     #[inline(always)]
@@ -103,17 +103,17 @@ pub trait Formula: Copy + Sync {
         self.value::<S>(Pair::constants(pair)).value
     }
     /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
-    /// digits, where they need intermediates that scoring does not need, or where shared numbers have derivatives too.
+    /// digits, where they need numbers per item that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let mut numbers = Pair::constants(pair);
         numbers.x = Dual::variable(pair.x, 0);
         if Self::NORMS {
             numbers.norms.0 = Dual::variable(pair.norms.0, 1);
         }
-        numbers.extras.0 = Dual::variable(pair.extras.0, 2);
-        let [x, norm, extra] = self.value::<S>(numbers).slopes();
-        Slopes { x, norm, extra, shared: self.by_shared::<S>(pair) }
+        numbers.uncertainties.0 = Dual::variable(pair.uncertainties.0, 2);
+        let [x, norm, uncertainty] = self.value::<S>(numbers).partials();
+        Partials { x, norm, uncertainty, shared: self.by_shared::<S>(pair) }
     }
     /// The derivatives of the score with respect to the shared numbers.
     #[inline(always)]
@@ -133,7 +133,7 @@ pub trait Formula: Copy + Sync {
         0.0.into()
     }
 
-    /// Called once for each group of rows whose ranges of norms and extras are known: sets the share, and the numbers that
+    /// Called once for each group of rows whose ranges of norms and uncertainties are known: sets the share, and the numbers that
     /// [`Formula::bound`] needs of the group.
     #[inline(always)]
     fn group<S: Simd>(&self, _group: &mut Group) {}
@@ -160,18 +160,18 @@ pub struct Query {
     /// The squared norm of its mean or direction.
     pub norm: f64,
     /// Its variance, concentration, weight ...
-    pub extra: f64,
+    pub uncertainty: f64,
     /// What the formula stores from one group to the next; zeros at first.
-    pub own: Tangents,
+    pub tangents: Tangents,
 }
 
 /// What the bounds of von Mises-Fisher scores store for a query.
 #[derive(Clone, Copy, Default)]
 pub struct Tangents {
-    /// alpha G(k1), 0 before it is computed; G is defined in `vmf`.
-    pub k1: f64,
-    /// A tangent of G(sqrt y) for the least and for the greatest k2 of a group: its point, value and slope.
-    pub tangents: [[f64; 3]; 2],
+    /// alpha G(kappa1), 0 before it is computed; G is defined in `vmf`.
+    pub alpha_g_kappa1: f64,
+    /// A tangent of G(sqrt y) for the least and for the greatest kappa2 of a group: its point, value and slope.
+    pub at_ends: [[f64; 3]; 2],
 }
 
 /// The ranges (least, greatest) of the numbers of a group of gallery rows; NaN are left out.
@@ -179,12 +179,12 @@ pub struct Tangents {
 pub struct Group {
     /// The range of the squared norms.
     pub norms: (f64, f64),
-    /// The range of the extras.
-    pub extras: (f64, f64),
+    /// The range of the uncertainties.
+    pub uncertainties: (f64, f64),
     /// The share of a row's squared norm, halved, that panels subtract from its inner product; 1 unless the formula sets less.
     pub share: f64,
-    /// Numbers that [`Formula::group`] computes for [`Formula::bound`].
-    pub own: [f64; 2],
+    /// What [`Formula::group`] computes for [`Formula::bound`]: the values of a tangent at the least and greatest uncertainty.
+    pub tangent_at_ends: [f64; 2],
 }
 
 /// The margin that bounds leave for the rounding of a few float64 operations, relative to the size of their terms.
@@ -198,16 +198,16 @@ pub fn concave_maximum((from, to): (f64, f64), f: impl Fn(f64) -> (f64, f64)) ->
     (left + rise.max(0.0) * width).min(right - fall.min(0.0) * width)
 }
 
-/// `yes` where both extras are >= 0, else NaN: variances and concentrations must not be negative.
+/// `yes` where both uncertainties are >= 0, else NaN: variances and concentrations must not be negative.
 #[inline(always)]
-pub fn valid<S: Simd>(extras: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
-    extras.0.min(extras.1).if_less(0.0, f64::NAN, yes)
+pub fn valid<S: Simd>(uncertainties: (V<S, f64>, V<S, f64>), yes: V<S, f64>) -> V<S, f64> {
+    uncertainties.0.min(uncertainties.1).if_less(0.0, f64::NAN, yes)
 }
 
-/// [`valid`] for dual numbers: makes the score and its derivative NaN where an extra is negative.
+/// [`valid`] for dual numbers: makes the score and its derivative NaN where an uncertainty is negative.
 #[inline(always)]
-pub fn in_domain<S: Simd>(extras: (Dual<S>, Dual<S>), score: Dual<S>) -> Dual<S> {
-    score.or_nan_below_zero(extras.0.value.min(extras.1.value))
+pub fn in_domain<S: Simd>(uncertainties: (Dual<S>, Dual<S>), score: Dual<S>) -> Dual<S> {
+    score.or_nan_below_zero(uncertainties.0.value.min(uncertainties.1.value))
 }
 
 /// `w1 w2 (cos(mu1, mu2) - shift)`: cosine with weights 1 and no shift; the expected cosine with each item's expected
@@ -221,46 +221,46 @@ pub struct Cosine {
 impl Formula for Cosine {
     const DIFFERENCE: bool = false;
     const NORMS: bool = true;
-    const OWN: (usize, usize) = (1, 2);
+    const PER_ITEM: (usize, usize) = (1, 2);
     /// The reciprocal of the row's length.
     #[inline(always)]
-    fn own<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [1.0 / norm.sqrt(), 0.0.into(), 0.0.into()]
     }
     /// The reciprocals of the row's length and of its square.
     #[inline(always)]
-    fn own_slopes<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; OWN] {
+    fn per_item_for_partials<S: Simd>(&self, _: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
         [1.0 / norm.sqrt(), 1.0 / norm, 0.0.into()]
     }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         // Each length has a root of its own: the product of the squared lengths could leave the range.
-        let weight = pair.extras.0 * pair.extras.1;
-        pair.x * (weight * (pair.own.0[0] * pair.own.1[0])) - self.shift * weight
+        let weight = pair.uncertainties.0 * pair.uncertainties.1;
+        pair.x * (weight * (pair.per_item.0[0] * pair.per_item.1[0])) - self.shift * weight
     }
-    /// Written out, since the derivative of a length needs only the item's intermediates, computed once for all of its pairs.
+    /// Written out, since the derivative of a length needs only numbers that are made once for all pairs of the item.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let inverse = pair.own.0[0] * pair.own.1[0];
-        let x = pair.extras.0 * pair.extras.1 * inverse;
-        Slopes {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
+        let inverse = pair.per_item.0[0] * pair.per_item.1[0];
+        let x = pair.uncertainties.0 * pair.uncertainties.1 * inverse;
+        Partials {
             x,
-            norm: -0.5 * x * pair.x * pair.own.0[1],
-            extra: pair.extras.1 * (inverse * pair.x - self.shift),
-            shared: [-(pair.extras.0 * pair.extras.1), 0.0.into()],
+            norm: -0.5 * x * pair.x * pair.per_item.0[1],
+            uncertainty: pair.uncertainties.1 * (inverse * pair.x - self.shift),
+            shared: [-(pair.uncertainties.0 * pair.uncertainties.1), 0.0.into()],
         }
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let ((least, greatest), (shortest, longest)) = (group.extras, group.norms);
-        if !(query.extra > 0.0 && least >= 0.0) {
+        let ((least, greatest), (shortest, longest)) = (group.uncertainties, group.norms);
+        if !(query.uncertainty > 0.0 && least >= 0.0) {
             return f64::NEG_INFINITY;
         }
         // Weights or their product may be subnormal; each of the seven roundings of a score then errs by at most half the
         // smallest positive number.
         let threshold = threshold - 4.0 * f64::from_bits(1);
         let weight = if threshold < 0.0 { least } else { greatest };
-        let cosine = threshold / (query.extra * weight) + self.shift;
+        let cosine = threshold / (query.uncertainty * weight) + self.shift;
         let length = query.norm.sqrt() * if cosine < 0.0 { longest } else { shortest }.sqrt();
         cosine * length - SPARE * (self.shift.abs() + cosine.abs()) * length
     }
@@ -277,11 +277,11 @@ impl Formula for NegSqL2 {
     const BY_X: bool = false;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        in_domain(pair.extras, -(pair.x + (pair.extras.0 + pair.extras.1)))
+        in_domain(pair.uncertainties, -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1)))
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let traces = query.extra + group.extras.0;
+        let traces = query.uncertainty + group.uncertainties.0;
         SPARE.mul_add(traces + threshold.abs(), -threshold - traces)
     }
 }

@@ -27,7 +27,7 @@
 //! anywhere, they are below 4e-10 against composite quadrature at 4655 points (at one point with D = 1: 2e-9). With b = 0,
 //! A 1e8 .. 1e16 and D 1 .. 512, they are below 1e-12 against the limit.
 
-use super::formulas::{valid, Formula, Pair, Slopes};
+use super::formulas::{valid, Formula, Pair, Partials};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
@@ -134,8 +134,8 @@ impl Kernel for Ratio<'_> {
     type Output = [Numbers; 2];
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
-        let (ratio, slope) = self.formula.ratio::<S>(V::<S, f64>::load(&self.x));
-        [ratio, slope].map(lanes::<S>)
+        let (ratio, derivative) = self.formula.ratio::<S>(V::<S, f64>::load(&self.x));
+        [ratio, derivative].map(lanes::<S>)
     }
 }
 
@@ -180,7 +180,7 @@ impl<'a, S: Simd> Integral<'a, S> {
         let (mut low, mut high) = (-length, steep.if_greater(0.0, highest.min(balanced), highest));
         let mut peak = high;
         for step in 0..STEPS.0 {
-            let (slope, bend) = at.slopes(peak);
+            let (slope, bend) = at.derivatives(peak);
             low = slope.if_greater(0.0, peak, low);
             high = slope.if_greater(0.0, high, peak);
             let next = peak - slope / bend;
@@ -201,7 +201,7 @@ impl<'a, S: Simd> Integral<'a, S> {
             let mut end = start;
             for _ in 0..STEPS.1 {
                 let above = at.log(end).1 - at.top + DEPTH;
-                let next = end - above / at.slopes(end).0;
+                let next = end - above / at.derivatives(end).0;
                 // The bounds hold where the logarithm is not concave as well: for D = 1 near t = 0.
                 let next = next.max(start.min(peak)).min(start.max(peak));
                 end = above.if_less(0.0, next, end);
@@ -238,25 +238,26 @@ impl<'a, S: Simd> Integral<'a, S> {
 
     /// Returns L (1 - R(x)), R(x) / x and R'(x) at x = L t.
     #[inline(always)]
-    fn pull(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
+    fn ratio_terms(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
         let x = (self.length * t).max(1e-100); // R(x) / x is constant below this
-        let [ratio, slope] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
-        let (ratio, slope) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&slope));
+        let [ratio, derivative] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
+        let (ratio, derivative) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&derivative));
         let by_x = ratio / x;
         // 1 - R^2 = R' + (D - 1) R / x
-        let square = by_x.mul_add(self.formula.dim - 1.0, slope);
-        (self.length * square / (1.0 + ratio), by_x, slope)
+        let square = by_x.mul_add(self.formula.dim - 1.0, derivative);
+        (self.length * square / (1.0 + ratio), by_x, derivative)
     }
 
     /// The first two derivatives with respect to tau of the logarithm of the integrand; the second is limited to at most -1.
     #[inline(always)]
-    fn slopes(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
+    fn derivatives(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         let t = self.t(tau);
-        let (short, _, slope) = self.pull(t);
+        let (short, _, derivative) = self.ratio_terms(t);
         let (q, _) = sigmoid::<S>(self.y(tau));
         let powers = (self.formula.dim - 1.0) / t;
         let first = powers - short - tau - self.steep * q;
-        let second = self.length * self.length * slope - powers / t - 1.0 - self.steep * self.steep * q * (1.0 - q);
+        let second =
+            self.length * self.length * derivative - powers / t - 1.0 - self.steep * self.steep * q * (1.0 - q);
         (first, second.if_less(-1.0, second, -1.0))
     }
 
@@ -296,7 +297,7 @@ impl Terms<6> for Derivatives<'_> {
     #[inline(always)]
     fn of<S: Simd>(&self, integral: &Integral<S>, node: &Node<S>) -> [V<S, f64>; 6] {
         let &Node { tau, t, q, .. } = node;
-        let (short, by_x, _) = integral.pull(t);
+        let (short, by_x, _) = integral.ratio_terms(t);
         let bend = self.formula.bend::<S>(q, V::<S, f64>::load(&self.root) * t);
         [1.0.into(), q, q * t, q * t * by_x, q * (tau + short), bend]
     }
@@ -342,7 +343,7 @@ impl MatchProbability<'_> {
     /// The distance of the means, sqrt s, and 1 where s is so small that the score is log sigmoid(b - a d), else 0.
     #[inline(always)]
     fn scales<S: Simd>(&self, pair: &Pair<V<S, f64>>) -> [V<S, f64>; 3] {
-        let s = pair.extras.0 + pair.extras.1;
+        let s = pair.uncertainties.0 + pair.uncertainties.1;
         let least = (1e-200 * pair.x).max(f64::MIN_POSITIVE);
         let exact = s.if_less(least, 1.0, 0.0);
         [pair.x.sqrt(), exact.if_greater(0.0, 1.0, s.sqrt()), exact]
@@ -363,11 +364,11 @@ impl Formula for MatchProbability<'_> {
         let value = top + ln::<S, f64>(total) + self.constant();
         let (_, at_distance) = sigmoid::<S>(self.line.1 - self.line.0 * distance);
         let value = exact.if_greater(0.0, at_distance, value.if_greater(0.0, 0.0, value));
-        Dual::constant(valid::<S>(pair.extras, value))
+        Dual::constant(valid::<S>(pair.uncertainties, value))
     }
 
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
         let (a, b) = self.line;
         let [distance, root, exact] = self.scales::<S>(&pair);
         let terms = Derivatives { formula: self, root: lanes::<S>(root) };
@@ -377,14 +378,16 @@ impl Formula for MatchProbability<'_> {
         let is_far = (a * root).max(FAR).if_less(distance / root, 1.0, 0.0);
         let by_s = is_far.if_greater(0.0, far / total, near);
 
-        // The slopes at s = 0. Where the distance is 0 as well, the one with respect to the squared distance counts as 0.
+        // The partial derivatives at s = 0. Where the distance is 0 as well, the one with respect to the squared distance counts
+        // as 0.
         let (q, _) = sigmoid::<S>(b - a * distance);
         let apart = distance.if_greater(0.0, q / distance, 0.0);
-        let choose = |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.extras, exact.if_greater(0.0, at_zero, x));
-        Slopes {
+        let choose =
+            |at_zero: V<S, f64>, x: V<S, f64>| valid::<S>(pair.uncertainties, exact.if_greater(0.0, at_zero, x));
+        Partials {
             x: -0.5 * a * choose(apart, means[2]),
             norm: 0.0.into(),
-            extra: 0.5 * choose(self.bend::<S>(q, distance), by_s),
+            uncertainty: 0.5 * choose(self.bend::<S>(q, distance), by_s),
             shared: [-choose(q * distance, means[1]), choose(q, means[0])],
         }
     }

@@ -3,7 +3,7 @@
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Query, Slopes, SPARE};
+use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Partials, Query, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
 use crate::simd::{Simd, V};
@@ -24,9 +24,10 @@ impl Formula for MlsIsotropic {
     const BY_SUM: bool = true;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        let s = pair.extras.0 + pair.extras.1;
+        let (var1, var2) = pair.uncertainties;
+        let s = var1 + var2;
         let twice = pair.x / s + s.ln().mul_add(self.dim, self.dim * (2.0 * PI).ln());
-        in_domain(pair.extras, -0.5 * twice)
+        in_domain(pair.uncertainties, -0.5 * twice)
     }
 
     /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s.
@@ -37,7 +38,7 @@ impl Formula for MlsIsotropic {
             let twice = 2.0 * threshold + logs;
             (SPARE.mul_add(s * (2.0 * threshold.abs() + logs.abs()), -s * twice), -twice - self.dim)
         };
-        concave_maximum((query.extra + group.extras.0, query.extra + group.extras.1), reach)
+        concave_maximum((query.uncertainty + group.uncertainties.0, query.uncertainty + group.uncertainties.1), reach)
     }
 }
 
@@ -51,13 +52,14 @@ impl Formula for NegMahalanobisIsotropic {
     const BY_SUM: bool = true;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        in_domain(pair.extras, -(pair.x / (pair.extras.0 + pair.extras.1)))
+        let (var1, var2) = pair.uncertainties;
+        in_domain(pair.uncertainties, -(pair.x / (var1 + var2)))
     }
 
     /// A score that reaches the threshold has x <= -s threshold; there is no bound for an infinite s and a threshold of 0.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let s = query.extra + if threshold < 0.0 { group.extras.1 } else { group.extras.0 };
+        let s = query.uncertainty + if threshold < 0.0 { group.uncertainties.1 } else { group.uncertainties.0 };
         let farthest = SPARE.mul_add((s * threshold).abs(), -s * threshold);
         if farthest.is_nan() {
             f64::INFINITY
@@ -86,42 +88,42 @@ impl Formula for LlrIsotropic {
     const NORMS: bool = true;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        let (p, (v, w)) = (self.prior_var, pair.extras);
+        let (p, (v, w)) = (self.prior_var, pair.uncertainties);
         let (a, b) = (p + v, p + w);
         let det = (v + w).mul_add(p, v * w);
         let spread = (pair.norms.0 * v / a + pair.norms.1 * w / b) - pair.x;
         let twice = spread * (p / det) + self.dim * (a * b / det).ln();
-        in_domain((pair.extras.0, pair.extras.1), 0.5 * twice).or_nan_below_zero(p.into())
+        in_domain(pair.uncertainties, 0.5 * twice).or_nan_below_zero(p.into())
     }
     /// Written out: the derivatives of the logarithm, 1/A - B/det, and of the spread, 1 - v/A, would cancel where p is below v.
     /// Their relative error would be 1e-13 at p/v = 1e-2 and 1e-7 at p/v = 1e-8, instead of 2e-16.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let (p, dim, (v, w), (n, m)) = (self.prior_var, self.dim, pair.extras, pair.norms);
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
+        let (p, dim, (v, w), (n, m)) = (self.prior_var, self.dim, pair.uncertainties, pair.norms);
         let (a, b, inverse) = (p + v, p + w, 1.0 / (v + w).mul_add(p, v * w));
         let spread = (n * v / a + m * w / b) - pair.x;
-        let own = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
+        let by_var = p * p * n / (a * a) - p * b * spread * inverse - dim * p * p / a;
         let prior = spread - p * (n * v / (a * a) + m * w / (b * b)) - p * (v + w) * spread * inverse;
         let logs = dim * (1.0 / a + 1.0 / b - (v + w) * inverse);
         let domain = (v.min(w), p.into());
-        Slopes {
+        Partials {
             x: valid::<S>(domain, -0.5 * p * inverse),
             norm: valid::<S>(domain, 0.5 * p * v / a * inverse),
-            extra: valid::<S>(domain, 0.5 * own * inverse),
+            uncertainty: valid::<S>(domain, 0.5 * by_var * inverse),
             shared: [valid::<S>(domain, 0.5 * (prior * inverse + logs)), 0.0.into()],
         }
     }
 
     #[inline(always)]
     fn group<S: Simd>(&self, group: &mut Group) {
-        group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.extras.1);
+        group.share = (1.0 - SPARE) * self.prior_var / (self.prior_var + group.uncertainties.1);
     }
 
     /// A score that reaches the threshold has x - |b|^2 w/B <= |a|^2 v/A + det/p (D log(AB/det) - 2 threshold). The last term is
     /// concave in w: det = y is linear in w with slope A, and the second derivative is -D/p (A / sqrt(y) - sqrt(y) / B)^2.
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let (p, v) = (self.prior_var, query.extra);
+        let (p, v) = (self.prior_var, query.uncertainty);
         let a = p + v;
         let reach = |w: f64| {
             let (b, det) = (p + w, p * v + a * w);
@@ -130,7 +132,7 @@ impl Formula for LlrIsotropic {
             let spare = SPARE * det * (logs.abs() + 2.0 * threshold.abs() + self.dim);
             ((det * rest + spare) / p, (a * rest + self.dim * (det / b - a)) / p)
         };
-        (1.0 + SPARE) * (query.norm * v / a) + concave_maximum(group.extras, reach)
+        (1.0 + SPARE) * (query.norm * v / a) + concave_maximum(group.uncertainties, reach)
     }
 }
 
@@ -177,19 +179,19 @@ impl Formula for OverlapIsotropic {
     const NORMS: bool = false;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        let ((alpha, beta), (v, w)) = (self.powers, pair.extras);
+        let ((alpha, beta), (v, w)) = (self.powers, pair.uncertainties);
         let s = v / alpha + w / beta;
         let logs = s.ln() - times_ln(1.0 - alpha, v) - times_ln(1.0 - beta, w);
-        in_domain(pair.extras, -0.5 * (pair.x / s + self.dim * (logs + self.constant())))
+        in_domain(pair.uncertainties, -0.5 * (pair.x / s + self.dim * (logs + self.constant())))
     }
     #[inline(always)]
     fn by_shared<S: Simd>(&self, pair: Pair<V<S, f64>>) -> [V<S, f64>; 2] {
-        let ((alpha, beta), (v, w)) = (self.powers, pair.extras);
+        let ((alpha, beta), (v, w)) = (self.powers, pair.uncertainties);
         let inverse = 1.0 / (v / alpha + w / beta);
         let by_s = 0.5 * inverse * (pair.x * inverse - self.dim);
         [
-            valid::<S>(pair.extras, self.by_power::<S>(by_s, alpha, v)),
-            valid::<S>(pair.extras, self.by_power::<S>(by_s, beta, w)),
+            valid::<S>(pair.uncertainties, self.by_power::<S>(by_s, alpha, v)),
+            valid::<S>(pair.uncertainties, self.by_power::<S>(by_s, beta, w)),
         ]
     }
     fn transposed(self) -> Self {
@@ -212,7 +214,7 @@ impl Formula for NegKlIsotropic {
     const NORMS: bool = false;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        let (v, w) = pair.extras;
+        let (v, w) = pair.uncertainties;
         let mut twice = times_ln((1.0 - 2.0 * self.share) * self.dim, v / w);
         for (share, v, w) in [(self.share, v, w), (1.0 - self.share, w, v)] {
             if share != 0.0 {
@@ -227,19 +229,19 @@ impl Formula for NegKlIsotropic {
     /// Written out: the derivatives D/v of the logarithm and D/w of the quotient would cancel where the variances are near each
     /// other. The relative error would be 2e-14 where the variances differ by 1 %, instead of 5e-17.
     #[inline(always)]
-    fn slopes<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Slopes<V<S, f64>> {
-        let ((v, w), dim, share, rest) = (pair.extras, self.dim, self.share, 1.0 - self.share);
+    fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
+        let ((v, w), dim, share, rest) = (pair.uncertainties, self.dim, self.share, 1.0 - self.share);
         // The derivatives of 2 KL(p1 || p2) and of 2 KL(p2 || p1) with respect to v, and these divergences themselves.
         let forth = dim * (1.0 / w - 1.0 / v);
         let back = dim * (v - w) / (v * v) - pair.x / (v * v);
         let logs = ln::<S, f64>(v / w);
         let first = pair.x / w + dim * ((v - w) / w - logs);
         let second = pair.x / v + dim * ((w - v) / v + logs);
-        Slopes {
-            x: valid::<S>(pair.extras, -0.5 * (share / w + rest / v)),
+        Partials {
+            x: valid::<S>(pair.uncertainties, -0.5 * (share / w + rest / v)),
             norm: 0.0.into(),
-            extra: valid::<S>(pair.extras, -0.5 * (share * forth + rest * back)),
-            shared: [valid::<S>(pair.extras, 0.5 * (second - first)), 0.0.into()],
+            uncertainty: valid::<S>(pair.uncertainties, -0.5 * (share * forth + rest * back)),
+            shared: [valid::<S>(pair.uncertainties, 0.5 * (second - first)), 0.0.into()],
         }
     }
     fn transposed(self) -> Self {

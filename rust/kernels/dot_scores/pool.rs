@@ -2,7 +2,7 @@
 
 use super::formulas::{Formula, Query};
 use super::Pair;
-use crate::shapes::{Found, PairScore, Rows, BLOCK};
+use crate::drivers::{Found, PairScore, Rows, BLOCK};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
 
@@ -19,11 +19,11 @@ pub struct Pool<T> {
     pub top: TopK<T>,
 }
 
-/// A row that passed the first sieve: squared distance or inner product as the panels find it, squared norm and extra.
+/// A row that passed the first sieve: squared distance or inner product as the panels find it, squared norm and uncertainty.
 pub struct Passed {
     pub x: f64,
     pub norm: f64,
-    pub extra: f64,
+    pub uncertainty: f64,
     pub row: usize,
 }
 
@@ -120,12 +120,12 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
         let load = V::<S, f64>::load;
         let Pool { threshold, passed, bounded, .. } = self.pool;
         for rows in passed.chunks(f64::LANES) {
-            let [mut x, mut norms, mut extras] = [[0.0; f64::LANES]; 3];
+            let [mut x, mut norms, mut uncertainties] = [[0.0; f64::LANES]; 3];
             for (lane, row) in rows.iter().enumerate() {
-                (x[lane], norms[lane], extras[lane]) = (row.x, row.norm, row.extra);
+                (x[lane], norms[lane], uncertainties[lane]) = (row.x, row.norm, row.uncertainty);
             }
             let norms = (V::<S, f64>::from(self.query.norm), load(&norms));
-            let extras = (V::<S, f64>::from(self.query.extra), load(&extras));
+            let uncertainties = (V::<S, f64>::from(self.query.uncertainty), load(&uncertainties));
             let (x, slack) = (load(&x), self.slack * (norms.0 + norms.1));
             let (best, worst) = if F::DIFFERENCE {
                 let slack = slack + self.smallest;
@@ -135,8 +135,11 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
                 let slack = slack.mul_add(0.5, self.smallest);
                 (x + slack, x - slack)
             };
-            let own = (self.formula.own::<S>(extras.0, norms.0), self.formula.own::<S>(extras.1, norms.1));
-            let pair = Pair { x: best, norms, extras, own };
+            let per_item = (
+                self.formula.per_item::<S>(uncertainties.0, norms.0),
+                self.formula.per_item::<S>(uncertainties.1, norms.1),
+            );
+            let pair = Pair { x: best, norms, uncertainties, per_item };
             let tolerance = self.formula.tolerance::<S>(&pair);
             let most = self.formula.score::<S>(pair) + tolerance;
             let bits = most.not_less_bits(*threshold);

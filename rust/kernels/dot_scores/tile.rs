@@ -1,67 +1,73 @@
-//! Tiles of all pairs of some queries and gallery rows: rows are loaded, and own numbers computed, once for several pairs.
+//! Tiles of all pairs of some queries and gallery rows: rows are loaded, and numbers per item made, once for several pairs.
 //!
 //! A pair's sum has the lanes and the order of [`rows::reduce`], so its score has the same bits. Gradients are sums of
-//! differences of rows, weighted by slopes: products of matrices instead of differences would cost a little less, and lose the
-//! digits of rows that are near each other.
+//! differences of rows, weighted by partial derivatives: products of matrices instead of differences would cost a little less,
+//! and lose the digits of rows that are near each other.
 
 use super::formulas::Formula;
-use super::{add_pull, sq_norm, Block, BlockSlopes, DotScore, Own, Values, NO_NUMBERS};
-use crate::rows::{self, Square};
-use crate::shapes::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
+use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, PerItem, Values, NO_NUMBERS};
+use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
+use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS_FIRST};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
-/// The rows of a side of a tile, with their squared norms, extras and own numbers.
+/// The rows of a side of a tile, with their squared norms, uncertainties and numbers per item.
 struct TileSide<'a, T> {
     rows: Vec<&'a [T]>,
     norms: [f64; BLOCK],
-    extras: [f64; BLOCK],
-    own: Own,
+    uncertainties: [f64; BLOCK],
+    per_item: PerItem,
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
-    fn items<'a>(&self, rows: Vec<&'a [T]>, extras: impl Iterator<Item = f64>, slopes: bool) -> TileSide<'a, T> {
+    fn items<'a>(
+        &self,
+        rows: Vec<&'a [T]>,
+        uncertainties: impl Iterator<Item = f64>,
+        partials: bool,
+    ) -> TileSide<'a, T> {
         let (mut norms, mut numbers) = (NO_NUMBERS, NO_NUMBERS);
         if F::NORMS {
             dispatch(Norms { rows: &rows, out: &mut norms });
         }
-        numbers.iter_mut().zip(extras).for_each(|(number, extra)| *number = extra);
-        let own = self.own((&numbers, &norms), rows.len(), false, slopes);
-        TileSide { rows, norms, extras: numbers, own }
+        numbers.iter_mut().zip(uncertainties).for_each(|(number, uncertainty)| *number = uncertainty);
+        let per_item = self.per_item((&numbers, &norms), rows.len(), false, partials);
+        TileSide { rows, norms, uncertainties: numbers, per_item }
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
     #[inline(always)]
-    fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, slopes: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
+    fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, partials: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
         let inputs = &self.inputs;
         let queries = tile.queries.clone().map(|i| inputs.mu1.row(i)).collect();
-        let query_extras = tile.queries.clone().map(|i| inputs.extra1.row(i)[0].to_f64());
-        let gallery_extras = tile.gallery.clone().map(|j| inputs.extra2.first(j));
+        let query_uncertainties = tile.queries.clone().map(|i| inputs.uncertainty1.row(i)[0].to_f64());
+        let gallery_uncertainties = tile.gallery.clone().map(|j| inputs.uncertainty2.first(j));
         let gallery = inputs.mu2.rows_of(tile.gallery.clone(), wide);
-        (self.items(queries, query_extras, slopes), self.items(gallery, gallery_extras, slopes))
+        (self.items(queries, query_uncertainties, partials), self.items(gallery, gallery_uncertainties, partials))
     }
 
     /// The squared distances or inner products of all pairs of a tile.
     fn products(&self, (queries, gallery): (&TileSide<T>, &TileSide<T>), out: &mut Square<T>) {
         if F::DIFFERENCE {
-            rows::products::<T, true>(&queries.rows, &gallery.rows, out);
+            rows::products::<T, DIFFERENCES>(&queries.rows, &gallery.rows, out);
         } else {
-            rows::products::<T, false>(&queries.rows, &gallery.rows, out);
+            rows::products::<T, PRODUCTS>(&queries.rows, &gallery.rows, out);
         }
     }
 
-    /// Scores a tile; `kept` takes the squared distances or inner products of its pairs.
+    /// Scores a tile; `saved` takes the squared distances or inner products of its pairs.
     #[inline(always)]
-    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
+    pub fn score_tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, false);
         let mut x = [[T::default(); BLOCK]; BLOCK];
         self.products((&queries, &gallery), &mut x);
         let (mut block, n) = (Block::new(), tile.gallery.len());
-        kept.iter_mut().zip(&x).for_each(|(kept, x)| kept.copy_from_slice(&x[..n]));
-        (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own);
+        saved.iter_mut().zip(&x).for_each(|(saved, x)| saved.copy_from_slice(&x[..n]));
+        (block.norms.1, block.uncertainties.1, block.per_item.1) =
+            (gallery.norms, gallery.uncertainties, gallery.per_item);
         for (i, (out, x)) in out.iter_mut().zip(&x).enumerate() {
             block.set(&queries, i, &x[..n]);
             dispatch(Values { formula: &self.formula, block: &mut block, n });
@@ -77,32 +83,22 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut wide = Vec::new();
         let (queries, gallery) = self.sides(&tile, &mut wide, true);
         let (mut x, n) = ([[T::default(); BLOCK]; BLOCK], tile.gallery.len());
-        match self.kept {
+        match self.saved {
             _ if !F::BY_X => {}
             None => self.products((&queries, &gallery), &mut x),
-            Some(kept) => {
+            Some(saved) => {
                 for (i, x) in tile.queries.clone().zip(&mut x) {
-                    x[..n].copy_from_slice(&kept[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
+                    x[..n].copy_from_slice(&saved[i * self.inputs.mu2.rows()..][tile.gallery.clone()]);
                 }
             }
         }
-        // A pair of weight 0 must not spread the NaN or infinity of its rows.
-        let mut known = F::BY_X;
-        for (i, x) in tile.queries.clone().zip(&x) {
-            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
-                if weight.to_f64() != 0.0 {
-                    continue;
-                }
-                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
-                if !x.to_f64().is_finite() || !(known || all()) {
-                    return by_items(self, tile, weights, out);
-                }
-                known = true;
-            }
+        if !self.weightless_pairs_are_finite((&queries, &gallery), &tile, weights, &x) {
+            return by_items(self, tile, weights, out);
         }
-        let mut sums = WeightedSlopes { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
+        let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
         let mut block = Block::new();
-        (block.norms.1, block.extras.1, block.own.1) = (gallery.norms, gallery.extras, gallery.own.clone());
+        (block.norms.1, block.uncertainties.1, block.per_item.1) =
+            (gallery.norms, gallery.uncertainties, gallery.per_item.clone());
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
             block.set(&queries, k, &x[..n]);
             let mut by_pair = [0.0; BLOCK];
@@ -110,36 +106,73 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 *weight = x.to_f64();
             }
             let (formula, sums, gallery) = (&self.formula, &mut sums, out.gallery.is_some());
-            dispatch(AddSlopes { formula, block: &block, k, n, gallery, by_pair: &mut by_pair, sums });
-            for (x, slope) in x.iter_mut().zip(by_pair) {
-                *x = T::from_f64(slope);
+            dispatch(AddPartials { formula, block: &block, k, n, gallery, by_pair: &mut by_pair, sums });
+            for (x, partial) in x.iter_mut().zip(by_pair) {
+                *x = T::from_f64(partial);
             }
         }
         for (shared, sum) in out.shared.iter_mut().zip(sums.shared) {
             *shared = *shared + T::from_f64(sum);
         }
+        self.add_items((&queries, &gallery), &x, &sums, out);
+    }
+
+    /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity; `x` are the
+    /// squared distances or inner products.
+    fn weightless_pairs_are_finite(
+        &self,
+        (queries, gallery): (&TileSide<T>, &TileSide<T>),
+        tile: &Tile,
+        weights: &View<T>,
+        x: &Square<T>,
+    ) -> bool {
+        let mut known = F::BY_X;
+        for (i, x) in tile.queries.clone().zip(x) {
+            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
+                if weight.to_f64() != 0.0 {
+                    continue;
+                }
+                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
+                if !x.to_f64().is_finite() || !(known || all()) {
+                    return false;
+                }
+                known = true;
+            }
+        }
+        true
+    }
+
+    /// Adds the gradients of the items of both sides: `x` are the weighted partial derivatives of each pair by its squared
+    /// distance or inner product, `sums` those by the items' numbers.
+    fn add_items(
+        &self,
+        (queries, gallery): (&TileSide<T>, &TileSide<T>),
+        x: &Square<T>,
+        sums: &WeightedPartials,
+        out: &mut TileGradient<T>,
+    ) {
         match (&mut out.query, &mut out.gallery) {
             (Some(of_queries), Some(of_gallery)) if F::DIFFERENCE => {
-                rows::pull_both(&queries.rows, &gallery.rows, &x, (&mut *of_queries.mu, &mut *of_gallery.mu));
+                rows::accumulate_both(&queries.rows, &gallery.rows, x, (&mut *of_queries.mu, &mut *of_gallery.mu));
             }
             (of_queries, of_gallery) => {
                 if let Some(out) = of_queries {
-                    self.pull(Side::Query, (&queries, &gallery), &x, &mut *out.mu);
+                    self.accumulate(Side::Query, (queries, gallery), x, &mut *out.mu);
                 }
                 if let Some(out) = of_gallery {
-                    self.pull(Side::Gallery, (&gallery, &queries), &x, &mut *out.mu);
+                    self.accumulate(Side::Gallery, (gallery, queries), x, &mut *out.mu);
                 }
             }
         }
-        for (items, [norms, extras], out) in
-            [(&queries, &sums.query, &mut out.query), (&gallery, &sums.gallery, &mut out.gallery)]
+        for (items, [norms, uncertainties], out) in
+            [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
         {
             let Some(out) = out else { continue };
-            for (k, (mu, extra)) in out.items(items.rows.len()).enumerate() {
-                extra[0] = extra[0] + T::from_f64(extras[k]);
+            for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
+                uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
                 if F::NORMS {
-                    let slope = T::from_f64(2.0 * norms[k]);
-                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + slope * x);
+                    let partial = T::from_f64(2.0 * norms[k]);
+                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
                 }
             }
         }
@@ -149,39 +182,46 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn add_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         let (first, n) = (Rows::From(rows.start), rows.len());
-        let block = self.block::<S>(first, first, n, true, self.kept.map(|kept| &kept[rows.clone()]));
-        let of = |side| dispatch(BlockSlopes { formula: &self.formula, block: &block, side, n });
+        let block = self.block::<S>(first, first, n, true, self.saved.map(|saved| &saved[rows.clone()]));
+        let of = |side| dispatch(BlockPartials { formula: &self.formula, block: &block, side, n });
         let mut wide = Vec::new();
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
             let Some(items) = items else { continue };
-            let slopes = of(side);
-            for (k, (i, (mu, extra))) in rows.clone().zip(items.items(n)).enumerate() {
+            let partials = of(side);
+            for (k, (i, (mu, uncertainty))) in rows.clone().zip(items.items(n)).enumerate() {
                 let weight = weights[k].to_f64();
-                // A pair of weight 0 must not spread the NaN or infinity of its slopes.
+                // A pair of weight 0 must not spread the NaN or infinity of its partial derivatives.
                 if weight == 0.0 {
                     continue;
                 }
                 let (a, b) = (self.inputs.mu1.row(i), self.inputs.mu2.row(i, &mut wide));
-                let (own, other) = if side == Side::Query { (a, b) } else { (b, a) };
-                add_pull::<T, F>(mu, own, other, weight * slopes.x[k], weight * slopes.norm[k]);
-                extra[0] = extra[0] + T::from_f64(weight * slopes.extra[k]);
+                let (row, other) = if side == Side::Query { (a, b) } else { (b, a) };
+                accumulate_pair::<T, F>(mu, row, other, weight * partials.x[k], weight * partials.norm[k]);
+                uncertainty[0] = uncertainty[0] + T::from_f64(weight * partials.uncertainty[k]);
                 if side == Side::Query {
-                    for (shared, slope) in out.shared.iter_mut().zip(&slopes.shared) {
-                        *shared = *shared + T::from_f64(weight * slope[k]);
+                    for (shared, partial) in out.shared.iter_mut().zip(&partials.shared) {
+                        *shared = *shared + T::from_f64(weight * partial[k]);
                     }
                 }
             }
         }
     }
 
-    /// Adds to the gradients of one side's mu (`own`) the sums over the other side, given each pair's slope by its product.
-    fn pull(&self, side: Side, (own, others): (&TileSide<T>, &TileSide<T>), slopes: &Square<T>, mu: &mut [T]) {
-        let (own, others) = (&own.rows[..], &others.rows[..]);
+    /// Adds to the gradients of one side's mu (`items`) the sums over the other side, given each pair's partial derivative by its
+    /// product.
+    fn accumulate(
+        &self,
+        side: Side,
+        (items, others): (&TileSide<T>, &TileSide<T>),
+        partials: &Square<T>,
+        mu: &mut [T],
+    ) {
+        let (rows, others) = (&items.rows[..], &others.rows[..]);
         match (F::DIFFERENCE, side) {
-            (true, Side::Query) => rows::pull::<T, true, true>(own, others, slopes, mu),
-            (true, Side::Gallery) => rows::pull::<T, true, false>(own, others, slopes, mu),
-            (false, Side::Query) => rows::pull::<T, false, true>(own, others, slopes, mu),
-            (false, Side::Gallery) => rows::pull::<T, false, false>(own, others, slopes, mu),
+            (true, Side::Query) => rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(rows, others, partials, mu),
+            (true, Side::Gallery) => rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(rows, others, partials, mu),
+            (false, Side::Query) => rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(rows, others, partials, mu),
+            (false, Side::Gallery) => rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(rows, others, partials, mu),
         }
     }
 }
@@ -190,62 +230,63 @@ impl Block {
     /// Sets the block to the pairs of query `k` of a tile, whose squared distances or inner products are `x`.
     #[inline(always)]
     fn set<T: Float>(&mut self, queries: &TileSide<T>, k: usize, x: &[T]) {
-        for (own, x) in self.x.iter_mut().zip(x) {
-            *own = x.to_f64();
+        for (number, x) in self.x.iter_mut().zip(x) {
+            *number = x.to_f64();
         }
         self.norms.0 = [queries.norms[k]; BLOCK];
-        self.extras.0 = [queries.extras[k]; BLOCK];
-        self.own.0.clear();
-        self.own.0.extend(queries.own.iter().map(|own| [own[k]; BLOCK]));
+        self.uncertainties.0 = [queries.uncertainties[k]; BLOCK];
+        self.per_item.0.clear();
+        self.per_item.0.extend(queries.per_item.iter().map(|numbers| [numbers[k]; BLOCK]));
     }
 }
 
-/// Weighted slopes of a tile: by the norm and by the extra, summed over the pairs of each item; by the shared numbers, over all.
-struct WeightedSlopes {
+/// Weighted partial derivatives of a tile: by the norm and by the uncertainty, summed over the pairs of each item; by the shared
+/// numbers, over all.
+struct WeightedPartials {
     query: [[f64; BLOCK]; 2],
     gallery: [[f64; BLOCK]; 2],
     shared: [f64; 2],
 }
 
-/// Adds the slopes of query `k` of a tile to the sums. Replaces the weights of its pairs by weighted slopes: what the difference
-/// of a pair's rows, or the other row, is multiplied by in the gradient of mu.
-struct AddSlopes<'a, F> {
+/// Adds the partial derivatives of query `k` of a tile to the sums. Replaces the weights of its pairs by weighted partial
+/// derivatives: what the difference of a pair's rows, or the other row, is multiplied by in the gradient of mu.
+struct AddPartials<'a, F> {
     formula: &'a F,
     block: &'a Block,
     k: usize,
     n: usize,
     gallery: bool,
     by_pair: &'a mut [f64; BLOCK],
-    sums: &'a mut WeightedSlopes,
+    sums: &'a mut WeightedPartials,
 }
-impl<F: Formula> Kernel for AddSlopes<'_, F> {
+impl<F: Formula> Kernel for AddPartials<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let AddSlopes { formula, block, k, n, gallery, by_pair, sums } = self;
+        let AddPartials { formula, block, k, n, gallery, by_pair, sums } = self;
         let (transposed, twice) = (formula.transposed(), if F::DIFFERENCE { 2.0 } else { 1.0 });
         let mut of_query = [V::<S, f64>::from(0.0); 4];
         for first in (0..n).step_by(f64::LANES) {
             let at = first..first + f64::LANES;
-            let (pair, weight) = (block.pair::<S>(first, F::OWN.1), V::<S, f64>::load(&by_pair[at.clone()]));
-            let slopes = formula.slopes::<S>(pair);
-            let by_query = [slopes.norm, slopes.extra, slopes.shared[0], slopes.shared[1]];
+            let (pair, weight) = (block.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
+            let partials = formula.partials::<S>(pair);
+            let by_query = [partials.norm, partials.uncertainty, partials.shared[0], partials.shared[1]];
             for m in 0..4 {
                 of_query[m] = of_query[m] + weighted::<S>(weight, by_query[m]);
             }
             if gallery {
                 let by_gallery = if F::BY_SUM {
-                    [slopes.norm, slopes.extra]
+                    [partials.norm, partials.uncertainty]
                 } else {
-                    let slopes = transposed.slopes::<S>(pair.swapped());
-                    [slopes.norm, slopes.extra]
+                    let partials = transposed.partials::<S>(pair.swapped());
+                    [partials.norm, partials.uncertainty]
                 };
                 for m in 0..2 {
                     let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + weighted::<S>(weight, by_gallery[m]);
                     sum.store(&mut sums.gallery[m][at.clone()]);
                 }
             }
-            (twice * weighted::<S>(weight, slopes.x)).store(&mut by_pair[at]);
+            (twice * weighted::<S>(weight, partials.x)).store(&mut by_pair[at]);
         }
         sums.query[0][k] = of_query[0].sum();
         sums.query[1][k] = of_query[1].sum();
@@ -254,10 +295,10 @@ impl<F: Formula> Kernel for AddSlopes<'_, F> {
     }
 }
 
-/// `weight * slope`, 0 where the weight is 0 whatever the slope.
+/// `weight * partial`, 0 where the weight is 0 whatever the partial derivative.
 #[inline(always)]
-fn weighted<S: Simd>(weight: V<S, f64>, slope: V<S, f64>) -> V<S, f64> {
-    weight.abs().if_less(f64::SMALLEST, 0.0, weight * slope)
+fn weighted<S: Simd>(weight: V<S, f64>, partial: V<S, f64>) -> V<S, f64> {
+    weight.abs().if_less(f64::SMALLEST, 0.0, weight * partial)
 }
 
 /// Computes squared norms of rows.

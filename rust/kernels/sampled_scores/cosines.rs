@@ -2,13 +2,13 @@
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, reduce, ROWS};
+use crate::rows::{self, reduce, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::Simd;
 
 /// Mean cosine of all pairs of draws.
 pub struct MeanCosine {
     /// Whether an item stores its draws, which its gradient would otherwise make again.
-    pub keep: bool,
+    pub save: bool,
 }
 
 /// The mean direction of an item's draws, and the draws if they are stored.
@@ -27,7 +27,7 @@ fn mean_direction<S: Simd, T: Normals>(draws: &[T], dim: usize) -> Vec<T> {
     let mut mean = vec![T::default(); dim];
     let share = 1.0 / (draws.len() / dim) as f64;
     for draw in draws.chunks_exact(dim) {
-        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, false>(draw, draw));
+        let by_length = T::from_f64(share) / T::sqrt(reduce::<S, T, PRODUCTS>(draw, draw));
         for (mean, &x) in mean.iter_mut().zip(draw) {
             *mean = *mean + by_length * x;
         }
@@ -43,14 +43,14 @@ fn by_draws<S: Simd, T: Normals>(dim: usize, item: &Mean<T>, draws: &dyn Fn() ->
     let mut out = Vec::with_capacity(draws.len());
     let share = T::from_f64(1.0 / (draws.len() / dim) as f64);
     for draw in draws.chunks_exact(dim) {
-        let square = reduce::<S, T, false>(draw, draw);
-        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, false>(draw, by_mean) / square);
+        let square = reduce::<S, T, PRODUCTS>(draw, draw);
+        let (scale, along) = (share / T::sqrt(square), reduce::<S, T, PRODUCTS>(draw, by_mean) / square);
         out.extend(draw.iter().zip(by_mean).map(|(&x, &y)| scale * (y - along * x)));
     }
     out
 }
 
-/// The intermediate of an item is the mean direction of its draws.
+/// The numbers per item are the mean direction of its draws.
 impl<T: Normals> Comparison<T> for MeanCosine {
     type Query = Mean<T>;
     type Gallery = Mean<T>;
@@ -58,7 +58,7 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     #[inline(always)]
     fn query<S: Simd>(&self, dim: usize, draws: Vec<T>) -> Mean<T> {
         let direction = mean_direction::<S, T>(&draws, dim);
-        Mean { direction, draws: if self.keep { draws } else { Vec::new() } }
+        Mean { direction, draws: if self.save { draws } else { Vec::new() } }
     }
 
     #[inline(always)]
@@ -70,7 +70,7 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     fn values<S: Simd>(&self, items: &Items<'_, Mean<T>, Mean<T>>, out: &mut [&mut [T]]) {
         let (queries, gallery) = (directions(items.queries), directions(items.gallery));
         let mut products = [[T::default(); ROWS]; ROWS];
-        rows::products::<T, false>(&queries, &gallery, &mut products);
+        rows::products::<T, PRODUCTS>(&queries, &gallery, &mut products);
         for (out, products) in out.iter_mut().zip(&products) {
             out.copy_from_slice(&products[..gallery.len()]);
         }
@@ -82,10 +82,10 @@ impl<T: Normals> Comparison<T> for MeanCosine {
         let mut square = [[T::default(); ROWS]; ROWS];
         square.iter_mut().zip(weights).for_each(|(out, weights)| out[..weights.len()].copy_from_slice(weights));
         if let Some(out) = &mut out.queries {
-            rows::pull::<T, false, true>(&queries, &gallery, &square, out);
+            rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(&queries, &gallery, &square, out);
         }
         if let Some(out) = &mut out.gallery {
-            rows::pull::<T, false, false>(&gallery, &queries, &square, out);
+            rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&gallery, &queries, &square, out);
         }
     }
 
@@ -98,8 +98,8 @@ impl<T: Normals> Comparison<T> for MeanCosine {
     }
 
     fn sizes(&self, dim: usize, draws: (usize, usize)) -> (usize, usize) {
-        let kept = if self.keep { draws } else { (0, 0) };
-        (dim * (1 + kept.0), dim * (1 + kept.1))
+        let stored = if self.save { draws } else { (0, 0) };
+        (dim * (1 + stored.0), dim * (1 + stored.1))
     }
 
     #[inline(always)]

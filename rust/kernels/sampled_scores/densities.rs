@@ -14,7 +14,7 @@
 
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, reduce, ROWS};
+use crate::rows::{self, reduce, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
@@ -48,7 +48,7 @@ pub struct Shape<T> {
     unit: Vec<T>,
     stretch: Vec<T>,
     squares: Vec<T>,
-    pull: Vec<T>,
+    stretched_y: Vec<T>,
     n: f64,
     logs: f64,
 }
@@ -70,7 +70,7 @@ macro_rules! load {
 /// Divides a vector by its length, and returns that.
 #[inline(always)]
 fn unit<S: Simd, T: Normals>(x: &mut [T]) -> T {
-    let length = T::sqrt(reduce::<S, T, false>(x, x));
+    let length = T::sqrt(reduce::<S, T, PRODUCTS>(x, x));
     for x in x {
         *x = *x / length;
     }
@@ -93,19 +93,19 @@ impl<T: Normals> Kernel for Apart<'_, T> {
         let Apart(shape, draw) = self;
         let mut x: Vec<T> = draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z).collect();
         let length = unit::<S, T>(&mut x).to_f64();
-        (0.5 * shape.n * reduce::<S, T, true>(&x, &shape.unit).to_f64(), length * length)
+        (0.5 * shape.n * reduce::<S, T, DIFFERENCES>(&x, &shape.unit).to_f64(), length * length)
     }
 }
 
 impl Density<'_> {
     #[inline(always)]
-    fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, extra: &[T]) -> Shape<T> {
-        let last = extra.len() - 1;
-        let kappa: Vec<T> = (0..mu.len()).map(|d| extra[d.min(last)]).collect();
+    fn shape<S: Simd, T: Normals>(&self, mu: Vec<T>, kappa: &[T]) -> Shape<T> {
+        let last = kappa.len() - 1;
+        let kappa: Vec<T> = (0..mu.len()).map(|d| kappa[d.min(last)]).collect();
         let mut y: Vec<T> = kappa.iter().zip(&mu).map(|(&k, &m)| k * m).collect();
         let stretch = if self.stretched { kappa.clone() } else { vec![T::from_f64(1.0); kappa.len()] };
         let squares = stretch.iter().map(|&k| k * k).collect();
-        let pull = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
+        let stretched_y = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
         let n = unit::<S, T>(&mut y);
         let mut sum = V::<S, T>::from(0.0);
         for part in kappa.chunks(T::LANES) {
@@ -115,7 +115,7 @@ impl Density<'_> {
         let normaliser = self.orders.normaliser.log_norm_at_zero()
             - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
         let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
-        Shape { kappa, mu, unit: y, stretch, squares, pull, n, logs: normaliser + det }
+        Shape { kappa, mu, unit: y, stretch, squares, stretched_y, n, logs: normaliser + det }
     }
 
     /// The densities of all classes at all draws of the queries.
@@ -124,7 +124,8 @@ impl Density<'_> {
         let dim = items.dim as f64;
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let classes = items.gallery;
-        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
+            classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
         let (mut n, mut logs) = ([1.0; ROWS], [0.0; ROWS]);
         for (j, class) in classes.iter().enumerate() {
             (n[j], logs[j]) = (class.n, class.logs);
@@ -134,8 +135,8 @@ impl Density<'_> {
         let half_dim = if self.exact { 0.5 * dim } else { 0.0 };
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut products, mut squares) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
-            rows::products::<T, false>(z_part, &pulls, &mut products);
-            rows::products::<T, false>(square_part, &k_squares, &mut squares);
+            rows::products::<T, PRODUCTS>(z_part, &stretched_y, &mut products);
+            rows::products::<T, PRODUCTS>(square_part, &k_squares, &mut squares);
             for i in 0..z_part.len() {
                 let (mut product, mut square) = ([0.0; ROWS], [1.0; ROWS]);
                 for j in 0..classes.len() {
@@ -218,8 +219,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     #[inline(always)]
-    fn gallery<S: Simd>(&self, _: usize, mu: Vec<T>, extra: &[T]) -> Shape<T> {
-        self.shape::<S, T>(mu, extra)
+    fn gallery<S: Simd>(&self, _: usize, mu: Vec<T>, kappa: &[T]) -> Shape<T> {
+        self.shape::<S, T>(mu, kappa)
     }
 
     #[inline(always)]
@@ -259,50 +260,25 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let mut found = self.densities::<S, T>(items);
         let (draws, classes) = (found.logs.len() / items.queries.len(), items.gallery);
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
-        let (pulls, k_squares): (Vec<_>, Vec<_>) = classes.iter().map(|k| (&k.pull[..], &k.squares[..])).unzip();
+        let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
+            classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
         let jacobian = if self.exact { dim as f64 } else { 0.0 };
-        let (mut totals, mut n) = ([0.0; ROWS], [1.0; ROWS]);
+        let mut n = [1.0; ROWS];
         n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
-        for (shares, weights) in found.logs.chunks_mut(draws).zip(weights) {
-            let (_, sums) = relative::<S>(shares, classes.len());
-            let mut weight = [0.0; ROWS];
-            weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
-            for from in (0..classes.len()).step_by(f64::LANES) {
-                let at = from..from + f64::LANES;
-                let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
-                let mut total = V::<S, f64>::load(&totals[at.clone()]);
-                for share in &mut *shares {
-                    let found = V::<S, f64>::load(&share[at.clone()]);
-                    // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
-                    let kept = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
-                    let kept = weight.abs().if_less(f64::SMALLEST, 0.0, kept);
-                    kept.store(&mut share[at.clone()]);
-                    total = total + kept;
-                }
-                total.store(&mut totals[at]);
-            }
-        }
+        let totals = weigh_draws::<S, T>(&mut found.logs, draws, classes.len(), weights);
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
-            let (mut along, mut own) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
+            let (mut along, mut across) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             for i in 0..z_part.len() {
-                let (mut by_along, mut by_own) = ([0.0; ROWS], [0.0; ROWS]);
-                for from in (0..classes.len()).step_by(f64::LANES) {
-                    let at = from..from + f64::LANES;
-                    let (share, square) = (load!(found.logs[first + i], at), load!(found.squares[first + i], at));
-                    let fall = load!(n, at).mul_add(load!(found.cosines[first + i], at), jacobian);
-                    let size = share.abs();
-                    let (x, y) = (share / square.sqrt(), share * fall / square);
-                    size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
-                    size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_own[at]);
-                }
+                let draw = [found.logs[first + i], found.squares[first + i], found.cosines[first + i]];
+                let (by_along, by_across) = weights_of_sums::<S>(draw, &n, jacobian, classes.len());
                 for j in 0..classes.len() {
-                    (along[i][j], own[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_own[j]));
+                    (along[i][j], across[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_across[j]));
                 }
             }
             if let Some(out) = &mut out.queries {
                 let mut sums = [vec![T::default(); z_part.len() * dim], vec![T::default(); z_part.len() * dim]];
-                rows::pull::<T, false, true>(z_part, &pulls, &along, &mut sums[0]);
-                rows::pull::<T, false, true>(z_part, &k_squares, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &stretched_y, &along, &mut sums[0]);
+                rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(z_part, &k_squares, &across, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (i, sums) in sums.chunks(dim).enumerate() {
                         let (query, draw) = ((first + i) / draws, (first + i) % draws);
@@ -313,8 +289,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
             }
             if let Some(out) = &mut out.gallery {
                 let mut sums = [vec![T::default(); classes.len() * dim], vec![T::default(); classes.len() * dim]];
-                rows::pull::<T, false, false>(&pulls, z_part, &along, &mut sums[0]);
-                rows::pull::<T, false, false>(&k_squares, square_part, &own, &mut sums[1]);
+                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&stretched_y, z_part, &along, &mut sums[0]);
+                rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(&k_squares, square_part, &across, &mut sums[1]);
                 for (n, sums) in sums.iter().enumerate() {
                     for (j, sums) in sums.chunks(dim).enumerate() {
                         let place = j * (2 * dim + 1) + n * dim;
@@ -331,7 +307,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
     }
 
     fn finite(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>) -> bool {
-        let classes = items.gallery.iter().flat_map(|class| [&class.pull[..], &class.squares[..]]);
+        let classes = items.gallery.iter().flat_map(|class| [&class.stretched_y[..], &class.squares[..]]);
         let known = items.gallery.iter().all(|class| class.n > 0.0 && class.logs.is_finite());
         known && rows::finite(draws_of(items, |draws| &draws.squares).into_iter().chain(classes))
     }
@@ -342,8 +318,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
 
     #[inline(always)]
     fn to_draws<S: Simd>(&self, _: usize, query: &QueryDraws<T>, _: &dyn Fn() -> Vec<T>, by_query: &[T]) -> Vec<T> {
-        let (along, own) = by_query.split_at(query.z.len());
-        query.z.iter().zip(along).zip(own).map(|((&z, &along), &own)| along - z * own).collect()
+        let (along, across) = by_query.split_at(query.z.len());
+        query.z.iter().zip(along).zip(across).map(|((&z, &along), &across)| along - z * across).collect()
     }
 
     #[inline(always)]
@@ -353,23 +329,76 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         class: &Shape<T>,
         _: &dyn Fn() -> Vec<T>,
         by_class: &[T],
-        extra: &mut [T],
+        by_kappa: &mut [T],
     ) -> Vec<T> {
         let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), class.n);
         let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / class.n });
-        let ((along, rest), (last, zero)) = (by_class.split_at(dim), (extra.len() - 1, T::default()));
-        let (own, total) = (&rest[..dim], rest[dim]);
+        let ((along, rest), (last, zero)) = (by_class.split_at(dim), (by_kappa.len() - 1, T::default()));
+        let (across, total) = (&rest[..dim], rest[dim]);
         (0..dim)
             .map(|d| {
                 let (kappa, mu, stretch) = (class.kappa[d], class.mu[d], class.stretch[d]);
                 let by_y = stretch * along[d] - total * by_unit * class.unit[d];
                 // The part of the gradient that goes through x = K z.
-                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * own[d] } else { zero };
-                extra[d.min(last)] = extra[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
+                let by_stretch = if self.stretched { kappa * mu * along[d] - kappa * across[d] } else { zero };
+                by_kappa[d.min(last)] = by_kappa[d.min(last)] + (mu * by_y + by_stretch + total / kappa);
                 kappa * by_y
             })
             .collect()
     }
+}
+
+/// Replaces the log-densities of draws by their shares of the pairs' weights; returns the sum of these for each class.
+#[inline(always)]
+fn weigh_draws<S: Simd, T: Float>(
+    logs: &mut [[f64; ROWS]],
+    draws: usize,
+    classes: usize,
+    weights: &[&[T]],
+) -> [f64; ROWS] {
+    let mut totals = [0.0; ROWS];
+    for (shares, weights) in logs.chunks_mut(draws).zip(weights) {
+        let (_, sums) = relative::<S>(shares, classes);
+        let mut weight = [0.0; ROWS];
+        weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
+        for from in (0..classes).step_by(f64::LANES) {
+            let at = from..from + f64::LANES;
+            let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
+            let mut total = V::<S, f64>::load(&totals[at.clone()]);
+            for share in &mut *shares {
+                let found = V::<S, f64>::load(&share[at.clone()]);
+                // Smaller shares would soon be subnormal numbers, which take a hundred times as long.
+                let counted = found.if_less(NEGLIGIBLE * sum, 0.0, weight * found / sum);
+                let counted = weight.abs().if_less(f64::SMALLEST, 0.0, counted);
+                counted.store(&mut share[at.clone()]);
+                total = total + counted;
+            }
+            total.store(&mut totals[at]);
+        }
+    }
+    totals
+}
+
+/// The weights of the two sums of a draw over the classes, given its shares, squares and cosines: of M y, and of the diagonal of
+/// M^2.
+#[inline(always)]
+fn weights_of_sums<S: Simd>(
+    [shares, squares, cosines]: [[f64; ROWS]; 3],
+    n: &[f64; ROWS],
+    jacobian: f64,
+    classes: usize,
+) -> ([f64; ROWS], [f64; ROWS]) {
+    let (mut by_along, mut by_across) = ([0.0; ROWS], [0.0; ROWS]);
+    for from in (0..classes).step_by(f64::LANES) {
+        let at = from..from + f64::LANES;
+        let (share, square) = (load!(shares, at), load!(squares, at));
+        let fall = load!(n, at).mul_add(load!(cosines, at), jacobian);
+        let size = share.abs();
+        let (x, y) = (share / square.sqrt(), share * fall / square);
+        size.if_less(f64::SMALLEST, 0.0, x).store(&mut by_along[at.clone()]);
+        size.if_less(f64::SMALLEST, 0.0, y).store(&mut by_across[at]);
+    }
+    (by_along, by_across)
 }
 
 fn add<T: Float>(sums: &mut [T], terms: &[T]) {

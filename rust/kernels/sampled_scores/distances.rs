@@ -5,7 +5,7 @@
 
 use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
-use crate::rows::{self, ROWS};
+use crate::rows::{self, DIFFERENCES, OTHERS_FIRST, ROWS, ROWS_FIRST};
 use crate::simd::{Float, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
@@ -16,7 +16,7 @@ pub trait OfDistances: Sync {
     /// The value; overwrites `distances`.
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64;
     /// Writes the derivatives with respect to the distances; returns those with respect to the shared numbers.
-    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2];
+    fn partials<S: Simd>(&self, distances: &[f64], partials: &mut [f64]) -> [f64; 2];
 }
 
 /// The comparison of draws by their distances.
@@ -84,7 +84,7 @@ impl<'a, T: Float> DrawTile<'a, T> {
         let mut out = vec![0.0; self.queries.len() * self.gallery.len()];
         for ((i, queries), (j, gallery)) in self.tiles() {
             let mut square = [[T::default(); ROWS]; ROWS];
-            rows::products::<T, true>(queries, gallery, &mut square);
+            rows::products::<T, DIFFERENCES>(queries, gallery, &mut square);
             for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
                 for part in row.chunks_exact_mut(T::LANES) {
                     V::<S, T>::load(part).sqrt().store(part);
@@ -100,7 +100,7 @@ impl<'a, T: Float> DrawTile<'a, T> {
     }
 }
 
-/// The intermediate of an item is its draws.
+/// The numbers per item are its draws.
 impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     type Query = Vec<T>;
     type Gallery = Vec<T>;
@@ -130,28 +130,28 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
         for group in DrawTile::all(items) {
             let (distances, (_, gallery)) = (group.distances::<S>(), group.size());
-            let (mut slopes, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
-            for (pair, (distances, slopes)) in distances.chunks(size).zip(slopes.chunks_mut(size)).enumerate() {
+            let (mut partials, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
+            for (pair, (distances, partials)) in distances.chunks(size).zip(partials.chunks_mut(size)).enumerate() {
                 let weight = weights[group.first.0 + pair / gallery][group.first.1 + pair % gallery].to_f64();
                 if weight == 0.0 {
                     continue;
                 }
-                let by_shared = self.0.slopes::<S>(distances, slopes);
-                for (shared, slope) in out.shared.iter_mut().zip(by_shared) {
-                    *shared = *shared + T::from_f64(weight * slope);
+                let by_shared = self.0.partials::<S>(distances, partials);
+                for (shared, partial) in out.shared.iter_mut().zip(by_shared) {
+                    *shared = *shared + T::from_f64(weight * partial);
                 }
-                slopes.iter_mut().for_each(|slope| *slope *= weight);
+                partials.iter_mut().for_each(|partial| *partial *= weight);
             }
             for ((i, queries), (j, gallery)) in group.tiles() {
                 let mut square = [[T::default(); ROWS]; ROWS];
                 for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
                     for (columns, place) in group.places(i + a, j, gallery.len()) {
-                        let found = slopes[place..].iter().zip(&distances[place..]);
-                        for (slope, (&by_distance, &distance)) in row[columns].iter_mut().zip(found) {
+                        let found = partials[place..].iter().zip(&distances[place..]);
+                        for (partial, (&by_distance, &distance)) in row[columns].iter_mut().zip(found) {
                             // Draws that coincide have no direction to move in.
                             let none = distance == 0.0;
                             let by_length = T::from_f64(by_distance) / T::from_f64(if none { 1.0 } else { distance });
-                            *slope = if none { T::default() } else { by_length };
+                            *partial = if none { T::default() } else { by_length };
                         }
                     }
                 }
@@ -159,13 +159,13 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
                 let (first, second) = (rows.0 * items.dim, rows.1 * items.dim);
                 match (&mut out.queries, &mut out.gallery) {
                     (Some(a), Some(b)) => {
-                        rows::pull_both(queries, gallery, &square, (&mut a[first..], &mut b[second..]));
+                        rows::accumulate_both(queries, gallery, &square, (&mut a[first..], &mut b[second..]));
                     }
                     (Some(out), None) => {
-                        rows::pull::<T, true, true>(queries, gallery, &square, &mut out[first..]);
+                        rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(queries, gallery, &square, &mut out[first..]);
                     }
                     (None, Some(out)) => {
-                        rows::pull::<T, true, false>(gallery, queries, &square, &mut out[second..]);
+                        rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(gallery, queries, &square, &mut out[second..]);
                     }
                     (None, None) => {}
                 }
@@ -205,8 +205,8 @@ impl OfDistances for MeanDistance {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2] {
-        slopes.fill(-1.0 / distances.len() as f64);
+    fn partials<S: Simd>(&self, distances: &[f64], partials: &mut [f64]) -> [f64; 2] {
+        partials.fill(-1.0 / distances.len() as f64);
         [0.0; 2]
     }
 }
@@ -301,35 +301,35 @@ impl OfDistances for MatchProbability {
     }
 
     #[inline(always)]
-    fn slopes<S: Simd>(&self, distances: &[f64], slopes: &mut [f64]) -> [f64; 2] {
+    fn partials<S: Simd>(&self, distances: &[f64], partials: &mut [f64]) -> [f64; 2] {
         let zero = V::<S, f64>::from(0.0);
         let (mut total, mut by_a, mut by_b) = (zero, zero, zero);
-        for (distances, slopes) in distances.chunks(f64::LANES).zip(slopes.chunks_mut(f64::LANES)) {
+        for (distances, partials) in distances.chunks(f64::LANES).zip(partials.chunks_mut(f64::LANES)) {
             let (match_probability, rest) = self.sigmoids::<S>(distances);
             let beyond = V::<S, f64>::load_partial(&ONES[..distances.len()], 0.0);
-            let slope = match_probability * rest * beyond;
+            let partial = match_probability * rest * beyond;
             total = match_probability.mul_add(beyond, total);
-            by_a = slope.mul_add(V::<S, f64>::load_partial(distances, 0.0), by_a);
-            by_b = by_b + slope;
-            slopes.copy_from_slice(&slope.to_array()[..slopes.len()]);
+            by_a = partial.mul_add(V::<S, f64>::load_partial(distances, 0.0), by_a);
+            by_b = by_b + partial;
+            partials.copy_from_slice(&partial.to_array()[..partials.len()]);
         }
         let total = total.sum();
         if total > LEAST {
-            slopes.iter_mut().for_each(|slope| *slope *= -self.line.0 / total);
+            partials.iter_mut().for_each(|partial| *partial *= -self.line.0 / total);
             return [-by_a.sum() / total, by_b.sum() / total];
         }
         // The probabilities are tiny: they are taken relative to the greatest, from their logs.
-        slopes.copy_from_slice(distances);
-        self.logs::<S>(slopes);
-        let (_, total) = relative::<S>(slopes);
+        partials.copy_from_slice(distances);
+        self.logs::<S>(partials);
+        let (_, total) = relative::<S>(partials);
         let (mut by_a, mut by_b) = (0.0, 0.0);
-        for (distances, slopes) in distances.chunks(f64::LANES).zip(slopes.chunks_mut(f64::LANES)) {
+        for (distances, partials) in distances.chunks(f64::LANES).zip(partials.chunks_mut(f64::LANES)) {
             let (_, rest) = self.sigmoids::<S>(distances);
-            for ((slope, rest), distance) in slopes.iter_mut().zip(rest.to_array()).zip(distances) {
-                let share = *slope / total * rest;
+            for ((partial, rest), distance) in partials.iter_mut().zip(rest.to_array()).zip(distances) {
+                let share = *partial / total * rest;
                 by_a -= share * distance;
                 by_b += share;
-                *slope = -self.line.0 * share;
+                *partial = -self.line.0 * share;
             }
         }
         [by_a, by_b]

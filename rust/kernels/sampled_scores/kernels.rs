@@ -12,13 +12,13 @@ const NORMAL: Option<&str> = Some("sample_normal");
 const VMF: Option<&str> = Some("sample_vmf");
 
 /// The facts of a comparison of draws from the samplers of these names.
-const fn facts(name: &'static str, extra: &'static str, samplers: [Option<&'static str>; 2]) -> Facts {
-    Facts { samplers, ..Facts::new(name, Family::Sampled, extra, "none") }
+const fn facts(name: &'static str, uncertainty: &'static str, samplers: [Option<&'static str>; 2]) -> Facts {
+    Facts { samplers, ..Facts::new(name, Family::Sampled, uncertainty, "none") }
 }
 
 /// The facts of densities at draws of the queries, or at the queries themselves.
 const fn density_facts(name: &'static str, sampler: Option<&'static str>) -> Facts {
-    Facts { orders: true, own: [false, true], ..facts(name, "kappa", [sampler, None]) }
+    Facts { orders: true, per_item: [false, true], ..facts(name, "kappa", [sampler, None]) }
 }
 
 /// The pair function that compares draws from these samplers.
@@ -27,7 +27,7 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
     comparison: impl Comparison<T> + 'a,
 ) -> PairFunction<'a, T> {
     let inputs = request.inputs;
-    let (Matrix::Full(mu), Matrix::Full(extra)) = (inputs.mu2, inputs.extra2) else {
+    let (Matrix::Full(mu), Matrix::Full(uncertainty)) = (inputs.mu2, inputs.uncertainty2) else {
         return Err(Error::Value("a score of draws takes no gallery of halves".into()));
     };
     // A kernel in which nothing is random is given no seed.
@@ -39,11 +39,11 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
         Purpose::Scores(count) => count,
         _ => inputs.mu1.rows().saturating_mul(inputs.mu2.rows()),
     };
-    Ok(Box::new(SampledScore::<_, _, P, R>::new(inputs, (mu, extra), draws, comparison, count)))
+    Ok(Box::new(SampledScore::<_, _, P, R>::new(inputs, (mu, uncertainty), draws, comparison, count)))
 }
 
 fn mean_cosine<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {
-    pair_function::<T, P, R>(request, MeanCosine { keep: matches!(request.purpose, Purpose::Gradients(_)) })
+    pair_function::<T, P, R>(request, MeanCosine { save: matches!(request.purpose, Purpose::Gradients(_)) })
 }
 
 fn mean_distance<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(request: &Request<'a, T>) -> PairFunction<'a, T> {

@@ -10,7 +10,7 @@ type Backward<T> = fn(
     items: &Items<T>,
     weights: &[T],
     mu: &mut [T],
-    extra: &mut [T],
+    uncertainty: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error>;
 
@@ -31,15 +31,17 @@ impl Distribution {
         Distribution { name, least_dim: P::LEAST_DIM, per_dim: P::PER_DIM, single, double }
     }
 
-    /// Returns an error if there is no such distribution in `dim` dimensions with this many extras for an item.
-    pub fn check(&self, dim: usize, extras: usize) -> Result<(), Error> {
+    /// Returns an error if there is no such distribution in `dim` dimensions with this many uncertainties for an item.
+    pub fn check(&self, dim: usize, uncertainties: usize) -> Result<(), Error> {
         let (name, least) = (self.name, self.least_dim);
         if dim < least {
             return Err(Error::Value(format!("{name}: D is {dim}, expected at least {least}")));
         }
-        if extras != 1 && !(self.per_dim && extras == dim) {
+        if uncertainties != 1 && !(self.per_dim && uncertainties == dim) {
             let expected = if self.per_dim { "1 or D" } else { "1" };
-            return Err(Error::Value(format!("{name}: an item has {extras} extras, expected {expected}")));
+            return Err(Error::Value(format!(
+                "{name}: an item has {uncertainties} uncertainties, expected {expected}"
+            )));
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
 
 /// dw/dkappa at a fixed quantile, to the digits of float64 or of float32 (`single`); `mean` is A, `below_mean` 1 - A.
 #[inline(always)]
-pub fn slope<S: Simd>(
+pub fn dw_dkappa<S: Simd>(
     dim: usize,
     single: bool,
     kappa: V<S, f64>,
@@ -123,7 +123,7 @@ pub fn slope<S: Simd>(
         half_m: 0.5 * m,
         u: upper * w,
         ahead: distance.if_less(0.0, height.below, height.above),
-        pull: upper * kappa * square,
+        kappa_square: upper * kappa * square,
     };
     // The width of the integral: where a parabola with the slope and curvature of E at w reaches the end, then Newton steps.
     let (nodes, depth, steps): (&[(f64, f64)], f64, usize) = match dim {
@@ -132,7 +132,7 @@ pub fn slope<S: Simd>(
         _ if single => (&GAUSS_16, SINGLE_DEPTH, 3),
         _ => (&GAUSS_32, DEPTH, 6),
     };
-    let steep = side.pull - m * side.u;
+    let steep = side.kappa_square - m * side.u;
     let bend = (square * (2.0 * kappa * w + m)).max(0.05 * m * square);
     let mut width = 2.0 * depth / ((steep * steep + 2.0 * depth * bend).sqrt() - steep);
     for _ in 0..steps {
@@ -146,9 +146,9 @@ pub fn slope<S: Simd>(
         let beyond = square * at.moved + distance.abs();
         total = (beyond * exp::<S>(at.depth)).mul_add(weight, total);
     }
-    let slope = square * width * total;
+    let derivative = square * width * total;
     // At an infinite kappa w does not move.
-    kappa.if_less(f64::INFINITY, slope, 0.0 * height.below)
+    kappa.if_less(f64::INFINITY, derivative, 0.0 * height.below)
 }
 
 /// How far E falls to the end of the integral; what is left out is of the size of exp(E), 1e-11.
@@ -163,8 +163,8 @@ struct Tail<S: Simd> {
     u: V<S, f64>,
     /// 1 + u
     ahead: V<S, f64>,
-    /// +-k (1 - w^2)
-    pull: V<S, f64>,
+    /// +-kappa (1 - w^2)
+    kappa_square: V<S, f64>,
 }
 
 /// The integrand at a point of that side.
@@ -188,7 +188,7 @@ impl<S: Simd> Tail<S> {
         let root = 2.0 * by * by_g; // (1 - T^2)/g^2 = decay root^2
         let moved = tanh * by_g;
         let logs = 2.0 * (ln::<S, f64>(root) - y);
-        let steep = self.pull * (decay * root * root) - 2.0 * self.half_m * (self.u + tanh) * by_g;
-        TailPoint { depth: self.pull.mul_add(moved, self.half_m * logs), steep, moved }
+        let steep = self.kappa_square * (decay * root * root) - 2.0 * self.half_m * (self.u + tanh) * by_g;
+        TailPoint { depth: self.kappa_square.mul_add(moved, self.half_m * logs), steep, moved }
     }
 }

@@ -200,8 +200,8 @@ impl Kernel for MakeOrders<'_> {
         }
         for i in 0..self.series - 1 {
             for k in 1..2 * pairs {
-                let slope = (2 * k) as f64 * load(&series[i][k / 2][k % 2]);
-                slope.store(&mut series[i + 1][(k - 1) / 2][(k - 1) % 2]);
+                let derivative = (2 * k) as f64 * load(&series[i][k / 2][k % 2]);
+                derivative.store(&mut series[i + 1][(k - 1) / 2][(k - 1) % 2]);
             }
             zero.store(&mut series[i + 1][pairs - 1][1]);
         }
@@ -216,14 +216,14 @@ impl Kernel for MakeOrders<'_> {
         for k in (0..pairs).rev() {
             let [even, odd] = series[0][k].map(|c| load(&c));
             dropped = dropped + (even.abs() + odd.abs());
-            let kept = |c: V<S, f64>| dropped.if_less(DISPENSABLE, 0.0, c);
-            kept(above).store(&mut series[0][k][1]);
+            let trimmed = |c: V<S, f64>| dropped.if_less(DISPENSABLE, 0.0, c);
+            trimmed(above).store(&mut series[0][k][1]);
             above = above + odd;
-            kept(above).store(&mut series[0][k][0]);
+            trimmed(above).store(&mut series[0][k][0]);
             above = above + even;
-            for slopes in &mut series[1..self.series] {
-                for c in &mut slopes[k] {
-                    kept(load(c)).store(c);
+            for derivatives in &mut series[1..self.series] {
+                for c in &mut derivatives[k] {
+                    trimmed(load(c)).store(c);
                 }
             }
         }

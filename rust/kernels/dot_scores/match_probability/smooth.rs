@@ -55,10 +55,10 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let around = formula.dim - 1.0;
         let mut start = around / (length.mul_add(length, around).sqrt() + length);
         for _ in 0..4 {
-            let (slope, bend) = integral.slopes(start);
+            let (slope, bend) = integral.derivatives(start);
             start = (start - slope / bend).max(0.5 * (start - length));
         }
-        let (slope, bend) = integral.slopes(start);
+        let (slope, bend) = integral.derivatives(start);
         let (square, steep) = (-1.0 / bend, steep.abs());
         let poles = (steep * steep).mul_add(25.0, 0.5 * PI * PI / square);
         let by_poles = 2.0 * PI * PI * steep / poles;

@@ -9,9 +9,9 @@ use crate::view::View;
 /// Gradients of all inputs, as contiguous arrays of the inputs' own (stored) shapes. Their former contents do not matter: a
 /// part of them is set to zero just before gradients are added to it, so that it is in the cache by then.
 pub struct Gradients<'a, T> {
-    /// Gradients with respect to `mu1` [Q, D] and `extra1` [Q, 1] or [Q, D].
+    /// Gradients with respect to `mu1` [Q, D] and `uncertainty1` [Q, 1] or [Q, D].
     pub query: (&'a mut [T], &'a mut [T]),
-    /// Gradients with respect to `mu2` [G, D] and `extra2` [G, 1] or [G, D].
+    /// Gradients with respect to `mu2` [G, D] and `uncertainty2` [G, 1] or [G, D].
     pub gallery: (&'a mut [T], &'a mut [T]),
     /// Gradient with respect to `shared`.
     pub shared: &'a mut [T],
@@ -98,10 +98,10 @@ pub fn backward<T: Float>(
     let nothing = inputs.dim() == 0 || weights.is_empty();
     // The gradient of the shared row is found along with that of the queries.
     let rows = out.wanted.query || shared > 0;
-    for ((mu, extra), found) in [(&mut out.query, rows), (&mut out.gallery, out.wanted.gallery)] {
+    for ((mu, uncertainty), found) in [(&mut out.query, rows), (&mut out.gallery, out.wanted.gallery)] {
         if nothing || !found {
             mu.fill(T::default());
-            extra.fill(T::default());
+            uncertainty.fill(T::default());
         }
     }
     if nothing {
@@ -114,18 +114,35 @@ pub fn backward<T: Float>(
     };
     check_candidates(op, &candidates, gallery)?;
 
+    add_queries(pair, &candidates, weights, (out.query, rows), &mut out.shared[..shared], interrupted)?;
+    if !out.wanted.gallery {
+        return Ok(());
+    }
+    add_gallery(pair, &candidates, weights, out.gallery, interrupted)
+}
+
+/// Writes the gradients of the queries over their candidates, if they are found, and adds that of the shared row.
+fn add_queries<T: Float>(
+    pair: &dyn PairScore<T>,
+    candidates: &View<i64>,
+    weights: &[T],
+    (query, found): ((&mut [T], &mut [T]), bool),
+    by_shared: &mut [T],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let (inputs, shared) = (pair.inputs(), by_shared.len());
     let mut partial = vec![T::default(); shared * inputs.mu1.rows().div_ceil(SHARED_BLOCK)];
-    let query_parts = split(out.query, inputs.dim(), inputs.extra1.stored(), SHARED_BLOCK)
+    let query_parts = split(query, inputs.dim(), inputs.uncertainty1.stored(), SHARED_BLOCK)
         .into_iter()
         .zip(split_or_empty(&mut partial, shared))
-        .filter(|_| rows)
+        .filter(|_| found)
         .collect();
-    parallel::for_each(query_parts, interrupted, |((first, mu, extra), shared): (Part<T>, &mut [T])| {
+    parallel::for_each(query_parts, interrupted, |((first, mu, uncertainty), shared): (Part<T>, &mut [T])| {
         mu.fill(T::default());
-        extra.fill(T::default());
-        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra1.stored()));
-        for (i, (mu, extra)) in (first..).zip(rows) {
-            let mut out = Gradient { mu, extra, shared: &mut *shared };
+        uncertainty.fill(T::default());
+        let rows = mu.chunks_mut(inputs.dim()).zip(uncertainty.chunks_mut(inputs.uncertainty1.stored()));
+        for (i, (mu, uncertainty)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut *shared };
             let (ids, mut places) = listed(candidates.row(i));
             places.iter_mut().for_each(|place| *place += i * candidates.stored());
             let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
@@ -133,20 +150,28 @@ pub fn backward<T: Float>(
         }
     })?;
     for part in partial.chunks(shared.max(1)).filter(|_| shared > 0) {
-        out.shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
+        by_shared.iter_mut().zip(part).for_each(|(sum, x)| *sum = *sum + *x);
     }
+    Ok(())
+}
 
-    if !out.wanted.gallery {
-        return Ok(());
-    }
-    let inverse = Inverse::new(&candidates, gallery);
-    let gallery_parts = split(out.gallery, inputs.dim(), inputs.extra2.stored(), SHARED_BLOCK);
-    parallel::for_each(gallery_parts, interrupted, |(first, mu, extra): Part<T>| {
+/// Writes the gradients of the gallery's rows over the queries that name them.
+fn add_gallery<T: Float>(
+    pair: &dyn PairScore<T>,
+    candidates: &View<i64>,
+    weights: &[T],
+    gallery: (&mut [T], &mut [T]),
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    let inputs = pair.inputs();
+    let inverse = Inverse::new(candidates, inputs.mu2.rows());
+    let gallery_parts = split(gallery, inputs.dim(), inputs.uncertainty2.stored(), SHARED_BLOCK);
+    parallel::for_each(gallery_parts, interrupted, |(first, mu, uncertainty): Part<T>| {
         mu.fill(T::default());
-        extra.fill(T::default());
-        let rows = mu.chunks_mut(inputs.dim()).zip(extra.chunks_mut(inputs.extra2.stored()));
-        for (j, (mu, extra)) in (first..).zip(rows) {
-            let mut out = Gradient { mu, extra, shared: &mut [] };
+        uncertainty.fill(T::default());
+        let rows = mu.chunks_mut(inputs.dim()).zip(uncertainty.chunks_mut(inputs.uncertainty2.stored()));
+        for (j, (mu, uncertainty)) in (first..).zip(rows) {
+            let mut out = Gradient { mu, uncertainty, shared: &mut [] };
             let entries = inverse.starts[j]..inverse.starts[j + 1];
             let places = &inverse.places[entries.clone()];
             let weights: Vec<T> = places.iter().map(|&place| weights[place]).collect();
@@ -156,12 +181,17 @@ pub fn backward<T: Float>(
     })
 }
 
-/// First row of a part and its slices of the two arrays, mu and extra.
+/// First row of a part and its slices of the two arrays, mu and uncertainty.
 type Part<'a, T> = (usize, &'a mut [T], &'a mut [T]);
 
-fn split<'a, T>((mu, extra): (&'a mut [T], &'a mut [T]), dim: usize, stored: usize, rows: usize) -> Vec<Part<'a, T>> {
-    let parts = mu.chunks_mut(rows * dim).zip(extra.chunks_mut(rows * stored.max(1)));
-    parts.enumerate().map(|(part, (mu, extra))| (part * rows, mu, extra)).collect()
+fn split<'a, T>(
+    (mu, uncertainty): (&'a mut [T], &'a mut [T]),
+    dim: usize,
+    stored: usize,
+    rows: usize,
+) -> Vec<Part<'a, T>> {
+    let parts = mu.chunks_mut(rows * dim).zip(uncertainty.chunks_mut(rows * stored.max(1)));
+    parts.enumerate().map(|(part, (mu, uncertainty))| (part * rows, mu, uncertainty)).collect()
 }
 
 /// Chunks of `size`, or, where `size` is 0, an endless sequence of empty slices.

@@ -1,42 +1,49 @@
 //! Gradients of the scores of diagonal normals, summed over all pairs of some rows of one side with some of the other.
 //!
-//! Rows are packed with their intermediates, two vectors of dimensions at a time, so that a vector of a pair's dimensions costs
-//! loads, a quarter of a division, and the arithmetic of its slopes, which are computed for both items at once. The sums are
-//! computed in the rows' type, if all divisors lie in a range in which a product of four is safe and no sum overflows. Otherwise
-//! they are computed again by the careful path: in float64, with one division for each divisor, pairs of weight 0 left out, and
-//! NaN outside the domain.
+//! Rows are packed with what the formula makes of each item alone, two vectors of dimensions at a time, so that a vector of a
+//! pair's dimensions costs loads, a quarter of a division, and the arithmetic of its partial derivatives, which are computed for
+//! both items at once. The sums are computed in the rows' type, if all divisors lie in a range in which a product of four is safe
+//! and no sum overflows. Otherwise they are computed again by the careful path: in float64, with one division for each divisor,
+//! pairs of weight 0 left out, and NaN outside the domain.
 
-use super::formulas::{Dimension, Formula, Item, PairSlopes, OWN};
+use super::formulas::{Dimension, Formula, Item, PairPartials, PER_ITEM};
 use super::{at, DiagScore};
-use crate::shapes::{Inputs, ItemGradients, Side};
+use crate::drivers::{Inputs, ItemGradients, Side};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 
 /// The rows of both sides whose pairs a gradient sums up, and the weights of these pairs.
 pub struct AllPairs<'a, T> {
-    /// The side of the own rows.
+    /// The side of the items.
     pub side: Side,
     /// The rows of that side.
-    pub own: &'a [usize],
+    pub items: &'a [usize],
     /// The rows of the other side.
     pub others: &'a [usize],
-    /// The weights of the pairs, [own rows, others].
+    /// The weights of the pairs, [items, others].
     pub weights: &'a [T],
 }
 
-/// Where gradients are added up: of the own rows, of the others, and of the shared row (empty where it is not wanted).
+/// Where gradients are added up: of the items, of the others, and of the shared row (empty where it is not wanted).
 pub struct Out<'a, T> {
-    pub own: Option<ItemGradients<'a, T>>,
+    pub items: Option<ItemGradients<'a, T>>,
     pub others: Option<ItemGradients<'a, T>>,
     pub shared: &'a mut [T],
 }
 
+/// Which path a sum takes: the fast one, or the careful one.
+const FAST: bool = false;
+const CAREFUL: bool = true;
+/// Whether the gradient with respect to the shared row is added up too.
+const ALONE: bool = false;
+const SHARED: bool = true;
+
 /// Vectors of dimensions that are packed together.
 pub const PAIR: usize = 2;
 
-/// The number of other rows that all own rows pass over before the next ones: few enough for the first-level cache.
+/// The number of others that all items pass over before the next ones: few enough for the first-level cache.
 const NEAR: usize = 16;
 
-/// Rows as `[pair of vectors][row][field]`, the fields being means, variances and the formula's intermediates.
+/// Rows as `[pair of vectors][row][field]`, the fields being means, variances and the formula's numbers per item.
 struct Packed<C> {
     data: Vec<C>,
     rows: usize,
@@ -44,15 +51,16 @@ struct Packed<C> {
 }
 
 impl<C: Float> Packed<C> {
-    /// Packs the means and variances of `rows` rows with space for `own` intermediates; the padding has means 0 and variances 1.
+    /// Packs the means and variances of `rows` rows with space for `per_item` numbers of each; the padding has means 0 and
+    /// variances 1.
     /// `row(k, field, take)` calls `take` with the means (field 0) or variances (field 1) of row `k`.
     fn new<T: Float>(
         dim: usize,
         rows: usize,
-        own: usize,
+        per_item: usize,
         mut row: impl FnMut(usize, usize, &mut dyn FnMut(&[T])),
     ) -> Self {
-        let (width, fields) = (PAIR * C::LANES, 2 + own);
+        let (width, fields) = (PAIR * C::LANES, 2 + per_item);
         let mut data = vec![C::default(); dim.div_ceil(width) * rows * fields * width];
         for k in 0..rows {
             for field in 0..2 {
@@ -97,9 +105,9 @@ impl<C: Float> Packed<C> {
         (ends(least).into_iter().fold(1.0, f64::min), ends(most).into_iter().fold(1.0, f64::max))
     }
 
-    /// Computes the formula's intermediates. With `careful`, makes means NaN where a variance or a shared number is negative.
+    /// Makes the formula's numbers per item. With `careful`, makes means NaN where a variance or a shared number is negative.
     #[inline(always)]
-    fn make_own<S: Simd, F: Formula>(&mut self, formula: &F, side: Side, shared: &[C], careful: bool) {
+    fn make_per_item<S: Simd, F: Formula>(&mut self, formula: &F, side: Side, shared: &[C], careful: bool) {
         let (width, fields, rows) = (PAIR * C::LANES, self.fields, self.rows);
         for (part, out) in self.data.chunks_exact_mut(width * fields * rows).enumerate() {
             for out in out.chunks_exact_mut(width * fields) {
@@ -112,9 +120,9 @@ impl<C: Float> Packed<C> {
                         mean = var.min(shared).if_less(0.0, f64::NAN, mean);
                         mean.store(&mut out[place(0)]);
                     }
-                    let own = formula.own::<S, C>(side, mean, var, [shared, 1.0 / shared]);
-                    for m in 0..F::OWN {
-                        own[m].store(&mut out[place(2 + m)]);
+                    let made = formula.per_item::<S, C>(side, mean, var, [shared, 1.0 / shared]);
+                    for m in 0..F::PER_ITEM {
+                        made[m].store(&mut out[place(2 + m)]);
                     }
                 }
             }
@@ -128,17 +136,28 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     let width = PAIR * C::LANES;
     let (mean, var) =
         (V::<S, C>::load(&row[n * C::LANES..][..C::LANES]), V::<S, C>::load(&row[width + n * C::LANES..][..C::LANES]));
-    let mut own = [mean; OWN];
-    for m in 0..F::OWN {
-        own[m] = V::<S, C>::load(&row[(2 + m) * width + n * C::LANES..][..C::LANES]);
+    let mut per_item = [mean; PER_ITEM];
+    for m in 0..F::PER_ITEM {
+        per_item[m] = V::<S, C>::load(&row[(2 + m) * width + n * C::LANES..][..C::LANES]);
     }
-    Item { mean, var, own }
+    Item { mean, var, per_item }
 }
 
-/// Sums the weighted slopes over all pairs of two packed sides.
-struct TileSlopes<'a, F, C> {
+/// The sums of the gradients of A items, by mean and by variance.
+type ItemSums<X, const A: usize> = [[[X; 2]; PAIR]; A];
+
+/// Two vectors of dimensions of A items and of the shared row (with its reciprocals), and the sums of their gradients.
+struct InRegisters<X, const A: usize> {
+    a: [[Item<X>; PAIR]; A],
+    by_a: ItemSums<X, A>,
+    shared: [[X; 2]; PAIR],
+    by_shared: [X; PAIR],
+}
+
+/// Sums the weighted partial derivatives over all pairs of two packed sides.
+struct TileGradients<'a, F, C> {
     formula: &'a F,
-    own: Packed<C>,
+    items: Packed<C>,
     others: Packed<C>,
     weights: Vec<C>,
     /// The shared numbers, 1 where there are none and in the padding.
@@ -149,15 +168,15 @@ struct TileSlopes<'a, F, C> {
     careful: bool,
 }
 
-/// The sums of [`TileSlopes`]: gradients with respect to the rows of both sides, packed with two fields, means and variances,
+/// The sums of [`TileGradients`]: gradients with respect to the rows of both sides, packed with two fields, means and variances,
 /// and with respect to the shared numbers.
 struct GradientSums<C> {
-    own: Vec<C>,
+    items: Vec<C>,
     others: Vec<C>,
     shared: Vec<C>,
 }
 
-impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
+impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
     /// None where the fast path may be wrong: divisors out of range, or sums that are not finite.
     type Output = Option<GradientSums<C>>;
     #[inline(always)]
@@ -165,32 +184,32 @@ impl<C: Float, F: Formula> Kernel for TileSlopes<'_, F, C> {
         if !self.careful && !self.in_range::<S>() {
             return None;
         }
-        self.own.make_own::<S, F>(self.formula, Side::Query, &self.shared, self.careful);
-        self.others.make_own::<S, F>(self.formula, Side::Gallery, &self.shared, self.careful);
+        self.items.make_per_item::<S, F>(self.formula, Side::Query, &self.shared, self.careful);
+        self.others.make_per_item::<S, F>(self.formula, Side::Gallery, &self.shared, self.careful);
         let width = PAIR * C::LANES;
         let parts = self.shared.len() / width;
         let zeros = |rows: usize| vec![C::default(); parts * rows * 2 * width];
         let mut sums = GradientSums {
-            own: zeros(self.own.rows),
+            items: zeros(self.items.rows),
             others: zeros(self.others.rows),
             shared: vec![C::default(); self.shared.len()],
         };
         for part in 0..parts {
             for first in (0..self.others.rows).step_by(NEAR) {
                 let others = first..self.others.rows.min(first + NEAR);
-                let mut own = 0;
-                while own < self.own.rows {
-                    own += match (self.careful, self.own.rows - own, self.by_shared) {
-                        (true, ..) => self.add::<S, 1, true, true>(&mut sums, part, own, others.clone()),
-                        (_, 1, false) => self.add::<S, 1, false, false>(&mut sums, part, own, others.clone()),
-                        (_, 1, true) => self.add::<S, 1, false, true>(&mut sums, part, own, others.clone()),
-                        (_, _, false) => self.add::<S, 2, false, false>(&mut sums, part, own, others.clone()),
-                        (_, _, true) => self.add::<S, 2, false, true>(&mut sums, part, own, others.clone()),
+                let mut item = 0;
+                while item < self.items.rows {
+                    item += match (self.careful, self.items.rows - item, self.by_shared) {
+                        (true, ..) => self.add::<S, 1, CAREFUL, SHARED>(&mut sums, part, item, others.clone()),
+                        (_, 1, false) => self.add::<S, 1, FAST, ALONE>(&mut sums, part, item, others.clone()),
+                        (_, 1, true) => self.add::<S, 1, FAST, SHARED>(&mut sums, part, item, others.clone()),
+                        (_, _, false) => self.add::<S, 2, FAST, ALONE>(&mut sums, part, item, others.clone()),
+                        (_, _, true) => self.add::<S, 2, FAST, SHARED>(&mut sums, part, item, others.clone()),
                     };
                 }
             }
         }
-        let known = finite::<S, C>(&sums.own) && finite::<S, C>(&sums.others) && finite::<S, C>(&sums.shared);
+        let known = finite::<S, C>(&sums.items) && finite::<S, C>(&sums.others) && finite::<S, C>(&sums.shared);
         (self.careful || known).then_some(sums)
     }
 }
@@ -205,7 +224,7 @@ pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     sum.sum().to_f64() == 0.0
 }
 
-impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
+impl<C: Float, F: Formula> TileGradients<'_, F, C> {
     /// Whether all variances and shared numbers are valid, and all divisors lie in the range in which a product of four is safe.
     #[inline(always)]
     fn in_range<S: Simd>(&self) -> bool {
@@ -214,22 +233,24 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
             (least, most) = (least.min(x.to_f64()), most.max(x.to_f64()));
         }
         let zero = V::<S, f64>::from(0.0);
-        let (own, others, mut ends) = (self.own.range::<S>(), self.others.range::<S>(), [0.0; 2]);
-        let extremes = [(own.0, others.0, most), (own.1, others.1, least)];
-        for (end, (own, others, shared)) in ends.iter_mut().zip(extremes) {
-            let (v, w) = (V::<S, f64>::from(own), V::<S, f64>::from(others));
+        let (items, others, mut ends) = (self.items.range::<S>(), self.others.range::<S>(), [0.0; 2]);
+        let extremes = [(items.0, others.0, most), (items.1, others.1, least)];
+        for (end, (item, other, shared)) in ends.iter_mut().zip(extremes) {
+            let (v, w) = (V::<S, f64>::from(item), V::<S, f64>::from(other));
             let shared = [V::<S, f64>::from(shared), V::<S, f64>::from(1.0 / shared)];
-            let a = Item { mean: zero, var: v, own: self.formula.own::<S, f64>(Side::Query, zero, v, shared) };
-            let b = Item { mean: zero, var: w, own: self.formula.own::<S, f64>(Side::Gallery, zero, w, shared) };
+            let a =
+                Item { mean: zero, var: v, per_item: self.formula.per_item::<S, f64>(Side::Query, zero, v, shared) };
+            let b =
+                Item { mean: zero, var: w, per_item: self.formula.per_item::<S, f64>(Side::Gallery, zero, w, shared) };
             *end = self.formula.divisor::<S, f64>(&a, &b).to_array()[0];
         }
-        let valid = own.0 >= 0.0 && others.0 >= 0.0 && least > 0.0;
+        let valid = items.0 >= 0.0 && others.0 >= 0.0 && least > 0.0;
         valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
     }
 
-    /// Adds the weighted slopes of the pairs of `A` own rows, from `first` on, with some other rows; returns A.
+    /// Adds the weighted partial derivatives of the pairs of `A` items, from `first` on, with some of the others; returns A.
     #[inline(always)]
-    fn add<S: Simd, const A: usize, const CAREFUL: bool, const SHARED: bool>(
+    fn add<S: Simd, const A: usize, const PATH: bool, const ROW: bool>(
         &self,
         sums: &mut GradientSums<C>,
         part: usize,
@@ -238,25 +259,11 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
     ) -> usize {
         let (lanes, width) = (C::LANES, PAIR * C::LANES);
         let (zero, one) = (V::<S, C>::from(0.0), V::<S, C>::from(1.0));
-        let mut a = [[Item { mean: zero, var: zero, own: [zero; OWN] }; PAIR]; A];
-        let mut by_a = [[[zero; 2]; PAIR]; A];
-        let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
-        let of_own = (part * self.own.rows + first) * 2 * width;
-        for n in 0..PAIR {
-            shared[n][0] = V::<S, C>::load(&self.shared[part * width + n * lanes..][..lanes]);
-            shared[n][1] = 1.0 / shared[n][0];
-            by_shared[n] = V::<S, C>::load(&sums.shared[part * width + n * lanes..][..lanes]);
-            for i in 0..A {
-                a[i][n] = item::<S, C, F>(self.own.row(part, first + i), n);
-                for m in 0..2 {
-                    by_a[i][n][m] = V::<S, C>::load(&sums.own[of_own + (2 * i + m) * width + n * lanes..][..lanes]);
-                }
-            }
-        }
+        let InRegisters { a, mut by_a, shared, mut by_shared } = self.load::<S, A>(sums, part, first);
         for j in others {
             let row = self.others.row(part, j);
             let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
-            if CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
+            if PATH == CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
                 continue;
             }
             let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
@@ -266,7 +273,7 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
                     divisors[i][n] = self.formula.divisor::<S, C>(&a[i][n], &b[n]);
                 }
             }
-            let inverses = if CAREFUL { each::<S, C>(divisors) } else { together::<S, C>(divisors) };
+            let inverses = if PATH == CAREFUL { each::<S, C>(divisors) } else { together::<S, C>(divisors) };
             for n in 0..PAIR {
                 let mut by_b = [zero; 2];
                 for m in 0..2 {
@@ -274,11 +281,11 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
                 }
                 for i in 0..A {
                     let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
-                    let PairSlopes { means, vars, shared } =
-                        self.formula.pair_slopes::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
+                    let PairPartials { means, vars, shared } =
+                        self.formula.pair_partials::<S, C>(&a[i][n], &b[n], inverses[i][n], shared[n]);
                     by_a[i][n] = [weight.mul_add(means[0], by_a[i][n][0]), weight.mul_add(vars[0], by_a[i][n][1])];
                     by_b = [weight.mul_add(means[1], by_b[0]), weight.mul_add(vars[1], by_b[1])];
-                    if SHARED {
+                    if ROW == SHARED {
                         by_shared[n] = weight.mul_add(shared, by_shared[n]);
                     }
                 }
@@ -287,17 +294,59 @@ impl<C: Float, F: Formula> TileSlopes<'_, F, C> {
                 }
             }
         }
+        self.store::<S, A, ROW>(sums, part, first, (&by_a, &by_shared));
+        A
+    }
+
+    /// Some items, and the sums of their gradients.
+    #[inline(always)]
+    fn load<S: Simd, const A: usize>(
+        &self,
+        sums: &GradientSums<C>,
+        part: usize,
+        first: usize,
+    ) -> InRegisters<V<S, C>, A> {
+        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let zero = V::<S, C>::from(0.0);
+        let mut a = [[Item { mean: zero, var: zero, per_item: [zero; PER_ITEM] }; PAIR]; A];
+        let mut by_a = [[[zero; 2]; PAIR]; A];
+        let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
+        let of_items = (part * self.items.rows + first) * 2 * width;
         for n in 0..PAIR {
-            if SHARED {
+            shared[n][0] = V::<S, C>::load(&self.shared[part * width + n * lanes..][..lanes]);
+            shared[n][1] = 1.0 / shared[n][0];
+            by_shared[n] = V::<S, C>::load(&sums.shared[part * width + n * lanes..][..lanes]);
+            for i in 0..A {
+                a[i][n] = item::<S, C, F>(self.items.row(part, first + i), n);
+                for m in 0..2 {
+                    by_a[i][n][m] = V::<S, C>::load(&sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
+                }
+            }
+        }
+        InRegisters { a, by_a, shared, by_shared }
+    }
+
+    /// Writes the sums of the gradients of some items.
+    #[inline(always)]
+    fn store<S: Simd, const A: usize, const ROW: bool>(
+        &self,
+        sums: &mut GradientSums<C>,
+        part: usize,
+        first: usize,
+        (by_a, by_shared): (&ItemSums<V<S, C>, A>, &[V<S, C>; PAIR]),
+    ) {
+        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let of_items = (part * self.items.rows + first) * 2 * width;
+        for n in 0..PAIR {
+            if ROW == SHARED {
                 by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
             }
             for i in 0..A {
                 for m in 0..2 {
-                    by_a[i][n][m].store(&mut sums.own[of_own + (2 * i + m) * width + n * lanes..][..lanes]);
+                    by_a[i][n][m].store(&mut sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
                 }
             }
         }
-        A
     }
 }
 
@@ -329,23 +378,24 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
 
     /// Adds the gradients of all pairs, computed in the type C; returns false, with nothing added, if they may be wrong.
     fn added<C: Float>(&self, pairs: &AllPairs<T>, out: &mut Out<T>, careful: bool) -> bool {
-        let Inputs { mu1, extra1, mu2, extra2, shared } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, shared } = &self.inputs;
         let (dim, width) = (mu1.stored(), PAIR * C::LANES);
         let mut buffer = Vec::new();
         let mut packed = |side: Side, rows: &[usize]| {
-            Packed::<C>::new::<T>(dim, rows.len(), F::OWN, |k, field, take| match (side, field) {
+            Packed::<C>::new::<T>(dim, rows.len(), F::PER_ITEM, |k, field, take| match (side, field) {
                 (Side::Query, 0) => take(mu1.row(rows[k])),
-                (Side::Query, _) => take(extra1.row(rows[k])),
+                (Side::Query, _) => take(var1.row(rows[k])),
                 (Side::Gallery, 0) => take(mu2.row(rows[k], &mut buffer)),
-                (Side::Gallery, _) => take(extra2.row(rows[k], &mut buffer)),
+                (Side::Gallery, _) => take(var2.row(rows[k], &mut buffer)),
             })
         };
         let other = if pairs.side == Side::Query { Side::Gallery } else { Side::Query };
-        let (own, others) = (packed(pairs.side, pairs.own), packed(other, pairs.others));
+        let (items, others) = (packed(pairs.side, pairs.items), packed(other, pairs.others));
         let formula = if pairs.side == Side::Query { self.formula } else { self.formula.transposed() };
         let mut numbers = vec![C::from_f64(1.0); dim.next_multiple_of(width)];
         if F::ROW {
-            // A prior variance of 0 would be divided by: in its place stands one so small that the slopes have their limit.
+            // A prior variance of 0 would be divided by: in its place stands one so small that the partial derivatives have their
+            // limit.
             let least = if careful { 1e-150 } else { 0.0 };
             for (d, number) in numbers.iter_mut().enumerate().take(dim) {
                 let x = at(shared.row(0), d);
@@ -354,22 +404,22 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         }
         let weights = pairs.weights.iter().map(|weight| C::from_f64(weight.to_f64())).collect();
         let by_shared = F::ROW && !out.shared.is_empty();
-        let slopes = TileSlopes { formula: &formula, own, others, weights, shared: numbers, by_shared, careful };
-        let Some(sums) = dispatch(slopes) else { return false };
+        let partials = TileGradients { formula: &formula, items, others, weights, shared: numbers, by_shared, careful };
+        let Some(sums) = dispatch(partials) else { return false };
         for (out, sums, rows) in
-            [(&mut out.own, &sums.own, pairs.own.len()), (&mut out.others, &sums.others, pairs.others.len())]
+            [(&mut out.items, &sums.items, pairs.items.len()), (&mut out.others, &sums.others, pairs.others.len())]
         {
             let Some(out) = out else { continue };
-            for (k, (mu, extra)) in out.items(rows).enumerate() {
+            for (k, (mu, uncertainty)) in out.items(rows).enumerate() {
                 for from in (0..dim).step_by(width) {
                     let sums = &sums[(from / width * rows + k) * 2 * width..][..2 * width];
                     let to = dim.min(from + width);
                     add(&mut mu[from..to], &sums[..to - from]);
-                    if extra.len() == dim {
-                        add(&mut extra[from..to], &sums[width..width + to - from]);
+                    if uncertainty.len() == dim {
+                        add(&mut uncertainty[from..to], &sums[width..width + to - from]);
                     } else {
                         let sum: f64 = sums[width..width + to - from].iter().map(|x| x.to_f64()).sum();
-                        extra[0] = extra[0] + T::from_f64(sum);
+                        uncertainty[0] = uncertainty[0] + T::from_f64(sum);
                     }
                 }
             }
@@ -384,18 +434,18 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     #[cold]
     #[inline(never)]
     fn add_shared(&self, pairs: &AllPairs<T>, shared: &mut [T]) {
-        let Inputs { mu1, extra1, mu2, extra2, .. } = &self.inputs;
+        let Inputs { mu1, uncertainty1: var1, mu2, uncertainty2: var2, .. } = &self.inputs;
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let mut sums = [0.0; 2];
-        for (own, weights) in pairs.own.iter().zip(pairs.weights.chunks(pairs.others.len())) {
+        for (item, weights) in pairs.items.iter().zip(pairs.weights.chunks(pairs.others.len())) {
             for (other, weight) in pairs.others.iter().zip(weights).filter(|(_, weight)| weight.to_f64() != 0.0) {
-                let (&i, &j) = if pairs.side == Side::Query { (own, other) } else { (other, own) };
-                let (a, v, b, w) = (mu1.row(i), extra1.row(i), mu2.row(j, &mut means), extra2.row(j, &mut vars));
+                let (&i, &j) = if pairs.side == Side::Query { (item, other) } else { (other, item) };
+                let (a, v, b, w) = (mu1.row(i), var1.row(i), mu2.row(j, &mut means), var2.row(j, &mut vars));
                 for d in 0..a.len() {
                     let x = Dimension { a: at(a, d), b: at(b, d), v: at(v, d), w: at(w, d), shared: 0.0 };
-                    let slopes = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
-                    for (sum, slope) in sums.iter_mut().zip(slopes) {
-                        *sum += weight.to_f64() * slope;
+                    let partials = if x.valid() { self.formula.by_shared(x) } else { [f64::NAN; 2] };
+                    for (sum, partial) in sums.iter_mut().zip(partials) {
+                        *sum += weight.to_f64() * partial;
                     }
                 }
             }

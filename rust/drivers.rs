@@ -47,11 +47,11 @@ pub struct Inputs<'a, T> {
     /// Queries: means or directions [Q, D].
     pub mu1: View<'a, T>,
     /// Queries: variance, concentration, weight ... [Q, 1] or [Q, D].
-    pub extra1: View<'a, T>,
+    pub uncertainty1: View<'a, T>,
     /// Gallery: means or directions [G, D].
     pub mu2: Matrix<'a, T>,
     /// Gallery: variance, concentration, weight ... [G, 1] or [G, D].
-    pub extra2: Matrix<'a, T>,
+    pub uncertainty2: Matrix<'a, T>,
     /// One row that all pairs share, such as a prior variance: [1, n], n = 0 (a score that shares nothing), 1, 2 or D.
     pub shared: View<'a, T>,
 }
@@ -107,8 +107,8 @@ pub enum Side {
 pub struct Gradient<'a, T> {
     /// Gradient with respect to the item's row of mu [D].
     pub mu: &'a mut [T],
-    /// Gradient with respect to the item's row of the extra input [1] or [D].
-    pub extra: &'a mut [T],
+    /// Gradient with respect to the item's row of the uncertainty input [1] or [D].
+    pub uncertainty: &'a mut [T],
     /// Gradient with respect to the shared row; empty where it is not wanted.
     pub shared: &'a mut [T],
 }
@@ -118,19 +118,19 @@ pub fn segment(dim: usize) -> usize {
     (65_536 / dim.max(1)).clamp(BLOCK, 4096) / BLOCK * BLOCK
 }
 
-/// Scores of equal rows: `out[i]` is that of query `i` and gallery row `i`. Unless `kept` is empty, `kept[i]` becomes what the
+/// Scores of equal rows: `out[i]` is that of query `i` and gallery row `i`. Unless `saved` is empty, `saved[i]` becomes what the
 /// gradient of that pair needs again.
 pub fn paired<T: Float>(
     pair: &dyn PairScore<T>,
     out: &mut [T],
-    kept: &mut [T],
+    saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let parts = out.chunks_mut(16 * BLOCK).zip(chunks_or_empty(kept, 16 * BLOCK)).enumerate().collect();
-    parallel::for_each(parts, interrupted, |(part, (out, kept)): (usize, (&mut [T], &mut [T]))| {
-        for (block, (out, kept)) in out.chunks_mut(BLOCK).zip(chunks_or_empty(kept, BLOCK)).enumerate() {
+    let parts = out.chunks_mut(16 * BLOCK).zip(chunks_or_empty(saved, 16 * BLOCK)).enumerate().collect();
+    parallel::for_each(parts, interrupted, |(part, (out, saved)): (usize, (&mut [T], &mut [T]))| {
+        for (block, (out, saved)) in out.chunks_mut(BLOCK).zip(chunks_or_empty(saved, BLOCK)).enumerate() {
             let rows = Rows::From(part * 16 * BLOCK + block * BLOCK);
-            pair.score(rows, rows, out, kept);
+            pair.score(rows, rows, out, saved);
         }
     })
 }
@@ -166,30 +166,30 @@ fn check_candidates(op: &str, candidates: &View<i64>, gallery: usize) -> Result<
 }
 
 /// Scores of listed pairs: `out[i * K + c]` is that of query `i` and gallery row `candidates[i, c]`, -infinity for id -1.
-/// `kept` is written likewise, as in [`paired`].
+/// `saved` is written likewise, as in [`paired`].
 pub fn candidates<T: Float>(
     pair: &dyn PairScore<T>,
     op: &str,
     candidates: View<i64>,
     out: &mut [T],
-    kept: &mut [T],
+    saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     check_candidates(op, &candidates, pair.inputs().mu2.rows())?;
     let mut parts = Vec::with_capacity(candidates.rows());
     let count = candidates.stored().max(1);
-    for (i, (out, kept)) in out.chunks_mut(count).zip(chunks_or_empty(kept, count)).enumerate() {
+    for (i, (out, saved)) in out.chunks_mut(count).zip(chunks_or_empty(saved, count)).enumerate() {
         let rows = candidates.row(i).chunks(LONG);
-        let parts_of = out.chunks_mut(LONG).zip(chunks_or_empty(kept, LONG)).zip(rows);
-        parts.extend(parts_of.map(|((out, kept), row)| (i, row, out, kept)));
+        let parts_of = out.chunks_mut(LONG).zip(chunks_or_empty(saved, LONG)).zip(rows);
+        parts.extend(parts_of.map(|((out, saved), row)| (i, row, out, saved)));
     }
-    parallel::for_each(parts, interrupted, |(i, row, out, kept): (usize, &[i64], &mut [T], &mut [T])| {
+    parallel::for_each(parts, interrupted, |(i, row, out, saved): (usize, &[i64], &mut [T], &mut [T])| {
         out.fill(T::from_f64(f64::NEG_INFINITY));
-        let keep = !kept.is_empty();
-        scores_of(pair, i, row, keep, |place, score, number| {
+        let save = !saved.is_empty();
+        scores_of(pair, i, row, save, |place, score, number| {
             out[place] = score;
-            if keep {
-                kept[place] = number;
+            if save {
+                saved[place] = number;
             }
         });
     })
@@ -215,22 +215,22 @@ pub fn rerank<T: Float>(pair: &dyn PairScore<T>, op: &str, candidates: View<i64>
     })
 }
 
-/// Calls `take(position, score, kept)` for each of a query's candidates, except for those that name no row (-1).
+/// Calls `take(position, score, saved)` for each of a query's candidates, except for those that name no row (-1).
 fn scores_of<T: Float>(
     pair: &dyn PairScore<T>,
     query: usize,
     candidates: &[i64],
-    keep: bool,
+    save: bool,
     mut take: impl FnMut(usize, T, T),
 ) {
     let (rows, places) = listed(candidates);
-    let (mut scores, mut kept) = ([T::default(); BLOCK], [T::default(); BLOCK]);
+    let (mut scores, mut saved) = ([T::default(); BLOCK], [T::default(); BLOCK]);
     for first in (0..rows.len()).step_by(BLOCK) {
         let scores = &mut scores[..BLOCK.min(rows.len() - first)];
-        let numbers = if keep { &mut kept[..] } else { &mut [] };
+        let numbers = if save { &mut saved[..] } else { &mut [] };
         pair.score(Rows::Same(query), Rows::List(&rows[first..]), scores, numbers);
-        for ((&place, &score), &kept) in places[first..].iter().zip(scores.iter()).zip(&kept) {
-            take(place, score, kept);
+        for ((&place, &score), &saved) in places[first..].iter().zip(scores.iter()).zip(&saved) {
+            take(place, score, saved);
         }
     }
 }

@@ -14,9 +14,9 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
     fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
 
-    /// [`PairKernel::score`]; `kept`, unless it is empty, takes a number of each pair that saves work to the pair's gradient.
+    /// [`PairKernel::score`]; `saved`, unless it is empty, takes a number of each pair that saves work to the pair's gradient.
     #[inline(always)]
-    fn score_kept<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], _kept: &mut [T]) {
+    fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], _saved: &mut [T]) {
         self.score::<S>(q, g, out);
     }
 
@@ -24,7 +24,7 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
     fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
 
-    /// [`PairKernel::backward`], given the positions of the pairs among the scores, and so among their kept numbers.
+    /// [`PairKernel::backward`], given the positions of the pairs among the scores, and so among their saved numbers.
     #[inline(always)]
     fn backward_listed<S: Simd>(
         &self,
@@ -37,10 +37,10 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         self.backward::<S>(side, q, g, weights, out);
     }
 
-    /// The scores of a tile, a row of `out` for each query, and what is kept of them, unless `kept` has no rows. Overridden
-    /// where a family has a faster way to the same bits; the default keeps nothing.
+    /// The scores of a tile, a row of `out` for each query, and what is saved of them, unless `saved` has no rows. Overridden
+    /// where a family has a faster way to the same bits; the default saves nothing.
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _kept: &mut [&mut [T]]) {
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _saved: &mut [&mut [T]]) {
         for (i, out) in tile.queries.zip(out) {
             PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out, &mut []);
         }
@@ -59,16 +59,16 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         tiles::pairs_by_items(self, rows, weights, out);
     }
 
-    /// Where a family finds gradients with respect to an intermediate of each item, such as its draws: the number of elements
-    /// of that intermediate. `backward_tile` then adds these gradients up in place of those with respect to mu, and
+    /// Where a family finds gradients with respect to numbers that it makes of each item alone, such as its draws: how many
+    /// there are per item. `backward_tile` then adds these gradients up in place of those with respect to mu, and
     /// [`PairKernel::finish`] applies the chain rule.
-    fn intermediate_width(&self, _side: Side) -> Option<usize> {
+    fn per_item_width(&self, _side: Side) -> Option<usize> {
         None
     }
 
-    /// Adds the gradient of an item, given the gradient `by_intermediate` with respect to its intermediate.
+    /// Adds the gradient of an item, given the gradient `by_per_item` with respect to its numbers per item.
     #[inline(always)]
-    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_intermediate: &[T], _out: &mut Gradient<T>) {}
+    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_per_item: &[T], _out: &mut Gradient<T>) {}
 
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
@@ -82,22 +82,22 @@ pub trait PairKernel<T: Float>: Sync + Sized {
 pub trait PairScore<T>: Sync {
     /// See [`PairKernel::inputs`].
     fn inputs(&self) -> &Inputs<'_, T>;
-    /// See [`PairKernel::score_kept`].
-    fn score(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]);
+    /// See [`PairKernel::score_saving`].
+    fn score(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]);
     /// See [`PairKernel::backward`].
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::backward_listed`].
     fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::tile`].
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]);
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
     /// See [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// See [`PairKernel::backward_paired`].
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
-    /// See [`PairKernel::intermediate_width`].
-    fn intermediate_width(&self, side: Side) -> Option<usize>;
+    /// See [`PairKernel::per_item_width`].
+    fn per_item_width(&self, side: Side) -> Option<usize>;
     /// See [`PairKernel::finish`].
-    fn finish(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>);
+    fn finish(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
@@ -106,8 +106,8 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn inputs(&self) -> &Inputs<'_, T> {
         PairKernel::inputs(self)
     }
-    fn score(&self, q: Rows, g: Rows, out: &mut [T], kept: &mut [T]) {
-        dispatch(Score { pair: self, q, g, out, kept });
+    fn score(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
+        dispatch(Score { pair: self, q, g, out, saved });
     }
     fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
         dispatch(Backward { pair: self, side, q, g, weights, out });
@@ -115,8 +115,8 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>) {
         dispatch(BackwardListed { pair: self, side, pairs, places, weights, out });
     }
-    fn tile(&self, tile: Tile, out: &mut [&mut [T]], kept: &mut [&mut [T]]) {
-        dispatch(ScoreTile { pair: self, tile, out, kept });
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        dispatch(ScoreTile { pair: self, tile, out, saved });
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         dispatch(BackwardTile { pair: self, tile, weights, out });
@@ -124,11 +124,11 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         dispatch(BackwardPaired { pair: self, rows, weights, out });
     }
-    fn intermediate_width(&self, side: Side) -> Option<usize> {
-        PairKernel::intermediate_width(self, side)
+    fn per_item_width(&self, side: Side) -> Option<usize> {
+        PairKernel::per_item_width(self, side)
     }
-    fn finish(&self, side: Side, row: usize, by_intermediate: &[T], out: &mut Gradient<T>) {
-        dispatch(Finish { pair: self, side, row, by_intermediate, out });
+    fn finish(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>) {
+        dispatch(Finish { pair: self, side, row, by_per_item, out });
     }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)
@@ -140,13 +140,13 @@ struct Score<'a, P, T> {
     q: Rows<'a>,
     g: Rows<'a>,
     out: &'a mut [T],
-    kept: &'a mut [T],
+    saved: &'a mut [T],
 }
 impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.score_kept::<S>(self.q, self.g, self.out, self.kept);
+        self.pair.score_saving::<S>(self.q, self.g, self.out, self.saved);
     }
 }
 
@@ -186,13 +186,13 @@ struct ScoreTile<'a, 'b, 'c, P, T> {
     pair: &'a P,
     tile: Tile,
     out: &'a mut [&'b mut [T]],
-    kept: &'a mut [&'c mut [T]],
+    saved: &'a mut [&'c mut [T]],
 }
 impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.tile::<S>(self.tile, self.out, self.kept);
+        self.pair.tile::<S>(self.tile, self.out, self.saved);
     }
 }
 
@@ -228,13 +228,13 @@ struct Finish<'a, 'b, P, T> {
     pair: &'a P,
     side: Side,
     row: usize,
-    by_intermediate: &'a [T],
+    by_per_item: &'a [T],
     out: &'a mut Gradient<'b, T>,
 }
 impl<T: Float, P: PairKernel<T>> Kernel for Finish<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.finish::<S>(self.side, self.row, self.by_intermediate, self.out);
+        self.pair.finish::<S>(self.side, self.row, self.by_per_item, self.out);
     }
 }

@@ -1,7 +1,7 @@
 //! CUDA's driver: loaded with the first call that needs it, and called in this file only.
 //!
-//! A missing library, a stub of one, an old driver or a machine without a GPU is an error that says so, never a panic. Kernels are
-//! loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
+//! A missing library, a stub of one, an old driver or a machine without a GPU is an error that says so, never a panic. Kernels
+//! are loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
 //! that the caller names. Nothing here allocates memory on the device or waits for it.
 
 use super::images::{IMAGES, WHY_NONE};
@@ -15,8 +15,8 @@ use std::sync::{Mutex, PoisonError};
 /// The driver of CUDA 13, with whose toolkit the kernels are compiled.
 const LEAST_VERSION: c_int = 13_000;
 /// CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: the static shared memory that a kernel declares.
-const OWN_SHARED: c_int = 1;
-/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: until it is raised, what a kernel's own leaves of 48 KB.
+const STATIC_SHARED: c_int = 1;
+/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: until it is raised, what a kernel's static memory leaves of 48 KB.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 /// CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 const MULTIPROCESSORS: c_int = 16;
@@ -252,11 +252,11 @@ impl Driver {
     /// returns how many bytes that is. Done once, as two threads that set it before each launch would undo each other's setting.
     fn raise_shared(&self, name: &str, handle: Handle, device: Device) -> Result<u32, String> {
         let f = &self.functions;
-        let mut own = 0;
+        let mut fixed = 0;
         // SAFETY: the kernel is loaded, and the device is one of the driver's.
         unsafe {
-            self.check(name, (f.kernel_attribute)(&mut own, OWN_SHARED, handle, device.number))?;
-            let left = device.shared.saturating_sub(own as u32);
+            self.check(name, (f.kernel_attribute)(&mut fixed, STATIC_SHARED, handle, device.number))?;
+            let left = device.shared.saturating_sub(fixed as u32);
             self.check(name, (f.set_kernel_attribute)(MAX_DYNAMIC_SHARED, left as c_int, handle, device.number))?;
             Ok(left)
         }

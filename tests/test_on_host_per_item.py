@@ -35,7 +35,7 @@ def everything(op, inputs, halves):
     q, g = len(inputs.mu1), len(inputs.mu2)
     rng = np.random.default_rng(0)
     candidates = torch.from_numpy(rng.integers(-1, g, (q, 3 * g)))
-    two = inputs._replace(mu1=inputs.mu1[:2], extra1=inputs.extra1[:2])  # fewer queries than take a tile
+    two = inputs._replace(mu1=inputs.mu1[:2], uncertainty1=inputs.uncertainty1[:2])  # fewer queries than take a tile
     found = [_cuda.score(op, inputs, None, True), _cuda.score(op, two, None, True)]
     found.append(_cuda.score(op, inputs, candidates, False))
     found += _cuda.rerank(op, inputs, candidates, 4)
@@ -64,7 +64,7 @@ def test_made_once_it_gives_the_bits_of_made_for_each_pair(device, monkeypatch, 
                 hard(d, len(d))
         op, inputs = planned(name, variant, q, g, n=3)
         with monkeypatch.context() as patch:
-            patch.setattr(_cuda, "_own", lambda *args: [None, None])
+            patch.setattr(_cuda, "_per_item", lambda *args: [None, None])
             want = everything(op, inputs, halves)
         found = everything(op, inputs, halves)
         for one, other in zip(found, want, strict=True):
@@ -85,19 +85,19 @@ def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch,
         "rescore": lambda: _cuda.score(op, inputs, candidates, False),
         "rerank": lambda: _cuda.rerank(op, inputs, candidates, n)[0],
         "search": lambda: _cuda.search(op, inputs, n)[0],
-        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).extra1,
-        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).extra2,
+        "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).uncertainty1,
+        "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).uncertainty2,
     }
-    own, given, shared = _cuda._own, [], False
+    made, given, shared = _cuda._per_item, [], False
 
     def emptied(*args):
-        given[:] = own(*args)
+        given[:] = made(*args)
         for memory in given:
             if memory is not None:
                 memory.fill_(torch.nan)
         return [given[1], given[1]] if shared else given
 
-    monkeypatch.setattr(_cuda, "_own", emptied)
+    monkeypatch.setattr(_cuda, "_per_item", emptied)
     for verb, call in calls.items():
         shared = False
         want = call()
@@ -116,10 +116,10 @@ def test_where_it_pays():
     for op in (op for op in OPS if isinstance(op, PairOp)):
         sides = "vmf" in op.name and not op.sampled, ("vmf" in op.name and not op.sampled) or "nivmf" in op.name
         for pairs, pays in ((4, (0, 0)), (7, (0, 0)), (8, (1, 0)), (17, (1, 0)), (18, (1, 1))):
-            given = _cuda._own(op, Inputs(mu[0], mu[0], mu[1], mu[1], mu[0]), pairs)
+            given = _cuda._per_item(op, Inputs(mu[0], mu[0], mu[1], mu[1], mu[0]), pairs)
             assert [x is not None for x in given] == [a and bool(b) for a, b in zip(sides, pays, strict=True)]
             assert all(x.shape == (n, 3) for x, n in zip(given, (4, 9), strict=True) if x is not None)
-    assert _cuda._own(op, Inputs(*[mu[0][:0]] * 5), 0) == [None, None]
+    assert _cuda._per_item(op, Inputs(*[mu[0][:0]] * 5), 0) == [None, None]
 
 
 def test_memory_of_another_size_is_refused(device):
@@ -128,8 +128,8 @@ def test_memory_of_another_size_is_refused(device):
     arrays = [_cuda.memory(x) for x in listed(inputs)]
     out = _cuda.memory(torch.ones(3, 3, dtype=torch.float64))
     for side, shape in itertools.product((0, 1), ((3, 2), (4, 3))):
-        own = [None, None]
-        own[side] = _cuda.memory(torch.ones(shape, dtype=torch.float64))
-        refusal = f"own numbers have shape {list(shape)}, expected [3, 3]"
+        per_item = [None, None]
+        per_item[side] = _cuda.memory(torch.ones(shape, dtype=torch.float64))
+        refusal = f"numbers per item have shape {list(shape)}, expected [3, 3]"
         with pytest.raises(ValueError, match=f"^{re.escape(refusal)}$"):
-            _core.cuda_score(op.name, (0, 0), arrays, None, own, None, out)
+            _core.cuda_score(op.name, (0, 0), arrays, None, per_item, None, out)
