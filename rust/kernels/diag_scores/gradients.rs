@@ -143,13 +143,10 @@ fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
     Item { mean, var, per_item }
 }
 
-/// The sums of the gradients of A items, by mean and by variance.
-type ItemSums<X, const A: usize> = [[[X; 2]; PAIR]; A];
-
 /// Two vectors of dimensions of A items and of the shared row (with its reciprocals), and the sums of their gradients.
 struct InRegisters<X, const A: usize> {
     a: [[Item<X>; PAIR]; A],
-    by_a: ItemSums<X, A>,
+    by_a: [[[X; 2]; PAIR]; A],
     shared: [[X; 2]; PAIR],
     by_shared: [X; PAIR],
 }
@@ -294,7 +291,7 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                 }
             }
         }
-        self.store::<S, A, ROW>(sums, part, first, (&by_a, &by_shared));
+        self.store::<S, A, ROW>(sums, part, first, &InRegisters { a, by_a, shared, by_shared });
         A
     }
 
@@ -333,17 +330,17 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
         sums: &mut GradientSums<C>,
         part: usize,
         first: usize,
-        (by_a, by_shared): (&ItemSums<V<S, C>, A>, &[V<S, C>; PAIR]),
+        held: &InRegisters<V<S, C>, A>,
     ) {
         let (lanes, width) = (C::LANES, PAIR * C::LANES);
         let of_items = (part * self.items.rows + first) * 2 * width;
         for n in 0..PAIR {
             if ROW == SHARED {
-                by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
+                held.by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
             }
             for i in 0..A {
                 for m in 0..2 {
-                    by_a[i][n][m].store(&mut sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
+                    held.by_a[i][n][m].store(&mut sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
                 }
             }
         }
