@@ -15,7 +15,7 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [
     *({"names"}, {"_core", "files", "metrics", "config", "options", "data", "progress"}),
-    *({"ops"}, {"distributions", "special"}, {"fits", "checks", "joining"}),
+    *({"ops"}, {"distributions", "special"}, {"fits", "checks"}),
     *({"scores", "measures", "io", "halves", "expansions"}, {"prepared", "torch_distributions"}),
     *({"retrieval", "surrogate", "items", "indexes"}, {"vectors", "indexed"}, {"saved"}, {"first_stage"}),
     *(

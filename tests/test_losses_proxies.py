@@ -117,8 +117,7 @@ def similarity(distance, variant, image, proxy, z):
 
 def proxy_ncapp(loss, e, labels, seed):
     kappa, mu = e.norm(dim=1), e / e.norm(dim=1, keepdim=True)
-    stream = STREAMS["user" if loss.variant == "paper" else "query"]
-    z = sample(sample_vmf, mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, stream)
+    z = sample(sample_vmf, mu, kappa, torch.tensor(seed), loss.score.params.get("n", 1), 0, STREAMS["query"])
     t, losses = loss.log_temperature.exp(), []
     concentrations = [None] * C if loss.log_concentration is None else 0.1 + loss.log_concentration.exp()
     for i, y in enumerate(labels):
@@ -173,7 +172,8 @@ def test_the_paper_s_likelihood_is_that_of_numpy_at_the_same_draws(kappa):
     with torch.no_grad():
         loss.log_concentration.add_(math.log(kappa))
     d = pe.VonMisesFisher(nn.functional.normalize(embeddings(dim=dim).detach()), torch.full((N,), 90.0).double())
-    z, proxies = pe.sample(d, 3, seed=4).numpy(), loss.proxies().detach()
+    z = sample(sample_vmf, d.mu, d.kappa, torch.tensor(4), 3, 0, STREAMS["query"]).numpy()
+    proxies = loss.proxies().detach()
     mu, k = proxies.mu.numpy(), proxies.kappa.numpy()
     want, size = reference.drawn("el_nivmf", z[:, :, None], None, mu[None], k[None], {"variant": "paper"})
     assert (abs(loss.similarities(d, 4).detach().numpy() - want) <= 1e-13 * size).all()

@@ -19,8 +19,8 @@ from peaccel.ops._records import listed
 
 VMF = (("mls", None), ("llr", None), ("ppk", None), ("inclusion", None), ("neg_kl", None))
 CASES = [(name, "vmf", "vmf", variant) for name, variant in VMF]
-CASES += [("nivmf", "point", "nivmf", variant) for variant in (None, "published")]
-CASES += [("el_nivmf", "vmf", "nivmf", variant) for variant in (None, "published")]
+CASES += [("nivmf", "point", "nivmf", variant) for variant in (None, "paper", "published")]
+CASES += [("el_nivmf", "vmf", "nivmf", variant) for variant in (None, "paper", "published")]
 each_case = pytest.mark.parametrize(("name", "q_kind", "g_kind", "variant"), CASES)
 
 

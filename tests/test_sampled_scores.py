@@ -96,7 +96,8 @@ def by_torch(name, variant, params, q, g):
     )
     if name == "el_nivmf":
         op = pe.ops.sampled_scores.nivmf[variant]
-        z = z1[:, :, None] if variant is None else z1[:, :, None] / g.kappa  # published: draws are not multiplied by K
+        # The published code does not multiply draws by K.
+        z = z1[:, :, None] / g.kappa if variant == "published" else z1[:, :, None]
         return op.formula(z, None, g.mu, g.kappa, None).logsumexp(0) - np.log(params["n"])
     z1, z2 = z1[:, None, :, None], z2[None, :, None]
     if name == "sampled_cosine":

@@ -212,9 +212,10 @@ __device__ void backward_drawn(const DrawnBackwardArgs& all) {
 #define MEAN_COSINE(T) MeanCosine<T>
 #define MEAN_DISTANCE(T) ByDistances<T, MeanDistance>
 #define MATCH(T) ByDistances<T, MatchOfDraws>
-#define DENSITY(T) Density<T, true, true>
-#define PUBLISHED_DENSITY(T) Density<T, true, false>
-#define PUBLISHED_LIKELIHOOD(T) Density<T, false, false>
+#define DENSITY(T) Density<T, true, EXACT>
+#define PAPER_DENSITY(T) Density<T, true, PAPER>
+#define PUBLISHED_DENSITY(T) Density<T, true, PUBLISHED>
+#define PUBLISHED_LIKELIHOOD(T) Density<T, false, PUBLISHED>
 
 DRAWN(sampled_cosine_normal, MEAN_COSINE, NormalSampler, NormalSampler)
 DRAWN(sampled_cosine_vmf, MEAN_COSINE, VmfSampler, VmfSampler)
@@ -226,8 +227,10 @@ DRAWN(neg_sampled_l2_vmf_point, MEAN_DISTANCE, VmfSampler, Itself)
 DRAWN(neg_sampled_l2_point_vmf, MEAN_DISTANCE, Itself, VmfSampler)
 DRAWN(hib_sampled, MATCH, NormalSampler, NormalSampler)
 DRAWN(el_nivmf, DENSITY, VmfSampler, Itself)
+DRAWN(el_nivmf_paper, PAPER_DENSITY, VmfSampler, Itself)
 DRAWN(el_nivmf_published, PUBLISHED_LIKELIHOOD, VmfSampler, Itself)
 DRAWN(nivmf, DENSITY, Itself, Itself)
+DRAWN(nivmf_paper, PAPER_DENSITY, Itself, Itself)
 DRAWN(nivmf_published, PUBLISHED_DENSITY, Itself, Itself)
 
 // Writes what is made of each of the gallery's items alone. A warp takes an item.
@@ -248,6 +251,8 @@ __device__ void make_per_item(const DrawnPerItemArgs& all) {
     KERNEL(op##_per_item_f32, DrawnPerItemArgs, SAMPLER_THREADS) { make_per_item<float, Comparison(float)>(args); }   \
     KERNEL(op##_per_item_f64, DrawnPerItemArgs, SAMPLER_THREADS) { make_per_item<double, Comparison(double)>(args); }
 PER_ITEM(el_nivmf, DENSITY)
+PER_ITEM(el_nivmf_paper, PAPER_DENSITY)
 PER_ITEM(el_nivmf_published, PUBLISHED_LIKELIHOOD)
 PER_ITEM(nivmf, DENSITY)
+PER_ITEM(nivmf_paper, PAPER_DENSITY)
 PER_ITEM(nivmf_published, PUBLISHED_DENSITY)

@@ -258,15 +258,20 @@ struct ByDistances {
 
 // Log of the mean density of the gallery item, non-isotropic von Mises-Fisher, at the query's draws. For z on the
 // sphere, K = diag(kappa), x = K z (STRETCHED, else z), y = K mu and n = |y|,
-//   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D    (EXACT; else det K / n for the last factor),
+//   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D    (EXACT; or det K / n^D, PAPER, or det K / n, PUBLISHED, for the last factor),
 // and nothing cancels in log C(n) + n cos = log C(0) - log H(n) - n |x/|x| - y/n|^2 / 2.
-template <typename T, bool STRETCHED, bool EXACT>
+enum LastFactor { EXACT, PAPER, PUBLISHED };
+
+template <typename T, bool STRETCHED, LastFactor FACTOR>
 struct Density {
     Orders orders;
 
     __device__ Density(const PairArgs&, const DrawingArgs& drawing) : orders{&drawing.orders} {}
     __device__ void summarise(int64_t, const Draws<T>&) const {}
 
+    // The powers of 1/n and of 1/|x| in the last factor.
+    static __device__ double power_of_n(int64_t dim) { return FACTOR == PAPER ? double(dim) : FACTOR == PUBLISHED; }
+    static __device__ double power_of_x(int64_t dim) { return FACTOR == EXACT ? double(dim) : 0; }
     static __device__ T kappa(const DrawnPair<T>& pair, int64_t d) { return pair.uncertainty[pair.stored > 1 ? d : 0]; }
     static __device__ T image(const DrawnPair<T>& pair, const T* z, int64_t d) {
         return STRETCHED ? kappa(pair, d) * z[d] : z[d];
@@ -279,7 +284,8 @@ struct Density {
             square = fma(y, y, square), sum += log(k);
         }
         const T length = sqrt(warp_sum(square));
-        const double n = length, det = double(warp_sum(sum)) - (EXACT ? 0 : log(n));
+        const double n = length, power = power_of_n(pair.dim);
+        const double det = double(warp_sum(sum)) - (FACTOR == EXACT ? 0 : power * log(n));
         return {n, orders.log_norm_at_zero() - orders.h(n) + det, partials ? orders.a(n) : 0};
     }
     // Of one draw z: |x|, |x/|x| - y/n|^2 and the log density.
@@ -298,7 +304,8 @@ struct Density {
             const T x = image(pair, z, d) / length - kappa(pair, d) * pair.gallery.z[d] / n;
             apart = fma(x, x, apart);
         }
-        const double whole = warp_sum(apart), stretch = EXACT ? double(pair.dim) * ::log(double(length)) : 0;
+        const double whole = warp_sum(apart), power = power_of_x(pair.dim);
+        const double stretch = FACTOR == EXACT ? power * ::log(double(length)) : 0;
         return {length, whole, shape.logs - 0.5 * shape.n * whole - stretch};
     }
     __device__ LogMean total(const PerItemShape& shape, const DrawnPair<T>& pair) const {
@@ -310,17 +317,17 @@ struct Density {
     __device__ double value(const DrawnPair<T>& pair) const {
         return total(shape(pair, false), pair).value(pair.query.n);
     }
-    // With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n): by x, (n / |x|) (y/n - c x/|x|) - D x/|x|^2 (exact); by y,
-    // x/|x| - R y/n - y/n^2 (not exact); by kappa also 1/kappa.
+    // With c = cos(x, y) and R = I_(D/2)(n) / I_(D/2-1)(n): by x, (n / |x|) (y/n - c x/|x|) less the power of 1/|x|
+    // times x/|x|^2; by y, x/|x| - R y/n less the power of 1/n times y/n^2; by kappa also 1/kappa.
     __device__ void backward(bool query, const DrawnPair<T>& pair, double weight, DrawnGradient<T>& out) const {
         const PerItemShape shape = this->shape(pair, true);
         const LogMean all = total(shape, pair);
-        const T by_unit = T(shape.ratio + (EXACT ? 0 : 1 / shape.n)), n = T(shape.n);
+        const T by_unit = T(shape.ratio + (FACTOR == EXACT ? 0 : power_of_n(pair.dim) / shape.n)), n = T(shape.n);
         for (int i = 0; i < pair.query.n; ++i) {
             const T* const z = pair.query.row(i);
             const At at = this->at(shape, pair, z);
             const T share = T(weight * all.share(at.log));
-            const double cosine = 1 - 0.5 * at.apart, jacobian = EXACT ? double(pair.dim) : 0;
+            const double cosine = 1 - 0.5 * at.apart, jacobian = power_of_x(pair.dim);
             const T along = n / at.length, across = T(shape.n * cosine + jacobian) / at.length;
             for (int64_t d = lane(); d < pair.dim; d += WARP) {
                 const T k = kappa(pair, d), mu = pair.gallery.z[d];

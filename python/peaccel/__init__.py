@@ -31,8 +31,8 @@ from peaccel.distributions import (
     Point,
     Scaled,
     VonMisesFisher,
+    concat,
 )
-from peaccel.joining import concat
 from peaccel.ops import enable_torch
 from peaccel.prepared import Prepared, prepare
 from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search

@@ -7,9 +7,9 @@ shapes, dtypes and devices only; ``validate()`` is what scans the values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from peaccel.ops._array import (
 )
 from peaccel.ops._dispatch import transformed
 
-__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher"]
+__all__ = ["Distribution", "NonIsotropicVonMisesFisher", "Normal", "Point", "Scaled", "VonMisesFisher", "concat"]
 __all__ += ["bfloat16"]  # for io, which imports nothing below this module
 
 # How far from 1 the norm of a direction may be: rounding to bfloat16 alone moves it by up to 2e-3, to float16 by 5e-4.
@@ -413,3 +413,41 @@ def _first(bad: Array) -> int | None:
     rows = bad.any(-1) if bad.ndim == 2 else bad
     # numpy's nonzero() is a tuple of one array, torch's a matrix of one column: [0][0] is the first row of both.
     return int(rows.nonzero()[0][0]) if bool(rows.any()) else None
+
+
+D = TypeVar("D", bound=Distribution)
+
+
+def concat(distributions: Sequence[D]) -> D:
+    """One distribution with the items of all, in order.
+
+    Parameters
+    ----------
+    distributions : sequence of distributions
+        At least one; all of one class, dimension, dtype and device, and isotropic with isotropic only.
+
+    Raises
+    ------
+    TypeError
+        If the classes or kinds differ.
+    ValueError
+        If there is none, or dimensions, dtypes or devices differ.
+
+    Examples
+    --------
+    >>> pe.concat([pe.Point([[0.0, 1.0]]), pe.Point([[1.0, 0.0], [0.6, 0.8]])])
+    Point(N=3, D=2, float64, numpy)
+    """
+    if not isinstance(distributions, Sequence) or not all(isinstance(d, Distribution) for d in distributions):
+        raise TypeError("concat: expected a sequence of distributions")
+    if not distributions:
+        raise ValueError("concat: expected at least one distribution, got none")
+    first = distributions[0]
+    for i, d in enumerate(distributions):
+        if d.kind != first.kind:
+            raise TypeError(f"concat: item {i} is {d!r}, expected the kind of item 0, {first!r}")
+        require_same_kind("concat", f"item {i}", d.mu, "item 0", first.mu)
+        if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
+            raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
+    columns = zip(*(d.arrays for d in distributions), strict=True)
+    return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])

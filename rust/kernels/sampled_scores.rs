@@ -16,7 +16,7 @@ use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::special::bessel::Order;
 use crate::view::View;
 use cosines::MeanCosine;
-use densities::Density;
+use densities::{Density, LastFactor};
 use distances::{ByDistances, MatchProbability, MeanDistance};
 use per_row::{Cached, PerRow};
 use std::marker::PhantomData;

@@ -97,8 +97,8 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
 
     Notes
     -----
-    Memory [N, C], of the paper's el_nivmf [n, N, C]; n draws of an image are made once for all proxies, and not kept.
-    Where several processes train, each draws on its own.
+    Memory [N, C]; n draws of an image are made once for all proxies, and not kept. Where several processes train,
+    each draws on its own.
 
     References
     ----------
@@ -167,8 +167,6 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
         sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, pe.Point) else d, self.proxies()
         if self.distance == "kl_vmf" and self.variant == "published":
             return _published_kl(*sides)
-        if self.distance == "el_nivmf" and self.variant == "paper":
-            return _papers_likelihood(*sides, self.score.params["n"], seed)
         if self.distance == "l2":
             sides = _natural(sides[0]), _natural(sides[1])
         score = self.score(seed=seed) if "seed" in self.score.params else self.score
@@ -187,15 +185,6 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
 def _natural(d: pe.VonMisesFisher) -> pe.Point:
     """The natural parameters of the distributions, kappa mu."""
     return pe.Point(d.kappa[:, None] * d.mu)
-
-
-def _papers_likelihood(
-    d: pe.VonMisesFisher, proxies: pe.NonIsotropicVonMisesFisher, n: int, seed: int | None
-) -> Tensor:
-    """The log of the mean of eq. 4 at n draws of each image."""
-    z = pe.sample(d, n, seed)
-    at_draws: Tensor = pe.pairwise(pe.Point(z.flatten(0, 1)), proxies, pe.scores.nivmf(variant="paper"))
-    return at_draws.reshape(n, len(d), len(proxies)).logsumexp(0) - math.log(n)
 
 
 def _published_kl(d: pe.VonMisesFisher, proxies: pe.VonMisesFisher) -> Tensor:

@@ -8,9 +8,8 @@ from typing import Any, overload
 import numpy as np
 
 from peaccel.checks import EUCLIDEAN, cast, compute_dtype, order
-from peaccel.distributions import Distribution, VonMisesFisher
+from peaccel.distributions import Distribution, VonMisesFisher, concat
 from peaccel.fits import Prior
-from peaccel.joining import concat
 from peaccel.measures._numerics import double, ratio_dx
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ

@@ -16,6 +16,10 @@ def _nivmf(mu1: Array, none1: Array, mu2: Array, kappa2: Array, none: Array) -> 
     return _peak(mu1, mu2, kappa2) - mu1.shape[-1] * stretched.log()
 
 
+def _nivmf_paper(mu1: Array, none1: Array, mu2: Array, kappa2: Array, none: Array) -> Array:
+    return _peak(mu1, mu2, kappa2) - mu1.shape[-1] * (kappa2 * mu2).norm(dim=-1).log()
+
+
 def _nivmf_published(mu1: Array, none1: Array, mu2: Array, kappa2: Array, none: Array) -> Array:
     return _peak(mu1, mu2, kappa2) - (kappa2 * mu2).norm(dim=-1).log()
 
@@ -33,5 +37,13 @@ sampled_cosine, neg_sampled_l2 = (
     {sides: PairOp(f"{name}_{sides}") for sides in ("normal", "vmf", "vmf_point", "point_vmf")}
     for name in ("sampled_cosine", "neg_sampled_l2")
 )
-el_nivmf = {None: PairOp("el_nivmf"), "published": PairOp("el_nivmf_published")}
-nivmf = {None: PairOp("nivmf", _nivmf), "published": PairOp("nivmf_published", _nivmf_published)}
+el_nivmf = {
+    None: PairOp("el_nivmf"),
+    "paper": PairOp("el_nivmf_paper"),
+    "published": PairOp("el_nivmf_published"),
+}
+nivmf = {
+    None: PairOp("nivmf", _nivmf),
+    "paper": PairOp("nivmf_paper", _nivmf_paper),
+    "published": PairOp("nivmf_published", _nivmf_published),
+}

@@ -22,8 +22,7 @@ from peaccel.scores._record import ISOTROPIC, SCALAR, ByWord, Choice, Kinds, Pai
 
 __all__ = ["el_nivmf", "hib", "neg_sampled_l2", "nivmf", "sampled_cosine"]
 
-VARIANT = {"variant": (None, "published")}
-DENSITIES = {"variant": (None, "paper", "published")}
+VARIANTS = {"variant": (None, "paper", "published")}
 
 
 def _line(mu: Array, params: Params) -> Array:
@@ -43,13 +42,6 @@ def _unit(d: Any, params: Params) -> tuple[Array, Array]:
         length = (mu * mu).sum(-1)[:, None] ** 0.5
         mu = mu / length
     return mu, zero
-
-
-def _papers_density(d: Any, params: Params) -> tuple[Array, Array]:
-    """Items of the same K mu with det K divided by |K mu|^(D-1), which the code's factor det K / |K mu| lacks."""
-    length = ((d.kappa * d.mu) ** 2).sum(-1)[:, None] ** 0.5
-    factor = length ** (1 / d.dim - 1)
-    return d.mu / factor, d.kappa * factor
 
 
 def _of_draws(ops: Mapping[str, PairOp]) -> dict[Kinds, Choice]:
@@ -101,7 +93,7 @@ hib = Score(
         **every(ISOTROPIC, ByWord("variant", {None: _EXACT_MATCH, "published": _DRAWN_MATCH})),
     },
     {"a": 1.0, "b": 0.0, "n": 8, "seed": None, "variant": None},
-    VARIANT,
+    {"variant": (None, "published")},
 )
 
 sampled_cosine = Score(
@@ -160,20 +152,13 @@ neg_sampled_l2 = Score(
 )
 
 _AT_DRAWS = ByWord("variant", {name: Pair(op, vmf, vmf) for name, op in sampled_scores.el_nivmf.items()})
-_AT_DIRECTION = ByWord(
-    "variant",
-    {
-        **{name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()},
-        "paper": Pair(sampled_scores.nivmf["published"], _unit, _papers_density),
-    },
-)
+_AT_DIRECTION = ByWord("variant", {name: Pair(op, _unit, vmf) for name, op in sampled_scores.nivmf.items()})
 
 el_nivmf = Score(
     "el_nivmf",
     """Log of the mean density of the gallery item at n draws of the query: the expected likelihood kernel.
 
     With K = diag(kappa), m = |K mu|: ``rho(z) = C(m) exp(m cos(K z, K mu)) det K / |K z|^D``, which integrates to 1.
-    The paper's own rho (see `nivmf`) is that of `peaccel.losses.nca.ProxyNCAPP` with ``variant="paper"``.
 
     Parameters
     ----------
@@ -182,9 +167,10 @@ el_nivmf = Score(
     seed
         Of the draws, an integer 0 .. 2^63 - 1 or a generator; None draws anew at every call.
     variant
-        None, or "published", what the published code computes: cos(z, K mu), without K on the draws, so that kappa only
-        turns and sharpens an isotropic density; and det K / m, whose integral grows as the power D - 1 of kappa, a
-        bonus for sharp items. log C is exact here; the code fits quadratics that hold for kappa below about 50.
+        None; "paper", eq. 4, with the last factor of `nivmf`; or "published", what the published code computes:
+        cos(z, K mu), without K on the draws, so that kappa only turns and sharpens an isotropic density; and det K / m,
+        whose integral grows as the power D - 1 of kappa, a bonus for sharp items. log C is exact here; the code fits
+        quadratics that hold for kappa below about 50.
 
     References
     ----------
@@ -199,7 +185,7 @@ el_nivmf = Score(
     """,
     {("vmf", "nivmf"): _AT_DRAWS},
     {"n": 5, "seed": None, "variant": None},
-    VARIANT,
+    VARIANTS,
 )
 
 nivmf = Score(
@@ -227,5 +213,5 @@ nivmf = Score(
     """,
     {(query, "nivmf"): _AT_DIRECTION for query in ("point", "vmf")},
     {"variant": None},
-    DENSITIES,
+    VARIANTS,
 )

@@ -5,8 +5,8 @@
 //!
 //!   rho(z) = C_D(n) exp(n cos(x, y)) det K / |x|^D.
 //!
-//! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper leaves it to an approximation; its
-//! code takes det K / n instead, and in the expected likelihood cos(z, y) for cos(K z, y).
+//! The last factor is the Jacobian of z -> K z / |K z|: with it rho integrates to 1. The paper's own depends on K alone and is
+//! det K / n^D in our reading; its code takes det K / n, and in the expected likelihood cos(z, y) for cos(K z, y).
 //!
 //! A draw and a class (a gallery item) take two inner products, x . y = z . (K^2 mu) and |x|^2 = z^2 . K^2, as log C(n) + n cos =
 //! log C(0) - log H(n) - n (1 - cos) with H(n) = 0F1(; D/2; n^2/4) e^-n. Where n (1 - cos) is small beside n, digits would be
@@ -27,8 +27,35 @@ pub struct Density<'a> {
     pub orders: Orders<'a>,
     /// Whether x is K z, or else z.
     pub stretched: bool,
-    /// Whether the last factor is det K / |x|^D, or else det K / n.
-    pub exact: bool,
+    /// The last factor.
+    pub factor: LastFactor,
+}
+
+/// The last factor of rho, which tells its variants apart.
+#[derive(Clone, Copy, PartialEq)]
+pub enum LastFactor {
+    /// det K / |x|^D.
+    Exact,
+    /// det K / n^D.
+    Paper,
+    /// det K / n.
+    Published,
+}
+
+impl LastFactor {
+    /// The power of 1/n in it.
+    fn power_of_n(self, dim: usize) -> f64 {
+        match self {
+            LastFactor::Exact => 0.0,
+            LastFactor::Paper => dim as f64,
+            LastFactor::Published => 1.0,
+        }
+    }
+
+    /// The power of 1/|x| in it.
+    fn power_of_x(self, dim: usize) -> f64 {
+        if self == LastFactor::Exact { dim as f64 } else { 0.0 }
+    }
 }
 
 /// Draws with less than this share of the sum of densities have a gradient of 0.
@@ -41,7 +68,7 @@ pub struct QueryDraws<T> {
 }
 
 /// What all draws take of a class: K, mu, y/n, the diagonal of the matrix that makes x of z (K, or 1), its square, that matrix
-/// times y, n, and the log of C(n) e^n det K, the last divided by n where the factor is det K / n.
+/// times y, n, and the log of C(n) e^n det K, the last divided by the last factor's power of n.
 pub struct Shape<T> {
     kappa: Vec<T>,
     mu: Vec<T>,
@@ -114,7 +141,8 @@ impl Density<'_> {
         let n = n.to_f64();
         let normaliser = self.orders.normaliser.log_norm_at_zero()
             - one!(S, |n| bessel::log_hyp0f1e::<S>(self.orders.normaliser, n), n);
-        let det = sum.sum().to_f64() - if self.exact { 0.0 } else { one!(S, ln::<S, f64>, n) };
+        let power = self.factor.power_of_n(kappa.len());
+        let det = sum.sum().to_f64() - if power > 0.0 { power * one!(S, ln::<S, f64>, n) } else { 0.0 };
         Shape { kappa, mu, unit: y, stretch, squares, stretched_y, n, logs: normaliser + det }
     }
 
@@ -132,7 +160,7 @@ impl Density<'_> {
         }
         let empty = || vec![[0.0; ROWS]; z.len()];
         let mut out = Densities { logs: empty(), cosines: empty(), squares: empty() };
-        let half_dim = if self.exact { 0.5 * dim } else { 0.0 };
+        let half_power = 0.5 * self.factor.power_of_x(items.dim);
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut products, mut squares) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             rows::products::<T, PRODUCTS>(z_part, &stretched_y, &mut products);
@@ -162,7 +190,7 @@ impl Density<'_> {
                             (V::<S, f64>::load(&gaps[..f64::LANES]), V::<S, f64>::load(&all[..f64::LANES]));
                         cosines = 1.0 - apart / n;
                     }
-                    let value = load!(logs, at) - apart - half_dim * ln::<S, f64>(lengths);
+                    let value = load!(logs, at) - apart - half_power * ln::<S, f64>(lengths);
                     value.store(&mut out.logs[first + i][at.clone()]);
                     cosines.store(&mut out.cosines[first + i][at.clone()]);
                     lengths.store(&mut out.squares[first + i][at]);
@@ -246,7 +274,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         }
     }
 
-    /// With M the matrix that makes x of z, and J = D (exact) or 0, the gradient of log rho with respect to z is M y / |x| - (n
+    /// With M the matrix that makes x of z, and J the power of 1/|x|, the gradient of log rho with respect to z is M y / |x| - (n
     /// cos + J) M^2 z / |x|^2. For each draw, two weighted sums over the classes are added up, of M y and of the diagonal of M^2;
     /// for each class, the weighted sums over the draws of z and of z^2, and the sum of the weights.
     #[inline(always)]
@@ -262,7 +290,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
             classes.iter().map(|k| (&k.stretched_y[..], &k.squares[..])).unzip();
-        let jacobian = if self.exact { dim as f64 } else { 0.0 };
+        let jacobian = self.factor.power_of_x(dim);
         let mut n = [1.0; ROWS];
         n.iter_mut().zip(classes).for_each(|(n, class)| *n = class.n);
         let totals = weigh_draws::<S, T>(&mut found.logs, draws, classes.len(), weights);
@@ -332,7 +360,8 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         by_kappa: &mut [T],
     ) -> Vec<T> {
         let resultant = one!(S, |n| bessel::iv_ratio::<S>(self.orders.ratio, n), class.n);
-        let by_unit = T::from_f64(resultant + if self.exact { 0.0 } else { 1.0 / class.n });
+        let power = self.factor.power_of_n(dim);
+        let by_unit = T::from_f64(resultant + if power > 0.0 { power / class.n } else { 0.0 });
         let ((along, rest), (last, zero)) = (by_class.split_at(dim), (by_kappa.len() - 1, T::default()));
         let (across, total) = (&rest[..dim], rest[dim]);
         (0..dim)

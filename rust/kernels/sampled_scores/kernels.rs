@@ -1,12 +1,13 @@
 //! The kernels of the family: comparisons of draws from two samplers.
 
 use super::{
-    ByDistances, Comparison, Density, Itself, MatchProbability, MeanCosine, MeanDistance, SampledScore, DRAWS,
+    ByDistances, Comparison, Density, Itself, LastFactor, MatchProbability, MeanCosine, MeanDistance, SampledScore, DRAWS,
 };
 use crate::error::Error;
 use crate::kernels::samplers::{Normal, Normals, Sampler, VonMisesFisher};
 use crate::kernels::score::{score, Facts, Family, PairFunction, Purpose, Request, Score};
 use crate::view::Matrix;
+use LastFactor::{Exact, Paper, Published};
 
 const NORMAL: Option<&str> = Some("sample_normal");
 const VMF: Option<&str> = Some("sample_vmf");
@@ -57,9 +58,9 @@ fn match_probability<'a, T: Normals>(request: &Request<'a, T>) -> PairFunction<'
 fn density<'a, T: Normals, P: Sampler + 'a>(
     request: &Request<'a, T>,
     stretched: bool,
-    exact: bool,
+    factor: LastFactor,
 ) -> PairFunction<'a, T> {
-    pair_function::<T, P, Itself>(request, Density { orders: request.orders(), stretched, exact })
+    pair_function::<T, P, Itself>(request, Density { orders: request.orders(), stretched, factor })
 }
 
 /// The scores of draws.
@@ -74,8 +75,10 @@ pub const KERNELS: &[Score] = &[
     score!(facts("neg_sampled_l2_vmf_point", "kappa", [VMF, None]), |r| => mean_distance::<T, VonMisesFisher, Itself>(r)),
     score!(facts("neg_sampled_l2_point_vmf", "kappa", [None, VMF]), |r| => mean_distance::<T, Itself, VonMisesFisher>(r)),
     score!(facts("hib_sampled", "var", [NORMAL, NORMAL]).with_shared("line"), |r| => match_probability(r)),
-    score!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, true)),
-    score!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, false)),
-    score!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, true)),
-    score!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, false)),
+    score!(density_facts("el_nivmf", VMF), |r| => density::<T, VonMisesFisher>(r, true, Exact)),
+    score!(density_facts("el_nivmf_paper", VMF), |r| => density::<T, VonMisesFisher>(r, true, Paper)),
+    score!(density_facts("el_nivmf_published", VMF), |r| => density::<T, VonMisesFisher>(r, false, Published)),
+    score!(density_facts("nivmf", None), |r| => density::<T, Itself>(r, true, Exact)),
+    score!(density_facts("nivmf_paper", None), |r| => density::<T, Itself>(r, true, Paper)),
+    score!(density_facts("nivmf_published", None), |r| => density::<T, Itself>(r, true, Published)),
 ];
