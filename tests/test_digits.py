@@ -29,6 +29,7 @@ def parts(source):
     return digits.make(source, SETTINGS, seed=3)
 
 
+@pytest.mark.slow
 def test_scans_are_those_of_the_package_that_brings_them():
     scans, written = mnist_data()
     ours, digits_of_ours = digits.load_scans("mnist")
