@@ -11,46 +11,67 @@ WAIT := tools/wait.sh
 # CUDA's compiler, where it can be had; kernels are compiled for one target, wheels for all.
 ifeq ($(shell uname -sm),Linux x86_64)
 NVCC := target/cuda/nvidia/cu13/bin/nvcc
-CUDA := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90) \
-	PEACCEL_NVCC=$(abspath $(NVCC))
+WITH_NVCC := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_NVCC=$(abspath $(NVCC))
+CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
-.PHONY: help demo test test-methods lint train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing reproduce clean build wheel
+.PHONY: help demo test test-all test-rust lint train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+	metrics choosing reproduce clean build core core-without-cuda wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(BIN)/python:
+$(BIN)/maturin:
 	$(WAIT) "making .venv" $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet $$($(PYTHON) tools/requirements.py)
 
 # Beside the environment, where torch keeps other versions of the same packages.
-$(NVCC): | $(BIN)/python
+$(NVCC): | $(BIN)/maturin
 	$(WAIT) "installing the CUDA compiler" $(BIN)/python -m pip install --quiet --no-deps --target target/cuda \
 		nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96
 
-# What the demo needs and no more: the core without CUDA.
-.venv/demo: pyproject.toml $(shell find rust -name '*.rs') | $(BIN)/python
-	PEACCEL_CUDA=off $(WAIT) "building the core, installing torch and FAISS" \
-		$(BIN)/python -m pip install --quiet --no-compile --editable '.[all]'
+.venv/packages-%: pyproject.toml | $(BIN)/maturin
+	$(WAIT) "installing packages" $(BIN)/python -m pip install --quiet --no-compile $$($(PYTHON) tools/requirements.py $*)
+	touch $@
+
+core: | $(BIN)/maturin $(NVCC)
+	$(CUDA) $(WAIT) "building the core with CUDA" $(BIN)/maturin develop --release --skip-install --quiet
+
+core-without-cuda: | $(BIN)/maturin
+	PEACCEL_CUDA=off $(WAIT) "building the core" $(BIN)/maturin develop --release --skip-install --quiet
+
+# What the demo needs and no more. Packages and the core come side by side, as the network leaves the processor free.
+.venv/demo: pyproject.toml $(shell find rust -name '*.rs') | $(BIN)/maturin
+	$(MAKE) --no-print-directory --jobs 2 .venv/packages-all core-without-cuda
+	PEACCEL_CUDA=off $(BIN)/maturin develop --release --quiet
 	touch $@
 
 # The environment is made once, and again when what it must hold changes.
-.venv/done: pyproject.toml | $(BIN)/python $(NVCC)
-	$(CUDA) $(WAIT) "building the core with CUDA, installing what developers need" \
-		$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+.venv/done: pyproject.toml | $(BIN)/maturin
+	$(MAKE) --no-print-directory --jobs 2 .venv/packages-dev core
+	$(CUDA) $(BIN)/maturin develop --release --quiet
 	touch $@ .venv/demo
 
-build: .venv/done  ## build the Rust core and install the package into .venv
-	$(CUDA) $(WAIT) "building the core with CUDA" $(BIN)/maturin develop --release --skip-install --quiet
+build: .venv/done core  ## build the Rust core and install the package into .venv
 
 demo: .venv/demo  ## train on real digits and show what reranking by uncertainty gains or loses
 	if [ -t 1 ]; then $(BIN)/peaccel demo; else $(WAIT) "running the demo" $(BIN)/peaccel demo; fi
 
-# In a folder of its own: the library without Python would take the place of the one with it, to be built again.
-test: build  ## run the Rust and Python tests
-	cargo test --release --quiet --target-dir target/test
-	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal --durations 15
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal --durations 20
+
+test: build test-rust  ## run the Rust and Python tests, without those that are marked slow (eight minutes)
+	$(PYTEST)
+
+test-all: build test-rust wheel  ## run all tests; build the wheel and try it in an environment with numpy alone (an hour)
+	$(PYTEST) -m ""
+	$(PYTHON) -m venv --clear target/wheel
+	target/wheel/bin/python -m pip install --quiet "$$(ls -t dist/*.whl | head -1)"
+	cd target && wheel/bin/python ../tools/check_wheel.py
+
+# Of the library alone: what else cargo would build for it takes minutes and has no tests. In a folder of its own, or the
+# library without Python would take the place of the one with it.
+test-rust:
+	cargo test --release --quiet --lib --target-dir target/test
 
 lint: build  ## check format, types and style
 	cargo fmt --check
@@ -58,9 +79,6 @@ lint: build  ## check format, types and style
 	$(BIN)/ruff check python tests benches tools
 	$(BIN)/ruff format --check python tests benches tools
 	$(BIN)/mypy
-
-test-methods: build  ## train every recipe at its full length, seeds 0, 1, 2 (an hour)
-	PEACCEL_LONG=1 $(BIN)/python -m pytest -q --numprocesses auto --dist worksteal tests/test_every_method.py
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours)
 	$(BIN)/peaccel reproduce --results-out docs/reproduction.jsonl --page-out docs/reproduction.md
@@ -114,8 +132,8 @@ choosing: build  ## print the tables of docs/choosing-a-score.md
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/
-	PATH="$(abspath $(BIN)):$$PATH" PEACCEL_CUDA=require PEACCEL_CUDA_TARGETS=80,86,89,90,100,120 \
-		maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
+	$(WITH_NVCC) PATH="$(abspath $(BIN)):$$PATH" $(WAIT) "building the wheel" \
+		$(BIN)/maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
 
 clean:  ## remove what was built
 	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so

@@ -51,6 +51,7 @@ def all_inputs(size):
     return mu1, var1, mu2, var2, prior
 
 
+@pytest.mark.slow
 def test_all_ops_compile_without_a_graph_break_and_equal_eager():
     compiled_equals_eager(all_ops, all_inputs)
 

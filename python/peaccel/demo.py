@@ -5,19 +5,23 @@ validation.
 """
 
 import json
+import multiprocessing
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import Any
+from time import perf_counter, process_time
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import peaccel as pe
@@ -34,6 +38,7 @@ from peaccel.methods.records import Method, Training
 from peaccel.scores import Score
 from peaccel.train.judging import scored
 from peaccel.train.sources import digits_settings
+from peaccel.train.telling import Silent
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
 HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "us/query")
@@ -54,7 +59,7 @@ class DemoSettings:
     out: Path = Path("runs/demo")
     """Folder that receives report.html and results.json."""
     quick: bool = False
-    """Shrink the data, to see in seconds that everything runs; the numbers then mean nothing."""
+    """Shrink data and training, to see in seconds that everything runs; the numbers then mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class Results:
 
     rows: tuple[Row, ...]
     train_seconds: tuple[float, ...]
-    """Seconds of training, for each seed."""
+    """Seconds of one processor in training, for each seed."""
     variance_factors: tuple[float, ...]
     """The `variance_factor` of each seed."""
     evaluation: Evaluation
@@ -120,17 +125,20 @@ class Ranked:
     microseconds: float
 
 
+Sides: TypeAlias = tuple[dict[str, pe.Normal], dict[str, pe.Normal]]
+"""Queries and gallery, each clean and mixed."""
+
+
 @dataclass(frozen=True)
 class SeedRun:
     """The results of one seed."""
 
     train_seconds: float
     variance_factor: float
-    ranked: dict[tuple[str, str, str], Ranked]
-    """Rankings by (queries, gallery, score)."""
-    scores: dict[str, tuple[Score, pe.Normal, pe.Normal]]
-    """Scores of queries and gallery, both mixed, by name."""
+    scores: dict[str, tuple[Score, Sides]]
+    """Scores by name, and what each is given."""
     queries: Strips
+    """The mixed queries, and below the mixed gallery."""
     gallery: Strips
 
 
@@ -162,9 +170,8 @@ def run(settings: DemoSettings) -> Results:
     page = check_output(settings.out / "report.html")
     recipe = load_recipe()
     data = digits_settings(settings.quick)
-    with _one_torch_thread():
-        runs = [run_seed(recipe, data, settings.data, settings.seed + i) for i in range(settings.seeds)]
-    results = _gather(runs, _evaluated(runs[0]), page)
+    runs = _run_seeds(recipe, data, settings)
+    results = _gather(runs, [rank(run, recipe.shortlist) for run in runs], _evaluated(runs[0]), page)
     trained = {name: asdict(train.recipe(name, settings.data)[1]) for name in (recipe.method, recipe.beside)}
     used = {**asdict(recipe), "digits": asdict(data), "settings": trained}
     record = {"settings": asdict(settings), "recipe": used, "results": asdict(results)}
@@ -180,51 +187,93 @@ def load_recipe() -> Recipe:
     return config.read(Path(__file__).parent / "recipes" / "demo.toml", Recipe)
 
 
-def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source, seed: int) -> SeedRun:
-    """Make the data, train, and rank the test parts by every score under every condition."""
+def _run_seeds(recipe: Recipe, data: digits.DigitsSettings, settings: DemoSettings) -> list[SeedRun]:
+    """Train every seed; several side by side, each in a process of its own with one thread, as it would alone."""
+    one = partial(run_seed, recipe, data, settings.data, settings.quick)
+    if settings.seeds == 1:
+        return [one(settings.seed)]
+    # One more than there are cores, so that three seeds keep two of them busy to the end.
+    processes = min(settings.seeds, (os.cpu_count() or 1) + 1)
+    context = multiprocessing.get_context("spawn")  # torch's threads do not live through a fork
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with (
+        Progress(*columns, console=Console(stderr=True)) as bar,
+        ProcessPoolExecutor(processes, context, pe.set_num_threads, (1,)) as pool,
+    ):
+        try:
+            done = pool.map(one, range(settings.seed, settings.seed + settings.seeds))
+            return list(bar.track(done, settings.seeds, description=f"training {settings.seeds} seeds"))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    # Torch's order of sums depends on its threads: with one, a seed gives the same numbers on any machine's cores.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@_one_torch_thread()
+def run_seed(recipe: Recipe, data: digits.DigitsSettings, source: digits.Source, quick: bool, seed: int) -> SeedRun:
+    """Make the data, train, and embed the test parts for every score."""
     clean = digits.make(source, data, seed)
     mixed = corrupted(clean, data.corruption, seed)
-    start = perf_counter()
-    _, training = learn(recipe.method, source, mixed["train"], seed)
-    train_seconds = perf_counter() - start
-    method, beside = learn(recipe.beside, source, mixed["train"], seed, training.model)
+    start = process_time()
+    _, training = learn(recipe.method, source, mixed["train"], seed, quick=quick)
+    train_seconds = process_time() - start
+    method, beside = learn(recipe.beside, source, mixed["train"], seed, training.model, quick)
 
     def embed(training: Training, strips: Strips) -> tuple[pe.Normal, NDArray[np.int64]]:
         return train.embed(training.model, tensor(strips)), strips.labels
 
-    def sides(training: Training) -> list[dict[str, pe.Normal]]:
-        kinds = {"clean": clean, "mixed": mixed}
-        return [{kind: embed(training, of[part])[0] for kind, of in kinds.items()} for part in ("query", "gallery")]
+    def sides(training: Training) -> Sides:
+        queries, gallery = (
+            {"clean": embed(training, clean[part])[0], "mixed": embed(training, mixed[part])[0]}
+            for part in ("query", "gallery")
+        )
+        return queries, gallery
 
     prior_mean, prior_var = pe.fit_prior(*embed(training, mixed["train"]))
     factor = variance_factor(*embed(training, mixed["validation"]))
-    llr = pe.scores.llr(prior_var=prior_var, prior_mean=prior_mean)
+    mls, llr = pe.scores.get("mls"), pe.scores.llr(prior_var=prior_var, prior_mean=prior_mean)
     own, others = sides(training), sides(beside)
-    queries, gallery = own
-    scores: dict[str, tuple[str | Score, list[dict[str, pe.Normal]], float]] = {
-        "cosine": ("cosine", own, 1.0),
-        "mls": ("mls", own, 1.0),
-        "llr": (llr, own, 1.0),
-        "mls calibrated": ("mls", own, factor),
-        "llr calibrated": (llr, own, factor),
-        recipe.beside: (scored(method, beside, *embed(beside, mixed["validation"])), others, 1.0),
+    calibrated = _scale(own[0], factor), _scale(own[1], factor)
+    scores = {
+        "cosine": (pe.scores.get("cosine"), own),
+        "mls": (mls, own),
+        "llr": (llr, own),
+        "mls calibrated": (mls, calibrated),
+        "llr calibrated": (llr, calibrated),
+        recipe.beside: (scored(method, beside, *embed(beside, mixed["validation"])), others),
     }
-    labels = clean["query"].labels, clean["gallery"].labels
-    ranked = {}
-    for q, g in track(CONDITIONS, f"seed {seed}: rerank"):
-        _, candidates = shortlist(queries[q], gallery[g], recipe.shortlist)
-        for name, (score, (a, b), scale) in scores.items():
-            ranked[q, g, name] = _rank(_scale(a[q], scale), _scale(b[g], scale), candidates, score, labels)
+    return SeedRun(train_seconds, factor, scores, mixed["query"], mixed["gallery"])
 
-    used = {
-        name: (pe.scores.get(score), _scale(a["mixed"], scale), _scale(b["mixed"], scale))
-        for name, (score, (a, b), scale) in scores.items()
-    }
-    return SeedRun(train_seconds, factor, ranked, used, mixed["query"], mixed["gallery"])
+
+def rank(run: SeedRun, candidates: int) -> dict[tuple[str, str, str], Ranked]:
+    """Rank the test parts by every score under every condition, by (queries, gallery, score)."""
+    labels = run.queries.labels, run.gallery.labels
+    _, (queries, gallery) = run.scores["cosine"]
+    ranked = {}
+    for q, g in CONDITIONS:
+        ids = shortlist(queries[q], gallery[g], candidates).ids
+        for name, (score, (a, b)) in run.scores.items():
+            ranked[q, g, name] = _rank(a[q], b[g], ids, score, labels)
+    return ranked
 
 
 def learn(
-    name: str, source: digits.Source, strips: Strips, seed: int, means: torch.nn.Module | None = None
+    name: str,
+    source: digits.Source,
+    strips: Strips,
+    seed: int,
+    means: torch.nn.Module | None = None,
+    quick: bool = False,
 ) -> tuple[Method, Training]:
     """Train a row of the table on numbers; for a model's means only the stages after those that learn them."""
     method, settings = train.recipe(name, source)
@@ -236,7 +285,12 @@ def learn(
             learned = {key: x for key, x in means.state_dict().items() if ".uncertainty." not in key}
             training.model.load_state_dict(learned, strict=False)
             training = replace(training, stages=training.stages[1:])
-        teller = train.Screen(description=f"seed {seed}: ")
+        if quick:
+            short = [replace(stage, schedule=replace(stage.schedule, epochs=2)) for stage in training.stages]
+            training = replace(training, stages=tuple(short))
+        # Several processes would write over each other's bars; who started them shows one.
+        alone = multiprocessing.parent_process() is None
+        teller = train.Screen(description=f"seed {seed}: ") if alone else Silent()
         train.fit(training, tensor(strips), labels, train.Options(seed=seed), name=name, teller=teller)
     return method, training
 
@@ -264,24 +318,13 @@ def shortlist(queries: pe.Normal, gallery: pe.Normal, k: int) -> pe.Ranking:
     return pe.FaissReranker.build(gallery, "Flat", score="cosine").search(queries, k, shortlist=k)
 
 
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    # Torch's order of sums depends on its threads: with one, a seed gives the same numbers on any machine's cores.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def tensor(strips: Strips) -> torch.Tensor:
     """Images as a network takes them, [N, 1, H, W]."""
     return torch.from_numpy(strips.images)[:, None]
 
 
-def _scale(d: pe.Normal, factor: float) -> pe.Normal:
-    return pe.Normal(d.mu, d.var * np.float32(factor))
+def _scale(side: dict[str, pe.Normal], factor: float) -> dict[str, pe.Normal]:
+    return {kind: pe.Normal(d.mu, d.var * np.float32(factor)) for kind, d in side.items()}
 
 
 def _rank(
@@ -298,19 +341,23 @@ def _rank(
 
 def _evaluated(run: SeedRun) -> Evaluation:
     """The whole gallery ranked by the scores that need no factor; quality is what corruption left."""
-    llr, queries, gallery = run.scores["llr"]
-    labels = run.queries.labels, run.gallery.labels
-    return evaluate(queries, gallery, labels, ("cosine", "mls", llr), quality=1 - run.queries.severity)
+    llr, (queries, gallery) = run.scores["llr"]
+    labels, quality = (run.queries.labels, run.gallery.labels), 1 - run.queries.severity
+    return evaluate(queries["mixed"], gallery["mixed"], labels, ("cosine", "mls", llr), quality=quality)
 
 
-def _gather(runs: Sequence[SeedRun], evaluation: Evaluation, path: Path) -> Results:
+def _gather(
+    runs: Sequence[SeedRun],
+    ranked: Sequence[Mapping[tuple[str, str, str], Ranked]],
+    evaluation: Evaluation,
+    path: Path,
+) -> Results:
     rows = []
     # Equal numbers of two seeds are two classes, since images and networks differ.
     classes = np.concatenate([10**6 * i + run.queries.labels for i, run in enumerate(runs)])
-    baseline = next(iter(runs[0].ranked))[2]
-    for key in runs[0].ranked:
-        cells = [run.ranked[key] for run in runs]
-        gained = [cell.right - run.ranked[*key[:2], baseline].right for cell, run in zip(cells, runs, strict=True)]
+    for key in ranked[0]:
+        cells = [of[key] for of in ranked]
+        gained = [cell.right - of[*key[:2], "cosine"].right for cell, of in zip(cells, ranked, strict=True)]
         values = zip(*((float(cell.right.mean()), cell.map_at_r, cell.microseconds) for cell in cells), strict=True)
         recall, map_at_r, microseconds = values
         rows.append(Row(*key, recall, mean_interval(np.concatenate(gained), classes), map_at_r, microseconds))
@@ -336,14 +383,16 @@ def _print(results: Results) -> None:
     # Lines of a file may be longer than those of a terminal.
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
-    console.print(f"Training took {sum(results.train_seconds):.0f} s. The report with pictures: {results.report}")
+    console.print(
+        f"Training took {sum(results.train_seconds):.0f} s of one processor. The report with pictures: {results.report}"
+    )
 
 
 def _sections(
     results: Results, run: SeedRun, settings: DemoSettings, recipe: Recipe, data: digits.DigitsSettings
 ) -> list[report.Section]:
     factors = ", ".join(f"{factor:.2f}" for factor in results.variance_factors)
-    queries, pictures = run.scores["cosine"][1], (run.queries.images, run.gallery.images)
+    queries, pictures = run.scores["cosine"][1][0]["mixed"], (run.queries.images, run.gallery.images)
     confidence = np.asarray(pe.confidence(queries), np.float64)
     truth = as_truth("demo", (run.queries.labels, run.gallery.labels), len(run.queries), len(run.gallery))
     return [
@@ -361,7 +410,7 @@ def _sections(
         ),
         *sections(results.evaluation, confidence, 1 - run.queries.severity, run.queries.images),
         *(
-            retrievals(queries, gallery, truth, (pe.scores.get("cosine"), score), pictures, settings.seed)
-            for score, queries, gallery in (run.scores[name] for name in SHOWN)
+            retrievals(a["mixed"], b["mixed"], truth, (pe.scores.get("cosine"), score), pictures, settings.seed)
+            for score, (a, b) in (run.scores[name] for name in SHOWN)
         ),
     ]
