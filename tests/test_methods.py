@@ -1,211 +1,27 @@
-"""How methods are wired: what each stage starts from, what learns in it and how fast, and which draws are new."""
+"""How methods are wired: what learns in each stage and how fast, which draws are new, what settings come to."""
 
 import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+from rows import CLASSES, DIM, FEATURES, IMAGES, LABELS, ROWS, build, everything
 from torch import nn
 
 from peaccel import train
-from peaccel.heads import PointHead
-from peaccel.methods.parts import class_directions
-from peaccel.methods.records import Batch, Group, Schedule, Stage, Step, Training
-from peaccel.train import fit
+from peaccel.methods.records import Batch, Schedule, Step
 from peaccel.train.updating import optimizer_of
 
-ROWS = [row for row in train.RECIPES if row != "text_to_image"]
-CLASSES, EACH, FEATURES, DIM = 12, 32, 12, 8
-LABELS = np.repeat(np.arange(CLASSES), EACH)  # sorted: rows side by side are of few classes, unlike those of a batch
-TRAINS = Schedule(epochs=1, lr=1e-12, decay="constant", classes_per_batch=48, images_per_class=2)
-"""Steps that are made, and move nothing."""
+SOME = IMAGES[::16]
 
 
-@pytest.fixture(scope="module")
-def images():
-    """Little pictures of classes; their pixels vary by a tenth, as those of an image that is mostly background."""
-    rng = np.random.default_rng(0)
-    pixels = 0.1 * (rng.normal(size=(CLASSES, 1, 4, 4))[LABELS] + 0.5 * rng.normal(size=(len(LABELS), 1, 4, 4)))
-    return torch.tensor(0.3 + pixels, dtype=torch.float32)
-
-
-def changed(settings, over, path=""):
-    """Settings, nested, with `over` asked for each of their fields: its dotted name, its value -> the new value."""
-    known = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    new = {
-        name: changed(x, over, f"{path}{name}.") if is_dataclass(x) and not isinstance(x, Schedule) else x
-        for name, x in known.items()
-    }
-    return replace(settings, **{name: over(path + name, x) for name, x in new.items()})
-
-
-def build(row, over=lambda name, value: value, dropout=0.0):
-    """A row on a small network with batch normalisation; stages that only classify have no epochs."""
-
-    def short(name, value):
-        if isinstance(value, Schedule):
-            value = replace(TRAINS, epochs=int(name != "classify"))
-        return over(name, {"dim": DIM}.get(name, value))
-
-    method, settings = train.recipe(row, "mnist")
-    settings = changed(settings, short)
-    torch.manual_seed(0)
-    linear, norm = nn.Linear(16, FEATURES), nn.BatchNorm1d(FEATURES)
-    backbone = nn.Sequential(nn.Flatten(), linear, norm, nn.ReLU(), nn.Dropout(dropout))
-    return method, settings, method.build(backbone, FEATURES, CLASSES, settings)
-
-
-def everything(training):
-    return nn.ModuleDict({"model": training.model, "criterion": training.criterion})
-
-
-# -- what training starts from -----------------------------------------------------------------------------------------
-
-
-def values(training):
-    """All numbers of a method but running averages; logarithms as what they are of."""
-    state = everything(training).state_dict().items()
-    return {k: x.exp() if "log_" in k else x.clone() for k, x in state if "running" not in k and "batches" not in k}
-
-
-def at_each_stage(training, see):
-    """The training that calls `see` with a stage and its batches before the last step of an epoch."""
-
-    def seeing(stage):
-        batches = []
-
-        def loss(batch, step):
-            batches.append(batch)
-            if step.number == step.of - 1:
-                with torch.no_grad():
-                    see(stage, batches)
-            return stage.loss(batch, step)
-
-        return replace(stage, loss=loss)
-
-    return replace(training, stages=tuple(seeing(stage) for stage in training.stages))
-
-
-STARTS = [row for row in ROWS if any(stage.start for stage in build(row)[2].stages)]
-
-
-@pytest.mark.parametrize("row", STARTS)
-def test_what_a_start_fits_is_what_it_would_be_on_training_batches(images, row):
-    _, _, training = build(row)
-    fresh, found = values(training), []
-
-    def again(stage, batches):
-        started = values(training)
-        for earlier in (s for s in training.stages if s.start and s.schedule.epochs == 0):
-            earlier.start(replace(batch, inputs=images[batch.rows]) for batch in batches)
-        if stage.start:
-            stage.start(batches)
-        found.append((started, values(training)))
-
-    fit(at_each_stage(training, again), images, LABELS)
-    for started, fitted in found:
-        for name, x in started.items():
-            assert (x - fitted[name]).norm() <= 0.1 * fitted[name].norm() + 1e-9, name
-    moved = {name for name, x in found[-1][0].items() if not torch.allclose(x, fresh[name], rtol=1e-3)}
-    assert moved, "no start fits anything"
-
-
-def on_training_batches(row, images, see):
-    """What `see` makes of a training, its settings and the distributions that its first batches become."""
-    _, settings, training = build(row, dropout=0.5)
-    found = []
-
-    def now(stage, batches):
-        inputs = [batch.inputs for batch in batches]
-        modules = training.model[1:] if stage.frozen else training.model
-        found.append(see(training, settings, [modules(x) for x in inputs], [batch.labels for batch in batches]))
-
-    fit(at_each_stage(training, now), images, LABELS)
-    return found[0]
-
-
-def length_over_asked(training, settings, seen, labels):
-    return torch.cat([d.kappa for d in seen]).mean() / settings.norm
-
-
-def slope_by_size(training, settings, seen, labels):
-    return training.criterion.log_a.exp() * torch.cat([d.mu for d in seen]).abs().mean()
-
-
-def items_over_classes(training, settings, seen, labels):
-    return torch.cat([d.kappa[:, None] * d.mu for d in seen]).abs().mean() / training.criterion.spread
-
-
-def cosine_of_class_means(training, settings, seen, labels):
-    mu, labels = torch.cat([d.mu for d in seen]), torch.cat(labels)
-    means = torch.stack([mu[labels == c].mean(0) for c in range(CLASSES)])
-    weights = next(x for name, x in training.criterion.named_parameters() if name.endswith(("weight", "directions")))
-    return torch.nn.functional.cosine_similarity(means, weights).mean()
-
-
-QUANTITIES = [
-    *((row, length_over_asked) for row in ("el_nivmf", "el_vmf", "nivmf", "l2_nca", "panc_el_nivmf")),
-    *((row, cosine_of_class_means) for row in ("el_nivmf", "vmf_fl", "scaleface", "scaleface_end_to_end", "scf")),
-    ("hib", slope_by_size),
-    ("vmf_loss", items_over_classes),
-]
-
-
-@pytest.mark.parametrize(("row", "quantity"), QUANTITIES)
-def test_training_begins_at_the_scale_that_was_asked_for(images, row, quantity):
-    """Of rows with dropout, which makes them longer and leaves the means of classes where they are."""
-    assert on_training_batches(row, images, quantity) == pytest.approx(1, rel=0.1)
-
-
-def directions(backbone, images, epochs=1):
-    """The class directions from which a stage on a backbone starts, and the backbone's running averages then."""
-    weight, found = nn.Parameter(torch.randn(CLASSES, FEATURES)), []
-
-    def loss(batch, step):
-        found.append((weight.clone(), {k: x.clone() for k, x in backbone.state_dict().items()}))
-        return {"zero": 0 * (weight.sum() + backbone(batch.inputs).sum())}
-
-    schedule = replace(TRAINS, epochs=epochs)
-    stage = Stage("s", schedule, (Group((backbone,)), Group((weight,))), loss, start=class_directions(backbone, weight))
-    fit(
-        Training(nn.Sequential(backbone, PointHead(nn.Identity())), nn.ParameterList([weight]), (stage,)),
-        images,
-        LABELS,
-    )
-    return found[0] if found else (weight, None)
-
-
-def test_a_start_moves_no_running_average(images):
-    backbone = build("cosface")[2].model[0]
-    before = {name: x.clone() for name, x in backbone.state_dict().items()}
-    _, after = directions(backbone, images)
-    assert after.keys() == before.keys() and all(torch.equal(after[name], x) for name, x in before.items())
-    assert backbone[2].track_running_stats and backbone[2].num_batches_tracked > 0  # steps move them again
-
-
-class Frozen(nn.Sequential):
-    """A network whose normalisation stays as it is, as `create(frozen_bn=True)` keeps it."""
-
-    def train(self, mode=True):
-        super().train(mode)
-        self[2].eval()
-        return self
-
-
-def test_frozen_normalisation_stays_frozen_in_a_start(images):
-    """And all of it in evaluation mode where nothing will be trained."""
-    backbone = build("cosface")[2].model[0]
-    backbone.eval()
+def batch_of(stage):
+    """Some images, two of each class, as a stage takes them."""
     with torch.no_grad():
-        backbone[2].running_mean.add_(0.1)
-        features = backbone(images)
-    means = torch.stack([features[torch.from_numpy(LABELS) == c].mean(0) for c in range(CLASSES)])
-    expected = nn.functional.normalize(means)
-    for module, epochs in ((Frozen(*backbone), 1), (backbone, 0)):
-        assert torch.allclose(directions(module, images, epochs)[0], expected, atol=1e-5)
-    assert not torch.allclose(directions(backbone, images)[0], expected, atol=0.05)
+        inputs = stage.frozen(SOME) if stage.frozen else SOME
+    return Batch(inputs, torch.from_numpy(LABELS[::16]), torch.arange(len(SOME)))
 
 
 # -- what learns, and how fast -----------------------------------------------------------------------------------------
@@ -379,14 +195,11 @@ DRAW |= {"margin_dws"}  # negatives, not embeddings
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_loss_draws_by_the_seed_of_its_step(images, row):
+def test_a_loss_draws_by_the_seed_of_its_step(row):
     _, _, training = build(row, lambda name, value: 0.0 if name == "feature_dropout" else value)
-    images, labels = images[::16], torch.from_numpy(LABELS[::16])
     drawn = set()
     for stage in training.stages:
-        with torch.no_grad():
-            inputs = stage.frozen(images) if stage.frozen else images
-        batch = Batch(inputs, labels, torch.arange(len(labels)))
+        batch = batch_of(stage)
         first, again, other = ([x.item() for x in stage.loss(batch, Step(0, 10, seed)).values()] for seed in (1, 1, 2))
         assert first == again
         drawn.add(first != other)
@@ -401,6 +214,49 @@ def test_the_score_of_hib_has_the_slope_and_the_offset_that_were_learned():
     score = training.score(None, None)
     assert (score.params["a"], score.params["b"]) == pytest.approx((np.exp(0.7), -0.3))
     assert score.params["n"] == settings.n
+
+
+GIVES = {
+    "point": "arcface cosface magface",
+    "point, of length 1": "contrastive margin_dws multi_similarity proxy_anchor proxy_nca triplet",
+    "normal_isotropic": "hib",
+    "normal_isotropic, of length 1": "bayesian_triplet dul_cls dul_reg dul_reg_cls scf_normal triplet_regression "
+    "vmf_fl_normal",
+    "normal_diagonal": "hib_diagonal",
+    "normal_diagonal, of length 1": "llr_nce llr_nce_joint mc_dropout mls_nce pfe",
+    "vmf, of length 1": "b_vmf bayesian_triplet_vmf cos_nca dul_cls_vmf dul_reg_cls_vmf dul_reg_vmf el_nivmf el_vmf "
+    "kl_vmf l2_nca nivmf panc_el_nivmf pfe_vmf scf vmf_fl vmf_loss vmf_nce",
+    "scaled, of length 1": "mu_scaleface scaleface scaleface_end_to_end",
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_a_model_gives(row):
+    d = build(row)[2].model.eval()(SOME)
+    unit = torch.allclose(d.mu.norm(dim=1), torch.ones(len(SOME)), atol=1e-5)
+    assert row in GIVES[f"{d.kind}{', of length 1' * unit}"].split()
+
+
+@pytest.mark.parametrize(
+    ("row", "prior"), [("hib", 1.0), ("dul_cls", 1.0), ("dul_reg_cls", 1.0), ("bayesian_triplet", 1 / DIM)]
+)
+def test_the_divergence_is_from_the_prior_of_the_paper(row, prior):
+    _, settings, training = build(row)
+    stage = next(stage for stage in training.stages if stage.schedule.epochs)
+    d = training.model(SOME)
+    of_one_dimension = (d.var[:, None] + d.mu**2) / prior - 1 - (d.var[:, None] / prior).log()
+    expected = settings.kl * of_one_dimension.sum(1).mean() / 2
+    assert stage.loss(batch_of(stage), Step(0, 10, 1))["kl"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+def test_dul_reg_cls_makes_its_uncertainty_head_anew():
+    _, _, training = build("dul_reg_cls")
+    head, last = training.model[1].uncertainty, training.stages[-1]
+    fresh = head.layers[0].weight.detach().clone()
+    with torch.no_grad():
+        head.layers[0].weight.zero_()
+        last.start([batch_of(last)])
+    assert torch.equal(head.layers[0].weight, fresh)
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
@@ -423,19 +279,18 @@ def other_number(x):
     return not x if isinstance(x, bool) else x + 1 if isinstance(x, int) else 0.7 * x + 0.01
 
 
-def all_that_comes_of(row, images, over=lambda name, value: value):
-    """What a row starts from, its losses, rates and distributions, on some images, in numbers."""
+def all_that_comes_of(row, over=lambda name, value: value):
+    """What a row starts from, its losses, rates and distributions, on some images."""
     _, _, training = build(row, over)
-    labels = torch.from_numpy(LABELS[::16])
     found = [len(training.stages), *(stage.batches is None for stage in training.stages)]
     for stage in training.stages:
+        batch = batch_of(stage)
         with torch.no_grad():
-            batch = Batch(stage.frozen(images) if stage.frozen else images, labels, torch.arange(len(labels)))
             if stage.start:
                 stage.start([batch])
         found += [x.item() for x in stage.loss(batch, Step(0, 10, 1)).values()]
         found += [group["lr"] for group in optimizer_of(stage).param_groups]
-    d = training.model.eval()(images)
+    d = training.model.eval()(SOME)
     score = training.score(d, LABELS[::16]) if training.score else ""
     return [*found, type(d).__name__, *(x.shape for x in d.arrays), *(x.sum().item() for x in d.arrays), str(score)]
 
@@ -453,9 +308,9 @@ sign of a margin that no row has, and the width of a head that no row has."""
 
 
 @pytest.mark.parametrize("method", BY_METHOD)
-def test_every_setting_is_handed_on(images, method):
+def test_every_setting_is_handed_on(method):
     """In one of the method's rows at least, or beside another choice: some settings are of one kind of head alone."""
-    images, left = images[::16], None
+    left = None
     for row in BY_METHOD[method]:
         settings, asked = build(row)[1], {}
         build(row, lambda name, value, asked=asked: asked.setdefault(name, value))
@@ -464,14 +319,14 @@ def test_every_setting_is_handed_on(images, method):
         left = set(new) if left is None else left
         for beside in ({}, *({k: new[k]} for k in choices)):
             try:
-                plain = all_that_comes_of(row, images, lambda k, x, beside=beside: beside.get(k, x))
+                plain = all_that_comes_of(row, lambda k, x, beside=beside: beside.get(k, x))
             except (TypeError, ValueError):  # this is refused
                 left -= beside.keys()
                 continue
             for name in left - beside.keys():
                 over = beside | {name: new[name]}
                 try:
-                    same = all_that_comes_of(row, images, lambda k, x, over=over: over.get(k, x)) == plain
+                    same = all_that_comes_of(row, lambda k, x, over=over: over.get(k, x)) == plain
                 except (TypeError, ValueError):
                     same = False
                 left -= set() if same else {name}

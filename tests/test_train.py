@@ -252,6 +252,7 @@ def test_batches_that_make_one_step_together_are_one_batch(items):
 
     assert torch.allclose(moved(8, 1), moved(4, 2), rtol=1e-5)
     assert not torch.allclose(moved(8, 1), moved(4, 1), rtol=1e-3)
+    assert not torch.equal(moved(8, 8), moved(8, 10**9))  # a step ends with the epoch, whatever is left
 
 
 def test_a_gradient_is_clipped_with_all_that_learns(items):
