@@ -54,7 +54,11 @@ impl LastFactor {
 
     /// The power of 1/|x| in it.
     fn power_of_x(self, dim: usize) -> f64 {
-        if self == LastFactor::Exact { dim as f64 } else { 0.0 }
+        if self == LastFactor::Exact {
+            dim as f64
+        } else {
+            0.0
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The kernels of the family: comparisons of draws from two samplers.
 
 use super::{
-    ByDistances, Comparison, Density, Itself, LastFactor, MatchProbability, MeanCosine, MeanDistance, SampledScore, DRAWS,
+    ByDistances, Comparison, Density, Itself, LastFactor, MatchProbability, MeanCosine, MeanDistance, SampledScore,
+    DRAWS,
 };
 use crate::error::Error;
 use crate::kernels::samplers::{Normal, Normals, Sampler, VonMisesFisher};
