@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -131,18 +132,8 @@ def evaluate(
     for score in named:
         answers = answered("evaluate", queries, gallery, truth, score, depths)
         first = first or answers
-        right = answers.right[known]
-        results.append(
-            ScoreResult(
-                score.label,
-                resamples.mean(right),
-                {str(at): float(hits[known].mean()) for at, hits in answers.hits.items()},
-                resamples.mean(answers.precision[known]),
-                resamples.mean(right - first.right[known]),
-                *verified(of_pairs("evaluate", queries, items, asked, score), same, of_both),
-                metrics.precision_recall_auc_at_1(right, answers.scores[known, 0]),
-            )
-        )
+        verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
+        results.append(_result(score, answers, first, known, resamples, verification))
     assert first is not None
     if gallery is not None:
         _warn_of_copies(queries, gallery, first.best)
@@ -160,6 +151,27 @@ def evaluate(
         confidences=tuple(judged(queries, first, quality, novel_ones, of_queries[known], resamples, seed)),
         shares=SHARES,
         seed=seed,
+    )
+
+
+def _result(
+    score: Score,
+    answers: Answers,
+    first: Answers,
+    known: NDArray[np.bool_],
+    resamples: Resamples,
+    verification: tuple[Any, ...],
+) -> ScoreResult:
+    """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
+    right = answers.right[known]
+    return ScoreResult(
+        score.label,
+        resamples.mean(right),
+        {str(at): float(hits[known].mean()) for at, hits in answers.hits.items()},
+        resamples.mean(answers.precision[known]),
+        resamples.mean(right - first.right[known]),
+        *verification,
+        metrics.precision_recall_auc_at_1(right, answers.scores[known, 0]),
     )
 
 
