@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +15,7 @@ from peaccel.evaluation.confidences import SHARES, judged, of_novel
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.results import Evaluation, ScoreResult
-from peaccel.evaluation.verifying import verified
+from peaccel.evaluation.verifying import Verification, verified
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
@@ -160,7 +159,7 @@ def _result(
     first: Answers,
     known: NDArray[np.bool_],
     resamples: Resamples,
-    verification: tuple[Any, ...],
+    verification: Verification,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
     right = answers.right[known]
