@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # Functions of more than 60 lines of code, and why.
 LONG_FUNCTIONS = {
+    "rust/kernels/diag_scores/listed.rs add": "cut in two, the gradient of LLR takes 2.4 % more instructions",
     "benches/search.py dense": "a table of measurements, one after the other",
     "benches/ratios.py rerank": "a table of measurements, one after the other",
 }

@@ -167,14 +167,6 @@ fn vector<S: Simd, T: Float, const END: bool>(row: &[T], from: usize, fill: f64)
     }
 }
 
-/// A group of vectors of a pair's dimensions: of both items, of the shared row and its reciprocals, and the divisors.
-struct Loaded<X> {
-    a: [Item<X>; 2 * PAIR],
-    b: [Item<X>; 2 * PAIR],
-    priors: [[X; 2]; 2 * PAIR],
-    divisors: [[X; PAIR]; 2],
-}
-
 /// A pair whose gradient is added, a group of vectors after the other.
 struct ListedPair<'a, F, T> {
     formula: &'a F,
@@ -184,13 +176,16 @@ struct ListedPair<'a, F, T> {
 }
 
 impl<T: Float, F: Formula> ListedPair<'_, F, T> {
-    /// The dimensions of a group of vectors from `first` on, whose extremes are taken note of.
+    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
     #[inline(always)]
-    fn load<S: Simd, const ITEMS: bool, const END: bool>(
+    fn add<S: Simd, const ITEMS: bool, const ROW: bool, const END: bool>(
         &self,
         first: usize,
-        seen: &mut Extremes<V<S, T>>,
-    ) -> Loaded<V<S, T>> {
+        rows: &mut [[&mut [T]; 2]],
+        by_shared: &mut [T],
+        mut seen: Extremes<V<S, T>>,
+    ) -> Extremes<V<S, T>> {
+        let weight = V::<S, T>::splat(self.weight);
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (formula, common, [of_item, of_other]) = (self.formula, self.common, self.items);
         let mut a = [Item { mean: zero, var: one, per_item: [zero; PER_ITEM] }; 2 * PAIR];
@@ -221,23 +216,9 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
             seen.greatest = divisor.max(seen.greatest);
             divisors[n / PAIR][n % PAIR] = divisor;
         }
-        Loaded { a, b, priors, divisors }
-    }
-
-    /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
-    #[inline(always)]
-    fn add<S: Simd, const ITEMS: bool, const ROW: bool, const END: bool>(
-        &self,
-        first: usize,
-        rows: &mut [[&mut [T]; 2]],
-        by_shared: &mut [T],
-        mut seen: Extremes<V<S, T>>,
-    ) -> Extremes<V<S, T>> {
-        let weight = V::<S, T>::splat(self.weight);
-        let Loaded { a, b, priors, divisors } = self.load::<S, ITEMS, END>(first, &mut seen);
         let inverses = together::<S, T>(divisors);
         for n in 0..2 * PAIR {
-            let partials = self.formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
+            let partials = formula.pair_partials::<S, T>(&a[n], &b[n], inverses[n / PAIR][n % PAIR], priors[n]);
             let from = first + n * T::LANES;
             for field in 0..2 {
                 let partial = [partials.means, partials.vars][field];

@@ -237,6 +237,7 @@ impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
     }
 
     /// Takes note of the ranges of variances of the queries and of a new group of rows, which are scaled.
+    #[inline(always)]
     fn enter(&mut self, mls: &EquivalentMls, ranges: &[(f64, f64)], group: (f64, f64), scale: f64) {
         for query in 0..ranges.len() {
             let (least, greatest) = ((ranges[query].0 + group.0) * scale, (ranges[query].1 + group.1) * scale);

@@ -119,6 +119,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 
     /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity; `x` are the
     /// squared distances or inner products.
+    #[inline(always)]
     fn weightless_pairs_are_finite(
         &self,
         (queries, gallery): (&TileSide<T>, &TileSide<T>),
@@ -144,6 +145,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 
     /// Adds the gradients of the items of both sides: `x` are the weighted partial derivatives of each pair by its squared
     /// distance or inner product, `sums` those by the items' numbers.
+    #[inline(always)]
     fn add_items(
         &self,
         (queries, gallery): (&TileSide<T>, &TileSide<T>),

@@ -301,7 +301,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         for (first, (z_part, square_part)) in (0..).step_by(ROWS).zip(z.chunks(ROWS).zip(z_squares.chunks(ROWS))) {
             let (mut along, mut across) = ([[T::default(); ROWS]; ROWS], [[T::default(); ROWS]; ROWS]);
             for i in 0..z_part.len() {
-                let draw = [found.logs[first + i], found.squares[first + i], found.cosines[first + i]];
+                let draw = [&found.logs[first + i], &found.squares[first + i], &found.cosines[first + i]];
                 let (by_along, by_across) = weights_of_sums::<S>(draw, &n, jacobian, classes.len());
                 for j in 0..classes.len() {
                     (along[i][j], across[i][j]) = (T::from_f64(by_along[j]), T::from_f64(by_across[j]));
@@ -416,7 +416,7 @@ fn weigh_draws<S: Simd, T: Float>(
 /// M^2.
 #[inline(always)]
 fn weights_of_sums<S: Simd>(
-    [shares, squares, cosines]: [[f64; ROWS]; 3],
+    [shares, squares, cosines]: [&[f64; ROWS]; 3],
     n: &[f64; ROWS],
     jacobian: f64,
     classes: usize,
