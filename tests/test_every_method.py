@@ -149,5 +149,6 @@ def test_nce_starts_from_the_variance_of_items_about_their_identities(changes):
     d = train.embed(training.model, rows)
     assert np.median(1 / d.kappa if "distribution" in changes else d.var) == pytest.approx(around, rel=0.15)
     if "distribution" not in changes:
-        prior = scored(method, training, d, labels).params["prior_var"]
-        assert np.mean(prior) == pytest.approx(1 / 1.25 / 64, rel=0.05)
+        prior = scored(method, training, d, labels).params
+        assert np.mean(prior["prior_var"]) == pytest.approx(1 / 1.25 / 64, rel=0.05)
+        assert prior["prior_mean"] == pytest.approx(d.mu.mean(0), abs=1e-4)  # they are about 0.01

@@ -10,7 +10,7 @@ import torch
 from rows import CLASSES, DIM, FEATURES, IMAGES, LABELS, ROWS, build, everything
 from torch import nn
 
-from peaccel import train
+from peaccel import methods, train
 from peaccel.methods.records import Batch, Schedule, Step
 from peaccel.train.updating import optimizer_of
 
@@ -235,6 +235,26 @@ def test_what_a_model_gives(row):
     d = build(row)[2].model.eval()(SOME)
     unit = torch.allclose(d.mu.norm(dim=1), torch.ones(len(SOME)), atol=1e-5)
     assert row in GIVES[f"{d.kind}{', of length 1' * unit}"].split()
+    assert all((x > 0).any() for x in d.arrays[1:])  # what says how uncertain they are
+
+
+ANSWERS_BY = {
+    "cosine, norm": "arcface cosface magface",
+    "cosine, kappa": "b_vmf cos_nca el_nivmf el_vmf kl_vmf l2_nca nivmf panc_el_nivmf",
+    "cosine, -": "contrastive margin_dws multi_similarity proxy_anchor proxy_nca triplet",
+    "cosine, default": "dul_cls dul_reg dul_reg_cls mc_dropout scaleface triplet_regression vmf_fl",
+    "expected_cosine, default": "vmf_loss",
+    "hib, default": "hib",
+    "llr, default": "llr_nce",
+    "mls, default": "mls_nce pfe scf vmf_nce",
+    "neg_expected_sq_l2, default": "bayesian_triplet",
+    "scale_cosine, default": "mu_scaleface text_to_image",
+}
+
+
+def test_what_methods_rank_by_and_are_sure_by():
+    for method in methods.table():
+        assert method.name in ANSWERS_BY[f"{method.score}, {method.confidence}"].split()
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,7 @@ def test_a_gradient_is_clipped_with_all_that_learns(items):
     one = Schedule(epochs=1, lr=1.0, optimizer="sgd", momentum=0.0, decay="constant", clip=1e-3, classes_per_batch=72)
     stages = tuple(replace(stage, schedule=replace(one, images_per_class=1)) for stage in training.stages)
     fit(replace(training, stages=stages), items, LABELS)
+    assert optimizer_of(stages[0]).param_groups[0]["momentum"] == 0
     moved = {name: (x - before[name]).norm() for name, x in weights(training).items()}
     assert all(moved.values()) and torch.stack([*moved.values()]).norm().item() == pytest.approx(1e-3, rel=1e-3)
 
