@@ -74,7 +74,7 @@ def test_numbers_lists_and_dtypes():
     assert pe.special.log_ndtr(np.zeros((2, 0, 3), np.float32)).shape == (2, 0, 3)
     assert pe.special.log_ndtr(torch.zeros(3)).dtype == torch.float32
     assert pe.special.log_ndtr(np.zeros(3, np.float16)).dtype == np.float32
-    with pytest.raises(TypeError, match=r"^log_ndtr: x must be a numpy array or a torch tensor, got NoneType$"):
+    with pytest.raises(TypeError, match=r"^log_ndtr: x must be a numpy array or a torch tensor, got None$"):
         pe.special.log_ndtr(None)
 
 
