@@ -88,10 +88,10 @@ def test_every_verb_computes_and_reads_the_numbers_of_items(device, monkeypatch,
         "by queries": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.QUERY).uncertainty1,
         "by gallery": lambda: _cuda.score_backward(op, weights, inputs, None, True, _core.GALLERY).uncertainty2,
     }
-    made, given, shared = _cuda._per_item, [], False
+    original, given, shared = _cuda._per_item, [], False
 
     def emptied(*args):
-        given[:] = made(*args)
+        given[:] = original(*args)
         for memory in given:
             if memory is not None:
                 memory.fill_(torch.nan)
