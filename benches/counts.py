@@ -29,9 +29,7 @@ import numpy as np
 
 from benches.data import costly, distribution, every_kernel, fields, pe, with_params
 
-# Without AVX2 array operations are calls, and what rustc inlines of them moves with code elsewhere in the crate:
-# searches that were not touched came out 2 to 12 % apart between two commits. Lanes of AVX2 repeat to 2 %.
-TOLERANCES = {"baseline": 0.15, "avx2": 0.02}
+TOLERANCE = 0.02
 FILE = Path(__file__).with_name("counts.toml")
 DIM, QUERIES, CANDIDATES, K = 128, 4, 32, 4
 Case = tuple[str, Callable[[], Any]]
@@ -150,18 +148,18 @@ def total(dump: Path) -> int:
     return count
 
 
-def same(level: str, now: int, before: int | None) -> bool:
-    """Whether a count is what it was, within the level's tolerance."""
-    return before is not None and abs(now - before) <= TOLERANCES[level] * before
+def same(now: int, before: int | None) -> bool:
+    """Whether a count is what it was, within the tolerance."""
+    return before is not None and abs(now - before) <= TOLERANCE * before
 
 
-def moved(level: str, now: Counts, before: Counts) -> Iterator[str]:
+def moved(now: Counts, before: Counts) -> Iterator[str]:
     """A line for each count that is not what it was."""
     for name, count in now.items():
         old = before.get(name)
         if old is None:
             yield f"{name}: {count:,} instructions, not in counts.toml"
-        elif not same(level, count, old):
+        elif not same(count, old):
             yield f"{name}: {count:,} instructions, {count / old:.3f} times the {old:,} of counts.toml"
     yield from (f"{name}: in counts.toml alone" for name in before.keys() - now.keys())
 
@@ -169,7 +167,7 @@ def moved(level: str, now: Counts, before: Counts) -> Iterator[str]:
 def least(level: str, before: Counts) -> Counts:
     """Counts; if one moved, the lesser of two: a call that takes more than 50 ms also asks Python about signals."""
     first = counted(level)
-    if not any(moved(level, first, before)):
+    if not any(moved(first, before)):
         return first
     second = counted(level)
     return {name: min(count, second[name]) for name, count in first.items()}
@@ -187,9 +185,7 @@ def update(found: Mapping[str, Counts], kept: Mapping[str, Any]) -> None:
     for level, counts in found.items():
         before = kept.get(level, {})
         lines += ["", f"[{level}]"]
-        lines += [
-            f'"{name}" = {before[name] if same(level, now, before.get(name)) else now}' for name, now in counts.items()
-        ]
+        lines += [f'"{name}" = {before[name] if same(now, before.get(name)) else now}' for name, now in counts.items()]
     FILE.write_text("\n".join(lines) + "\n")
 
 
@@ -213,10 +209,9 @@ def main() -> int:
     if options.update:
         update(found, kept if judged else {})
         return 0
-    lines = [f"{level}, {line}" for level, counts in found.items() for line in moved(level, counts, kept[level])]
-    tolerances = ", ".join(f"{share:.0%} ({level})" for level, share in TOLERANCES.items())
+    lines = [f"{level}, {line}" for level, counts in found.items() for line in moved(counts, kept[level])]
     why = "if that is meant: make counts-update" if judged else f"not judged: {kept['build']} then, {build()} now"
-    lines.append(f"counts: of {sum(map(len, found.values()))}, {len(lines)} moved by more than {tolerances}; {why}")
+    lines.append(f"counts: of {sum(map(len, found.values()))}, {len(lines)} moved by more than {TOLERANCE:.0%}; {why}")
     print(*lines, sep="\n")
     return 1 if judged and len(lines) > 1 else 0
 
