@@ -275,10 +275,10 @@ LABELLED = {
 def test_items_of_unknown_classes_are_no_class(name, missing):
     for known in ([0.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"]):
         labels = np.array([*known, missing, missing], dtype=None if known[0] == 0 and missing else object)
-        with pytest.raises(
-            ValueError,
-            match=rf"^{name}: \w+ holds? {missing}( in row 4)?, expected .* each item$",
-        ):
+        says = rf"\w+ hold {missing} in row 4, expected the class of each item"
+        if name == "choose_score" and missing is None:  # its labels are read as those of metrics
+            says = "labels holds None, expected a number or a word for each item"
+        with pytest.raises(ValueError, match=rf"^{name}: {says}$"):
             LABELLED[name](labels)
 
 
