@@ -76,12 +76,12 @@ test-rust:
 lint: build  ## check format, types and style
 	cargo fmt --check
 	$(CUDA) cargo clippy --release --all-targets --features python --quiet -- -D warnings
-	$(BIN)/ruff check python tests benches tools
-	$(BIN)/ruff format --check python tests benches tools
+	$(BIN)/ruff check python reproduction tests benches tools
+	$(BIN)/ruff format --check python reproduction tests benches tools
 	$(BIN)/mypy
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours)
-	$(BIN)/peaccel reproduce --results-out docs/reproduction.jsonl --page-out docs/reproduction.md
+	$(BIN)/python -m reproduction --results-out docs/reproduction.jsonl --page-out docs/reproduction.md
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py

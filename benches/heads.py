@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 import peaccel as pe
-from peaccel import demo, metrics, train
+from peaccel import metrics, train
+from peaccel.cli import demo
 from peaccel.data import digits
 from peaccel.data.corruption import corrupt
 from peaccel.train.runs import scored

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from peaccel import train
-from peaccel.methods.records import Schedule
+from peaccel.methods.method import Schedule
 
 ROWS = [row for row in train.RECIPES if row != "text_to_image"]
 CLASSES, EACH, FEATURES, DIM = 12, 32, 12, 8

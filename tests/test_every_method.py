@@ -13,9 +13,9 @@ import peaccel as pe
 from peaccel import methods, metrics, train
 from peaccel.distributions import Distribution
 from peaccel.losses.margin import ArcFace, CosFace
-from peaccel.methods.records import Schedule
+from peaccel.methods.method import Schedule
 from peaccel.train import runs, sources
-from peaccel.train.judging import scored
+from peaccel.train.evaluation import scored
 
 UNTRAINED, MARGIN = 0.14, 0.15
 """Recall@1 of the network before training, on classes never seen; by how much training must beat it."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Proof and figures on a machine with a GPU: tools/gpu_check.sh STEP WHEEL [OUT]. The steps, of less than ten minutes each:
-#   correctness   tests/test_cuda.py
+#   correctness   tests/cuda/test_cuda.py
 #   figures       benches/gpu.py
 #   sanitize      compute-sanitizer's memcheck and racecheck on those tests that are small enough
 #
@@ -56,8 +56,8 @@ start() {
 pytest=(python3 -m pytest -q --tb=short --maxfail=10 --noconftest -p no:cacheprovider -o filterwarnings=)
 case $step in
 correctness)
-    for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' tests/test_cuda.py); do
-        start 200 "$test" "${pytest[@]}" "tests/test_cuda.py::$test"
+    for test in $(sed -n 's/^def \(test_[a-z0-9_]*\).*/\1/p' tests/cuda/test_cuda.py); do
+        start 200 "$test" "${pytest[@]}" "tests/cuda/test_cuda.py::$test"
     done
     ;;
 sanitize)
@@ -66,7 +66,7 @@ sanitize)
     few='float32 and (mls or hib)'
     for tool in memcheck racecheck; do
         for tests in order_of_ties out_of_range draws in_small 48_kb "every_verb and $few" "test_gradients and $few"; do
-            start 200 "$tool: $tests" "${sanitizer[@]}" --tool "$tool" "${pytest[@]}" tests/test_cuda.py -k "$tests"
+            start 200 "$tool: $tests" "${sanitizer[@]}" --tool "$tool" "${pytest[@]}" tests/cuda/test_cuda.py -k "$tests"
         done
     done
     ;;

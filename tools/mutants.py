@@ -37,11 +37,11 @@ TESTS = {
     "rust/topk.rs": SCORES,
     "rust/panels.rs": SCORES,
     "python/peaccel/scores/": "bad_input sending sampled_scores every_score",
-    "python/peaccel/checks.py": "bad_input retrieval first_stage",
-    "python/peaccel/halves.py": "halves",
-    "python/peaccel/prepared.py": "few_candidates retrieval bad_input halves every_score",
-    "python/peaccel/retrieval.py": "retrieval bad_input every_score",
-    "python/peaccel/items.py": "first_stage first_stage_allowed first_stage_kept faiss",
+    "python/peaccel/validation.py": "bad_input retrieval first_stage",
+    "python/peaccel/retrieval/half_precision.py": "half_precision",
+    "python/peaccel/retrieval/prepared.py": "few_candidates retrieval bad_input half_precision every_score",
+    "python/peaccel/retrieval/verbs.py": "retrieval bad_input every_score",
+    "python/peaccel/reranker/items.py": "first_stage first_stage_allowed first_stage_kept faiss",
     "python/peaccel/metrics/": "metrics metrics_retrieval metrics_rejection metrics_verification metrics_calibration",
     "python/peaccel/measures/calibrating.py": "measures_calibrating measures_fitting bad_input",
     "python/peaccel/measures/certainty.py": "measures_confidence bad_input",
@@ -51,10 +51,10 @@ TESTS = {
     "python/peaccel/measures/fitting.py": "measures_fitting bad_input",
     "python/peaccel/measures/fusing.py": "measures_fusing bad_input",
     "python/peaccel/measures/sampling.py": "bad_input samplers",
-    "python/peaccel/measures/triplets.py": "measures_triplets bad_input",
+    "python/peaccel/measures/triplet_margins.py": "measures_triplets bad_input",
     "python/peaccel/distributions.py": "distributions bad_input",
     "python/peaccel/special.py": "special",
-    "python/peaccel/ops/_array.py": "distributions bad_input retrieval halves compile every_op",
+    "python/peaccel/ops/_array.py": "distributions bad_input retrieval half_precision compile every_op",
     "python/peaccel/ops/_seed.py": "bad_input samplers sampled_scores",
 }
 GENERATED = "rust/special/tables.rs"
@@ -214,7 +214,7 @@ def passes(tests, number=0):
         os.dup2(log, 2)
         import pytest
 
-        files = [f"tests/test_{name}.py" for name in tests.split()]
+        files = [str(next(TREE.glob(f"tests/**/test_{name}.py"))) for name in tests.split()]
         os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files]))
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

@@ -19,11 +19,11 @@ Here and in all docstrings ``np`` is numpy, and ``pe`` peaccel:
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 from peaccel import _core, scores, special
 from peaccel._core import CudaError
+from peaccel._utils.runtime import build_info, set_num_threads
 from peaccel.distributions import (
     Distribution,
     NonIsotropicVonMisesFisher,
@@ -34,14 +34,12 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
-from peaccel.prepared import Prepared, prepare
-from peaccel.retrieval import Ranking, paired, pairwise, rerank, rescore, search
+from peaccel.retrieval.prepared import Prepared, prepare
+from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
     from peaccel.evaluation import Evaluation, ScoreChoice, choose_score, evaluate
-    from peaccel.first_stage import FaissReranker
-    from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
     from peaccel.measures import (
         ReliabilityCurve,
         calibrate,
@@ -60,7 +58,9 @@ if TYPE_CHECKING:
         sample,
         triplet_probability,
     )
-    from peaccel.surrogate import FirstStageReference, first_stage_features, first_stage_reference
+    from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+    from peaccel.reranker.inner_product_features import FirstStageReference, first_stage_features, first_stage_reference
+    from peaccel.reranker.reranker import FaissReranker
 
 __version__ = _core.__version__
 
@@ -125,10 +125,10 @@ __all__ = [
 # The verbs do not need these, which take half of the time of `import peaccel`: they are imported at their first use.
 _MODULES = ("io", "metrics", "torch_distributions")
 _MODULE_OF = {
-    "FaissReranker": "first_stage",
-    **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "fits"),
+    "FaissReranker": "reranker",
+    **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "measures"),
     **dict.fromkeys(("Evaluation", "ScoreChoice", "choose_score", "evaluate"), "evaluation"),
-    **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "surrogate"),
+    **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "reranker"),
 }  # the modules of names; all other names are those of measures
 
 
@@ -144,55 +144,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-_ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
-
-
-def build_info() -> dict[str, Any]:
-    """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not.
-
-    Examples
-    --------
-    >>> pe.build_info()["version"] == pe.__version__
-    True
-    """
-    targets, driver, why = _core.cuda_info()
-    cuda = f"{targets}; driver of CUDA {driver // 1000}.{driver % 1000 // 10}" if why is None else f"no: {why}"
-    return {
-        "version": __version__,
-        "simd": _core.simd_level(),
-        "threads": _core.num_threads(),
-        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "environment": " ".join(f"{name}={os.environ[name]}" for name in _ENVIRONMENT if os.environ.get(name)) or "-",
-        "cuda": cuda,
-    }
-
-
-def set_num_threads(n: int) -> None:
-    """Sets the number of threads that kernels use, for the whole process.
-
-    Parameters
-    ----------
-    n
-        At least 1. The start value is ``PEACCEL_NUM_THREADS``, else ``OMP_NUM_THREADS``, else the number of CPUs of the
-        process.
-
-    Raises
-    ------
-    TypeError, ValueError
-        n is not an integer, or below 1.
-
-    Examples
-    --------
-    >>> before = pe.build_info()["threads"]
-    >>> pe.set_num_threads(1)
-    >>> pe.build_info()["threads"]
-    1
-    >>> pe.set_num_threads(before)
-    """
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise TypeError(f"set_num_threads: n must be an integer, got {type(n).__name__}")
-    if not 1 <= n <= 4096:
-        raise ValueError(f"set_num_threads: n is {n}, expected 1 .. 4096")
-    _core.set_num_threads(n)

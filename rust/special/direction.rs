@@ -10,7 +10,7 @@
 //! terms no longer count, later for few dimensions and small x, whose tails are long. tanh k h comes from addition theorems of
 //! positive terms, so that it is exact to roundings where it is small. All terms of a sum are positive.
 //!
-//! Largest relative errors measured against arb (tests/test_special.py): of L 2e-14 (D = 1), of L' 4e-14 (D = 2), 1e-15 and 3e-15
+//! Largest relative errors measured against arb (tests/ops/test_special.py): of L 2e-14 (D = 1), of L' 4e-14 (D = 2), 1e-15 and 3e-15
 //! from D = 12 on.
 
 use super::exp::exp;

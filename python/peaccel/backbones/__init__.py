@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.suggestions import unknown
 from peaccel.backbones.backbone import POOLINGS, Backbone, activate_dropout
 from peaccel.backbones.bn_inception import BNInception
 from peaccel.backbones.iresnet import BLOCKS, IResNet
@@ -12,8 +14,6 @@ from peaccel.backbones.network import ImageInput, Network, TextInput
 from peaccel.backbones.pooling import AvgMax, GeM
 from peaccel.backbones.small_cnn import SmallCNN
 from peaccel.backbones.weights import read
-from peaccel.files import PathLike
-from peaccel.names import unknown
 
 __all__ = ["AvgMax", "Backbone", "GeM", "ImageInput", "TextInput", "activate_dropout", "create"]
 

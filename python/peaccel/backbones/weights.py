@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from peaccel.files import PathLike
+from peaccel._utils.atomic_files import PathLike
 
 __all__ = ["State", "fit", "read"]
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peaccel._utils.suggestions import unknown
 from peaccel.data.captions import caption_features, coco_captions, conceptual_captions
+from peaccel.data.datasets import Part
 from peaccel.data.faces import cplfw, identities, ijbc, lfw
 from peaccel.data.features import features
+from peaccel.data.metric_learning import cars196, cub200, image_folder, in_shop, sop
 from peaccel.data.places import msls
-from peaccel.data.records import Part
-from peaccel.data.retrieval import cars196, cub200, image_folder, in_shop, sop
-from peaccel.names import unknown
 
 __all__ = ["CAPTIONED", "DIGITS", "READERS", "TRAINED", "check_name", "read"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from peaccel.data._files import arrays, existing, fields, folder, integers, lines
-from peaccel.data.records import CaptionFeatures, Captions
+from peaccel.data._listings import arrays, existing, fields, folder, integers, lines
+from peaccel.data.datasets import CaptionFeatures, Captions
 
 __all__ = ["caption_features", "coco_captions", "conceptual_captions"]
 

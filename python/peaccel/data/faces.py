@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.data._files import by_class, columns, existing, fields, folder, images_in, integers, lines, table
-from peaccel.data.records import Images, Pairs, Templates, Verification, development, labelled
+from peaccel.data._listings import by_class, columns, existing, fields, folder, images_in, integers, lines, table
+from peaccel.data.datasets import Images, Pairs, Templates, Verification, development, labelled
 
 __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.data._files import arrays, integers
-from peaccel.data.records import Features, development, query_and_gallery
+from peaccel.data._listings import arrays, integers
+from peaccel.data.datasets import Features, development, query_and_gallery
 
 __all__ = ["feature_rows", "features"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.data._files import columns, folder, integers
-from peaccel.data.records import Places
+from peaccel.data._listings import columns, folder, integers
+from peaccel.data.datasets import Places
 
 __all__ = ["msls", "within"]
 

@@ -15,8 +15,8 @@ from peaccel.metrics import Relevance
 from peaccel.metrics._ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
 from peaccel.ops._array import as_numpy, is_torch
-from peaccel.prepared import prepare
-from peaccel.retrieval import paired, search
+from peaccel.retrieval.prepared import prepare
+from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score
 
 __all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "of_pairs", "on_host"]

@@ -11,17 +11,16 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import peaccel as pe
-from peaccel import metrics
+from peaccel import measures, metrics, retrieval
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
 from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.pairs import verification_pairs
-from peaccel.evaluation.records import Table, as_text, percent, save_json
-from peaccel.files import PathLike
-from peaccel.fits import Calibration, Prior
-from peaccel.names import require_classes
-from peaccel.progress import Bar
+from peaccel.evaluation.verification_pairs import verification_pairs
+from peaccel.measures.fitted import Calibration, Prior
 from peaccel.scores import SCORES, Score
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
@@ -223,7 +222,7 @@ def choose_score(
     forms = list(_forms(d[judged], fits, draws, seed))
     pairs, same = verification_pairs(truth, None, seed)
     seconds, found = _seconds(forms), []
-    with Bar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
+    with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
         for (score, form, shown), cost in zip(forms, seconds, strict=True):
             found.append(_judged(score, form, shown, truth, pairs, same))
             if bar is not None:
@@ -268,9 +267,9 @@ def fit(d: Distribution, labels: NDArray[Any], seed: int) -> Fits:
     """Fit the parameters of scores to these items; pairs are drawn by the seed."""
     pairs, same = verification_pairs(labels, None, seed)
     return Fits(
-        pe.calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
-        pe.fit_prior(d, labels) if isinstance(d, Normal) else None,
-        pe.fit_shift(d, pairs, same),
+        measures.calibrate(d, pairs, same) if isinstance(d, Normal | VonMisesFisher) else None,
+        measures.fit_prior(d, labels) if isinstance(d, Normal) else None,
+        measures.fit_shift(d, pairs, same),
     )
 
 
@@ -299,7 +298,7 @@ def _seconds(forms: Sequence[tuple[Score, str, Distribution]]) -> list[float]:
     seconds = []
     for score, _, d in forms:
         start = perf_counter()
-        pe.search(d[:PROBE], d, 2, score)
+        retrieval.search(d[:PROBE], d, 2, score)
         seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)) * (1 + _uncertain(d, score)))
     return seconds
 

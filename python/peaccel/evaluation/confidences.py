@@ -15,7 +15,7 @@ from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
 from peaccel.measures.deciding import fit_match_probability
-from peaccel.retrieval import search
+from peaccel.retrieval.verbs import search
 from peaccel.scores import Score
 
 __all__ = ["SHARES", "judged", "of_novel", "probability"]

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.evaluation.records import percent
+from peaccel.evaluation.formatting import percent
 
 __all__ = ["Interval", "Resamples", "mean_interval", "simultaneous_intervals"]
 

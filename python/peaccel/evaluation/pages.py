@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-import peaccel as pe
-from peaccel import metrics, report
+from peaccel import metrics, retrieval
+from peaccel._utils import report
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import on_host
 from peaccel.evaluation.choosing import COLUMNS as CHOICE_COLUMNS
 from peaccel.evaluation.choosing import ScoreChoice
+from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
-from peaccel.evaluation.records import Table
 from peaccel.evaluation.results import COLUMNS, Evaluation
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
@@ -143,7 +143,7 @@ def retrievals(
     items = queries if gallery is None else gallery
     found, right = [], []
     for score in scores:
-        ids = on_host(pe.search(queries, items, min(RETRIEVED + truth.own, len(items)), score).ids)
+        ids = on_host(retrieval.search(queries, items, min(RETRIEVED + truth.own, len(items)), score).ids)
         right.append(metrics.relevance(ids, truth))
         found.append(metrics.without_self(ids) if truth.own else ids)
     first, second = (hits[:, 0] for hits in right)

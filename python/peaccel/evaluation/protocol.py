@@ -13,9 +13,9 @@ from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
 from peaccel.evaluation.confidences import SHARES, judged, of_novel
 from peaccel.evaluation.intervals import Resamples
-from peaccel.evaluation.pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.results import Evaluation, ScoreResult
-from peaccel.evaluation.verifying import Verification, verified
+from peaccel.evaluation.verification_pairs import DIFFERENT, verification_pairs
+from peaccel.evaluation.verifying import VerificationIntervals, verified
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
@@ -159,7 +159,7 @@ def _result(
     first: Answers,
     known: NDArray[np.bool_],
     resamples: Resamples,
-    verification: Verification,
+    verification: VerificationIntervals,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
     right = answers.right[known]

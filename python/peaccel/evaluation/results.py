@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 
+from peaccel._utils.atomic_files import PathLike
+from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
 from peaccel.evaluation.intervals import Interval
-from peaccel.evaluation.records import Table, as_text, number, percent, save_json
-from peaccel.files import PathLike
 
 __all__ = ["COLUMNS", "ConfidenceResult", "Evaluation", "ScoreResult"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from peaccel import metrics
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 
-__all__ = ["FAR", "Verification", "verification", "verified"]
+__all__ = ["FAR", "VerificationIntervals", "verification", "verified"]
 
 FAR = 1e-3
 FEWEST = 10
@@ -19,7 +19,7 @@ LEVELS = 200
 """Thresholds among the pairs of either kind at which draws are counted."""
 
 
-class Verification(NamedTuple):
+class VerificationIntervals(NamedTuple):
     """Rates of pairs, with intervals; NaN without pairs of one class or of two."""
 
     roc_auc: Interval
@@ -39,19 +39,19 @@ def verification(scores: NDArray[np.float64], same: NDArray[np.bool_]) -> tuple[
     return metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate
 
 
-def verified(scores: NDArray[np.float64], same: NDArray[np.bool_], resamples: Resamples) -> Verification:
+def verified(scores: NDArray[np.float64], same: NDArray[np.bool_], resamples: Resamples) -> VerificationIntervals:
     """The same with intervals over draws of the pairs' classes."""
     if not len(same):
         nothing = Interval(np.nan, np.nan, np.nan)
-        return Verification(nothing, nothing, nothing, np.nan)
+        return VerificationIntervals(nothing, nothing, nothing, np.nan)
     finite = np.clip(scores, -1e300, 1e300)
     rate = metrics.tar_at_far(finite, same, FAR, resamples=1)
     drawn = _drawn(finite, same, resamples)
     points = metrics.roc_auc(finite, same), metrics.equal_error_rate(finite, same), rate.tar
     auc, error, tar = (ends(value, x) for value, x in zip(points, drawn, strict=True))
     if (~same).sum() * FAR < FEWEST:
-        return Verification(auc, error, Interval(np.nan, np.nan, np.nan), np.nan)
-    return Verification(auc, error, tar, rate.attained_far)
+        return VerificationIntervals(auc, error, Interval(np.nan, np.nan, np.nan), np.nan)
+    return VerificationIntervals(auc, error, tar, rate.attained_far)
 
 
 def _drawn(

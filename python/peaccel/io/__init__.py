@@ -5,8 +5,8 @@ Everything is checked on reading, values too. An error is one line that names th
 unpickled. A file is written aside and renamed, so that what stood there stays until the new one is whole.
 """
 
-from peaccel.files import check_output
-from peaccel.io.distributions import read_distribution, write_distribution
+from peaccel._utils.atomic_files import check_output
+from peaccel.io.distribution_files import read_distribution, write_distribution
 from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.distributions import Normal, VonMisesFisher
-from peaccel.io._files import on_host
+from peaccel.io._array_files import on_host
 
 __all__ = ["from_ensemble"]
 

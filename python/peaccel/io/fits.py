@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from peaccel.files import PathLike
-from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
-from peaccel.io._files import existing, on_host, write_text
+from peaccel._utils.atomic_files import PathLike
+from peaccel.io._array_files import existing, on_host, write_text
 from peaccel.io.states import Fit, to_state
+from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 
 __all__ = ["read_fit", "write_fit"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
-from peaccel.io._files import on_host, read
+from peaccel.io._array_files import on_host, read
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.files import PathLike
-from peaccel.io._files import SEVERAL, on_host, read, write, write_text
+from peaccel._utils.atomic_files import PathLike
+from peaccel.io._array_files import SEVERAL, on_host, read, write, write_text
 
 __all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
-from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 
 __all__ = ["Fit", "from_state", "to_state"]
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-import peaccel as pe
-from peaccel.distributions import Distribution
+from peaccel import retrieval
+from peaccel.distributions import Distribution, Point
 from peaccel.losses.base import same_class_pairs
+from peaccel.scores import Score
 
 
 def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,22 +52,22 @@ def mean_of(values: Tensor, counted: Tensor) -> Tensor:
     return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
 
 
-def mean_score(d: Distribution, pairs: Tensor, score: str | pe.Score) -> Tensor:
+def mean_score(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
     """The mean score of the pairs in a mask [N, N]; the others are not computed."""
     most = len(d) if torch.compiler.is_compiling() else int(pairs.sum(1).max())
     found, rows = pairs.byte().topk(most, 1)
-    return mean_of(pe.rescore(d, d, rows.masked_fill(found == 0, -1), score), found > 0)
+    return mean_of(retrieval.rescore(d, d, rows.masked_fill(found == 0, -1), score), found > 0)
 
 
-def unit_means(d: Distribution) -> pe.Point:
+def unit_means(d: Distribution) -> Point:
     """The directions of the means; of a mean 0 it is 0, with gradient 0."""
-    return pe.Point(normalize(d.mu))
+    return Point(normalize(d.mu))
 
 
 def square_distances(d: Distribution) -> Tensor:
     """Squared distances of the means [N, N], by differences: those of near duplicates keep their digits."""
-    means = pe.Point(d.mu)
-    squares: Tensor = -pe.pairwise(means, means, "neg_sq_l2")
+    means = Point(d.mu)
+    squares: Tensor = -retrieval.pairwise(means, means, "neg_sq_l2")
     return squares
 
 

@@ -7,13 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-import peaccel as pe
+from peaccel import measures, special
+from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.losses.base import Loss, require_kind
 
 __all__ = ["PriorDivergence"]
 
 
-class PriorDivergence(Loss[pe.Normal | pe.VonMisesFisher]):
+class PriorDivergence(Loss[Normal | VonMisesFisher]):
     """Mean Kullback-Leibler divergence of the items' distributions from a prior.
 
     Of Normal the prior is ``N(0, prior_var I)``, of VonMisesFisher the uniform distribution on the sphere:
@@ -52,19 +53,17 @@ class PriorDivergence(Loss[pe.Normal | pe.VonMisesFisher]):
             raise ValueError(f"PriorDivergence: variant is {variant!r}, expected 'exact' or 'published'")
         self.prior_var, self.variant = prior_var, variant
 
-    def loss(self, d: pe.Normal | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         normals = ["normal_isotropic", "normal_diagonal"]
         require_kind(self, d, ["vmf"] if self.variant == "published" else [*normals, "vmf"])
-        if isinstance(d, pe.Normal):
-            prior: pe.Normal | pe.VonMisesFisher = pe.Normal(
-                torch.zeros_like(d.mu), d.mu.new_full((len(d),), self.prior_var)
-            )
+        if isinstance(d, Normal):
+            prior: Normal | VonMisesFisher = Normal(torch.zeros_like(d.mu), d.mu.new_full((len(d),), self.prior_var))
         elif self.variant == "exact":
-            prior = pe.VonMisesFisher(d.mu.detach(), torch.zeros_like(d.kappa))
+            prior = VonMisesFisher(d.mu.detach(), torch.zeros_like(d.kappa))
         else:
             kappa = d.kappa.double()
-            log_norm = pe.special.vmf_log_norm(d.dim, torch.stack([kappa, torch.full_like(kappa, 1e-6)]))
+            log_norm = special.vmf_log_norm(d.dim, torch.stack([kappa, torch.full_like(kappa, 1e-6)]))
             value: Tensor = (kappa + log_norm[0] - log_norm[1]).mean()
             return value.to(d.mu.dtype)
-        divergences: Tensor = pe.kl(d, prior)
+        divergences: Tensor = measures.kl(d, prior)
         return divergences.mean()

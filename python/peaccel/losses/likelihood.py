@@ -6,12 +6,12 @@ from typing import Literal
 
 from torch import Tensor
 
-import peaccel as pe
+from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.losses._batch import mean_score, pairs_of_one_class
 from peaccel.losses.base import Loss, require_kind
 
 
-class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
+class NegativeMLS(Loss[Normal | VonMisesFisher]):
     """PFE's loss: minus the mean Mutual Likelihood Score of the pairs i != j of one class.
 
     Constants are kept, so the loss is minus a log density, and negative for concentrated embeddings.
@@ -48,7 +48,7 @@ class NegativeMLS(Loss[pe.Normal | pe.VonMisesFisher]):
             raise ValueError(f"NegativeMLS: variant is {variant!r}, expected None or 'published'")
         self.variant = variant
 
-    def loss(self, d: pe.Normal | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
         same = pairs_of_one_class("NegativeMLS", labels)
         # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.

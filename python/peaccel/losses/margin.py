@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize
 
-import peaccel as pe
-from peaccel.distributions import Distribution
+from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.losses.base import D, Loss, require_kind
 
 __all__ = ["VMFFL", "ArcFace", "ClassDirections", "CosFace", "MagFace", "ScaleFace", "require_labels"]
@@ -153,7 +152,7 @@ class CosFace(ClassDirections[Distribution]):
         return self.softmax(self.cosines(d), labels, self.scale, lambda own: own - self.margin)
 
 
-class MagFace(ClassDirections[pe.Point]):
+class MagFace(ClassDirections[Point]):
     """MagFace: ArcFace whose margin grows with the length of the embedding, which so comes to tell its quality.
 
     ``ArcFace`` with ``margin(a) = m_0 + (m_1 - m_0) (a - a_0) / (a_1 - a_0)``, a = |mu| held between a_0 and a_1, plus
@@ -212,7 +211,7 @@ class MagFace(ClassDirections[pe.Point]):
         self.scale, self.norms, self.margins, self.regulariser = scale, norms, margins, regulariser
         self.beyond, self.variant = beyond, variant
 
-    def loss(self, d: pe.Point, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Point, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["point"])
         (a_0, a_1), (m_0, m_1) = self.norms, self.margins
         norm = torch.linalg.vector_norm(d.mu, dim=1, keepdim=True).clamp(a_0, a_1)
@@ -226,7 +225,7 @@ class MagFace(ClassDirections[pe.Point]):
         return self.softmax(self.cosines(d), labels, self.scale, own) + self.regulariser * short
 
 
-class ScaleFace(ClassDirections[pe.Scaled]):
+class ScaleFace(ClassDirections[Scaled]):
     """ScaleFace: ArcFace whose logits are multiplied by a scale of each item's own, which so comes to tell its quality.
 
     ``logit_c = scale(x) cos(theta_c + margin [c = y])``; its mean cross-entropy. With margin 0 it is `VMFFL` with
@@ -260,14 +259,14 @@ class ScaleFace(ClassDirections[pe.Scaled]):
         self._require_margins(beyond, margin=margin)
         self.margin, self.beyond = margin, beyond
 
-    def loss(self, d: pe.Scaled, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Scaled, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["scaled"])
         return self.softmax(
             self.cosines(d), labels, d.scale[:, None], lambda own: turned(own, self.margin, self.beyond)
         )
 
 
-class VMFFL(ClassDirections[pe.VonMisesFisher | pe.Normal]):
+class VMFFL(ClassDirections[VonMisesFisher | Normal]):
     """vMF-FL: how probable the label's class is, the item's density at each class's direction being its weight.
 
     ``-log softmax_c log p(w_c)`` at y. What the density has of the item alone is the same for all classes and cancels:
@@ -296,10 +295,10 @@ class VMFFL(ClassDirections[pe.VonMisesFisher | pe.Normal]):
     eq. 12.
     """
 
-    def loss(self, d: pe.VonMisesFisher | pe.Normal, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: VonMisesFisher | Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["vmf", "normal_isotropic"])
         require_labels(self, labels, len(self.weight))
-        scale = d.kappa if isinstance(d, pe.VonMisesFisher) else 1 / d.var
+        scale = d.kappa if isinstance(d, VonMisesFisher) else 1 / d.var
         return cross_entropy(self.products(scale[:, None] * d.mu), labels)
 
 

@@ -7,12 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-import peaccel as pe
+from peaccel import scores
+from peaccel.distributions import Normal
 from peaccel.losses._batch import mean_score, pairs_of
 from peaccel.losses.base import Loss, require_kind
 
 
-class HIB(Loss[pe.Normal]):
+class HIB(Loss[Normal]):
     """Hedged Instance Embeddings: binary cross-entropy of the match probability of pairs, without the regulariser.
 
     With p_ij = E sigmoid(-a |z_i - z_j| + b) over draws of both, a and b learned::
@@ -60,7 +61,7 @@ class HIB(Loss[pe.Normal]):
 
     def __init__(self, *, n: int = 8, variant: Literal["published"] | None = None) -> None:
         super().__init__()
-        self.score = pe.scores.hib(n=n, variant=variant)
+        self.score = scores.hib(n=n, variant=variant)
         self.log_a = nn.Parameter(torch.zeros(()))
         self.b = nn.Parameter(torch.zeros(()))
 
@@ -74,7 +75,7 @@ class HIB(Loss[pe.Normal]):
             self.log_a.copy_(-mu.abs().mean().log())
             self.b.copy_(self.log_a.exp() * (2 * mu.var(0).sum()).sqrt())
 
-    def loss(self, d: pe.Normal, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
         same, different = pairs_of("HIB", labels)
         if self.score.params["variant"] == "published":

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.functional import cross_entropy, normalize
 
-import peaccel as pe
+from peaccel import retrieval, scores, special
+from peaccel.distributions import NonIsotropicVonMisesFisher, Point, VonMisesFisher
 from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, processes, require_kind
 
@@ -18,13 +19,13 @@ __all__ = ["ProxyNCAPP"]
 
 # For each distance the score that it is the negative of.
 SIMILARITIES = {
-    "el_nivmf": pe.scores.el_nivmf,
-    "el_vmf": pe.scores.mls,
-    "b_vmf": pe.scores.ppk(rho=0.5),
-    "kl_vmf": pe.scores.neg_kl(direction="query_to_gallery"),
-    "nivmf": pe.scores.nivmf,
-    "l2": pe.scores.neg_sq_l2,
-    "cos": pe.scores.cosine,
+    "el_nivmf": scores.el_nivmf,
+    "el_vmf": scores.mls,
+    "b_vmf": scores.ppk(rho=0.5),
+    "kl_vmf": scores.neg_kl(direction="query_to_gallery"),
+    "nivmf": scores.nivmf,
+    "l2": scores.neg_sq_l2,
+    "cos": scores.cosine,
 }
 VARIANTS = {
     "el_nivmf": (None, "paper", "published"),
@@ -36,7 +37,7 @@ SEEDS = 2**63
 STRIDE = 0x5851F42D4C957F2D  # difference of the seeds of two processes: odd, so that no two seeds are equal
 
 
-class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
+class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     """NCA++ between images and proxies that are distributions on the sphere.
 
     ``mean -log(exp(-d(rho_y, zeta) / t) / sum_c exp(-d(rho_c, zeta) / t))``: images zeta are von Mises-Fisher, a
@@ -154,26 +155,26 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
             torch.where(sums.norm(dim=1, keepdim=True) > 0, lengths * normalize(sums), self.directions)
         )
 
-    def proxies(self) -> pe.VonMisesFisher | pe.NonIsotropicVonMisesFisher | pe.Point:
+    def proxies(self) -> VonMisesFisher | NonIsotropicVonMisesFisher | Point:
         """The C proxies; points for the distance cos, which knows no concentration."""
         mu = normalize(self.directions)
         if self.log_concentration is None:
-            return pe.Point(mu)
+            return Point(mu)
         kappa = FLOOR + self.log_concentration.exp()
-        return pe.VonMisesFisher(mu, kappa) if kappa.ndim == 1 else pe.NonIsotropicVonMisesFisher(mu, kappa)
+        return VonMisesFisher(mu, kappa) if kappa.ndim == 1 else NonIsotropicVonMisesFisher(mu, kappa)
 
-    def similarities(self, d: pe.VonMisesFisher | pe.Point, seed: int | None = None) -> Tensor:
+    def similarities(self, d: VonMisesFisher | Point, seed: int | None = None) -> Tensor:
         """Minus the distances of N images and C proxies, [N, C]."""
-        sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, pe.Point) else d, self.proxies()
+        sides: tuple[Any, Any] = from_embedding(d.mu) if isinstance(d, Point) else d, self.proxies()
         if self.distance == "kl_vmf" and self.variant == "published":
             return _published_kl(*sides)
         if self.distance == "l2":
             sides = _natural(sides[0]), _natural(sides[1])
         score = self.score(seed=seed) if "seed" in self.score.params else self.score
-        similarities: Tensor = pe.pairwise(*sides, score)
+        similarities: Tensor = retrieval.pairwise(*sides, score)
         return similarities
 
-    def loss(self, d: pe.VonMisesFisher | pe.Point, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: VonMisesFisher | Point, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("vmf", "point"))
         if processes() > 1:
             # Draws are addressed by rows, which each process numbers from 0.
@@ -182,13 +183,13 @@ class ProxyNCAPP(Loss[pe.VonMisesFisher | pe.Point]):
         return cross_entropy(self.similarities(d, seed) / self.log_temperature.exp(), labels)
 
 
-def _natural(d: pe.VonMisesFisher) -> pe.Point:
+def _natural(d: VonMisesFisher) -> Point:
     """The natural parameters of the distributions, kappa mu."""
-    return pe.Point(d.kappa[:, None] * d.mu)
+    return Point(d.kappa[:, None] * d.mu)
 
 
-def _published_kl(d: pe.VonMisesFisher, proxies: pe.VonMisesFisher) -> Tensor:
+def _published_kl(d: VonMisesFisher, proxies: VonMisesFisher) -> Tensor:
     """The divergence as the published code computes it."""
-    images, norms = (pe.special.vmf_log_norm(x.dim, x.kappa) for x in (d, proxies))
-    divergences: Tensor = (images + d.kappa)[:, None] - norms - proxies.kappa * pe.pairwise(d, proxies, "cosine")
+    images, norms = (special.vmf_log_norm(x.dim, x.kappa) for x in (d, proxies))
+    divergences: Tensor = (images + d.kappa)[:, None] - norms - proxies.kappa * retrieval.pairwise(d, proxies, "cosine")
     return divergences

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-import peaccel as pe
+from peaccel import retrieval, scores
 from peaccel.distributions import Distribution
 from peaccel.losses._batch import mean_of, pairs_of
 from peaccel.losses.base import Loss
+from peaccel.scores import Score
 
 
 class ScoreNCE(Loss[Distribution]):
@@ -63,14 +64,14 @@ class ScoreNCE(Loss[Distribution]):
 
     def __init__(
         self,
-        score: str | pe.Score = "llr",
+        score: str | Score = "llr",
         *,
         prior_var: float | Tensor | None = None,
         prior_mean: float | Tensor | None = None,
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        self.score = pe.scores.get(score)
+        self.score = scores.get(score)
         if not temperature > 0:
             raise ValueError(f"ScoreNCE: temperature is {temperature}, expected a number above 0")
         self.temperature = temperature
@@ -94,8 +95,8 @@ class ScoreNCE(Loss[Distribution]):
             score = score(prior_mean=self.prior_mean)
         if "seed" in score.params:
             score = score(seed=seed)
-        scores = pe.pairwise(d, d, score) / self.temperature
+        logits = retrieval.pairwise(d, d, score) / self.temperature
         anchors = same.any(1)
-        of_class, of_others = (scores.masked_fill(~pairs, -math.inf).logsumexp(1) for pairs in (same, different))
+        of_class, of_others = (logits.masked_fill(~pairs, -math.inf).logsumexp(1) for pairs in (same, different))
         # log(1 + others / class), which keeps its digits near 0; infinite of items alone in their class.
         return mean_of(softplus(of_others - of_class), anchors)

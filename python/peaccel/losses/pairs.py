@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-import peaccel as pe
+from peaccel import retrieval
 from peaccel.distributions import Distribution
 from peaccel.losses._batch import distances, listed, mean_of, pairs_of, unit_means
 from peaccel.losses.base import Loss
@@ -109,7 +109,7 @@ class MultiSimilarity(Loss[Distribution]):
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
         same, different = pairs_of("MultiSimilarity", labels)
         means = unit_means(d)
-        cosines = pe.pairwise(means, means, "cosine")
+        cosines = retrieval.pairwise(means, means, "cosine")
         hardest = cosines.masked_fill(~different, -math.inf).amax(1, keepdim=True)
         easiest = cosines.masked_fill(~same, math.inf).amin(1, keepdim=True)
         kept_same = same & (cosines - self.margin < hardest)

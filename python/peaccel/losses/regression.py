@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-import peaccel as pe
+from peaccel import measures, special
+from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.losses.base import Loss, require_kind
 from peaccel.losses.margin import require_labels
 
@@ -18,7 +19,7 @@ __all__ = ["ClassLikelihood"]
 PUBLISHED_FLOOR = 1e-6
 
 
-class ClassLikelihood(Loss[pe.Normal | pe.VonMisesFisher]):
+class ClassLikelihood(Loss[Normal | VonMisesFisher]):
     """Minus the mean log density of the items' distributions at the directions of their classes: DUL-reg and SCF.
 
     ``-log p(w_y)``, w the unit rows of weight, with all constants. Of Normal (DUL-reg) it is least at
@@ -62,7 +63,7 @@ class ClassLikelihood(Loss[pe.Normal | pe.VonMisesFisher]):
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=False)
         self.variant = variant
 
-    def loss(self, d: pe.Normal | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         normals = ["normal_isotropic", "normal_diagonal"]
         require_kind(self, d, ["vmf"] if self.variant == "published" else [*normals, "vmf"])
         classes, dim = self.weight.shape
@@ -70,18 +71,18 @@ class ClassLikelihood(Loss[pe.Normal | pe.VonMisesFisher]):
             raise ValueError(f"ClassLikelihood: d has dimension {d.dim}, expected {dim}, that of weight")
         require_labels(self, labels, classes)
         own = normalize(self.weight.detach()[labels].to(d.mu.dtype))
-        if isinstance(d, pe.VonMisesFisher) and self.variant == "published":
+        if isinstance(d, VonMisesFisher) and self.variant == "published":
             log_density = published_log_density(d, own)
         else:
-            log_density = pe.log_prob(d, own)
+            log_density = measures.log_prob(d, own)
         return -log_density.mean()
 
 
-def published_log_density(d: pe.VonMisesFisher, z: Tensor) -> Tensor:
+def published_log_density(d: VonMisesFisher, z: Tensor) -> Tensor:
     """SCF's log density of each item at unit rows z [N, D]."""
     kappa, v = d.kappa.double(), d.dim / 2 - 1
     # Where I_v underflows, the slope of its logarithm is infinite, and is multiplied by a share of 0.
-    bessel = pe.special.log_ive(v, kappa.clamp(min=PUBLISHED_FLOOR))
+    bessel = special.log_ive(v, kappa.clamp(min=PUBLISHED_FLOOR))
     floored = torch.logaddexp(bessel, kappa.new_tensor(math.log(PUBLISHED_FLOOR)))
     log_norm = v * (PUBLISHED_FLOOR + kappa).log() - floored - kappa - d.dim / 2 * math.log(2 * math.pi)
     log_density: Tensor = log_norm + kappa * (d.mu * z).sum(1)

@@ -13,11 +13,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-import peaccel as pe
-from peaccel.distributions import Distribution
+from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.losses._batch import listed, mean_of, pairs_of, square_distances, unit_means
 from peaccel.losses.base import Loss, require_kind
-from peaccel.measures.triplets import Spread, moments_on_sphere, spread_on_sphere
+from peaccel.measures.triplet_margins import Spread, moments_on_sphere, spread_on_sphere
 
 
 class Triplets(NamedTuple):
@@ -96,7 +95,7 @@ class Triplet(Loss[Distribution]):
         return mean_of(hinges, counted).to(d.mu.dtype)
 
 
-class TripletRegression(Loss[pe.Normal]):
+class TripletRegression(Loss[Normal]):
     """Triplet loss with a learned noise per image, over all triplets of the batch: the mean of ::
 
         h / (2 s) + log(s) / 2, h = [|a - p|^2 - |a - n|^2 + margin]_+, s = (var_a + var_p + var_n) / 3
@@ -132,7 +131,7 @@ class TripletRegression(Loss[pe.Normal]):
         super().__init__()
         self.margin = checked_margin("TripletRegression", margin)
 
-    def loss(self, d: pe.Normal, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic",))
         triplets, var = triplets_of("TripletRegression", labels), d.var.double()
         pair = var[triplets.anchors] + var[triplets.positives]
@@ -141,7 +140,7 @@ class TripletRegression(Loss[pe.Normal]):
         return mean_of(values, triplets.negative).to(d.mu.dtype)
 
 
-class BayesianTriplet(Loss[pe.Normal | pe.VonMisesFisher]):
+class BayesianTriplet(Loss[Normal | VonMisesFisher]):
     """Minus the mean log probability that triplets hold, over all of the batch, without the regulariser.
 
     tau = |a - p|^2 - |a - n|^2 of draws is near normal, so that with its exact mean E and variance V::

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear, normalize
 
-import peaccel as pe
+from peaccel import measures, special
+from peaccel.distributions import Point, VonMisesFisher
 from peaccel.heads import from_embedding
 from peaccel.losses.base import Loss, first_row, require_kind
 from peaccel.losses.margin import require_labels
@@ -18,7 +19,7 @@ from peaccel.losses.margin import require_labels
 __all__ = ["VMFLoss"]
 
 
-class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
+class VMFLoss(Loss[Point | VonMisesFisher]):
     """vMF-loss: an upper bound of the expected softmax loss of cosines of draws of an image and of each class.
 
     ``mean over draws z of log sum_c exp(log C(|w_c|) - log C(|beta z + w_c|)) - beta A(kappa) A(|w_y|) cos(mu, w_y)``,
@@ -105,16 +106,16 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
             raise ValueError(f"VMFLoss: embeddings have mean size {size.item()}, expected a finite number above 0")
         self.alpha.copy_(self.spread / size)
 
-    def loss(self, d: pe.Point | pe.VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
+    def loss(self, d: Point | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ["point", "vmf"])
         classes, dim = self.weight.shape
         if d.dim != dim:
             raise ValueError(f"VMFLoss: d has dimension {d.dim}, expected {dim}, that of weight")
         require_labels(self, labels, classes)
-        if isinstance(d, pe.Point):
+        if isinstance(d, Point):
             d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
-        draws = pe.sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
+        draws = measures.sample(d, self.samples, seed, first_row=first_row(len(d))).flatten(0, 1)
         own = from_embedding(weight[labels])
         cosines: Tensor = (d.mu * own.mu).sum(1) * mean_length(d)
         partition: Tensor
@@ -122,12 +123,12 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
             partition = linear(scale * draws, normalize(weight)).logsumexp(1).mean()
         else:
             cosines = cosines * mean_length(own)
-            log_norms = pe.special.vmf_log_norm(dim, torch.linalg.vector_norm(weight, dim=1))
+            log_norms = special.vmf_log_norm(dim, torch.linalg.vector_norm(weight, dim=1))
             partition = _LogPartition.apply(scale * draws, weight, log_norms)
         return partition - (scale * cosines).mean()
 
     @torch.no_grad()
-    def class_probabilities(self, d: pe.Point | pe.VonMisesFisher, seed: int | None = None) -> Tensor:
+    def class_probabilities(self, d: Point | VonMisesFisher, seed: int | None = None) -> Tensor:
         """Probability of each class: the softmax of the loss, its mean over draws.
 
         Parameters
@@ -141,25 +142,25 @@ class VMFLoss(Loss[pe.Point | pe.VonMisesFisher]):
         -------
         [N, C], rows sum to 1.
         """
-        if isinstance(d, pe.Point):
+        if isinstance(d, Point):
             d = from_embedding(self.alpha.to(d.mu.dtype) * d.mu)
         weight, scale = self.weight.to(d.mu.dtype), self.log_scale.to(d.mu.dtype).exp()
-        log_norms = pe.special.vmf_log_norm(d.dim, torch.linalg.vector_norm(weight, dim=1))
+        log_norms = special.vmf_log_norm(d.dim, torch.linalg.vector_norm(weight, dim=1))
         found = []
-        for rows in pe.sample(d, self.samples, seed).split(64, dim=1):
+        for rows in measures.sample(d, self.samples, seed).split(64, dim=1):
             if self.deterministic_classes:
                 logits = linear(scale * rows, normalize(weight))
             else:
                 square = (weight * weight).sum(1) + 2 * scale * rows @ weight.T + scale**2
                 r = square.clamp(min=torch.finfo(square.dtype).tiny).sqrt()
-                logits = log_norms - pe.special.vmf_log_norm(d.dim, r)
+                logits = log_norms - special.vmf_log_norm(d.dim, r)
             found.append(logits.softmax(-1).mean(0))
         return torch.cat(found)
 
 
-def mean_length(d: pe.VonMisesFisher) -> Tensor:
+def mean_length(d: VonMisesFisher) -> Tensor:
     """A_D(kappa), the length of each distribution's mean."""
-    length: Tensor = pe.special.iv_ratio(d.dim / 2, d.kappa)
+    length: Tensor = special.iv_ratio(d.dim / 2, d.kappa)
     return length
 
 
@@ -184,13 +185,13 @@ class _LogPartition(torch.autograd.Function):
             r = torch.addmm(square_w, some, w.T, alpha=2).add_((some * some).sum(1, keepdim=True))
             # Rounding may make a tiny square negative, by far less than log C, which is flat there, can show.
             r = r.clamp_(min=torch.finfo(r.dtype).tiny).sqrt_()
-            logits = n - pe.special.vmf_log_norm(dim, r)
+            logits = n - special.vmf_log_norm(dim, r)
             log_p = logits.log_softmax(1)
             total += (logits[:, 0] - log_p[:, 0]).sum()
             if wanted:
                 p = log_p.exp_()
                 by_n += p.sum(0)
-                g = pe.special.iv_ratio(dim / 2, r).mul_(p).div_(r)
+                g = special.iv_ratio(dim / 2, r).mul_(p).div_(r)
                 own += g.sum(0)
                 by_a[rows] = torch.addmm(g.sum(1, keepdim=True) * some, g, w)
                 by_w.addmm_(g.T, some)

@@ -5,16 +5,16 @@
 learn_then_test; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
 """
 
-from peaccel.fits import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 from peaccel.measures.calibrating import calibrate, fit_shift
 from peaccel.measures.certainty import confidence
 from peaccel.measures.deciding import ReliabilityCurve, fit_match_probability, learn_then_test, reliability_curve
 from peaccel.measures.density import entropy, log_prob
 from peaccel.measures.divergence import kl, match_variance
+from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
 from peaccel.measures.fitting import fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse
 from peaccel.measures.sampling import sample
-from peaccel.measures.triplets import triplet_probability
+from peaccel.measures.triplet_margins import triplet_probability
 
 __all__ = [
     "Calibration",

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from peaccel.checks import cast, order
 from peaccel.ops import Inputs, PairOp, bessel, dot_scores, score
 from peaccel.ops._array import Array, is_torch, namespace
+from peaccel.validation import cast, order
 
 __all__ = [
     "LOG_2PI",

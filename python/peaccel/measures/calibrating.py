@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 
-from peaccel.checks import NORMALS, require_distribution, require_kind
 from peaccel.distributions import Distribution
-from peaccel.fits import Calibration
 from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
+from peaccel.measures.fitted import Calibration
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import Inputs, dot_scores, score
 from peaccel.ops._array import Array, on_host
+from peaccel.validation import NORMALS, require_distribution, require_kind
 
 __all__ = ["calibrate", "fit_shift"]
 

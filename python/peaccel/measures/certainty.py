@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from peaccel.checks import cast, compute_dtype
+from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.measures.density import entropy
-from peaccel.names import unknown
 from peaccel.ops import Draws, Inputs, dot_scores, sampled_scores, score
 from peaccel.ops._array import Array, ArrayT, as_array, dtype_name, namespace
 from peaccel.ops._seed import as_integer, as_seed
+from peaccel.validation import cast, compute_dtype
 
 __all__ = ["confidence"]
 

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from peaccel.fits import IsotonicProbability, LogisticProbability, Selection
-from peaccel.names import require_classes
+from peaccel._utils.suggestions import require_classes
+from peaccel.measures.fitted import IsotonicProbability, LogisticProbability, Selection
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "learn_then_test", "reliability_curve"]

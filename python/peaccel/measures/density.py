@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from peaccel.checks import NORMALS, cast, compute_dtype, order, require_kind
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import (
     LOG_2PI,
@@ -17,6 +16,7 @@ from peaccel.measures._numerics import (
 )
 from peaccel.ops import bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, ArrayT, Given, as_array, namespace, require_same_kind
+from peaccel.validation import NORMALS, cast, compute_dtype, order, require_kind
 
 __all__ = ["entropy", "log_prob"]
 

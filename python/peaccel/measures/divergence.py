@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from peaccel.checks import EUCLIDEAN, NORMALS, cast, compute_dtype, order, require_pair
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import (
     double,
@@ -18,6 +17,7 @@ from peaccel.measures._numerics import (
 )
 from peaccel.ops import Inputs, bessel, diag_scores, score
 from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace
+from peaccel.validation import EUCLIDEAN, NORMALS, cast, compute_dtype, order, require_pair
 
 __all__ = ["kl", "match_variance"]
 

@@ -7,15 +7,15 @@ from typing import Any, overload
 
 import numpy as np
 
-from peaccel.checks import EUCLIDEAN, cast, compute_dtype, order
+from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, VonMisesFisher, concat
-from peaccel.fits import Prior
 from peaccel.measures._numerics import double, ratio_dx
+from peaccel.measures.fitted import Prior
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ
-from peaccel.names import require_classes
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
+from peaccel.validation import EUCLIDEAN, cast, compute_dtype, order
 
 __all__ = ["fit_prior", "fit_vmf"]
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from peaccel.checks import cast, compute_dtype, require_distribution
+from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double
-from peaccel.names import unknown
 from peaccel.ops._array import Array, as_array, as_numpy, dtype_name, is_torch, namespace
+from peaccel.validation import cast, compute_dtype, require_distribution
 
 __all__ = ["fuse", "rules"]
 

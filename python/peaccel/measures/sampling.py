@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from peaccel import ops
+from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
-from peaccel.names import unknown
 from peaccel.ops import samplers
 from peaccel.ops._array import HALVES, ArrayT, dtype_name, is_torch
 from peaccel.ops._seed import as_integer, as_seed

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.fits import Calibration
 from peaccel.measures._numerics import double
+from peaccel.measures.fitted import Calibration
 from peaccel.ops._array import Array, on_host
 
 __all__ = ["calibrate_sides", "warn_if_sides_differ"]

@@ -8,8 +8,7 @@ from torch import nn
 from peaccel.heads import NormalHead, ScaledMean, SoftplusHead, VonMisesFisherHead
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.triplets import BayesianTriplet
-from peaccel.methods.parts import Embedding, Kind, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -22,6 +21,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Embedding, Kind, mean_head
 from peaccel.methods.triplet import batches_of
 
 

@@ -6,11 +6,12 @@ from torch import nn
 
 from peaccel.losses.pairs import Contrastive
 from peaccel.methods import proxy_anchor
-from peaccel.methods.records import NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training
+from peaccel.methods.parts import PointSettings, point_training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(proxy_anchor.Plain):
+class Settings(PointSettings):
     """Settings of Contrastive."""
 
     positive_margin: NonNegative = 0.0
@@ -25,7 +26,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def make(dim: int) -> Contrastive:
         return Contrastive(positive_margin=settings.positive_margin, negative_margin=settings.negative_margin)
 
-    return proxy_anchor.plain("contrastive", backbone, features, settings, make)
+    return point_training("contrastive", backbone, features, settings, make)
 
 
 METHOD = replace(

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from peaccel.methods import arcface
+from peaccel.methods.method import Method
 from peaccel.methods.parts import Classifier
-from peaccel.methods.records import Method
 
 
 @dataclass(frozen=True, kw_only=True)

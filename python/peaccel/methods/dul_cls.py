@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from torch import nn
 
-import peaccel as pe
+from peaccel import measures
+from peaccel.distributions import Point
 from peaccel.losses.base import first_row
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.margin import ArcFace, CosFace
+from peaccel.methods.method import Batch, Group, Method, NonNegative, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Classifier, Uncertain, distribution_head
-from peaccel.methods.records import Batch, Group, Method, NonNegative, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +36,9 @@ def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, s
 
     def classify_draws(batch: Batch, step: Step) -> Terms:
         d = head(backbone(batch.inputs))
-        z = pe.sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
+        z = measures.sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
         name = settings.classifier.loss
-        return {name: classifier(pe.Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
+        return {name: classifier(Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
     groups = (Group((backbone, head)), Group((classifier,), settings.classifier.rate))
     return Stage("DUL-cls", settings.draw, groups, classify_draws)

@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 from peaccel.heads import NormalHead, VonMisesFisherHead
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.regression import ClassLikelihood
-from peaccel.methods.parts import Classifier, Uncertain, begin_apart, classify, distribution_head, points
-from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_from_distance, points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def regression(
             mu = points(head, batch.inputs if learns == "uncertainty" else backbone(batch.inputs)).mu
             own = classifier.weight[batch.labels]
             squares.append((normalize(mu, dim=1) - normalize(own, dim=1)).square().sum(1))
-        begin_apart(head, classifier.weight.shape[1], torch.cat(squares).mean().item())
+        init_scale_from_distance(head, classifier.weight.shape[1], torch.cat(squares).mean().item())
 
     if learns == "uncertainty":
         return Stage(name, schedule, (Group((head.uncertainty,)),), regress, frozen=backbone, start=start)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from peaccel.methods import dul_cls, dul_reg
+from peaccel.methods.method import Batch, Schedule, Training
 from peaccel.methods.parts import classify, distribution_head
-from peaccel.methods.records import Batch, Schedule, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """EL-nivMF: NCA++ between images and proxies that are distributions on the sphere, by the expected likelihood.
 
-The paper's other distances are files beside this one: they are built here.
+The paper's other distances follow below.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from peaccel.heads import VonMisesFisherHead
 from peaccel.losses.nca import ProxyNCAPP
 from peaccel.losses.proxies import ProxyAnchor
-from peaccel.methods.parts import Embedding, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -26,13 +25,14 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Embedding, mean_head
 
 Distance = Literal["el_nivmf", "nivmf", "el_vmf", "b_vmf", "kl_vmf", "l2", "cos"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Embedding):
-    """Settings of EL-nivMF and its siblings."""
+    """Settings of EL-nivMF and of the paper's other distances."""
 
     distance: Distance = "el_nivmf"
     """Distance of an item and a proxy, in the softmax over proxies."""
@@ -120,3 +120,72 @@ METHOD = Method(
     settings=Settings,
     build=build,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NivMFSettings(Settings):
+    """NCA++ by the density of a non-isotropic proxy at an image's direction."""
+
+    distance: Distance = "nivmf"
+    temperature: Positive = 1 / 32
+
+
+NIVMF = replace(
+    METHOD, name="nivmf", sampling=False, loss="NCA++, density of non-isotropic vMF proxies", settings=NivMFSettings
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ELVMFSettings(Settings):
+    """NCA++ by EL-nivMF's with one concentration a proxy, where the expected likelihood has a closed form."""
+
+    distance: Distance = "el_vmf"
+
+
+EL_VMF = replace(
+    METHOD, name="el_vmf", sampling=False, loss="NCA++, expected likelihood of vMF proxies", settings=ELVMFSettings
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BVMFSettings(Settings):
+    """NCA++ by the Bhattacharyya coefficient of an image's and a proxy's distribution."""
+
+    distance: Distance = "b_vmf"
+
+
+B_VMF = replace(METHOD, name="b_vmf", sampling=False, loss="NCA++, Bhattacharyya of vMF proxies", settings=BVMFSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLVMFSettings(Settings):
+    """NCA++ by the Kullback-Leibler divergence of an image's distribution from a proxy's."""
+
+    distance: Distance = "kl_vmf"
+
+
+KL_VMF = replace(
+    METHOD, name="kl_vmf", sampling=False, loss="NCA++, divergence from vMF proxies", settings=KLVMFSettings
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class L2NCASettings(Settings):
+    """NCA++ by squared distance of vectors, lengths included: an ablation."""
+
+    distance: Distance = "l2"
+    concentration: Positive = 200.0
+
+
+L2_NCA = replace(METHOD, name="l2_nca", sampling=False, loss="NCA++, squared distance", settings=L2NCASettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosNCASettings(Settings):
+    """NCA++ by cosine: the ablation whose proxies are directions alone."""
+
+    distance: Distance = "cos"
+    temperature: Positive = 1 / 256
+
+
+COS_NCA = replace(METHOD, name="cos_nca", sampling=False, loss="NCA++, cosine", settings=CosNCASettings)

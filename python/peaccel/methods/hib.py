@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-import peaccel as pe
+from peaccel import scores
 from peaccel.heads import NormalHead, UncertaintyHead
 from peaccel.losses.bottleneck import PriorDivergence
 from peaccel.losses.matches import HIB
-from peaccel.methods.parts import Uncertain, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -24,6 +23,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Uncertain, mean_head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         d = head(backbone(batch.inputs))
         return {"hib": hib(d, batch.labels, step.seed), "kl": settings.kl * divergence(d, batch.labels)}
 
-    def score(_: object, __: object) -> pe.scores.Score:
-        return pe.scores.hib(a=hib.log_a.exp().item(), b=hib.b.item(), n=settings.n, seed=0)
+    def score(_: object, __: object) -> scores.Score:
+        return scores.hib(a=hib.log_a.exp().item(), b=hib.b.item(), n=settings.n, seed=0)
 
     groups = (Group((backbone, head)), Group((hib,), settings.match_rate))
     stage = Stage("HIB", settings.schedule, groups, match, start=start)

@@ -4,17 +4,17 @@ PFE fits variances to pairs of one class and never sees a wrong pair; here every
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import peaccel as pe
+from peaccel import scores
 from peaccel.losses.nce import ScoreNCE
-from peaccel.methods.parts import Classifier, Uncertain, begin_within, classify, distribution_head
-from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head, init_scale_within_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +57,17 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         return {"nce": nce(head(features_of(batch)), batch.labels)}
 
     def start(batches: Iterable[Batch]) -> None:
-        fitted = begin_within(head, dim, features_of, batches)
+        fitted = init_scale_within_classes(head, dim, features_of, batches)
         if prior:
             assert nce.log_prior_var is not None and nce.prior_mean is not None
             nce.log_prior_var.copy_(torch.as_tensor(fitted.var).clamp(min=1e-6).log())
             nce.prior_mean.copy_(fitted.mean)
 
-    def score(_: object, __: object) -> pe.scores.Score:
+    def score(_: object, __: object) -> scores.Score:
         if not prior:
-            return pe.scores.get(settings.score)
+            return scores.get(settings.score)
         assert nce.log_prior_var is not None and nce.prior_mean is not None
-        return pe.scores.llr(prior_var=_array(nce.log_prior_var.exp()), prior_mean=_array(nce.prior_mean))
+        return scores.llr(prior_var=_array(nce.log_prior_var.exp()), prior_mean=_array(nce.prior_mean))
 
     groups = (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head, nce)),)
     stages = (
@@ -92,3 +92,24 @@ METHOD = Method(
     settings=Settings,
     build=build,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLSSettings(Settings):
+    """As llr_nce, by the mutual likelihood score: without a prior, which favours sharp items."""
+
+    score: Literal["llr", "mls"] = "mls"
+
+
+MLS_NCE = replace(METHOD, name="mls_nce", score="mls", settings=MLSSettings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VMFSettings(MLSSettings):
+    """As mls_nce, of von Mises-Fisher distributions, whose likelihood ratio is the MLS and a constant."""
+
+    distribution: Kind = "vmf"
+    head: Literal["mlp", "pfe"] = "mlp"
+
+
+VMF_NCE = replace(MLS_NCE, name="vmf_nce", settings=VMFSettings)

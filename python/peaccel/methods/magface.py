@@ -6,8 +6,8 @@ from torch import nn
 
 from peaccel.heads import PointHead
 from peaccel.losses.margin import MagFace
+from peaccel.methods.method import Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Embedding, mean_head
-from peaccel.methods.records import Batch, Group, Method, NonNegative, Positive, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,12 @@ from torch import nn
 
 from peaccel.losses.pairs import MarginLoss
 from peaccel.methods import proxy_anchor
-from peaccel.methods.records import NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training
+from peaccel.methods.parts import PointSettings, point_training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(proxy_anchor.Plain):
+class Settings(PointSettings):
     """Settings of MarginLoss."""
 
     margin: NonNegative = 0.2
@@ -25,7 +26,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def make(dim: int) -> MarginLoss:
         return MarginLoss(margin=settings.margin, beta=settings.beta)
 
-    return proxy_anchor.plain("margin_dws", backbone, features, settings, make)
+    return point_training("margin_dws", backbone, features, settings, make)
 
 
 METHOD = replace(

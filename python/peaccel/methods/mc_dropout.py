@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-import peaccel as pe
+from peaccel.distributions import Normal, Point
 from peaccel.methods import triplet
-from peaccel.methods.records import AtLeast1, Share, Training
+from peaccel.methods.method import AtLeast1, Share, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ class Passes(nn.Module):
         self.model = model
         self.passes = passes
 
-    def forward(self, inputs: Tensor) -> pe.Point | pe.Normal:
+    def forward(self, inputs: Tensor) -> Point | Normal:
         """Points while training; else normals: the mean direction and the variance of the passes, per dimension."""
         if self.training:
-            point: pe.Point = self.model(inputs)
+            point: Point = self.model(inputs)
             return point
         drops = [part for part in self.model.modules() if isinstance(part, nn.Dropout)]
         with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []):
@@ -56,7 +56,7 @@ class Passes(nn.Module):
             finally:
                 for part in drops:
                     part.eval()
-        return pe.Normal(normalize(draws.mean(0), dim=1), draws.var(0, correction=0))
+        return Normal(normalize(draws.mean(0), dim=1), draws.var(0, correction=0))
 
 
 def build(backbone: nn.Module, features: int, classes: int, settings: Settings) -> Training:

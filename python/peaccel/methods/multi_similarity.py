@@ -6,11 +6,12 @@ from torch import nn
 
 from peaccel.losses.pairs import MultiSimilarity
 from peaccel.methods import proxy_anchor
-from peaccel.methods.records import NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training
+from peaccel.methods.parts import PointSettings, point_training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(proxy_anchor.Plain):
+class Settings(PointSettings):
     """Settings of MultiSimilarity."""
 
     threshold: float = 0.5
@@ -31,7 +32,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
             threshold=settings.threshold, margin=settings.margin, alpha=settings.alpha, beta=settings.beta
         )
 
-    return proxy_anchor.plain("multi_similarity", backbone, features, settings, make)
+    return point_training("multi_similarity", backbone, features, settings, make)
 
 
 METHOD = replace(

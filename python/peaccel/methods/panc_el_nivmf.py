@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from peaccel.methods import el_nivmf
-from peaccel.methods.records import NonNegative, Positive, Training
+from peaccel.methods.method import NonNegative, Positive, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-import peaccel as pe
-from peaccel.distributions import Point
-from peaccel.fits import Prior
-from peaccel.heads import MeanHead, NormalHead, UncertaintyHead, VarianceHead, VonMisesFisherHead, widened
+from peaccel import measures
+from peaccel.distributions import Normal, Point
+from peaccel.heads import MeanHead, NormalHead, PointHead, UncertaintyHead, VarianceHead, VonMisesFisherHead, widened
+from peaccel.losses.base import Loss
 from peaccel.losses.margin import ArcFace, CosFace
-from peaccel.methods.records import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms
+from peaccel.measures.fitted import Prior
+from peaccel.methods.method import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms, Training
 
 __all__ = [
     "Classifier",
     "Embedding",
     "Given",
     "Kind",
+    "PointSettings",
     "Uncertain",
-    "begin_apart",
-    "begin_within",
     "class_directions",
     "class_means",
     "classify",
     "distribution_head",
+    "init_scale_from_distance",
+    "init_scale_within_classes",
     "mean_head",
+    "point_training",
     "points",
 ]
 
@@ -46,6 +49,15 @@ class Embedding:
     mean: Literal["linear", "given"] = "linear"
     """linear: a linear layer on the backbone's features; given: the features themselves are the means (their width is
     the dimension), as where only an uncertainty is to be learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointSettings(Embedding):
+    """Settings of every baseline with one loss on points."""
+
+    loss_rate: Positive = 1.0
+    """The learning rate of what the loss itself learns (proxies, thresholds) over the backbone's."""
+    schedule: Schedule = Schedule()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +121,7 @@ def distribution_head(features: int, settings: Uncertain) -> tuple[NormalHead | 
     return (NormalHead if settings.distribution == "normal" else VonMisesFisherHead)(mean, uncertainty), dim
 
 
-def begin_apart(head: NormalHead | VonMisesFisherHead, dim: int, square: float) -> None:
+def init_scale_from_distance(head: NormalHead | VonMisesFisherHead, dim: int, square: float) -> None:
     """Let uncertainties start where unit means are about so far from the directions that they are fitted to.
 
     Far from there a head overshoots to where its slope is lost: from kappa = 64, where 5 was right, one fell to 0.05.
@@ -129,7 +141,7 @@ def begin_apart(head: NormalHead | VonMisesFisherHead, dim: int, square: float) 
     head.uncertainty.begin(square / dim if isinstance(head, NormalHead) else inverse_kappa)  # type: ignore[operator]
 
 
-def begin_within(
+def init_scale_within_classes(
     head: NormalHead | VonMisesFisherHead, dim: int, features: Callable[[Batch], Tensor], batches: Iterable[Batch]
 ) -> Prior:
     """Let uncertainties start from how far the means lie from their classes' positions, by an analysis of variance.
@@ -151,8 +163,8 @@ def begin_within(
     """
     seen = [(points(head, features(batch)).mu, batch.labels) for batch in batches]
     mu, labels = (torch.cat(column) for column in zip(*seen, strict=True))
-    prior = pe.fit_prior(pe.Normal(mu, torch.ones_like(mu)), labels)
-    begin_apart(head, dim, (mu.var(0) - prior.var).sum().item())
+    prior = measures.fit_prior(Normal(mu, torch.ones_like(mu)), labels)
+    init_scale_from_distance(head, dim, (mu.var(0) - prior.var).sum().item())
     return prior
 
 
@@ -174,6 +186,27 @@ def classify(backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, sche
     groups = (Group((backbone, head.mean)), Group((loss,), rate))  # type: ignore[arg-type]
     start = class_directions(nn.Sequential(backbone, head.mean), loss.weight) if schedule.epochs == 0 else None  # type: ignore[arg-type]
     return Stage(type(loss).__name__, schedule, groups, step, start=start)
+
+
+def point_training(
+    name: str,
+    backbone: nn.Module,
+    features: int,
+    settings: PointSettings,
+    make: Callable[[int], Loss[Any]],
+    unit: bool = True,
+) -> Training:
+    """One stage of one loss on points; `make` makes the loss from the dimension."""
+    mean, dim = mean_head(features, settings, unit)
+    head, loss = PointHead(mean), make(dim)
+
+    def step(batch: Batch, step: Step) -> Terms:
+        return {name: loss(head(backbone(batch.inputs)), batch.labels, step.seed)}
+
+    groups = (Group((backbone, head)),)
+    if list(loss.parameters()):
+        groups = (*groups, Group((loss,), settings.loss_rate, 0.0))  # type: ignore[assignment]
+    return Training(nn.Sequential(backbone, head), loss, (Stage(name, settings.schedule, groups, step),))
 
 
 def class_means(embed: Callable[[Tensor], Tensor], batches: Iterable[Batch], classes: int) -> Tensor:

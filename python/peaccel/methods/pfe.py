@@ -10,8 +10,8 @@ from typing import Literal
 from torch import nn
 
 from peaccel.losses.likelihood import NegativeMLS
-from peaccel.methods.parts import Classifier, Uncertain, begin_within, classify, distribution_head
-from peaccel.methods.records import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import Batch, Group, Method, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.parts import Classifier, Uncertain, classify, distribution_head, init_scale_within_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     def start(batches: Iterable[Batch]) -> None:
         if settings.variant is None:
-            begin_within(head, dim, lambda batch: batch.inputs, batches)
+            init_scale_within_classes(head, dim, lambda batch: batch.inputs, batches)
 
     stages = (
         classify(backbone, head, classifier, settings.classify, settings.classifier.rate),

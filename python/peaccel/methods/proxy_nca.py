@@ -6,11 +6,12 @@ from torch import nn
 
 from peaccel.losses.proxies import ProxyNCA
 from peaccel.methods import proxy_anchor
-from peaccel.methods.records import Positive, Training
+from peaccel.methods.method import Positive, Training
+from peaccel.methods.parts import PointSettings, point_training
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(proxy_anchor.Plain):
+class Settings(PointSettings):
     """Settings of Proxy-NCA."""
 
     scale: Positive = 1.0
@@ -24,7 +25,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def make(dim: int) -> ProxyNCA:
         return ProxyNCA(dim, classes, scale=settings.scale)
 
-    return proxy_anchor.plain("proxy_nca", backbone, features, settings, make)
+    return point_training("proxy_nca", backbone, features, settings, make)
 
 
 METHOD = replace(

@@ -11,8 +11,7 @@ from torch import nn
 
 from peaccel.heads import Activation, ScaledHead, ScaleHead
 from peaccel.losses.margin import ScaleFace
-from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -25,6 +24,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Classifier, Embedding, classify, mean_head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from peaccel.methods import dul_reg
+from peaccel.methods.method import Method, Schedule, Training
 from peaccel.methods.parts import Classifier, Kind, Uncertain, classify, distribution_head
-from peaccel.methods.records import Method, Schedule, Training
 
 
 @dataclass(frozen=True, kw_only=True)

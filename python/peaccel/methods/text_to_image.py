@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-import peaccel as pe
+from peaccel import retrieval
 from peaccel.heads import NormalHead, PointHead, ScaledHead, ScaleHead, UncertaintyHead
 from peaccel.losses.base import gather, processes
+from peaccel.methods.method import AtLeast1, Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Given
-from peaccel.methods.records import AtLeast1, Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def match(batch: Batch, step: Step) -> Terms:
         images, captions = (d if processes() == 1 else type(d)(*map(gather, d.arrays)) for d in model(batch.inputs))
         with torch.autocast(batch.labels.device.type, enabled=False):
-            scores = pe.pairwise(captions, images, score)
+            scores = retrieval.pairwise(captions, images, score)
             own = torch.arange(len(scores), device=scores.device)
             return {"captions": cross_entropy(scores, own) / 2, "images": cross_entropy(scores.T, own) / 2}
 

@@ -9,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-import peaccel as pe
+from peaccel import retrieval
+from peaccel.distributions import Point
 from peaccel.losses.triplets import Triplet
 from peaccel.methods import proxy_anchor
-from peaccel.methods.records import AtLeast1, Embed, NonNegative, Schedule, Training
+from peaccel.methods.method import AtLeast1, Embed, NonNegative, Schedule, Training
+from peaccel.methods.parts import PointSettings, point_training
 
 POOL = 5000  # how many items the negatives of an epoch are chosen from
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(proxy_anchor.Plain):
+class Settings(PointSettings):
     """Settings of the triplet loss."""
 
     margin: NonNegative = 0.2
@@ -65,10 +67,10 @@ def hard_negatives(
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, sec. 4: five negatives out of a cache of 5000.
     """
     pool = rng.permutation(len(labels))[:POOL]
-    own, points = labels[pool], pe.Point(embed(pool))
+    own, points = labels[pool], Point(embed(pool))
     # As many nearest neighbours as these surely contain the nearest of other classes.
     k = min(len(pool), int(np.bincount(own).max()) + negatives)
-    near = pe.search(points, points, k, score="neg_sq_l2").ids
+    near = retrieval.search(points, points, k, score="neg_sq_l2").ids
     others = own[near] != own[:, None]
     nearest = np.take_along_axis(near, np.argsort(~others, axis=1, kind="stable")[:, :negatives], 1)
     groups = []
@@ -94,7 +96,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     def make(dim: int) -> Triplet:
         return Triplet(margin=settings.margin, only_violating=settings.only_violating)
 
-    training = proxy_anchor.plain("triplet", backbone, features, settings, make)
+    training = point_training("triplet", backbone, features, settings, make)
     stages: Any = tuple(replace(stage, batches=batches_of(settings.negatives)) for stage in training.stages)
     return replace(training, stages=stages)
 

@@ -9,8 +9,7 @@ from torch import nn
 
 from peaccel.heads import NormalHead, SoftplusHead
 from peaccel.losses.triplets import TripletRegression
-from peaccel.methods.parts import Embedding, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -23,6 +22,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Embedding, mean_head
 from peaccel.methods.triplet import batches_of
 
 

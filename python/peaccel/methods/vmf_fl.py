@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from peaccel.losses.margin import VMFFL
+from peaccel.methods.method import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 from peaccel.methods.parts import Kind, Uncertain, class_directions, distribution_head
-from peaccel.methods.records import Batch, Group, Method, Positive, Schedule, Stage, Step, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from torch import nn
 
 from peaccel.heads import VonMisesFisherHead
 from peaccel.losses.vmf import VMFLoss
-from peaccel.methods.parts import Embedding, mean_head
-from peaccel.methods.records import (
+from peaccel.methods.method import (
     AtLeast1,
     Batch,
     Group,
@@ -22,6 +21,7 @@ from peaccel.methods.records import (
     Terms,
     Training,
 )
+from peaccel.methods.parts import Embedding, mean_head
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from peaccel.metrics.baselines import (
     random_confidence,
     top_score_confidence,
 )
-from peaccel.metrics.calibration import Calibration, calibration_error
+from peaccel.metrics.calibration import CalibrationBins, calibration_error
 from peaccel.metrics.clustering import nmi
 from peaccel.metrics.error_detection import ceda, r_auroc, truncated_rows
 from peaccel.metrics.novelty import Novelty, novelty_detection
@@ -47,7 +47,7 @@ from peaccel.metrics.verification import (
 )
 
 __all__ = [
-    "Calibration",
+    "CalibrationBins",
     "ErrorDiscard",
     "Novelty",
     "RejectVerification",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.names import require_classes
+from peaccel._utils.suggestions import require_classes
 
 __all__ = ["as_array", "as_classes", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel.metrics._arrays import as_array
 from peaccel.metrics._relation import Relation, as_relation
 
-__all__ = ["Ranking", "relevance", "without_self"]
+__all__ = ["JudgedRanking", "relevance", "without_self"]
 
 Array = NDArray[Any]
 BLOCK = 1 << 16  # ids that are looked up at a time, so that they stay in a core's cache
@@ -74,7 +74,7 @@ def relevance(
         Shapes disagree, ids are no integers, an id lies outside the gallery, one side's labels are numbers and the
         other's words, or an item stands twice among its own ids.
     """
-    ranking = Ranking.of("relevance", ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of("relevance", ids, query_labels, gallery_labels)
     relevant = np.empty((len(ranking.ids), ranking.columns), np.bool_)
     for rows, hit in ranking.hits(ranking.columns):
         relevant[rows] = hit
@@ -82,7 +82,7 @@ def relevance(
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking:
+class JudgedRanking:
     """The ids of a ranking, and which of them are right."""
 
     owner: str
@@ -93,13 +93,13 @@ class Ranking:
     @staticmethod
     def of(
         owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
-    ) -> "Ranking":
+    ) -> "JudgedRanking":
         """Check the arguments of the metric `owner`."""
         found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
         if len(found) != relation.queries:
             expected = f"({relation.queries}, K) like query_labels"
             raise ValueError(f"{owner}: ids has shape {found.shape}, expected {expected}")
-        return Ranking(owner, found, relation)
+        return JudgedRanking(owner, found, relation)
 
     @property
     def own(self) -> bool:

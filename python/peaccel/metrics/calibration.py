@@ -8,13 +8,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel.metrics._arrays import as_numbers, require_length, require_unit
 
-__all__ = ["Calibration", "calibration_error"]
+__all__ = ["CalibrationBins", "calibration_error"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Calibration:
+class CalibrationBins:
     """The points of a calibration plot, one for each bin, least confident first; NaN where a bin is empty."""
 
     ece: float
@@ -36,7 +36,7 @@ def calibration_error(
     scale: Literal["minmax", "rank", "probability"] = "minmax",
     binning: Literal["equal-width", "equal-count"] = "equal-width",
     bins: int = 10,
-) -> Calibration:
+) -> CalibrationBins:
     """Expected calibration error of retrieval (ECE@k), and the points of its plot.
 
     sum_m |B_m| / Q |mean value of B_m - mean confidence of B_m|
@@ -96,7 +96,7 @@ def calibration_error(
         bin_conf = np.bincount(of, weights=conf, minlength=bins) / size
         bin_value = np.bincount(of, weights=value, minlength=bins) / size
     ece = float(np.nansum(size * np.abs(bin_value - bin_conf)) / len(numbers))
-    return Calibration(ece, bin_conf, bin_value, size, scale, binning)
+    return CalibrationBins(ece, bin_conf, bin_value, size, scale, binning)
 
 
 def _scaled(levels: Array, count: NDArray[np.int64], scale: str) -> Array:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel.metrics._ranking import Ranking
+from peaccel.metrics._ranking import JudgedRanking
 from peaccel.metrics._relation import Relation
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 Values = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 def hit_at_k(
@@ -193,7 +194,7 @@ def map_at_k(
 def _hit_at_k(
     owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None, k: int
 ) -> Values:
-    ranking = Ranking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k = _as_k(k, ranking)
     values = np.empty(len(ranking.ids))
     for rows, hit in ranking.hits(k):
@@ -205,7 +206,7 @@ def _hit_at_k(
 def _average_precision_at_r(
     owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
 ) -> Values:
-    ranking = Ranking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     r = ranking.class_sizes()
     most = int(r.max(initial=0))
     if most > ranking.columns:
@@ -224,14 +225,16 @@ def _average_precision_at_k(
 ) -> Values:
     if variant not in (None, "published"):
         raise ValueError(f"{owner}: variant is {variant!r}, expected None or 'published'")
-    ranking = Ranking.of(owner, ids, query_labels, gallery_labels)
+    ranking = JudgedRanking.of(owner, ids, query_labels, gallery_labels)
     k, r = _as_k(k, ranking), ranking.class_sizes()
     return _average_precision(
         ranking, k, np.full(len(r), k), np.where(r > 0, r + 1, 0) if variant else np.minimum(r, k)
     )
 
 
-def _average_precision(ranking: Ranking, columns: int, last: NDArray[np.int64], divisor: NDArray[np.int64]) -> Values:
+def _average_precision(
+    ranking: JudgedRanking, columns: int, last: NDArray[np.int64], divisor: NDArray[np.int64]
+) -> Values:
     """Sum of the precisions at relevant ranks up to `last`, divided; NaN where the divisor is 0."""
     ranks, total = np.arange(1, columns + 1), np.zeros(len(ranking.ids))
     for rows, hit in ranking.hits(columns):
@@ -240,7 +243,7 @@ def _average_precision(ranking: Ranking, columns: int, last: NDArray[np.int64], 
     return np.asarray(np.divide(total, divisor, out=np.full(len(total), np.nan), where=divisor > 0))
 
 
-def _as_k(k: int, ranking: Ranking) -> int:
+def _as_k(k: int, ranking: JudgedRanking) -> int:
     try:
         k = operator.index(k)
     except TypeError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from peaccel.ops import bessel, diag_scores, dot_scores, sampled_scores, samplers
+from peaccel.ops._definitions import Draws, Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._dispatch import elementwise, enable_torch, rerank, sample, score, search
-from peaccel.ops._records import Draws, Inputs, Op, PairOp, SampleOp, records
 
 __all__ = [
     "OPS",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from peaccel.ops._array import Array
-from peaccel.ops._records import Draws, Gradients, Inputs, PairOp
+from peaccel.ops._definitions import Draws, Gradients, Inputs, PairOp
 
 __all__ = ["RANKED", "Signature", "pack", "pack_ranked", "unpack_ranked"]
 

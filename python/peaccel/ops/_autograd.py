@@ -14,7 +14,7 @@ from typing import Any
 
 from peaccel._core import GALLERY, QUERY, SHARED
 from peaccel.ops._arguments import Signature
-from peaccel.ops._records import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
+from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = ["functions", "transformed"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from peaccel import _core
 from peaccel.ops import _numpy
 from peaccel.ops._array import Array, as_numpy, as_stored
-from peaccel.ops._records import Draws, Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
+from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = [
     "elementwise",

@@ -12,7 +12,7 @@ from typing import Any
 
 from peaccel import _core
 from peaccel.ops._array import Array, dtype_name, require_same_kind
-from peaccel.ops._records import Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
+from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 
 __all__ = [
     "elementwise",

@@ -14,7 +14,7 @@ import numpy as np
 
 from peaccel.ops import _cpu, _cuda, _numpy
 from peaccel.ops._array import Array, is_torch, is_traced
-from peaccel.ops._records import Inputs, Op, PairOp, SampleOp, records
+from peaccel.ops._definitions import Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._torch import Torch
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from peaccel import _core
 from peaccel.ops._array import as_stored, lies_adjacent
-from peaccel.ops._records import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
+from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 from peaccel.ops._seed import SEEDS, as_integer
 
 __all__ = ["elementwise", "panels", "rerank", "sample", "sample_backward", "score", "score_backward", "search"]

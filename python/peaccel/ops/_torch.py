@@ -14,7 +14,7 @@ from typing import Any
 from peaccel.ops import _autograd, _cpu, _cuda
 from peaccel.ops._arguments import RANKED, Signature, pack, pack_ranked, unpack_ranked
 from peaccel.ops._array import FLOATING, dtype_name
-from peaccel.ops._records import Inputs, Op, PairOp, SampleOp, scores_shape
+from peaccel.ops._definitions import Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = ["Torch"]
 

@@ -8,8 +8,8 @@ so that neither subtracts nearly equal numbers.
 
 from __future__ import annotations
 
+from peaccel.ops._definitions import Op
 from peaccel.ops._dispatch import as_function
-from peaccel.ops._records import Op
 
 __all__ = [
     "iv_ratio",

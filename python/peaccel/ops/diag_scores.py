@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from peaccel.ops._array import Array
-from peaccel.ops._records import pair_op
+from peaccel.ops._definitions import pair_op
 
 
 @pair_op

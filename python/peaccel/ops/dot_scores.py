@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from peaccel.ops._array import Array, namespace
-from peaccel.ops._records import pair_op
+from peaccel.ops._definitions import pair_op
 from peaccel.ops.bessel import iv_ratio, vmf_log_norm
 
 

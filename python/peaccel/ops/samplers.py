@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peaccel.ops._records import SampleOp
+from peaccel.ops._definitions import SampleOp
 
 __all__ = ["OPS", "STREAMS", "sample_normal", "sample_vmf"]
 

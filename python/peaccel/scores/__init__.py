@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from peaccel.names import unknown
+from peaccel._utils.suggestions import unknown
 from peaccel.scores import densities, distances, sampled
-from peaccel.scores._record import INTEGERS, Pair, Score
+from peaccel.scores._score import INTEGERS, Pair, Score
 from peaccel.scores.densities import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.distances import *  # noqa: F403  (a score is named in its file alone)
 from peaccel.scores.sampled import *  # noqa: F403  (a score is named in its file alone)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from peaccel.checks import EUCLIDEAN, order
 from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.scores._features import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
-from peaccel.scores._record import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
+from peaccel.scores._inputs import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
+from peaccel.scores._score import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
+from peaccel.validation import EUCLIDEAN, order
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "neg_mahalanobis", "ppk"]
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from peaccel.checks import EUCLIDEAN
 from peaccel.ops import dot_scores
 from peaccel.ops._array import Array
-from peaccel.scores._features import (
+from peaccel.scores._inputs import (
     direction,
     like,
     location,
@@ -22,19 +21,20 @@ from peaccel.scores._features import (
     spread_diagonal,
     spread_isotropic,
 )
-from peaccel.scores._record import (
+from peaccel.scores._score import (
     ISOTROPIC,
     KINDS,
     SCALAR,
     ByWord,
     Choice,
-    Features,
+    KernelInputs,
     Pair,
     Params,
     Score,
     Shared,
     every,
 )
+from peaccel.validation import EUCLIDEAN
 
 __all__ = [
     "cosine",
@@ -189,7 +189,7 @@ def _norm_shift(mu: Array, params: Params) -> Array:
     return _shift("norm_cosine", mu, params)
 
 
-def _weighted(both: Features, query: Features, shift: Shared) -> Choice:
+def _weighted(both: KernelInputs, query: KernelInputs, shift: Shared) -> Choice:
     """The pair weighted by the roots of both sides' scales, or by the query's scale alone."""
     return ByWord(
         "sides",

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from peaccel.train.embedding import embed
     from peaccel.train.loop import Options, fit
+    from peaccel.train.progress import ConsoleLogger
     from peaccel.train.recipes import RECIPES, recipe
     from peaccel.train.runs import Result, Run, Trained, load, train
-    from peaccel.train.telling import Screen
 
-__all__ = ["RECIPES", "Options", "Result", "Run", "Screen", "Trained", "embed", "fit", "load", "recipe", "train"]
+__all__ = ["RECIPES", "ConsoleLogger", "Options", "Result", "Run", "Trained", "embed", "fit", "load", "recipe", "train"]
 
 _MODULE_OF = {
     "embed": "embedding",
     **dict.fromkeys(("Options", "fit"), "loop"),
     **dict.fromkeys(("RECIPES", "recipe"), "recipes"),
     **dict.fromkeys(("Result", "Run", "Trained", "load", "train"), "runs"),
-    "Screen": "telling",
+    "ConsoleLogger": "progress",
 }
 
 

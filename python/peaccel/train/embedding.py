@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
-import peaccel as pe
-from peaccel.distributions import Distribution
-from peaccel.train.dealing import Data, length, move, take
+from peaccel.distributions import Distribution, concat
+from peaccel.train.batch_sampling import Data, length, move, take
 
 __all__ = ["apply", "embed", "tensors"]
 
@@ -61,5 +60,5 @@ def tensors(parts: list[Any]) -> Data:
 
 
 def _as_numpy(parts: list[Distribution]) -> Distribution:
-    d = pe.concat(parts)
+    d = concat(parts)
     return type(d)(*(np.asarray(x.float() if x.dtype == torch.bfloat16 else x) for x in d.arrays))

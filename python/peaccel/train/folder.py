@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from peaccel.files import check_output
+from peaccel._utils.atomic_files import check_output
 
 __all__ = ["check_folder", "withdrawn"]
 

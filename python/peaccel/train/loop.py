@@ -14,13 +14,13 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from peaccel.methods.records import AtLeast0, AtLeast1, Batch, Stage, Step, Training
-from peaccel.train.dealing import Data, balanced, deliver, length, move, take
+from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
+from peaccel.train.batch_sampling import Data, balanced, deliver, length, move, take
+from peaccel.train.checkpoint import Checkpointer, TrainingState
 from peaccel.train.embedding import apply, embed, tensors
-from peaccel.train.keeping import Keeper, Progress
-from peaccel.train.stopping import Stopper
-from peaccel.train.telling import Silent, Teller
-from peaccel.train.updating import optimizer_of, schedule_of
+from peaccel.train.interruption import DeferredInterrupt
+from peaccel.train.optim import optimizer_of, schedule_of
+from peaccel.train.progress import NullLogger, ProgressLogger
 
 __all__ = ["Options", "fit"]
 
@@ -50,7 +50,7 @@ def fit(
     name: str = "",
     folder: Path | None = None,
     validate: Callable[[nn.Module], float] | None = None,
-    teller: Teller = Silent(),
+    logger: ProgressLogger = NullLogger(),
     accelerator: Accelerator | None = None,
 ) -> None:
     """Train a method's stages one after the other, in place.
@@ -72,7 +72,7 @@ def fit(
     validate
         A function from the model to a number, higher = better, called after each epoch. A stage ends with the weights
         of its best epoch.
-    teller
+    logger
         Is told of each step and epoch.
     accelerator
         Devices, processes and precision, by Hugging Face Accelerate; None takes the CPU alone.
@@ -90,18 +90,18 @@ def fit(
     _check_labels(labels, length(data))
     accelerator = accelerator or Accelerator(cpu=True)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion}).to(accelerator.device)
-    keeper = Keeper(folder, everything, writes=accelerator.is_main_process)
-    progress = Progress(name, options.seed)
+    checkpointer = Checkpointer(folder, everything, writes=accelerator.is_main_process)
+    progress = TrainingState(name, options.seed)
     if options.resume:
-        progress = keeper.resume(progress)
-    with Stopper() as stopper:
-        run = _Run(training, options, keeper, validate, teller, accelerator, stopper)
+        progress = checkpointer.resume(progress)
+    with DeferredInterrupt() as stopper:
+        run = _Run(training, options, checkpointer, validate, logger, accelerator, stopper)
         try:
             for number in range(progress.stage, len(training.stages)):
-                here = progress if number == progress.stage else Progress(name, options.seed, stage=number)
+                here = progress if number == progress.stage else TrainingState(name, options.seed, stage=number)
                 run.carry_out(data, labels, here)
         finally:
-            teller.close()
+            logger.close()
     everything.eval().requires_grad_(False)
 
 
@@ -111,30 +111,30 @@ class _Run:
 
     training: Training
     options: Options
-    keeper: Keeper
+    checkpointer: Checkpointer
     validate: Callable[[nn.Module], float] | None
-    teller: Teller
+    logger: ProgressLogger
     accelerator: Accelerator
-    stopper: Stopper
+    stopper: DeferredInterrupt
 
-    def carry_out(self, data: Data, labels: NDArray[np.int64], at: Progress) -> None:
+    def carry_out(self, data: Data, labels: NDArray[np.int64], at: TrainingState) -> None:
         """Train one stage, from the point that `at` records to its end."""
         stage, options, accelerator = self.training.stages[at.stage], self.options, self.accelerator
         schedule, device = stage.schedule, accelerator.device
         inputs = data if stage.frozen is None else tensors(apply(stage.frozen, data))
         if stage.start is not None and at.fresh:
             self._start(stage, inputs, labels, at)
-        learn(self.keeper.everything, stage)
+        learn(self.checkpointer.everything, stage)
         per_epoch = len(self._deal(stage, inputs, labels, at, 0))
         total = max(1, -(-per_epoch // options.accumulate) * schedule.epochs)
         optimizer = optimizer_of(stage)
         rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
-        module, wrapped = accelerator.prepare(_StageLoss(self.keeper.everything, stage), optimizer)
-        rows = self.keeper.restore(optimizer)
+        module, wrapped = accelerator.prepare(_StageLoss(self.checkpointer.everything, stage), optimizer)
+        rows = self.checkpointer.restore(optimizer)
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
             if rows is None:
                 rows = self._deal(stage, inputs, labels, at, at.epoch)
-            self.teller.epoch_begins(stage, at.epoch, len(rows), at.batch)
+            self.logger.epoch_begins(stage, at.epoch, len(rows), at.batch)
             for own, items in deliver(inputs, self._share(rows), _seed(at, at.epoch), at.batch, options.workers):
                 step = Step(at.step, total, _seed(at, at.epoch, at.batch))
                 batch = Batch(move(items, device), *(torch.from_numpy(x).to(device) for x in (labels[own], own)))
@@ -149,18 +149,18 @@ class _Run:
                     wrapped.zero_grad()
                     rates.after_step()
                 at = replace(at, batch=at.batch + 1, step=at.step + last)
-                self.teller.step(terms, len(own) * accelerator.num_processes)
+                self.logger.step(terms, len(own) * accelerator.num_processes)
                 if last and self._stops():
-                    self.keeper.write(at, optimizer, rows)
+                    self.checkpointer.write(at, optimizer, rows)
                     raise KeyboardInterrupt
             rates.after_epoch()
             at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
-            self.teller.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
-            self.keeper.write(at, optimizer, None)
+            self.logger.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
+            self.checkpointer.write(at, optimizer, None)
         accelerator.free_memory()
-        self.keeper.back_to_best()
+        self.checkpointer.back_to_best()
 
-    def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: Progress) -> None:
+    def _start(self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: TrainingState) -> None:
         """Let the stage initialise from all data, as they will be seen in training.
 
         Running statistics of an untrained network are of no data, and embeddings made by them ten times too short. So
@@ -169,7 +169,7 @@ class _Run:
         next that has any; where none has, all is in evaluation mode.
         """
         assert stage.start is not None
-        everything, device = self.keeper.everything, self.accelerator.device
+        everything, device = self.checkpointer.everything, self.accelerator.device
         stages = self.training.stages[at.stage :]
         trained = next((later for later in stages if later.schedule.epochs), replace(stage, groups=()))
         learn(everything, trained)
@@ -184,7 +184,7 @@ class _Run:
             )
 
     def _deal(
-        self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: Progress, epoch: int
+        self, stage: Stage, inputs: Data, labels: NDArray[np.int64], at: TrainingState, epoch: int
     ) -> NDArray[np.int64]:
         """The rows of every batch of an epoch, [batches, rows], for all processes together."""
 
@@ -209,14 +209,14 @@ class _Run:
         asked = torch.tensor([self.stopper.asked], device=self.accelerator.device)
         return bool(self.accelerator.gather(asked).any())
 
-    def _judge(self, at: Progress) -> Progress:
+    def _judge(self, at: TrainingState) -> TrainingState:
         """Validate, and save the weights where they are the best."""
         if self.validate is None:
             return at
         value = self.validate(self.training.model)
         if at.best is not None and not value > at.best:
             return replace(at, since=at.since + 1)
-        self.keeper.keep_best(at, value)
+        self.checkpointer.keep_best(at, value)
         return replace(at, best=value, since=0)
 
     def _probe(self, data: Data) -> Any:
@@ -258,12 +258,12 @@ def _statistics_kept(everything: nn.Module) -> Iterator[None]:
             norm.track_running_stats = True
 
 
-def _seed(at: Progress, *place: int) -> int:
+def _seed(at: TrainingState, *place: int) -> int:
     """A seed for each stage, epoch and batch of a run."""
     return int(np.random.SeedSequence((at.seed, at.stage, *place)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _finite(terms: dict[str, Tensor], stage: Stage, at: Progress, rows: NDArray[np.int64]) -> Tensor:
+def _finite(terms: dict[str, Tensor], stage: Stage, at: TrainingState, rows: NDArray[np.int64]) -> Tensor:
     loss: Tensor = torch.stack(tuple(terms.values())).sum()
     if not torch.isfinite(loss):
         bad = ", ".join(f"{name} is {x.item()}" for name, x in terms.items() if not torch.isfinite(x)) or "the sum"

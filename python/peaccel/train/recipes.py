@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peaccel import config, methods
+from peaccel import methods
+from peaccel._utils import config
+from peaccel._utils.suggestions import unknown
 from peaccel.data import DIGITS
-from peaccel.names import unknown
 
 if TYPE_CHECKING:
-    from peaccel.methods.records import Method
+    from peaccel.methods.method import Method
 
 __all__ = ["RECIPES", "check_row", "ranges", "recipe"]
 
@@ -27,7 +28,8 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
     Parameters
     ----------
     name
-        One of `RECIPES`.
+        One of `RECIPES`; or a method of another package or file, as `peaccel.methods.load` takes it, whose settings are
+        its own defaults, or those of a recipe beside the file.
     data
         A table of the recipe with this name stands over its [settings].
     changes
@@ -39,7 +41,7 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
         An unknown name (the nearest is named), an unknown key, a value out of its range.
     """
     values = _read(name)
-    method = methods.load(values["method"])
+    method = methods.load(values.get("method", name))
     merged = config.merge(values.get("settings", {}), values.get("digits" if data in DIGITS else data, {}))
     return method, config.from_mapping(config.merge(merged, changes or {}), method.settings, name)
 
@@ -59,11 +61,23 @@ def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
 
 
 def check_row(name: str) -> None:
-    """Refuse a name that is none of `RECIPES`: ValueError."""
-    if name not in RECIPES:
-        raise ValueError(f"{unknown('method', name, RECIPES)} See 'peaccel methods'")
+    """Refuse a name that is neither one of `RECIPES` nor a method of another package or file.
+
+    Raises
+    ------
+    ValueError
+        There is no such row; the nearest is named.
+    FileNotFoundError
+        There is no such file.
+    """
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"{name}: there is no such file")
+    elif name not in RECIPES and name not in (others := methods.installed()):
+        raise ValueError(f"{unknown('method', name, (*RECIPES, *others))} See 'peaccel methods'")
 
 
 def _read(name: str) -> dict[str, Any]:
     check_row(name)
-    return config.read_mapping(FOLDER / f"{name}.toml")
+    path = Path(name).with_suffix(".toml") if name.endswith(".py") else FOLDER / f"{name}.toml"
+    return config.read_mapping(path) if name in RECIPES or path.exists() else {}

@@ -18,22 +18,23 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast
 from torch import nn
 
-import peaccel as pe
-from peaccel import backbones, config, methods
+from peaccel import backbones, methods, scores
+from peaccel._core import __version__
+from peaccel._utils import config
+from peaccel._utils.atomic_files import aside, check_output
+from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.data import DIGITS, TRAINED
-from peaccel.files import aside, check_output
-from peaccel.methods.records import AtLeast0, Method, Training
-from peaccel.progress import Bar
+from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
-from peaccel.train.dealing import take
+from peaccel.train.batch_sampling import take
+from peaccel.train.checkpoint import load_tensors, load_weights, save_weights
 from peaccel.train.embedding import embed
+from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored
 from peaccel.train.folder import check_folder, withdrawn
-from peaccel.train.judging import Judgement, check_parts, judge, map_at_r, scored
-from peaccel.train.keeping import load_tensors, load_weights, save_weights
 from peaccel.train.loop import Options, fit
+from peaccel.train.progress import ConsoleLogger, NullLogger
 from peaccel.train.sources import Items, open_items
-from peaccel.train.telling import Screen, Silent
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
 
@@ -105,7 +106,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Result(Judgement):
+class Result(HeldOutMetrics):
     """The results of a run on held-out items."""
 
     method: str
@@ -169,7 +170,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     if run.begin is not None:
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
-    about = {"name": name, "method": method.name, "classes": classes, "features": features}
+    where = method.name if method.name in methods.NAMES else name  # by which `peaccel.methods.load` finds it again
+    about = {"name": name, "method": where, "classes": classes, "features": features}
     with withdrawn(run.out) if main else nullcontext():
         if main:
             record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
@@ -178,7 +180,7 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     _agree(everything, accelerator)
     validation = parts.get("validation")
     held = validation or items
-    with Bar(f"{name}: searching among held-out items") if main else nullcontext():
+    with ProgressBar(f"{name}: searching among held-out items") if main else nullcontext():
         d = embed(training.model, held.data)
         score = scored(method, training, d, held.labels)
         reached = None if validation is None else map_at_r(d, held.labels, score)[1]
@@ -215,7 +217,7 @@ def load(folder: Path) -> Trained:
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     about = load_weights(folder / "model.safetensors", everything)
     everything.eval().requires_grad_(False)
-    return Trained(method, training, pe.scores.get(about["score"]), run, features)
+    return Trained(method, training, scores.get(about["score"]), run, features)
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
@@ -267,7 +269,7 @@ def _fit(
         name=name,
         folder=run.out,
         validate=None if validation is None else validate,
-        teller=Screen(run.out, f"{name}: ", run.tensorboard) if accelerator.is_main_process else Silent(),
+        logger=ConsoleLogger(run.out, f"{name}: ", run.tensorboard) if accelerator.is_main_process else NullLogger(),
         accelerator=accelerator,
     )
 
@@ -339,7 +341,7 @@ def _agree(module: nn.Module, accelerator: Accelerator) -> None:
 
 def versions() -> dict[str, str | None]:
     """Versions of the libraries that a run depends on, and the commit of peaccel where it lies in a git repository."""
-    found: dict[str, str | None] = {"peaccel": pe.__version__}
+    found: dict[str, str | None] = {"peaccel": __version__}
     for library in ("torch", "numpy", "accelerate", "torchvision", "timm"):
         try:
             found[library] = metadata.version(library)

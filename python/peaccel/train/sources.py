@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from peaccel import config, data
+from peaccel import data
+from peaccel._utils import config
+from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones import ImageInput
 from peaccel.data import CAPTIONED, DIGITS, READERS, check_name, digits
 from peaccel.data.corruption import corrupted
+from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
 from peaccel.data.images import ImageRows, unreadable
-from peaccel.data.records import CaptionFeatures, Captions, Features, Images
-from peaccel.progress import Bar
-from peaccel.train.dealing import Data, length
+from peaccel.train.batch_sampling import Data, length
 
 __all__ = ["Items", "digits_settings", "of_digits", "open_captions", "open_items"]
 
@@ -163,7 +164,7 @@ def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
     paths = list(dict.fromkeys(path for x in parts for path in getattr(x, "paths", ())))
     if not paths:
         return ()
-    with Bar(f"data {name}: looking at {len(paths)} images", len(paths)) as bar:
+    with ProgressBar(f"data {name}: looking at {len(paths)} images", len(paths)) as bar:
         bad = unreadable(paths, bar.advance)
     if bad:
         listed = "; ".join(f"{path} {fault}" for path, fault in islice(bad.items(), LISTED))

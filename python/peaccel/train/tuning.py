@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from peaccel import config
-from peaccel.files import aside, check_output
-from peaccel.methods.records import AtLeast1
+from peaccel._utils import config
+from peaccel._utils.atomic_files import aside, check_output
+from peaccel.methods.method import AtLeast1
 from peaccel.train.recipes import ranges, recipe
 from peaccel.train.runs import Run, train
 
-__all__ = ["Best", "Search", "tune"]
+__all__ = ["Best", "SearchLimits", "tune"]
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchLimits:
     """The limits of a search."""
 
     trials: AtLeast1 = 50
@@ -41,7 +42,7 @@ class Best:
     """How many trials were finished."""
 
 
-def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
+def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     """Search the ranges of a recipe's [tune] table for the best MAP@R on validation.
 
     Trials are kept in study.db of the run's folder: a search that was stopped goes on, also by several processes at
@@ -89,7 +90,7 @@ def tune(name: str, settings: Any, run: Run, search: Search) -> Best:
     def objective(trial: Any) -> float:
         found = {key: trial.suggest_float(key, low, high, log=log) for key, (low, high, log) in known.items()}
         chosen = _changed(settings, found)
-        folder = run.out / f"{name}-{run.data}-{trial.number}"
+        folder = run.out / f"{Path(name).stem}-{run.data}-{trial.number}"
         try:
             result = train(name, method, chosen, replace(run, out=folder, resume=False))
         except FloatingPointError as error:  # a trial that diverged does not end the search

@@ -19,7 +19,7 @@
 //!
 //! Gauss-Legendre quadrature from 0 to where E falls to -25 (-20 and half the nodes for float32). Largest error against
 //! quadrature by the angle, relative to the root mean square of dw/dk, D from 2 to 2048, kappa from 1e-3 to 1e6, out to one draw
-//! in 2000: 3e-9 (tests/test_samplers.py).
+//! in 2000: 3e-9 (tests/ops/test_samplers.py).
 
 use crate::rng::{proposals, Address};
 use crate::simd::{Lanes, Register, Simd, V};

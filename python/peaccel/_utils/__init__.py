@@ -1,0 +1,1 @@
+"""What every part of the package may use, and which uses none of it."""

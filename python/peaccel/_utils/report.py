@@ -1,0 +1,227 @@
+"""A report as one HTML file that needs nothing beside it: tables, and matplotlib pictures embedded as base64."""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
+
+from peaccel._utils.atomic_files import aside
+
+RIGHT, WRONG = "#1b7f4b", "#c0392b"
+STYLES = ("-", "--", ":", "-.")
+
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+:root {{ --ink: #222; --paper: #fff; --line: #bbb; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
+body {{ color: var(--ink); background: var(--paper); }}
+h2 {{ margin-top: 2.5rem; }}
+img {{ max-width: 100%; }}
+.wide {{ overflow-x: auto; border: 1px solid var(--line); }}
+dl {{ display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .85rem; }}
+dt {{ font-weight: 600; }}
+dd {{ margin: 0; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+th, td {{ padding: .25rem .8rem; text-align: right; }}
+th {{ border-bottom: 2px solid var(--ink); }}
+td.text, th.text {{ text-align: left; }}
+tr.group td {{ border-top: 1px solid var(--line); }}
+@media (min-width: 40rem) {{
+  td.text:first-child, th.text:first-child {{ position: sticky; left: 0; background: var(--paper); }}
+}}
+@media (max-width: 40rem) {{ dl {{ display: block; }} dd {{ margin-bottom: .3rem; }} }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #ddd; --paper: #161616; --line: #555; }}
+  img {{ filter: invert(1) hue-rotate(180deg); }}
+}}
+</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a paragraph of plain text, and a picture or ready HTML."""
+
+    heading: str
+    text: str
+    content: Figure | str
+
+
+def write(path: Path, title: str, sections: Sequence[Section]) -> None:
+    """Write the report.
+
+    Parameters
+    ----------
+    path
+        The HTML file; its folder must exist.
+    title
+        Plain text.
+    sections
+        In order.
+    """
+    body = "\n".join(f"<h2>{escape(s.heading)}</h2>\n<p>{escape(s.text)}</p>\n{_content(s)}" for s in sections)
+    with aside(path) as fresh:
+        fresh.write_text(PAGE.format(title=escape(title), body=body), encoding="utf-8")
+
+
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int, about: Mapping[str, str] | None = None
+) -> str:
+    """Lay out an HTML table, which scrolls within itself where it is wider than the page.
+
+    Parameters
+    ----------
+    header, rows
+        Plain text, equally long.
+    text_columns
+        How many of the first columns are words, set flush left; a line is drawn where the first of them is not empty.
+    about
+        What columns mean, by what is in the header; stands under the table.
+    """
+    inner = "".join(_row(row, "td", text_columns) for row in rows)
+    terms = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>\n" for name, text in (about or {}).items())
+    lines = f'<div class="wide"><table>{_row(header, "th", text_columns)}{inner}</table></div>'
+    return f"{lines}\n<dl>\n{terms}</dl>" if terms else lines
+
+
+def image_grid(images: NDArray[Any], captions: Sequence[str], columns: int = 6) -> Figure:
+    """Show images [N, H, W], ink in [0, 1], with a caption each."""
+    count = -(-len(images) // columns)
+    figure = Figure(figsize=(10, 0.75 * count), layout="constrained")
+    for axes, image, caption in zip(
+        figure.subplots(count, columns, squeeze=False).flat, images, captions, strict=False
+    ):
+        _show(axes, image)
+        axes.set_title(caption, fontsize=7, pad=2)
+    for axes in figure.axes:
+        axes.set_axis_off()
+    return figure
+
+
+def retrievals(queries: NDArray[Any], found: NDArray[Any], right: NDArray[Any], names: tuple[str, str]) -> Figure:
+    """Show what each query found under two scores.
+
+    Parameters
+    ----------
+    queries
+        [N, H, W], ink in [0, 1].
+    found
+        [N, 2, K, H, W], before and after, best first; of a size of their own.
+    right
+        [N, 2, K] bool.
+    names
+        The names of the two scores.
+    """
+    n, _, k = right.shape
+    figure = Figure(figsize=(11, 0.55 * n + 0.3), layout="constrained")
+    left, *sides = figure.subfigures(1, 3, width_ratios=[1, k, k], squeeze=False)[0]
+    for axes, query in zip(_grid(left, n, 1, "query"), queries, strict=True):
+        _show(axes, query)
+    for side, name in enumerate(names):
+        panel = _grid(sides[side], n, k, f"{name}, best first")
+        cells = zip(found[:, side].reshape(-1, *found.shape[3:]), right[:, side].flat, strict=True)
+        for axes, (image, hit) in zip(panel, cells, strict=True):
+            _show(axes, image, frame=RIGHT if hit else WRONG)
+    return figure
+
+
+def curves(x: Sequence[float], lines: Mapping[str, Sequence[float]], x_label: str, y_label: str) -> Figure:
+    """Draw named lines over one axis."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for i, (name, y) in enumerate(lines.items()):
+        axes.plot(x, y, STYLES[i % len(STYLES)], label=name, linewidth=2)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.spines[["top", "right"]].set_visible(False)
+    legend(figure, axes)
+    return figure
+
+
+def legend(figure: Figure, axes: Axes) -> None:
+    """Name the lines of the axes below the figure, where they lie on none of them."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
+
+
+def intervals(
+    names: Sequence[str], groups: Mapping[str, Sequence[tuple[float, float, float] | None]], x_label: str
+) -> Figure:
+    """Draw a row for each name, first at the top, with a point and its interval for each group.
+
+    Parameters
+    ----------
+    names
+        Of the rows.
+    groups
+        By the name of each group, for each row the value and the ends, or None where there is none.
+    x_label
+        What is drawn.
+    """
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for i, (group, found) in enumerate(groups.items()):
+        rows = [(row, *x) for row, x in enumerate(found) if x is not None]
+        if rows:
+            place, value, low, high = map(np.array, zip(*rows, strict=True))
+            ends = np.abs([value - low, high - value])
+            axes.errorbar(value, place + 0.25 * i, xerr=ends, fmt="os^"[i % 3], markersize=4, capsize=2, label=group)
+    axes.set(xlabel=x_label, yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.4, -0.6))
+    axes.grid(axis="x", color="#ddd")
+    axes.spines[["top", "right"]].set_visible(False)
+    legend(figure, axes)
+    return figure
+
+
+def scatter(groups: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], x_label: str, y_label: str) -> Figure:
+    """Draw one panel of points (x, y) for each named group, on shared axes."""
+    figure = Figure(figsize=(10, 3), layout="constrained")
+    panels = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (name, (x, y)) in zip(panels, groups.items(), strict=True):
+        axes.plot(x, y, ".", markersize=3, alpha=0.5)
+        axes.set(title=name, xlabel=x_label)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(y_label)
+    return figure
+
+
+def _grid(figure: SubFigure, rows: int, columns: int, title: str) -> list[Axes]:
+    figure.suptitle(title, fontsize=9)
+    return list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def _show(axes: Axes, image: NDArray[Any], frame: str | None = None) -> None:
+    axes.imshow(1 - image, cmap="gray", vmin=0, vmax=1)
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(edgecolor=frame or "#bbb", linewidth=2.5 if frame else 1)
+
+
+def _content(section: Section) -> str:
+    if isinstance(section.content, str):
+        return section.content
+    buffer = BytesIO()
+    section.content.savefig(buffer, format="png", dpi=120)
+    return f'<img alt="{escape(section.heading)}" src="data:image/png;base64,{b64encode(buffer.getvalue()).decode()}">'
+
+
+def _row(cells: Sequence[str], tag: str, text_columns: int) -> str:
+    group = ' class="group"' if cells[0] else ""
+    kinds = [' class="text"' if column < text_columns else "" for column in range(len(cells))]
+    inner = "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(cells, kinds, strict=True))
+    return f"<tr{group}>{inner}</tr>\n"

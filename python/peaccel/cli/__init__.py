@@ -1,0 +1,109 @@
+"""The command ``peaccel``: each command is a file of this folder, whose first sentence is what ``--help`` says of it.
+
+A command's file is imported when it is called, since some import torch for seconds. An error of the user's is one line
+on stderr and exit code 2; Ctrl-C exits 130 without a word.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from peaccel._core import __version__
+from peaccel._utils import options
+
+__all__ = ["COMMANDS", "main", "user_errors"]
+
+DESCRIPTION = """Score, search and rerank probabilistic embeddings. 'peaccel COMMAND --help' says more, files included;
+'peaccel --version' says which this is."""
+
+COMMANDS = (
+    "demo",
+    "methods",
+    "train",
+    "fit-head",
+    "embed",
+    "tune",
+    "evaluate",
+    "choose-score",
+    "search",
+    "rerank",
+    "info",
+    "scores",
+)
+"""In the order of ``--help``; '-' stands for '_' of the file's name."""
+
+USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError, FloatingPointError)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; ``arguments`` are those of the process unless given."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = " ".join(["peaccel", *arguments[:1]])
+    if list(arguments) == ["--version"]:
+        print(f"peaccel {__version__}")
+        return
+    try:
+        import rich  # noqa: F401  (found missing here, not after the work is done)
+        import tyro
+    except ImportError:
+        _fail(command, "the command line needs tyro and rich: pip install peaccel[cli]")
+    with user_errors(command):
+        if arguments and arguments[0] in COMMANDS:
+            _run(arguments[0], arguments[1:])
+        else:
+            with options.without_none():
+                named = {name: _stands_for(name) for name in COMMANDS}
+                tyro.extras.subcommand_cli_from_dict(named, prog="peaccel", description=DESCRIPTION, args=arguments)
+
+
+@contextmanager
+def user_errors(command: str) -> Iterator[None]:
+    """End the process with 2 and one line that begins with the command where an error is the user's; 130 at Ctrl-C."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        _fail(command, _one_line(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run(name: str, arguments: Sequence[str]) -> None:
+    try:
+        command = import_module(f"peaccel.cli.{name.replace('-', '_')}").main
+        command(arguments)
+    except ModuleNotFoundError as error:
+        extra = "tune" if error.name == "optuna" else "all" if name == "demo" else "train"
+        raise ImportError(f"{name} needs {error.name}: pip install peaccel[{extra}]") from None
+
+
+def _stands_for(name: str) -> Callable[[], None]:
+    """A function with the first sentence of a command's file, which is read without being imported."""
+
+    def command() -> None: ...
+
+    path = Path(__file__).parent / f"{name.replace('-', '_')}.py"
+    command.__doc__ = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+    return command
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({error})"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
+def _fail(command: str, message: str) -> NoReturn:
+    print(f"{command}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What `peaccel embed` writes; apart from its options, which are read before torch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from peaccel import backbones, io
+from peaccel._utils.atomic_files import aside, check_output
+from peaccel.cli.embed import Embed
+from peaccel.data import CAPTIONED, DIGITS
+from peaccel.data.features import feature_rows
+from peaccel.data.images import ImageRows, crop_sizes
+from peaccel.train.captioned import captioned_numbers
+from peaccel.train.embedding import apply, embed, tensors
+from peaccel.train.runs import Trained, input_of, load
+from peaccel.train.sources import Items, digits_settings, open_captions, open_items
+
+__all__ = ["write"]
+
+
+def write(task: Embed) -> None:
+    """Carry out what `peaccel embed` is asked for, which was checked."""
+    if task.hidden_digits is not None:
+        _write_captioned(task, task.hidden_digits)
+        return
+    quality = None
+    if task.backbone is not None:
+        assert task.data is not None
+        found, quality = _features(task, task.data, task.backbone)
+        with aside(task.out) as fresh:
+            np.savez(fresh, allow_pickle=False, **found)
+        labels = found["image" if "image" in found else "labels"]
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in found.items())
+    else:
+        assert task.run is not None
+        trained = load(task.run)
+        items = _items(task, trained)
+        quality = _quality(task, items)
+        d = embed(trained.model, items.data)
+        d = d[task.side == "captions"] if isinstance(d, tuple) else d
+        io.write_distribution(task.out, d)
+        labels = items.labels
+        shapes = ", ".join(f"{name} {x.shape}" for name, x in zip(d._names, d.arrays, strict=True))
+    for path, values in ((task.labels_out, labels), (task.quality_out, quality)):
+        if path is not None and values is not None:
+            with aside(path) as fresh:
+                np.save(fresh, values)
+    print(f"{shapes} -> {task.out}")
+
+
+def _items(task: Embed, trained: Trained) -> Items:
+    """The items that a trained model embeds."""
+    run = trained.run
+    if task.features is not None:
+        if run.data != "features":
+            raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")
+        rows = feature_rows(task.features)
+        if rows.shape[1] != trained.features:
+            raise ValueError(f"{task.features}: has {rows.shape[1]} dimensions, expected {trained.features}")
+        return Items(torch.from_numpy(rows), np.empty(0, np.int64))
+    data = task.data or run.data
+    root = task.root or (run.root if data == run.data else None)
+    seed = run.seed if task.seed is None else task.seed
+    return _part(task, data, root, seed, task.quick or run.quick, input_of(trained.model))
+
+
+def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+    """What a backbone makes of images, with their labels, and their quality where it is known; of images with captions,
+    what both towers make of them."""
+    backbone = backbones.create(name, weights=task.weights)
+    if data not in CAPTIONED:
+        items = _part(task, data, task.root, task.seed or 0, task.quick, input_of(backbone))
+        quality = _quality(task, items)
+        return {"features": np.asarray(tensors(apply(backbone, items.data))), "labels": items.labels}, quality
+    images, captions, image = open_captions(data, task.root, task.part, input_of(backbone), task.skip_bad)
+    text = backbones.create(name.replace("clip_image:", "clip_text:"), weights=task.weights)
+    assert isinstance(text.input, backbones.TextInput)
+    found = {"images": apply(backbone, images), "captions": apply(text, text.input.tokenize(list(captions)))}
+    return {**{key: np.asarray(tensors(x)) for key, x in found.items()}, "image": image}, None
+
+
+def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
+    """The quality of items, which must be known where it is to be written."""
+    if task.quality_out is not None and items.quality is None:
+        raise ValueError("--quality-out needs --crops, or data of which quality is known: mnist or digits8")
+    return items.quality
+
+
+def _write_captioned(task: Embed, hidden: float) -> None:
+    """Numbers and their captions as features, a file for each part."""
+    assert task.run is not None
+    trained = load(task.run)
+    if trained.run.data not in DIGITS:
+        raise ValueError(f"--hidden-digits needs --run of a model trained on {' or '.join(DIGITS)}")
+    task.out.mkdir(parents=True, exist_ok=True)
+    run = trained.run
+    seed = run.seed if task.seed is None else task.seed
+    found = captioned_numbers(trained.model, run.data, digits_settings(task.quick or run.quick), seed, hidden)
+    for part, x in found.items():
+        with aside(check_output(task.out / f"{part}.npz")) as fresh:
+            np.savez(fresh, allow_pickle=False, **{name: x[name] for name in ("images", "captions", "image")})
+        with aside(check_output(task.out / f"{part}-relevance.npy")) as fresh:
+            np.save(fresh, x["relevance"])
+        print(f"images {x['images'].shape}, captions {x['captions'].shape} -> {task.out / part}.npz")
+
+
+def _part(task: Embed, data: str, root: Path | None, seed: int, quick: bool, expected: Any) -> Items:
+    items = open_items(data, root, seed, expected, quick, [task.part], task.skip_bad)[task.part]
+    if task.crops is None:
+        return items
+    if not isinstance(items.data, ImageRows):
+        raise ValueError(f"--crops is of images in files, which {data} has not")
+    sizes = crop_sizes(len(items), seed, None if task.crops == "paper" else "published")
+    return replace(items, data=replace(items.data, sizes=sizes), quality=sizes)

@@ -1,0 +1,164 @@
+"""What the commands that train share: what is refused before torch is imported, and how options are read."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict, field, fields, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from peaccel._utils import config, options
+from peaccel.data import check_name
+from peaccel.train.folder import check_folder
+from peaccel.train.recipes import RECIPES, check_row, recipe
+
+if TYPE_CHECKING:
+    from peaccel.methods.method import Method
+    from peaccel.train.evaluation import HeldOutMetrics
+    from peaccel.train.runs import Result, Run
+
+__all__ = ["check_run", "check_there", "early", "parse", "row", "tell"]
+
+
+def row(name: str, about: str | None, arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The row of the table that a command names first, and the other arguments."""
+    if arguments and arguments[0] in ("-h", "--help"):
+        rows = textwrap.fill(", ".join(RECIPES), 78, initial_indent="  ", subsequent_indent="  ")
+        print(f"usage: peaccel {name} METHOD [OPTIONS]\n\n{options.about(about)}\n\nMETHOD is one of\n{rows}")
+        raise SystemExit(0)
+    if not arguments or arguments[0].startswith("-"):
+        raise ValueError(f"the method is missing: 'peaccel {name} METHOD'; see 'peaccel methods'")
+    check_row(arguments[0])
+    name = str(Path(arguments[0]).resolve()) if arguments[0].endswith(".py") else arguments[0]
+    return name, arguments[1:]
+
+
+def parse(
+    own: type[Any] | None,
+    prog: str,
+    about: str | None,
+    name: str,
+    arguments: Sequence[str],
+    run: Run,
+    given: bool = False,
+) -> tuple[Any, Method, Any, Run]:
+    """Read the options of a command that trains.
+
+    Parameters
+    ----------
+    own
+        A dataclass of options that the command alone has.
+    prog, about
+        The head of its help.
+    name
+        A row of the papers' table.
+    arguments
+        What follows it.
+    run
+        The run unless they say otherwise.
+    given
+        Whether the means are given: then options of the means, of the data and of the backbone are not shown.
+
+    Returns
+    -------
+    The command's own options, the method, its settings (those of the recipe for the data, or of the run that is
+    resumed, with what is given over them), and the run.
+    """
+    import tyro
+
+    from peaccel.train.runs import Job, Run, resumed
+
+    first = early(arguments)
+    method, settings = recipe(name, first.data or run.data)
+    out = Path(first.out or run.out)
+    again = first.resume and (out / "run.json").exists()
+    if again:
+        settings, run = resumed(out, name)
+    if given:
+        settings = _without_means(settings)
+    kind: type[Job] = Job if given else Run
+    own = options.Nothing if own is None else own
+    flat = tyro.conf.arg(name="")
+    kinds = make_dataclass(
+        "Arguments",
+        [
+            ("own", Annotated[own, flat]),
+            ("run", Annotated[kind, flat], field(default=kind(**{f.name: getattr(run, f.name) for f in fields(kind)}))),
+            ("settings", Annotated[type(settings), flat], field(default=settings)),
+        ],
+    )
+    head = f"{options.about(about)}\n\n{name}: {method.paper}"
+    parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again)
+    # Settings are read again as a mapping, which checks ranges that tyro does not know.
+    return (
+        config.from_mapping(vars(parsed.own), own, name),
+        method,
+        config.from_mapping(asdict(parsed.settings), method.settings, name),
+        config.from_mapping({**vars(run), **vars(parsed.run)}, Run, name),
+    )
+
+
+def _without_means(settings: Any) -> Any:
+    """The settings without options of the means, which are given: their width is that of the features."""
+    import tyro
+
+    from peaccel.methods.parts import Embedding
+
+    kinds = get_type_hints(Embedding, include_extras=True)
+    hidden = [(f.name, Annotated[kinds[f.name], tyro.conf.Suppress], f) for f in fields(Embedding)]
+    kind = make_dataclass("Settings", hidden, bases=(type(settings),), frozen=True, kw_only=True)
+    return kind(**vars(settings))
+
+
+def tell(result: Result, out: Path, cosine: HeldOutMetrics | None = None) -> None:
+    """Print what a run reached, and beside it what the cosine of the same means reaches."""
+    from accelerate import PartialState
+
+    if not PartialState().is_main_process:
+        return
+    line = f"Recall@1 {100 * result.recall_at_1:.2f} %, MAP@R {100 * result.map_at_r:.2f} % ({result.part})"
+    if cosine is not None:
+        line += f", by cosine {100 * cosine.recall_at_1:.2f} % and {100 * cosine.map_at_r:.2f} %"
+    if result.confidence_and_severity is not None:
+        line += f", Spearman of confidence and severity {result.confidence_and_severity:.2f}"
+    print(f"{result.method} on {result.data}, seed {result.seed}: {line}, {result.seconds:.0f} s -> {out}")
+
+
+def check_run(arguments: Sequence[str], out: Path, names: Sequence[str] = ()) -> None:
+    """Refuse what the words of a run show to be wrong.
+
+    Parameters
+    ----------
+    arguments
+        Of a command that trains; their other options are those of a method, which cannot be read without torch.
+    out
+        The folder of the run unless they name one.
+    names
+        The data sets that may be trained on, the first one unless they name one; none where they cannot.
+    """
+    given = early(arguments)
+    if given.help:
+        return
+    if names and (given.data is not None or not given.resume):
+        check_name(given.data or names[0], None if given.root is None else Path(given.root), names)
+    check_there(*(Path(path) for path in (given.begin, given.weights) if path))
+    check_folder(Path(given.out or out), given.resume)
+
+
+def early(arguments: Sequence[str]) -> argparse.Namespace:
+    """Options on which others depend, or which can be refused before torch is imported; None where not given."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--resume", action="store_true")
+    for name in ("data", "root", "out", "begin", "weights", "method", "labels"):
+        parser.add_argument(f"--{name}", nargs="?")
+    return parser.parse_known_args(arguments)[0]
+
+
+def check_there(*paths: Path | None) -> None:
+    """Refuse a path that does not exist: FileNotFoundError."""
+    for path in paths:
+        if path is not None and not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such file")

@@ -1,0 +1,41 @@
+"""Print the methods that there are, from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from peaccel import methods
+from peaccel._utils import options
+from peaccel.train.recipes import RECIPES, recipe
+
+if TYPE_CHECKING:
+    from peaccel.methods.method import Method
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Carry out the command."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    options.parse(options.Nothing, "peaccel methods", __doc__, arguments)
+    rows: dict[str, list[str]] = {}
+    for row in RECIPES:
+        rows.setdefault(recipe(row, "")[0].name, []).append(row)
+    papers: dict[str, list[Method]] = {}
+    for method in methods.table():
+        papers.setdefault(method.paper, []).append(method)
+    console = Console()
+    for paper, of_paper in papers.items():
+        console.print(f"\n{paper}", markup=False, highlight=False, style="bold")
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+        for header, width in (("method, rows", 20), ("distribution", 12), ("loss", None), ("score, confidence", 18)):
+            table.add_column(header, min_width=width, ratio=None if width else 1, overflow="fold")
+        for m in of_paper:
+            named = "\n".join(dict.fromkeys([m.name, *rows[m.name]]))
+            loss = f"{m.loss} (draws)" if m.sampling else m.loss
+            table.add_row(named, m.distribution, loss, f"{m.score}\n{m.confidence}")
+        console.print(table, markup=False)

@@ -1,0 +1,56 @@
+"""Rerank candidates, given or found by a FAISS index, by a score that knows uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Literal
+
+from peaccel import io, retrieval
+from peaccel._utils import options
+from peaccel.cli._search_files import SearchFiles, read, write
+from peaccel.reranker import FaissReranker, faiss_index
+
+__all__ = ["Rerank", "main"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerank(SearchFiles):
+    """What to rerank, by what, and where the ranking goes."""
+
+    candidates: Path | None = None
+    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none:
+    an .npy file, or .npz or .safetensors with the key candidates.
+    Exactly one of this and --index is needed."""
+    index: Path | None = None
+    """A FAISS index of the rows of the gallery, in their order, as faiss.write_index writes it;
+    with --ids, one that returns these."""
+    index_features: Literal["mu", "unit", "surrogate"] = "mu"
+    """With --index: what it holds of the gallery, and is asked with. mu: means; unit: means scaled to length 1;
+    surrogate: pe.first_stage_features(gallery, score), by inner product."""
+    shortlist: int = 100
+    """With --index: how many candidates to ask of it for each query."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Carry out the command."""
+    task = options.parse(Rerank, "peaccel rerank", __doc__, arguments)
+    if (task.candidates is None) == (task.index is None):
+        raise ValueError("expected exactly one of --candidates and --index")
+    task.check_output()
+    if task.candidates is not None:
+        candidates = io.read_candidates(task.candidates)
+        inputs = read(task)
+        start = perf_counter()
+        chosen = inputs.rows(candidates, task.candidates)
+        scores, rows = retrieval.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
+        ranking = scores, inputs.named(rows)
+    else:
+        index = faiss_index.read(str(task.index))
+        inputs = read(task)
+        start = perf_counter()
+        reranker = FaissReranker(index, inputs.gallery, inputs.score, inputs.ids, task.index_features)
+        ranking = reranker.search(inputs.queries, task.k, task.shortlist)
+    write(task, inputs, ranking, perf_counter() - start)

@@ -1,0 +1,122 @@
+"""Named arrays in .npz, .npy and .safetensors files, and text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
+from peaccel.distributions import bfloat16
+
+__all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_text"]
+
+MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY", ".safetensors": b""}  # first bytes of a file of each suffix
+SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
+
+
+def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
+    """The arrays of a file, in native byte order, if it has the required keys and at most one of the others."""
+    arrays = _load(existing(path, tuple(MAGIC) if len(required) == 1 else SEVERAL), required)
+    expected = " and ".join(required) + (f" and at most one of {', '.join(one_of)}" if one_of else "")
+    found = f"found {', '.join(sorted(arrays)) or 'none'}; expected {expected}"
+    for key in required:
+        if key not in arrays:
+            raise ValueError(f"{path}: key {key} is missing, {found}")
+    for key in arrays:
+        if key not in required + one_of:
+            raise ValueError(f"{path}: unknown key {key}, {found}")
+    if len(arrays) > len(required) + 1:
+        raise ValueError(f"{path}: too many keys, {found}")
+    return {key: x.astype(x.dtype.newbyteorder("="), copy=False) for key, x in arrays.items()}
+
+
+def existing(path: PathLike, suffixes: Sequence[str]) -> Path:
+    """The path of a file that is there, not empty, and has one of these suffixes."""
+    path = Path(path)
+    check_suffix(path, suffixes)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise ValueError(f"{path}: is not a file")
+    if not path.stat().st_size:
+        raise ValueError(f"{path}: is empty (0 bytes)")
+    return path
+
+
+def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
+    """All arrays of the file; that of an .npy file counts as the required one."""
+    safetensors = _safetensors() if path.suffix == ".safetensors" else None
+    arrays, key = {}, ""
+    with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
+        if not file.read(8).startswith(MAGIC[path.suffix]):
+            raise ValueError(f"{path}: is not an {path.suffix} file")
+        file.seek(0)
+        try:
+            if safetensors:
+                with safetensors.safe_open(path, framework="numpy") as tensors:
+                    for key in tensors.keys():  # noqa: SIM118  (it is no dict)
+                        if tensors.get_slice(key).get_dtype() == "BF16":
+                            bfloat16()  # registers the dtype with numpy
+                        arrays[key] = tensors.get_tensor(key)
+                return arrays
+            if path.suffix == ".npy":
+                return {required[0]: np.load(file, allow_pickle=False)}
+            with np.load(file, allow_pickle=False) as members:
+                for key in members:
+                    arrays[key] = np.asarray(members[key])  # a member that is no array comes as bytes
+            return arrays
+        except ImportError as error:
+            raise ImportError(f"{path}: {error}") from None
+        except Exception as error:  # readers raise nearly anything for damaged files: zlib.error, EOFError, ...
+            at = f"key {key} " if key else ""
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None
+
+
+def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) -> None:
+    """Write arrays or tensors under their names, an .npy file's only one without."""
+    path = Path(path)
+    plain: dict[str, Any] = {key: np.ascontiguousarray(on_host(x)) for key, x in arrays.items()}
+    safetensors = _safetensors() if path.suffix == ".safetensors" else None
+
+    def save(fresh: Path) -> None:
+        if safetensors:
+            safetensors.numpy.save_file(plain, fresh)
+        elif path.suffix == ".npy":
+            np.save(fresh, next(iter(plain.values())))
+        else:
+            np.savez(fresh, **plain)
+
+    _write(path, suffixes, save)
+
+
+def write_text(path: PathLike, suffixes: Sequence[str], text: str) -> None:
+    """Write text."""
+    _write(path, suffixes, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+
+
+def _write(path: PathLike, suffixes: Sequence[str], save: Callable[[Path], object]) -> None:
+    check_output(path, suffixes)
+    try:
+        with aside(path) as fresh:
+            save(fresh)
+    except Exception as error:  # OSError, but safetensors has errors of its own
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise OSError(f"{path}: cannot be written ({reason})") from None
+
+
+def on_host(x: Any) -> Any:
+    """An array, or the numpy array of a tensor; anything else as it is."""
+    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError:
+        raise ImportError(".safetensors files need safetensors: pip install peaccel[cli]") from None
+    return safetensors

@@ -1,0 +1,90 @@
+"""Distributions in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from peaccel._utils.atomic_files import PathLike
+from peaccel.distributions import Distribution, bfloat16
+from peaccel.io._array_files import SEVERAL, on_host, read, write
+from peaccel.io.states import from_state, to_state
+
+__all__ = ["read_distribution", "write_distribution"]
+
+
+def read_distribution(path: PathLike) -> Distribution:
+    """Read and validate a distribution, as numpy arrays.
+
+    Parameters
+    ----------
+    path : path
+        An .npz or .safetensors file with the key ``mu`` [N, D] and at most one of ``var`` [N] or [N, D] (VARIANCE, not
+        sigma nor its logarithm), ``kappa`` [N] or [N, D] and ``scale`` [N]; or an .npy file with a plain [N, D] array.
+        All float16, float32 or float64; .safetensors may hold bfloat16 as well.
+
+    Returns
+    -------
+    distribution
+        ``Normal`` where there is ``var``; ``VonMisesFisher`` where ``kappa`` is [N], ``NonIsotropicVonMisesFisher`` if
+        it is [N, D]; ``Scaled`` where there is ``scale``; else ``Point``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is not what its suffix says, or its keys, shapes, dtypes or values are wrong.
+    ImportError
+        If the file is .safetensors and safetensors is not installed, or holds bfloat16 and ml_dtypes is not.
+
+    Examples
+    --------
+    Arrays that numpy has written:
+
+    >>> np.savez("faces.npz", mu=[[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5])
+    >>> pe.io.read_distribution("faces.npz")
+    Normal(N=2, D=2, isotropic, float64, numpy)
+    """
+    arrays = read(path, ("mu",), one_of=("var", "kappa", "scale"))
+    try:
+        d: Distribution = from_state(arrays)
+        return d.validate()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def write_distribution(path: PathLike, d: Distribution) -> None:
+    """Write a distribution so that ``read_distribution`` gives it back, as numpy arrays.
+
+    Parameters
+    ----------
+    path : path
+        .npz or .safetensors; .npy for a ``Point`` only. An existing file is replaced once the new one is whole.
+    d : distribution
+        Numpy or torch, on any device. .npz and .npy hold bfloat16 as float32, which loses nothing.
+
+    Raises
+    ------
+    TypeError
+        If d is not a distribution.
+    ValueError, FileNotFoundError, PermissionError
+        As ``check_output``.
+    ImportError
+        As ``read_distribution``.
+    OSError
+        If writing fails, as on a full disk.
+
+    Examples
+    --------
+    >>> pe.io.write_distribution("faces.npz", pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5]))
+    >>> pe.io.read_distribution("faces.npz").var.tolist()
+    [0.1, 0.5]
+    """
+    if not isinstance(d, Distribution):
+        raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")
+    # Tensors of bfloat16 are converted to float32 first, since numpy cannot take them.
+    brain = str(d.mu.dtype).endswith("bfloat16")
+    arrays = {key: on_host(x) for key, x in to_state(d.to("float32") if brain else d).items()}
+    if brain and Path(path).suffix == ".safetensors":
+        arrays = {key: x.astype(bfloat16()) for key, x in arrays.items()}
+    write(path, (*SEVERAL, ".npy") if len(arrays) == 1 else SEVERAL, arrays)

@@ -1,0 +1,6 @@
+"""The verbs, which score pairs, rerank candidates and search galleries, and what they stand on."""
+
+from peaccel.retrieval.prepared import Prepared, prepare
+from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, search
+
+__all__ = ["Prepared", "Ranking", "paired", "pairwise", "prepare", "rerank", "rescore", "search"]

@@ -1,0 +1,337 @@
+"""A checked call of a score, and a gallery with all that a score can compute ahead of its queries."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops import Inputs, _numpy
+from peaccel.ops._array import (
+    FLOATING,
+    FLOATS,
+    HALVES,
+    Array,
+    ArrayT,
+    adjacent,
+    appended,
+    as_numpy,
+    device_of,
+    dtype_name,
+    is_torch,
+    is_traced,
+    lies_adjacent,
+    namespace,
+    widened,
+)
+from peaccel.ops._dispatch import differentiates, transformed
+from peaccel.retrieval.half_precision import rounded
+from peaccel.scores import Pair, Score, get
+from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
+
+__all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
+
+BLOCK = 8192  # rows of halves that are converted at a time
+
+
+class Prepared(Generic[ArrayT]):
+    """A gallery with all that a score can compute ahead: made by `prepare`, taken by every verb in place of a gallery.
+
+    It can be copied, pickled and sent to other processes: what is sent is the gallery and the score, from which the
+    rest is computed again.
+
+    Attributes
+    ----------
+    score
+        The score that it is for: a copy, whose parameters nobody else changes. A verb that is given this very object
+        need not compare it.
+    packed
+        Whether rows or panels are laid out for search, which takes memory.
+    distribution
+        The gallery itself, in the dtype in which it is stored; and its `kind`, `dim` and `mu` [G, D].
+
+    Examples
+    --------
+    >>> gallery = pe.prepare(pe.Normal(np.zeros((3, 2)), np.ones((3, 2))), "llr:prior_var=1")
+    >>> gallery.score, len(gallery), gallery.dim
+    (Score('llr:prior_var=1.0,prior_mean=0.0'), 3, 2)
+    """
+
+    def __init__(
+        self, gallery: Distribution[ArrayT], score: Score, *, pack: bool = True, pairs: Sequence[Pair] = ()
+    ) -> None:
+        self.score = score.snapshot()
+        self.distribution = gallery
+        self.kind, self.dim, self.mu = gallery.kind, gallery.dim, gallery.mu
+        self.packed = pack
+        # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
+        self._inputs: dict[Pair, tuple[Array, Array]] = {}
+        self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
+        self._copies: list[Array] = []
+        # Buffers with spare rows for inputs of a gallery that grows, by pair and position (mu 0, uncertainty 1).
+        self._growing: dict[tuple[Pair, int], Array] = {}
+        for pair in pairs:
+            self.inputs(pair)
+            self.panels(pair)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _laid_out, (self.distribution, self.score, self.packed, tuple(self._inputs))
+
+    def __len__(self) -> int:
+        return len(self.distribution)
+
+    def __repr__(self) -> str:
+        return f"Prepared({self.distribution!r}, score={self.score.name!r}, {self.nbytes / 2**20:.1f} MB)"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, the gallery's own arrays included."""
+        panels = (x for pair in self._panels.values() for x in pair)
+        return sum(int(x.nbytes) for x in (*self.distribution.arrays, *self._copies, *panels))
+
+    def inputs(self, pair: Pair) -> tuple[Array, Array]:
+        """`gallery_inputs` of the gallery, computed at the first call for a pair."""
+        if pair not in self._inputs:
+            mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
+            if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
+                rows = namespace(mu).concatenate((mu, uncertainty), -1)  # the kernel reads views of the halves
+                self._copies.append(rows)
+                mu, uncertainty = rows[:, : self.dim], rows[:, self.dim :]
+            else:
+                self._copies += [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
+            self._inputs[pair] = mu, uncertainty
+        return self._inputs[pair]
+
+    def extended(self, gallery: Distribution) -> Prepared:
+        """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
+        size, new = len(self), Prepared(gallery, self.score, pack=False)
+        if not size:  # arrays of no items share an address
+            return new
+        for pair, inputs in self._inputs.items():
+            arrays = []
+            added = gallery_inputs(pair, gallery[size:], self.score)
+            for i, (old, rows) in enumerate(zip(inputs, added, strict=True)):
+                if _takes_no_memory(old, self.distribution):
+                    arrays.append(_counterpart(old, self.distribution, gallery))
+                else:
+                    buffer = appended(self._growing.get((pair, i), old), size, _detached(rows))
+                    new._growing[pair, i], grown = buffer, buffer[: len(gallery)]
+                    arrays.append(grown)
+                    new._copies.append(grown)
+            new._inputs[pair] = arrays[0], arrays[1]
+        return new
+
+    def panels(self, pair: Pair) -> list[np.ndarray[Any, Any]] | None:
+        """The gallery as panels, for ops that search these, made at the first call for a pair; None for other ops."""
+        wanted = self.packed and pair.op.layout == "panels" and dtype_name(self.mu) not in HALVES
+        wanted = wanted and device_of(self.mu) in ("numpy", "cpu") and not is_traced(self.mu)
+        if wanted and pair not in self._panels:
+            self._panels[pair] = _numpy.panels(*map(as_numpy, self.inputs(pair)))
+        return self._panels.get(pair)
+
+
+def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[Pair]) -> Prepared:
+    return Prepared(gallery, score, pack=pack, pairs=pairs)
+
+
+def _detached(x: Array) -> Array:
+    return x.detach() if is_torch(x) and x.requires_grad else x
+
+
+def _address(x: Array) -> int:
+    return int(x.data_ptr() if is_torch(x) else x.__array_interface__["data"][0])
+
+
+def _takes_no_memory(x: Array, d: Distribution) -> bool:
+    """Whether an input of an op is an array of the distribution itself, or one number that is repeated for all rows."""
+    if is_traced(x) or transformed(x):  # such tensors have no address
+        return any(x is own for own in d.arrays)
+    strides = x.stride() if is_torch(x) else x.strides
+    return 0 in strides or any(_address(x) == _address(own) for own in d.arrays)
+
+
+def _counterpart(x: Array, d: Distribution, other: Distribution) -> Array:
+    """The input of another distribution that corresponds to x, which `_takes_no_memory` beside the first."""
+    for own, others in zip(d.arrays, other.arrays, strict=True):
+        if _address(x) == _address(own):
+            return others if x.ndim == own.ndim else others[:, None]
+    return namespace(x).broadcast_to(x[:1], (len(other), *x.shape[1:]))
+
+
+def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: str | None = None) -> Prepared[ArrayT]:
+    """All that a score can compute ahead of its queries: a copy of the gallery packed for search, norms, shifted means.
+
+    Parameters
+    ----------
+    gallery
+        G items. Detached; not to be changed while the result is in use.
+    score
+        The score that the result is for; another one with it raises ValueError.
+    dtype
+        "float32", "float64", "float16" or "bfloat16", in which the copy is stored; by default the gallery's own. Halves
+        take half the memory, and half of what reranking reads of it; they are widened to float32 and scored as that.
+        Directions are rounded so that their length stays 1, by 1e-7 or so from D = 64 on: nearest rounding would move
+        it by 1e-4 (float16) or 1e-3 (bfloat16), and the scores of sharp distributions with it. Searched by many
+        queries, halves are as fast as plain arrays, not as float32 panels.
+
+    Returns
+    -------
+    Prepared
+        With ``.nbytes``; every verb takes it wherever it takes a gallery.
+
+    Raises
+    ------
+    TypeError
+        gallery is not a distribution, or the score takes no such gallery.
+    ValueError
+        Unknown score or dtype.
+
+    Examples
+    --------
+    A gallery that is searched again and again, kept in halves:
+
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> ready = pe.prepare(gallery, "mls", dtype="float16")
+    >>> pe.search(gallery[1:], ready, k=1, score="mls").ids.tolist()
+    [[1], [0]]
+    """
+    record = get(score)
+    if isinstance(gallery, Prepared):
+        raise TypeError(f"prepare: gallery is prepared for {gallery.score.name!r} already, expected a distribution")
+    require_distribution(record.name, "gallery", gallery)
+    if dtype is not None and dtype not in FLOATING:
+        raise ValueError(f"prepare: dtype {dtype!r}, expected float16, bfloat16, float32 or float64")
+    gallery = gallery.detach()
+    gallery.check_signs()
+    kinds = [query for query, kind in record.pairs if kind == gallery.kind]
+    if not kinds:
+        raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
+    # Most queries are of the gallery's own kind; what others need is computed when they come.
+    pair = record.pair(gallery.kind if gallery.kind in kinds else kinds[0], gallery.kind)
+    return Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, pairs=[pair])
+
+
+def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
+    """The gallery's inputs of the pair's op, in the compute dtype; halves where they are the gallery's own arrays."""
+    params = score.params
+    if dtype_name(gallery.mu) in FLOATS:
+        return pair.gallery(gallery, params)
+    dtype = compute_dtype(gallery.mu)
+    first = converted(gallery[:1], dtype)  # one row shows what the score makes of the arrays
+    mu, uncertainty = pair.gallery(first, params)
+    if pair.op.sampled or mu is not first.mu:
+        return pair.gallery(converted(gallery, dtype), params)
+    if uncertainty is first.arrays[-1]:
+        return gallery.mu, gallery.arrays[-1]
+    # The uncertainty is computed from the arrays; by blocks, so that they are not converted all at once.
+    starts = range(0, len(gallery), BLOCK) or [0]
+    parts = [pair.gallery(converted(gallery[i : i + BLOCK], dtype), params)[1] for i in starts]
+    return gallery.mu, namespace(gallery.mu).concatenate(parts)
+
+
+class ScorePlan(NamedTuple):
+    """A checked call of a score: its op's inputs, what makes the gallery's panels if it has any, and the candidates.
+
+    Where `rows` is given, the inputs hold these rows of the gallery only, in ascending order, and candidates are
+    positions in `rows`.
+    """
+
+    score: Score
+    pair: Pair
+    inputs: Inputs
+    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
+    candidates: Array = None
+    rows: Array = None
+
+
+def plan(
+    queries: Distribution,
+    gallery: Distribution | Prepared,
+    score: str | Score,
+    *,
+    detach: bool,
+    names: tuple[str, str] = ("queries", "gallery"),
+    candidates: Array = None,
+) -> ScorePlan:
+    """Check the arguments of a verb, which errors call by `names`, and compute the inputs of the op."""
+    prepared = gallery if isinstance(gallery, Prepared) else None
+    record = get(score)
+    if prepared is not None and record is not prepared.score and record != prepared.score:
+        raise ValueError(f"{record.name}: {names[1]} is prepared for score {prepared.score.label}, got {record.label}")
+    require_distribution(record.name, names[0], queries)
+    if prepared is None:
+        require_distribution(record.name, names[1], gallery)
+    pair = record.pair(queries.kind, gallery.kind)
+    if queries.dim != gallery.dim:
+        raise ValueError(f"{record.name}: dim of {names[0]} is {queries.dim}, expected {gallery.dim} like {names[1]}")
+    device, expected = device_of(queries.mu), device_of(gallery.mu)
+    if device != expected:
+        kind = TypeError if "numpy" in (device, expected) else ValueError
+        raise kind(f"{record.name}: {names[0]} must be {plural(expected)} like {names[1]}, got {plural(device)}")
+    if device not in ("numpy", "cpu") and not device.startswith("cuda"):
+        raise ValueError(f"{record.name}: {names[0]} and {names[1]} are on {device}, expected cpu or cuda")
+
+    dtype = compute_dtype(gallery.mu)
+    if candidates is not None:
+        candidates = checked_candidates(record.name, queries, candidates)
+    if detach:
+        queries = queries.detach()
+        queries.check_signs()
+        if isinstance(gallery, Distribution):
+            gallery = gallery.detach()
+            gallery.check_signs()
+    first = pair.query(converted(queries, dtype), record.params)
+    shared, draws = pair.shared(first[0], record.params), record.draws(pair, first[0])
+    rows = None
+    if prepared is not None:
+        second = prepared.inputs(pair)
+    else:
+        plain: Any = gallery
+        if candidates is not None and not (is_traced(plain.mu) or _reads_gallery(pair, plain, record)):
+            candidates, rows = _named_rows(pair, plain.mu, candidates)
+        second = gallery_inputs(pair, plain if rows is None else plain[rows], record)
+    inputs = Inputs(*first, *second, shared, draws)
+    if not detach and dtype_name(inputs.mu2) in HALVES and differentiates(inputs):
+        # Gradients are computed in float32, which halves are widened to.
+        mu2, uncertainty2 = second
+        if candidates is not None and rows is None:
+            candidates, rows = _named_rows(pair, mu2, candidates)
+            mu2, uncertainty2 = second if rows is None else (mu2[rows], uncertainty2[rows])
+        inputs = inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
+    of_pair = prepared.panels if prepared is not None else _no_panels
+    return ScorePlan(record, pair, inputs, lambda: of_pair(pair), candidates, rows)
+
+
+def _no_panels(pair: Pair) -> None:
+    return None
+
+
+def _reads_gallery(pair: Pair, gallery: Distribution, score: Score) -> bool:
+    """Whether the op's inputs are the gallery's own arrays, so that the whole gallery costs no more than a few rows."""
+    if not all(map(lies_adjacent, gallery.arrays)) or (pair.op.sampled and dtype_name(gallery.mu) in HALVES):
+        return False
+    first = converted(gallery[:1], compute_dtype(gallery.mu))
+    return all(_takes_no_memory(x, first) for x in pair.gallery(first, score.params))
+
+
+def _named_rows(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:
+    """Candidates as positions among the rows that they name, and these rows, ascending.
+
+    The candidates themselves and None where the op needs the whole gallery: draws depend on the number of the row, and
+    the values of tensors that are traced, transformed or on a GPU cannot be read here.
+    """
+    free = device_of(mu) in ("numpy", "cpu") and not is_traced(mu) and not transformed(mu)
+    if not free or pair.op.draws or math.prod(candidates.shape) >= len(mu):
+        return candidates, None
+    ids = as_numpy(candidates)
+    rows, numbers = np.unique(ids, return_inverse=True)
+    if len(rows) and (rows[0] < -1 or rows[-1] >= len(mu)):
+        return candidates, None  # the kernel refuses them, and names the query
+    none = int(len(rows) > 0 and rows[0] == -1)
+    rows, numbers = rows[none:], numbers.reshape(ids.shape) - none
+    from_numpy = sys.modules["torch"].from_numpy if is_torch(mu) else np.asarray
+    return from_numpy(numbers), from_numpy(rows)

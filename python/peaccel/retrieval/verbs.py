@@ -1,0 +1,288 @@
+"""The verbs: score pairs, rerank candidates, search galleries.
+
+All verbs take distributions (or, as gallery, a `Prepared`) and a score by name or record. numpy in, numpy out; torch
+in, torch out. `paired`, `pairwise` and `rescore` differentiate in torch (twice); `rerank` and `search` are detached. A
+pair has the same score, to the last bit, from every verb.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Generic, Literal, NamedTuple
+
+import numpy as np
+
+from peaccel import ops
+from peaccel.distributions import Distribution
+from peaccel.ops._array import Array, ArrayT, Given, as_numpy, dtype_name, is_torch
+from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
+from peaccel.scores import Score, get
+from peaccel.validation import checked_k
+
+__all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
+
+
+PRUNE = ("auto", "never", "always")
+
+
+class _Ranked(NamedTuple, Generic[ArrayT]):
+    scores: ArrayT
+    ids: ArrayT
+
+
+class Ranking(_Ranked[ArrayT]):
+    """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
+
+    Attributes
+    ----------
+    scores
+        [Q, k]; -inf where there are fewer than k items.
+    ids
+        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
+    scored
+        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
+        best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> scores, ids = pe.search(gallery[:1], gallery, k=4)
+    >>> ids.tolist()
+    [[0, 2, 1, -1]]
+    """
+
+    scored: float | None = None
+
+
+# -- verbs -------------------------------------------------------------------------------------------------------------
+
+
+def paired(a: Distribution[ArrayT], b: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls") -> ArrayT:
+    """Scores of item i of `a` with item i of `b`.
+
+    Parameters
+    ----------
+    a, b
+        N items each, of one dim, kind of array, dtype and device.
+    score
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
+
+    Returns
+    -------
+    [N], in the compute dtype (float32 for halves). Differentiable in torch, twice.
+
+    Raises
+    ------
+    TypeError
+        Not distributions, a pair of kinds that the score lacks, numpy beside torch.
+    ValueError
+        Different lengths, dims, dtypes or devices; an unknown score.
+
+    Examples
+    --------
+    Two pairs of photographs at one angle, sharp ones and blurred ones:
+
+    >>> a = pe.Normal([[0.0, 1.0], [0.0, 1.0]], var=[0.1, 0.5])
+    >>> b = pe.Normal([[0.6, 0.8], [0.6, 0.8]], var=[0.1, 0.5])
+    >>> pe.paired(a, b, "mls").round(3).tolist()
+    [-1.228, -2.038]
+    >>> pe.paired(a, b, "cosine").round(3).tolist()
+    [0.8, 0.8]
+    """
+    planned = plan(a, b, score, detach=False, names=("a", "b"))
+    if len(a) != len(b):
+        raise ValueError(f"{planned.score.name}: b has {len(b)} items, expected {len(a)} like a")
+    if dtype_name(a.mu) != dtype_name(b.mu):
+        raise ValueError(f"{planned.score.name}: b has dtype {dtype_name(b.mu)}, expected {dtype_name(a.mu)} like a")
+    return ops.score(planned.pair.op, planned.inputs)
+
+
+def pairwise(
+    queries: Distribution[ArrayT], gallery: Distribution[ArrayT] | Prepared[ArrayT], score: str | Score = "mls"
+) -> ArrayT:
+    """Scores of every query with every gallery item.
+
+    Parameters
+    ----------
+    queries, gallery
+        Q and G items of one dim; queries are cast to the gallery's dtype.
+    score
+        As in `paired`.
+
+    Returns
+    -------
+    [Q, G]. Differentiable in torch, twice.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `paired`.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> pe.pairwise(queries, gallery, "mls").round(3).tolist()
+    [[-0.228, -5.228, -1.545]]
+    """
+    planned = plan(queries, gallery, score, detach=False)
+    return ops.score(planned.pair.op, planned.inputs, pairwise=True)
+
+
+def rescore(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    candidates: ArrayT | Given,
+    score: str | Score = "mls",
+) -> ArrayT:
+    """Scores of each query with its candidates.
+
+    Parameters
+    ----------
+    queries, gallery
+        Q and G items of one dim; queries are cast to the gallery's dtype.
+    candidates
+        Integers [Q, K]: rows of the gallery; -1 = none.
+    score
+        As in `paired`.
+
+    Returns
+    -------
+    [Q, K]; -inf for candidate -1. Differentiable in torch, twice.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> pe.rescore(queries, gallery, [[2, 0, -1]]).round(3).tolist()
+    [[-1.545, -0.228, -inf]]
+    """
+    planned = plan(queries, gallery, score, detach=False, candidates=_given(candidates, score))
+    try:
+        return ops.score(planned.pair.op, planned.inputs, planned.candidates)
+    except ValueError as error:
+        raise _named(planned, error) from None
+
+
+def rerank(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    candidates: ArrayT | Given,
+    k: int,
+    score: str | Score = "mls",
+) -> Ranking[ArrayT]:
+    """The best k candidates of each query.
+
+    Parameters
+    ----------
+    queries, gallery, candidates, score
+        As in `rescore`.
+    k
+        How many to return, >= 1; more than K pads.
+
+    Returns
+    -------
+    Ranking
+        Scores and gallery rows [Q, k], best first. Detached.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rescore`; k below 1 or not an integer.
+
+    Examples
+    --------
+    A first stage by cosine found a blurred item, then two sharp ones; the likelihood ratio ranks a sharp one first:
+
+    >>> queries = pe.Normal([[0.0, 1.0]], var=[0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [0.5, 0.5], [0.6, 0.8]], var=[0.9, 0.1, 0.1])
+    >>> pe.rerank(queries, gallery, [[0, 2, 1]], k=2, score="llr:prior_var=0.5").ids.tolist()
+    [[2, 0]]
+    """
+    planned = plan(queries, gallery, score, detach=True, candidates=_given(candidates, score))
+    scores, ids = best(planned, planned.candidates, checked_k(planned.score.name, k))
+    return Ranking(scores, ids if planned.rows is None else _looked_up(planned.rows, ids))
+
+
+def _given(candidates: Array, score: str | Score) -> Array:
+    """The candidates, unless they are None, which `plan` takes for the whole gallery."""
+    if candidates is None:
+        raise TypeError(f"{get(score).name}: candidates is None, expected integers [Q, K]")
+    return candidates
+
+
+def _looked_up(rows: Array, positions: Array) -> Array:
+    """The rows at these positions; -1 for -1."""
+    ids = np.append(as_numpy(rows), -1)[as_numpy(positions)]
+    return sys.modules["torch"].from_numpy(ids) if is_torch(rows) else ids
+
+
+def _named(planned: ScorePlan, error: ValueError) -> ValueError:
+    """A kernel's error in the name of the score, which the caller knows."""
+    return ValueError(str(error).replace(f"{planned.pair.op.name}:", f"{planned.score.name}:", 1))
+
+
+def best(planned: ScorePlan, rows: Array, k: int) -> tuple[Array, Array]:
+    """Scores and rows [Q, k] of the best of the given rows [Q, K] of the op's inputs."""
+    try:
+        return ops.rerank(planned.pair.op, planned.inputs, rows, k)
+    except ValueError as error:
+        raise _named(planned, error) from None
+
+
+def search(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    k: int,
+    score: str | Score = "mls",
+    *,
+    prune: Literal["auto", "never", "always"] = "auto",
+) -> Ranking[ArrayT]:
+    """The exact best k of the whole gallery for each query, without a Q x G matrix.
+
+    Parameters
+    ----------
+    queries, gallery, score
+        As in `pairwise`; `prepare` the gallery where it is searched more than once.
+    k
+        How many to return, >= 1; more than G pads.
+    prune
+        Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
+        is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
+        Other scores have one way to search. On a GPU, where tensor cores make the products, float32 galleries and
+        halves: "auto" for scores of one inner product, "always" for these and diagonal normals' mls.
+
+    Returns
+    -------
+    Ranking
+        Scores and gallery rows [Q, k], best first. Detached.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `pairwise`; k below 1 or not an integer; an unknown ``prune``.
+
+    Examples
+    --------
+    >>> queries = pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.1])
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
+    >>> ranking = pe.search(queries, gallery, k=2, score="mls")
+    >>> ranking.ids.tolist()
+    [[0, 2], [1, 2]]
+    >>> ranking.scores.round(3).tolist()
+    [[-0.228, -1.545], [-0.228, -1.945]]
+    """
+    planned = plan(queries, gallery, score, detach=True)
+    k = checked_k(planned.score.name, k)
+    if prune not in PRUNE:
+        raise ValueError(f"{planned.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
+    scores, ids, scored = ops.search(planned.pair.op, planned.inputs, k, prune, planned.panels())
+    ranking = Ranking(scores, ids)
+    if scored is not None:  # torch.compile cannot set an attribute of a tuple
+        ranking.scored = scored
+    return ranking

@@ -1,0 +1,209 @@
+"""The record of a score. It is data, so that it can be compared and pickled: its functions are those of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from peaccel._utils.suggestions import unknown
+from peaccel.distributions import Distribution
+from peaccel.ops._array import Array, as_numpy, is_torch
+from peaccel.ops._definitions import Draws, PairOp
+from peaccel.ops._seed import SEEDS, as_integer, as_seed, is_source
+
+__all__ = [
+    "INTEGERS",
+    "ISOTROPIC",
+    "KINDS",
+    "SCALAR",
+    "ByWord",
+    "Choice",
+    "KernelInputs",
+    "Kinds",
+    "Pair",
+    "Params",
+    "Score",
+    "Shared",
+    "every",
+]
+
+Kinds: TypeAlias = tuple[str, str]  # kind of the query, kind of the gallery
+Params: TypeAlias = Mapping[str, Any]
+KernelInputs: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
+
+Shared: TypeAlias = Callable[[Array, Params], Array]
+
+KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
+ISOTROPIC = ("normal_isotropic", "point")
+SCALAR = ((), (1,))  # shapes of a parameter that is one number
+INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are integers, with their bounds
+
+
+def _nothing_shared(mu: Array, params: Params) -> Array:
+    return mu.new_empty(0) if is_torch(mu) else mu[:0, 0]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """How a pair of kinds is scored: the op, its inputs from each side, and the row that all pairs share."""
+
+    op: PairOp
+    query: KernelInputs
+    gallery: KernelInputs
+    shared: Shared = _nothing_shared
+
+
+@dataclass(frozen=True)
+class ByWord:
+    """A choice of the pair by a parameter that is a word."""
+
+    param: str
+    pairs: Mapping[str | None, Pair]
+
+    def __call__(self, params: Params) -> Pair:
+        return self.pairs[params[self.param]]
+
+
+Choice: TypeAlias = Pair | Callable[[Params], Pair]  # a pair, or a function of the parameters that chooses one
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Score:
+    """A score of pairs. Calling it returns a copy with other parameters.
+
+    ``str(score)`` is a text that verbs, and `pe.scores.get`, read back without loss: parameters to the last bit, arrays
+    in brackets. Scores are equal where names, pairs and values of parameters are.
+
+    Attributes
+    ----------
+    name
+        The name by which verbs take it.
+    doc
+        A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
+    pairs
+        (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
+    params
+        Parameters and their values; numbers, arrays or, to be trained, tensors; words where `choices` has some. None =
+        must be given, or, of a seed, drawn at every call, as from a generator.
+    choices
+        Parameter -> the words it takes.
+
+    Examples
+    --------
+    >>> score = pe.scores.llr(prior_var=0.5)
+    >>> str(score), score == pe.scores.get("llr:prior_var=0.5")
+    ('llr:prior_var=0.5,prior_mean=0.0', True)
+    """
+
+    name: str
+    doc: str
+    pairs: Mapping[Kinds, Choice]
+    params: Params = field(default_factory=dict)
+    choices: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.doc)
+
+    def __call__(self, **params: Any) -> Score:
+        for name, value in params.items():
+            if name not in self.params:
+                raise ValueError(f"{self.name}: {unknown('parameter', name, self.params)}")
+            if name in self.choices:
+                if value not in self.choices[name]:
+                    words = ", ".join(map(repr, self.choices[name]))
+                    raise ValueError(f"{self.name}: {name} is {value!r}, expected one of {words}")
+            elif name in INTEGERS:
+                if not (name == "seed" and is_source(value)):
+                    as_integer(self.name, name, value, *INTEGERS[name])
+            elif not (value is None or is_torch(value) or _numeric(value)):
+                raise TypeError(f"{self.name}: {name} must be a number or an array of numbers, got {value!r}")
+        return replace(self, params={**self.params, **params})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Score):
+            return NotImplemented
+        if (self.name, self.pairs, set(self.params)) != (other.name, other.pairs, set(other.params)):
+            return False
+        return all(_equal(value, other.params[name]) for name, value in self.params.items())
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        """Text to be read back: "llr:prior_var=0.5,prior_mean=[0.25 -1.0]"; ValueError where a parameter has none."""
+        return self._text(_spelled)
+
+    def __repr__(self) -> str:
+        return f"Score({self.label!r})"
+
+    @property
+    def label(self) -> str:
+        """`str` for messages: arrays are abbreviated."""
+        return self._text(_abbreviated)
+
+    def _text(self, spell: Callable[[Any], str]) -> str:
+        given = [f"{name}={spell(value)}" for name, value in self.params.items() if value is not None]
+        return f"{self.name}:{','.join(given)}" if given else self.name
+
+    def snapshot(self) -> Score:
+        """The score with copies of arrays, and detached ones of tensors, as parameters that nobody else changes."""
+        copies = {
+            name: value.detach().clone() if is_torch(value) else np.array(value)
+            for name, value in self.params.items()
+            if np.ndim(value) or is_torch(value)
+        }
+        return replace(self, params={**self.params, **copies}) if copies else self
+
+    def pair(self, query: str, gallery: str) -> Pair:
+        """How these kinds are scored; TypeError listing what the score accepts."""
+        found = self.pairs.get((query, gallery))
+        if found is None:
+            accepted = ", ".join(sorted(f"{q} x {g}" for q, g in self.pairs))
+            raise TypeError(f"{self.name}: cannot score {query} x {gallery} (query x gallery), only {accepted}")
+        return found if isinstance(found, Pair) else found(self.params)
+
+    def draws(self, pair: Pair, mu: Array) -> Draws | None:
+        """The seed, as an array like mu, and the number of draws, where the pair's op draws."""
+        return Draws(as_seed(self.name, self.params["seed"], mu), self.params["n"]) if pair.op.draws else None
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if isinstance(x, (int, float)) and isinstance(y, (int, float)):  # torch.compile cannot trace numpy's comparison
+        return x == y
+    return x is y or np.array_equal(_host(x), _host(y))
+
+
+def _host(value: Any) -> Any:
+    return as_numpy(value.cpu()) if is_torch(value) else value
+
+
+def _spelled(value: Any) -> str:
+    """A parameter as the text that `pe.scores.get` reads; floats as the shortest text that is exact in float64."""
+    value = _host(value)
+    if isinstance(value, str):
+        return value
+    numbers = np.asarray(value)
+    if numbers.dtype.kind not in "iuf" or numbers.ndim > 1:
+        raise ValueError(f"a parameter that is {value!r} has no text: expected a word, a number or a row of numbers")
+    return f"[{' '.join(map(repr, numbers.tolist()))}]" if numbers.ndim else repr(numbers.item())
+
+
+def _abbreviated(value: Any) -> str:
+    return "[...]" if np.ndim(value) else str(value)
+
+
+def _numeric(value: Any) -> bool:
+    if isinstance(value, (int, float)):  # torch.compile cannot trace numpy's test
+        return not isinstance(value, bool)
+    try:
+        return np.asarray(value).dtype.kind in "iuf"
+    except ValueError:  # rows of different lengths
+        return False
+
+
+def every(kinds: tuple[str, ...], pair: Choice) -> dict[Kinds, Choice]:
+    """One pair, or choice, for all pairs of these kinds."""
+    return {(q, g): pair for q in kinds for g in kinds}

@@ -1,0 +1,213 @@
+"""Checkpoints: all that a run needs to go on as if it had not stopped, in files that no pickle reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from peaccel._utils.atomic_files import aside
+
+__all__ = ["Checkpointer", "TrainingState", "load_tensors", "load_weights", "save_weights"]
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """Where a run stands."""
+
+    method: str
+    seed: int
+    stage: int = 0
+    epoch: int = 0
+    """Epochs of the stage that are done."""
+    batch: int = 0
+    """Batches of this epoch that are done."""
+    step: int = 0
+    """Optimisation steps of the stage that are done."""
+    best: float | None = None
+    """The best validation of the stage until now."""
+    since: int = 0
+    """Epochs since the best one."""
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the stage has not begun."""
+        return self.epoch == self.batch == 0
+
+
+class Checkpointer:
+    """Keeps the state and the best weights of a run.
+
+    Parameters
+    ----------
+    folder
+        Receives state.safetensors and best.safetensors; None keeps the best weights in memory and no state.
+    everything
+        All modules of the run.
+    writes
+        Whether this process is the one that writes.
+    """
+
+    def __init__(self, folder: Path | None, everything: nn.Module, writes: bool) -> None:
+        self.everything = everything
+        self._folder = folder
+        self._writes = writes and folder is not None
+        self._best: dict[str, Tensor] | None = None
+        self._held: dict[str, Tensor] = {}
+
+    def resume(self, new: TrainingState) -> TrainingState:
+        """Read the folder's state, if there is one.
+
+        Parameters
+        ----------
+        new
+            Where the run stands without a state: its method and seed are those that the state must have.
+
+        Raises
+        ------
+        ValueError
+            The file is no state, or of another method, seed, or other shapes.
+        """
+        if self._folder is None or not (path := self._folder / "state.safetensors").exists():
+            return new
+        values, held = load_tensors(path)
+        try:
+            found = TrainingState(**values)
+        except TypeError:
+            raise ValueError(f"{path}: is not the state of a run") from None
+        if (found.method, found.seed) != (new.method, new.seed):
+            of = f"method {found.method!r}, seed {found.seed}"
+            raise ValueError(f"{path}: is of {of}, expected method {new.method!r}, seed {new.seed}")
+        _fill(path, self.everything, {k[len("module.") :]: x for k, x in held.items() if k.startswith("module.")})
+        self._held = {k: x for k, x in held.items() if not k.startswith("module.")}
+        if found.best is not None:
+            self._best = load_tensors(self._folder / "best.safetensors")[1]
+        return found
+
+    def restore(self, optimizer: torch.optim.Optimizer) -> NDArray[np.int64] | None:
+        """Put the optimizer of a resumed stage and torch's random state where they were.
+
+        Returns
+        -------
+        The rows of the batches of the epoch that had begun, if one had.
+        """
+        held, self._held = self._held, {}
+        if not held:
+            return None
+        state: dict[int, dict[str, Tensor]] = {}
+        for key, x in held.items():
+            if key.startswith("optimizer."):
+                _, i, name = key.split(".", 2)
+                state.setdefault(int(i), {})[name] = x
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+        torch.set_rng_state(held["random"])
+        if "random.cuda" in held and torch.cuda.is_available():
+            torch.cuda.set_rng_state(held["random.cuda"])
+        return held["rows"].numpy() if "rows" in held else None
+
+    def write(self, at: TrainingState, optimizer: torch.optim.Optimizer, rows: NDArray[np.int64] | None) -> None:
+        """Write the state; the one before stays until this one is whole.
+
+        Parameters
+        ----------
+        at
+            Where the run stands.
+        optimizer
+            Its moments are kept; its rates follow from the settings.
+        rows
+            The batches of the epoch that has begun, or None between epochs.
+        """
+        if not self._writes:
+            return
+        held = {f"module.{name}": x for name, x in self.everything.state_dict().items()}
+        for i, state in optimizer.state_dict()["state"].items():
+            held |= {f"optimizer.{i}.{name}": torch.as_tensor(x) for name, x in state.items() if x is not None}
+        held["random"] = torch.get_rng_state()
+        if torch.cuda.is_available():
+            held["random.cuda"] = torch.cuda.get_rng_state()
+        if rows is not None:
+            held["rows"] = torch.from_numpy(rows)
+        assert self._folder is not None
+        _save(self._folder / "state.safetensors", held, asdict(at))
+
+    def keep_best(self, at: TrainingState, value: float) -> None:
+        """Keep the weights as the best of the stage so far."""
+        self._best = {name: x.detach().cpu().clone() for name, x in self.everything.state_dict().items()}
+        if self._writes:
+            assert self._folder is not None
+            save_weights(self._folder / "best.safetensors", self.everything, {"method": at.method, "validation": value})
+
+    def back_to_best(self) -> None:
+        """Load the best weights of the stage, where there was a validation."""
+        if self._best is not None:
+            self.everything.load_state_dict(self._best)
+        self._best = None
+
+
+def save_weights(path: Path, modules: nn.Module, about: dict[str, Any]) -> None:
+    """Write the tensors of modules, and what is to be known about them, as JSON in the file's header."""
+    _save(path, modules.state_dict(), about)
+
+
+def load_weights(path: Path, modules: nn.Module) -> dict[str, Any]:
+    """Read tensors into modules; returns what is to be known about them.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        The file is not readable, or holds other names or shapes: the first is named.
+    """
+    about, held = load_tensors(path)
+    _fill(path, modules, held)
+    return about
+
+
+def _save(path: Path, held: dict[str, Tensor], about: dict[str, Any]) -> None:
+    # Copies, since safetensors refuses tensors that share memory, and a class direction may stand in two modules.
+    whole = {name: x.detach().cpu().clone(memory_format=torch.contiguous_format) for name, x in held.items()}
+    with aside(path) as fresh:
+        try:
+            save_file(whole, fresh, metadata={"peaccel": json.dumps(about)})
+        except SafetensorError as error:  # which is also raised where the disk is full
+            raise OSError(f"{path}: cannot be written: {error}") from None
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what is to be known about a file's tensors, and these by name.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        It is no .safetensors file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("peaccel", "{}"))
+            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
+    except SafetensorError as error:
+        raise ValueError(f"{path}: is no .safetensors file: {error}") from None
+
+
+def _fill(path: Path, modules: nn.Module, held: dict[str, Tensor]) -> None:
+    own = modules.state_dict()
+    for name in sorted(own.keys() ^ held.keys()):
+        what = "lacks" if name in own else "has an unexpected"
+        raise ValueError(f"{path}: {what} {name}: it was written for another method or backbone")
+    for name, x in held.items():
+        if x.shape != own[name].shape:
+            raise ValueError(f"{path}: {name} has shape {tuple(x.shape)}, expected {tuple(own[name].shape)}")
+    modules.load_state_dict(held)

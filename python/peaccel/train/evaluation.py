@@ -1,0 +1,119 @@
+"""The evaluation of a trained model: retrieval of held-out items, and whether confidence follows corruption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from peaccel import measures, metrics, retrieval, scores
+from peaccel.distributions import Point
+from peaccel.methods.method import Method, Training
+from peaccel.scores import Score
+from peaccel.train.embedding import embed
+from peaccel.train.sources import Items
+
+__all__ = ["HeldOutMetrics", "check_parts", "evaluate_means", "judge", "map_at_r", "scored"]
+
+JUDGED = ("test", "validation", "train")
+"""Parts, of which the first that exists is evaluated where there are no queries and gallery."""
+
+
+@dataclass(frozen=True)
+class HeldOutMetrics:
+    """How a model retrieves."""
+
+    part: str
+    """The part of the data set that was evaluated."""
+    recall_at_1: float
+    map_at_r: float
+    confidence_and_severity: float | None
+    """Minus Spearman's rank correlation of confidence and severity of the queries, where both are known: 1 where the
+    confidence orders them as their severity does."""
+
+
+def check_parts(data: str, parts: Mapping[str, Items]) -> None:
+    """Refuse, before the work, parts in which nothing can be told apart or searched for.
+
+    Raises
+    ------
+    ValueError
+        There is no part to train on; a part to train or to judge on has one class, or one to judge on has no class with
+        two items.
+    """
+    if "train" not in parts:
+        raise ValueError(f"data {data}: has no labelled items to train on, only {', '.join(parts)}")
+    for part, items in parts.items():
+        if part not in JUDGED or isinstance(items.data, tuple):  # pairs of images and captions have no classes to check
+            continue
+        sizes = np.bincount(items.labels)
+        if (classes := int((sizes > 0).sum())) < 2:
+            raise ValueError(f"data {data}: part {part} has {classes} class, expected at least 2")
+        if sizes.max() < 2 and (part != "train" or not parts.keys() & {"test", "validation", "query"}):
+            raise ValueError(f"data {data}: no class of part {part} has two items, so that none can be searched for")
+
+
+def scored(method: Method, training: Training, d: Any, labels: NDArray[np.int64]) -> Score:
+    """The score by which a trained model retrieves, fitted on held-out items where it has something to fit."""
+    return scores.get(method.score) if training.score is None else training.score(d, labels)
+
+
+def map_at_r(d: Any, labels: NDArray[np.int64], score: Score) -> tuple[float, float]:
+    """Recall@1 and MAP@R of one half of each class, searched in the other; of captions in images where d is a pair."""
+    if isinstance(d, tuple):
+        images, captions = d
+        _, first = np.unique(labels, return_index=True)
+        return _retrieve(captions, labels, images[first], labels[first], score)
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.int64)
+    place[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    query = place % 2 == 1
+    return _retrieve(d[query], labels[query], d[~query], labels[~query], score)
+
+
+def judge(method: Method, training: Training, score: Score, parts: Mapping[str, Items]) -> HeldOutMetrics:
+    """Judge queries against the gallery where there are such, else halves of the classes of the first of `JUDGED`."""
+    if "query" in parts and "gallery" in parts:
+        query, gallery = parts["query"], parts["gallery"]
+        d = embed(training.model, query.data)
+        found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
+        return HeldOutMetrics("query", *found, _with_severity(method, d, query))
+    part = next(part for part in JUDGED if part in parts)
+    items = parts[part]
+    return HeldOutMetrics(part, *map_at_r(embed(training.model, items.data), items.labels, score), None)
+
+
+class _Means(nn.Module):
+    """Takes features for points."""
+
+    def forward(self, features: Tensor) -> Point:
+        return Point(features)
+
+
+def evaluate_means(method: Method, parts: Mapping[str, Items]) -> HeldOutMetrics:
+    """Judge the cosine of features as `judge` does a model that was trained on them."""
+    return judge(method, Training(_Means(), nn.Identity(), ()), scores.get("cosine"), parts)
+
+
+def _retrieve(
+    queries: Any, query_labels: NDArray[np.int64], gallery: Any, gallery_labels: NDArray[np.int64], score: Score
+) -> tuple[float, float]:
+    largest = int(np.unique(gallery_labels, return_counts=True)[1].max())
+    ids = retrieval.search(queries, gallery, largest, score).ids
+    found = ids, query_labels, gallery_labels
+    return metrics.recall_at_k(*found), metrics.map_at_r(*found)
+
+
+def _with_severity(method: Method, d: Any, items: Items) -> float | None:
+    """The rank correlation of confidence and quality of the items; 0 where one of them is constant."""
+    if items.quality is None or method.confidence == "-":
+        return None
+    kind = None if method.confidence == "default" else method.confidence
+    confidence = np.asarray(measures.confidence(d, kind))
+    if min(np.ptp(confidence), np.ptp(items.quality)) == 0:
+        return 0.0
+    return metrics.spearman(items.quality, confidence)

@@ -1,0 +1,162 @@
+"""Train and measure the papers' methods on small real images, and say which of their claims hold.
+
+It may be stopped at any time and goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+from peaccel._utils import config, options
+from peaccel._utils.atomic_files import aside, check_outputs
+from peaccel.cli import user_errors
+from peaccel.methods.method import AtLeast0, Positive
+from reproduction import ledger
+from reproduction.claims import decided, read_claims
+from reproduction.page import markdown
+from reproduction.plan import TASKS, Cell, Plan, cells, changes, read_plan, resolved
+from reproduction.running import run
+from reproduction.workers import workers
+
+__all__ = ["Reproduce", "main"]
+
+Experiment = Literal["numbers", "hard", "places", "published"]
+EXPERIMENTS: tuple[Experiment, ...] = (*TASKS, "published")
+
+MARK = "<!-- What follows is written by python -m reproduction. -->"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """What is run, and where results go."""
+
+    list: bool = False
+    """Print every table and figure of the papers with the command that makes it, and stop."""
+    quick: bool = False
+    """Few classes, two seeds and no search: minutes, and no numbers to believe."""
+    only: tuple[Experiment, ...] = EXPERIMENTS
+    """Of the experiments; the trials of their rows come first."""
+    results_out: Path | None = None
+    """A line of JSON for each training; those that are there are not run again. runs/reproduce/results.jsonl, with
+    --quick runs/reproduce-quick/results.jsonl."""
+    page_out: Path | None = None
+    """The page of tables, Markdown; what stands above its mark is kept. Beside the results, page.md."""
+    processes: AtLeast0 = 0
+    """Trainings at a time, a thread each; 0 for as many as there are cores."""
+    hours: Positive | None = None
+    """After which no training begins."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what is asked for; ``arguments`` are those of the process unless given."""
+    with user_errors("python -m reproduction"):
+        words = sys.argv[1:] if arguments is None else arguments
+        _run(options.parse(Reproduce, "python -m reproduction", __doc__, words))
+
+
+def _run(task: Reproduce) -> None:
+    if task.list:
+        print_list()
+        return
+    plan = read_plan(task.quick)
+    results = task.results_out or Path("runs") / ("reproduce-quick" if task.quick else "reproduce") / "results.jsonl"
+    page = task.page_out or results.parent / "page.md"
+    for path in (results, page):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    check_outputs([(results, None), (page, None)])
+    wanted = [cell for cell in cells(plan) if _belongs(plan, cell, task.only)]
+    start = perf_counter()
+    until = float("inf") if task.hours is None else start + 3600 * task.hours
+    for phase in (
+        [cell for cell in wanted if cell.trial is not None],
+        [cell for cell in wanted if cell.trial is None],
+    ):
+        _carry_out(plan, task, phase, results, until)
+    records = _finished(plan, ledger.read(results))
+    text = markdown(plan, records, len(list(cells(plan))), decided(records, read_claims()))
+    above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
+    with aside(page) as fresh:
+        fresh.write_text(f"{above}{MARK}\n\n{text}", encoding="utf-8")
+    print(f"-> {page}")
+
+
+def print_list() -> None:
+    """Print what papers.toml says; commands as they are, not broken into lines, to be copied."""
+    held = config.read_mapping(Path(__file__).parent / "papers.toml")
+    for paper, title in held["titles"].items():
+        print(f"\n{title}\n")
+        for item in held["item"]:
+            if item["paper"] == paper:
+                where = f" (docs/reproduction.md, {item['section']})" if "section" in item else ""
+                how = item["command"] if "command" in item else f"impossible here: {item['impossible']}"
+                print(f"{item['name']}: {item['shows']}{where}\n    {how}")
+
+
+def _belongs(plan: Plan, cell: Cell, only: Iterable[Experiment]) -> bool:
+    """Whether a cell is of these experiments, or a trial of one of their rows."""
+    if cell.trial is None:
+        return ("published" if cell.published else cell.task) in only
+    rows = {row for name in only for row in (plan.published if name == "published" else plan.rows[name])}
+    return cell.row in rows
+
+
+def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Path, until: float) -> None:
+    """Run the cells that are not finished yet, some at a time, and append each as it comes."""
+    records = ledger.read(results)
+    left = [(cell, chosen) for cell, chosen in _chosen(plan, wanted, records) if _stale(plan, cell, chosen, records)]
+    if not left:
+        return
+    todo, running, done = iter(left), dict[Future[ledger.Record], Cell](), 0
+    count = task.processes or os.cpu_count() or 1
+    with workers(count) as pool:
+        try:
+            while True:
+                while len(running) < count and perf_counter() < until:
+                    cell, chosen = next(todo, (None, None))
+                    if cell is None or chosen is None:
+                        break
+                    running[pool.submit(run, task.quick, cell, chosen)] = cell
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    cell, record = running.pop(future), future.result()
+                    ledger.append(results, cell, record)
+                    done += 1
+                    print(f"{done} of {len(left)}: {cell}, {record['seconds']:.0f} s", flush=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Record]) -> Iterator[tuple[Cell, Any]]:
+    """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
+    for cell in wanted:
+        trial = cell.trial
+        if trial is None:
+            trials = [Cell("numbers", cell.row, trial=i) for i in range(plan.trials)]
+            if not records.keys() >= set(trials):
+                continue  # time ran out before its search was finished
+            trial = max(range(plan.trials), key=lambda i: records[trials[i]]["validation"])
+        yield cell, changes(cell.row, trial)
+
+
+def _finished(plan: Plan, records: dict[Cell, ledger.Record]) -> dict[Cell, ledger.Record]:
+    """Results of the plan as it is now, without those of settings that it had before."""
+    every = _chosen(plan, cells(plan), records)
+    return {cell: records[cell] for cell, chosen in every if not _stale(plan, cell, chosen, records)}
+
+
+def _stale(plan: Plan, cell: Cell, chosen: Any, records: dict[Cell, ledger.Record]) -> bool:
+    """Whether there is no result of these settings."""
+    return cell not in records or records[cell]["settings"] != resolved(plan, cell, chosen)[2]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""One cell: a training and what is measured of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from peaccel.backbones import small_cnn
+from peaccel.data.photographs import PlacesSettings
+from peaccel.train import Options, embed, fit
+from peaccel.train.evaluation import map_at_r, scored
+from peaccel.train.runs import versions
+from reproduction.defects import first_classes, with_blended_draws
+from reproduction.ledger import Record
+from reproduction.measuring import measure
+from reproduction.plan import Cell, Published, read_plan, resolved, task_settings
+from reproduction.tasks import images, parts
+
+__all__ = ["run"]
+
+
+def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
+    """Train and measure a cell, on one thread, so that it comes out the same beside any others.
+
+    Parameters
+    ----------
+    quick
+        By the small plan.
+    cell
+        Which.
+    chosen
+        Changes of the recipe's settings.
+
+    Returns
+    -------
+    What a line of results holds; of a trial MAP@R of validation classes alone, 0 where the loss was not finite. Its
+    seconds are the processor's, whatever else the machine does.
+    """
+    torch.set_num_threads(1)
+    plan = read_plan(quick)
+    method, settings, decides = resolved(plan, cell, chosen)
+    start = process_time()
+    sizes = task_settings(plan, cell.task)
+    data = parts(sizes, plan.trained_kinds, cell.seed)
+    train, validation = data["train"], data["validation"]
+    torch.manual_seed(cell.seed)
+    classes = int(train.labels.max()) + 1
+    training = method.build(small_cnn.small_cnn(), _features(train.mixed.images), classes, settings)
+    published = plan.published[cell.row] if cell.published else Published()
+    if published.one_batch:
+        training = replace(training, stages=tuple(replace(stage, batches=first_classes) for stage in training.stages))
+    about = {"settings": decides, "commit": versions()["commit"], "machine": _machine()}
+    try:
+        with with_blended_draws() if published.blended_draws else nullcontext():
+            fit(training, images(train.mixed), train.labels, Options(seed=cell.seed), name=cell.row)
+    except FloatingPointError:
+        if cell.trial is None:
+            raise
+        return {**about, "validation": 0.0, "seconds": round(process_time() - start, 1)}
+    d = embed(training.model, images(validation.mixed))
+    reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
+    record: Record = {**about, "validation": round(reached, 6)}
+    if cell.trial is None:
+        radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
+        record |= measure(method, training, data, radius)
+    return {**record, "seconds": round(process_time() - start, 1)}
+
+
+def _features(pictures: NDArray[np.float32]) -> int:
+    return int(small_cnn.small_cnn().eval()(torch.from_numpy(pictures[:1])[:, None]).shape[1])
+
+
+def _machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores"

@@ -1,0 +1,168 @@
+"""Every command that README and docs show is run, on small inputs and for an epoch, in a folder of its own."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import run
+
+import peaccel as pe
+from peaccel import io
+from peaccel._utils import config, options
+from peaccel.cli import _training
+from peaccel.cli.choose_score import ChooseScore
+from peaccel.cli.embed import Embed
+from peaccel.cli.evaluate import Evaluate
+from peaccel.train import runs
+from reproduction import __main__ as reproduction
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TOOLS = ("peaccel", "torchrun", "make", "python")
+
+SMALL = "--quick --device cpu --threads 1"
+SHORT = f"{SMALL} --schedule.epochs 1 --dim 8"
+
+# What is added to each command so that it takes seconds, or in parentheses how the error starts where weights are
+# missing: its arguments were taken until then.
+SHOWN = {
+    "peaccel methods": "",
+    "peaccel train cosface --quick": f"{SHORT}",
+    "peaccel train cosface --quick --out runs/try": f"{SHORT}",
+    "peaccel train pfe --data mnist": f"{SMALL} --classify.epochs 1 --match.epochs 1",
+    "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
+        "resnet50.safetensors: "
+    ),
+    "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth": (
+        "resnet50.pth: "
+    ),
+    "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
+    "--frozen-bn": ("resnet50.pth: "),
+    "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",
+    "peaccel embed --run runs/try --part query --out query.npz": "",
+    "peaccel tune cosface --trials 50 --out runs/tune": f"{SHORT} --trials 1",
+    **{
+        f"peaccel embed --backbone clip_image:ViT-B-32 --weights clip.pth --data coco --root COCO/ --part {part} "
+        f"--out features/{part}.npz": ("clip.pth: ")
+        for part in ("train", "validation", "test")
+    },
+    "peaccel train text_to_image --data caption-features --root features/": (
+        "--schedule.epochs 1 --hidden 8 --device cpu --threads 1"
+    ),
+    "peaccel train arcface --data mnist --out runs/images": f"{SHORT}",
+    "peaccel embed --run runs/images --hidden-digits 0.3 --out features/": "",
+    "peaccel train text_to_image --data caption-features --root features/ --out runs/both": (
+        "--schedule.epochs 1 --hidden 8 --device cpu --threads 1"
+    ),
+    "peaccel embed --run runs/both --side captions --out captions.npz": "",
+    "peaccel embed --run runs/both --out images.npz": "",
+    "peaccel evaluate --queries captions.npz --gallery images.npz --relevance features/test-relevance.npy "
+    "--scores cosine,scale_cosine --out page/": "",
+    "torchrun --nproc_per_node 2 -m peaccel train cosface --data mnist --out runs/two": f"{SHORT}",
+    "peaccel evaluate --queries q.npz --gallery g.npz --query-labels ql.npy --gallery-labels gl.npy "
+    "--scores cosine,mls --out page/": "",
+    "peaccel choose-score --embeddings validation.npz --labels labels.npy --out choice/": "",
+}
+
+
+def blocks(page):
+    """The shell of a page: its indented blocks and its fences without a language or with that of shells."""
+    fence, block = None, []
+    for line in [*page.read_text().splitlines(), ""]:
+        if line.startswith("```"):
+            fence = line[3:] if fence is None else None
+        within = fence in ("", "sh", "bash", "console") if fence is not None else line.startswith("    ")
+        if within and not line.startswith("```"):
+            block.append(line.strip() if fence is None else line)
+        elif block:
+            if block[0].split()[0] in (*TOOLS, "for"):
+                yield "\n".join(block)
+            block = []
+
+
+def called(script):
+    """The commands that a script calls, as bash expands them; none of them is run."""
+    stubs = "".join(f"{tool}() {{ (IFS=$'\\x1f'; echo \"{tool}\x1f$*\"); }}; " for tool in TOOLS)
+    found = subprocess.run(["bash", "-euc", stubs + script], capture_output=True, text=True, check=True)
+    return [line.split("\x1f") for line in found.stdout.splitlines()]
+
+
+CALLED = {page: [words for block in blocks(page) for words in called(block)] for page in PAGES}
+
+
+def test_every_command_of_the_pages_is_known_and_none_is_known_in_vain():
+    found = {" ".join(words) for of_page in CALLED.values() for words in of_page if words[0] in ("peaccel", "torchrun")}
+    assert found == SHOWN.keys()
+
+
+def test_every_make_of_the_pages_is_a_target():
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    made = {words[1] for of_page in CALLED.values() for words in of_page if words[0] == "make"}
+    assert {"test", "demo", "reproduce"} <= made <= set(targets)
+
+
+@pytest.fixture
+def inputs(tmp_path, monkeypatch):
+    """The current folder, with what the pages take for granted."""
+    monkeypatch.chdir(tmp_path)
+    rng, labels = np.random.default_rng(0), np.arange(48).repeat(4)
+    mu = (rng.normal(size=(48, 8))[labels] + 0.5 * rng.normal(size=(192, 8))).astype(np.float32)
+    d = pe.Normal(mu, rng.uniform(0.1, 1, 192).astype(np.float32))
+    np.save("features.npy", mu)
+    for name, x in {"labels": labels, "ql": labels[::2], "gl": labels[1::2]}.items():
+        np.save(f"{name}.npy", x)
+    for name, x in {"validation": d, "q": d[::2], "g": d[1::2]}.items():
+        io.write_distribution(f"{name}.npz", x)
+    for name in ("photos", "CUB_200_2011", "COCO", "features"):
+        Path(name).mkdir()
+    for part in ("train", "validation", "test"):
+        np.savez(f"features/{part}.npz", images=mu[:40], captions=mu[40:80], image=np.arange(40))
+    for name in ("resnet50.safetensors", "resnet50.pth", "clip.pth"):
+        Path(name).touch()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if CALLED[page]], ids=lambda page: page.stem)
+def test_the_commands_of_a_page_run_one_after_the_other(page, inputs, capsys, monkeypatch):
+    for words in CALLED[page]:
+        if words[0] in ("make", "python"):
+            continue
+        more = SHOWN[" ".join(words)]
+        refused = more.endswith(": ")
+        arguments = words[1:] + ([] if refused else more.split())
+        if words[0] == "torchrun":
+            module = arguments.index("-m") + 1
+            monkeypatch.setattr(sys, "argv", arguments[module:])
+            runpy.run_module(arguments[module], run_name="__main__")
+            assert Path("runs/two/result.json").exists()
+            continue
+        code, _, err = run(capsys, *arguments)
+        assert code == (2 if refused else 0), f"{words}: {err}"
+        assert not refused or err.startswith(f"peaccel {arguments[0]}: {more}"), err
+
+
+def test_the_command_line_is_a_module_too(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["peaccel", "--version"])
+    monkeypatch.delitem(sys.modules, "peaccel.__main__", raising=False)
+    runpy.run_module("peaccel", run_name="__main__")
+    assert capsys.readouterr().out == f"peaccel {pe.__version__}\n"
+
+
+def test_commands_of_the_papers_have_options_that_there_are(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    parsed = {
+        "embed": lambda words: options.parse(Embed, "", "", words),
+        "evaluate": lambda words: options.parse(Evaluate, "", "", words),
+        "choose-score": lambda words: options.parse(ChooseScore, "", "", words),
+        "-m": lambda words: options.parse(reproduction.Reproduce, "", "", words[1:]),
+        "train": lambda words: _training.parse(None, "", "", words[0], words[1:], runs.Run()),
+    }
+    items = config.read_mapping(Path(reproduction.__file__).parent / "papers.toml")["item"]
+    lines = {tuple(words[1:]) for item in items if "command" in item for words in called(item["command"])}
+    known = {words for words in lines if words[0] in parsed}
+    assert {words[0] for words in known} >= {"embed", "train", "-m"}
+    for words in known:
+        parsed[words[0]](list(words[1:]))

@@ -1,0 +1,399 @@
+"""CUDA kernels run whole on the host (see test_on_host_driver.py), against golden values and the CPU's kernels."""
+
+import csv
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+from conftest import EPS, make, scored
+from items import given_to, scale_of
+from test_every_score import check, same_bits
+
+import peaccel as pe
+from peaccel import _core
+from peaccel.ops import OPS, Inputs, Op, PairOp, _cpu, _cuda, bessel
+from peaccel.retrieval.prepared import plan
+from peaccel.scores._inputs import filled
+
+ROOT = pathlib.Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "bessel.csv"
+
+# -- elements ----------------------------------------------------------------------------------------------------------
+
+
+def golden():
+    with GOLDEN.open() as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
+
+
+FLOORS = {
+    "log_ive": ("tol", lambda v, x: 1),
+    "vmf_log_norm": ("tol_rest", lambda v, x: np.maximum(v, 1)),
+    "iv_ratio": ("tol_ratio", lambda v, x: 0),
+    "log_ive_dx": ("tol_rest", lambda v, x: np.minimum(1 / x, 1)),
+    "log_ive_dxx": ("tol_bend", lambda v, x: np.minimum(1 / x**2, 1)),
+    "iv_ratio_dx": ("tol_bend", lambda v, x: 0),
+    "iv_ratio_dxx": ("tol_bend", lambda v, x: 0),
+}
+
+
+@pytest.mark.parametrize("name", FLOORS)
+@pytest.mark.filterwarnings("ignore:(divide by zero|overflow):RuntimeWarning")
+def test_golden_values(device, name):
+    """Orders that differ by element; then one order at a time."""
+    table, (tolerance, floor) = golden(), FLOORS[name]
+    v, x, want = table["v"], table["x"], table[name]
+    order = 2 * v + 2 if name == "vmf_log_norm" else v
+    op = next(op for op in OPS if op.name == name)
+    lone = _cuda.elementwise(op, torch.from_numpy(order), torch.from_numpy(x)).numpy()
+    one = np.concatenate(
+        [
+            _cuda.elementwise(
+                op, torch.tensor([value], dtype=torch.float64), torch.from_numpy(x[order == value])
+            ).numpy()
+            for value in dict.fromkeys(order.tolist())
+        ]
+    )
+    rows = np.concatenate([np.flatnonzero(order == value) for value in dict.fromkeys(order.tolist())])
+    known = ~np.isnan(want)
+    for got in (lone, one[np.argsort(rows)]):
+        error = np.abs(got - want) / np.maximum(np.abs(want), floor(v, x))
+        assert (error[known] <= table[tolerance][known]).all()
+
+
+@pytest.mark.parametrize("op", [op for op in OPS if isinstance(op, Op)], ids=lambda op: op.name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [0, 1, 3, 1023, 70_001])
+def test_elements_are_those_of_the_cpu(device, op, dtype, n):
+    """One order of many elements goes by a table in float32; edges are in every size."""
+    rng = np.random.default_rng(n)
+    x = torch.from_numpy(10 ** rng.uniform(-6, 9, n)).to(dtype)
+    edges = torch.tensor([0.0, -0.0, torch.inf, torch.nan, -1.0, 0.25, 2.0**24, 1e-40], dtype=dtype)
+    x[: min(n, len(edges))] = edges[:n]
+    for order in (torch.tensor([64.0], dtype=torch.float64), torch.from_numpy(rng.uniform(2, 600, n))):
+        given = given_to(op, order, x)
+        found, want = _cuda.elementwise(op, *given), _cpu.elementwise(op, *given)
+        eps = 4e-7 if dtype == torch.float32 else 2e-14
+        same = (found == want) | (found.isnan() & want.isnan())
+        # Subnormal numbers have fewer digits, and log_ndtr_dxx multiplies one by x, there 38: so many of their steps.
+        step = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
+        assert (same | ((found - want).abs() <= eps * scale_of(op.name, order, x, want) + 40 * step)).all()
+
+
+def test_elements_broadcast(device):
+    order, x = torch.arange(2.0, 5.0, dtype=torch.float64)[:, None], torch.linspace(0.5, 9, 7)
+    found = _cuda.elementwise(next(op for op in OPS if op.name == "iv_ratio"), order, x)
+    torch.testing.assert_close(found, bessel.iv_ratio(order, x), rtol=2e-7, atol=0)
+
+
+# -- draws -------------------------------------------------------------------------------------------------------------
+
+SHAPES = [(1, 1, 1), (3, 2, 1), (5, 3, 2), (40, 5, 3), (9, 16, 7), (7, 64, 33), (6, 127, 5), (4, 128, 2), (3, 300, 4)]
+LONG = (2, 4500, 2)  # more normals than shared memory holds
+
+
+def drawn_items(op, n, dim, dtype, wide, spread):
+    rng = np.random.default_rng([n, dim])
+    mu = rng.standard_normal((n, dim))
+    if op.name == "sample_vmf":
+        mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    uncertainty = 10 ** rng.uniform(-spread, spread, (n, dim) if wide else n)
+    return torch.from_numpy(mu).to(dtype), torch.from_numpy(uncertainty).to(dtype)
+
+
+def off(found, want, size=None):
+    """The largest difference, relative to the largest number; infinities and NaN must be the same."""
+    found, want = found.double(), want.double()
+    finite = want.isfinite()
+    assert torch.equal(found[~finite].nan_to_num(7), want[~finite].nan_to_num(7))
+    if not finite.any():
+        return 0.0
+    return float((found - want)[finite].abs().max() / want[finite].abs().max().clamp(min=1e-30))
+
+
+SAMPLERS = ("sample_normal one", "sample_normal each", "sample_vmf one")
+# No direction has one dimension.
+DRAWN = [(case, shape) for case in SAMPLERS for shape in (*SHAPES, LONG) if shape[1] > 1 or "normal" in case]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("case", "shape"), DRAWN, ids=str)
+def test_draws_and_their_gradients_are_those_of_the_cpu(device, case, shape, dtype):
+    name, wide = case.split()
+    op = next(op for op in OPS if op.name == name)
+    n, dim, draws = shape
+    eps = torch.finfo(dtype).eps
+    for spread in (0.3, 4):
+        mu, uncertainty = drawn_items(op, n, dim, dtype, wide == "each", spread)
+        seed = torch.tensor(2**62 + 12345)
+        z = _cuda.sample(op, mu, uncertainty, seed, draws, 2**33 + 5, 2)
+        want = _cpu.sample(op, mu, uncertainty, seed, draws, 2**33 + 5, 2)
+        assert z.shape == (draws, n, dim)
+        # Of directions in few dimensions, one normal may be all that is left beside another.
+        assert off(z, want) <= (40 if dim < 4 else 16) * eps
+        weights = torch.from_numpy(np.random.default_rng(1).standard_normal(z.shape)).to(dtype)
+        found = _cuda.sample_backward(op, weights, mu, uncertainty, seed, 2**33 + 5, 2)
+        exact = _cpu.sample_backward(op, weights, mu, uncertainty, seed, 2**33 + 5, 2)
+        for got, wanted in zip(found, exact, strict=True):
+            assert got.shape == wanted.shape
+            assert off(got, wanted) <= (2e3 if dim < 4 else 200) * eps
+
+
+def test_draws_of_any_rows(device):
+    """Strided rows, one variance for all rows, and items in parts give the draws of the whole."""
+    op = next(op for op in OPS if op.name == "sample_normal")
+    mu, uncertainty = drawn_items(op, 12, 24, torch.float32, True, 1)
+    seed = torch.tensor(5)
+    whole = _cuda.sample(op, mu, uncertainty, seed, 3, 10, 0)
+    assert torch.equal(
+        _cuda.sample(op, mu[::3], uncertainty[::3].t().contiguous().t(), seed, 3, 10, 0)[:, :1], whole[:, :1]
+    )
+    assert torch.equal(_cuda.sample(op, mu[4:9], uncertainty[4:9], seed, 3, 14, 0), whole[:, 4:9])
+    one = uncertainty[:1, :1].expand(12, 24)
+    assert torch.equal(_cuda.sample(op, mu, one, seed, 2, 0, 1), _cuda.sample(op, mu, one.contiguous(), seed, 2, 0, 1))
+    assert _cuda.sample(op, mu[:0], uncertainty[:0], seed, 3, 0, 0).shape == (3, 0, 24)
+    # Rows of mu that are one number, and gradients by variances that are.
+    flat, weights = mu[:, :1].expand(12, 24), whole.flip(0)
+    found, want = (
+        [_cuda.sample(op, *x, seed, 2, 0, 1), *_cuda.sample_backward(op, weights, *x, seed, 10, 0)]
+        for x in ((flat, one), (flat.clone(), one.clone()))
+    )
+    assert all(map(torch.equal, found, want))
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+PAIR_OPS = [op for op in OPS if isinstance(op, PairOp) and not op.sampled]
+KINDS_OF = ("normal_isotropic", "normal_diagonal", "point", "scaled", "vmf")
+CASES = [
+    (name, *kinds)
+    for name, score in pe.scores.SCORES.items()
+    for kinds in itertools.product(KINDS_OF, KINDS_OF)
+    if kinds in score.pairs and score.pair(*kinds).op in PAIR_OPS
+]
+
+
+def verbs(q, g, score, gallery=None):
+    """The scores [Q, G] of all pairs by each verb's kernel."""
+    planned = plan(q, gallery or g, score, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    every = torch.arange(len(g)).expand(len(q), len(g)).contiguous()
+    i, j = (x.reshape(-1) for x in torch.meshgrid(torch.arange(len(q)), torch.arange(len(g)), indexing="ij"))
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    each = Inputs(mu1[i], uncertainty1[i], mu2[j], uncertainty2[j], shared)
+    one_by_one = [inputs._replace(mu1=mu1[k : k + 1], uncertainty1=uncertainty1[k : k + 1]) for k in range(len(q))]
+    found = {
+        "pairwise": _cuda.score(op, inputs, None, True),
+        "one query": torch.cat([_cuda.score(op, one, None, True) for one in one_by_one]),
+        "paired": _cuda.score(op, each, None, False).reshape(len(q), len(g)),
+        "rescore": _cuda.score(op, inputs, every, False),
+    }
+    for name, (scores, ids) in (
+        ("rerank", _cuda.rerank(op, inputs, every, len(g))),
+        ("search", _cuda.search(op, inputs, len(g))[:2]),
+    ):
+        found[name] = torch.empty_like(scores).scatter_(1, ids, scores)
+    return {name: x.numpy() for name, x in found.items()}
+
+
+def agrees(found, q, g, name, dtype):
+    """With the reference; where its quadrature is not made for that, with the CPU."""
+    if name != "hib":
+        check(found, q, g, name, dtype)
+        return
+    want = pe.pairwise(q, g, name).numpy()
+    np.testing.assert_allclose(found, want, rtol=3e-7 if dtype == "float32" else 1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
+def test_scores_by_every_verb(device, name, q_kind, g_kind):
+    score = scored(name, q_kind)
+    # Rows that are read four numbers at a time, and others; one and two steps of a warp.
+    widths = {"float32": (1, 17, 128, 130), "float64": (17, 132), "float16": (37, 128), "bfloat16": (130,)}
+    for dtype, dim in ((dtype, dim) for dtype, dims in widths.items() for dim in dims):
+        if dim == 1 and "vmf" in (q_kind, g_kind):
+            continue
+        compute = dtype if dtype in EPS else "float32"
+        q = make(q_kind, 5, dim, 1, dtype=compute, library="torch")
+        g = make(g_kind, 37, dim, 2, dtype=dtype, library="torch")
+        found = verbs(q, g, score)
+        same_bits(found, dtype)
+        agrees(found["pairwise"], q, g, name, compute)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [1, 3, 16, 129, 512])
+def test_variances_over_many_powers_of_ten(device, dim, dtype):
+    for name, q_kind, g_kind in CASES:
+        if not {q_kind, g_kind} <= {"normal_isotropic", "normal_diagonal"} or (name == "hib" and dim > 16):
+            continue
+        for powers in ((-8, 8), (-30, 30)):
+            items = []
+            for kind, n in ((q_kind, 2), (g_kind, 3)):
+                d = make(kind, n, dim, n, library="torch")
+                rng = np.random.default_rng([n, dim])
+                var = 10.0 ** rng.uniform(*powers, d.var.shape)
+                items.append(pe.Normal(d.mu, torch.from_numpy(var)).to(getattr(torch, dtype)))
+            found = verbs(*items, scored(name, q_kind))
+            same_bits(found, name)
+            agrees(found["search"], *items, name, dtype)
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):
+    for kind in ("normal_isotropic", "normal_diagonal"):
+        q, g = (make(kind, n, 20, n, dtype="float32", library="torch") for n in (3, 6))
+        g.var[1], g.var[2], g.var[3] = 0, -1, torch.nan
+        for name in ("mls", "llr", "ppk", "neg_kl"):
+            found = verbs(q, g, scored(name, kind))
+            want = pe.pairwise(q, g, scored(name, kind)).numpy()
+            same_bits(found, name)
+            np.testing.assert_array_equal(np.isnan(found["search"]), np.isnan(want))
+            np.testing.assert_allclose(found["search"], want, rtol=3e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
+def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):
+    rng = np.random.default_rng(0)
+    for dim in (5, 140):
+        q = make(q_kind, 7, dim, 1, dtype=dtype, library="torch")
+        g = make(g_kind, 7, dim, 2, dtype=dtype, library="torch")
+        planned = plan(q, g, scored(name, q_kind), detach=True)
+        op, inputs = planned.pair.op, planned.inputs
+        candidates = torch.from_numpy(rng.integers(-1, 7, (7, 150)))
+        for given, pairwise, shape in ((None, False, (7,)), (None, True, (7, 7)), (candidates, False, (7, 150))):
+            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
+            weights[0] = 0
+            found = _cuda.score_backward(op, weights, inputs, given, pairwise)
+            want = _cpu.score_backward(op, weights, inputs, given, pairwise)
+            for own, other in zip(found, want, strict=True):
+                assert own.shape == other.shape
+                if own.numel():
+                    scale = max(1.0, float(other.abs().max()))
+                    assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-11) * scale
+
+
+def test_gradients_that_nobody_wants_are_not_computed(device):
+    q, g = (make("normal_diagonal", n, 6, n, dtype="float64", library="torch") for n in (3, 4))
+    planned = plan(q, g, "ppk", detach=True)
+    op, inputs, weights = planned.pair.op, planned.inputs, torch.ones(3, 4, dtype=torch.float64)
+    every = _cuda.score_backward(op, weights, inputs, None, True)
+    of = [_core.QUERY, _core.QUERY, _core.GALLERY, _core.GALLERY, _core.SHARED]
+    for wanted in (_core.QUERY, _core.GALLERY, _core.SHARED):
+        for bit, found, want in zip(
+            of, _cuda.score_backward(op, weights, inputs, None, True, wanted), every, strict=True
+        ):
+            if bit == wanted:
+                assert torch.equal(found, want)
+            elif _core.GALLERY in (bit, wanted):
+                assert not found.any()
+
+
+@pytest.mark.parametrize("name", ["mls", "ppk"])
+@pytest.mark.parametrize("kind", ["normal_isotropic", "normal_diagonal"])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
+    """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
+    q, g = (make(kind, n, 6, n, dtype="float64", library="torch") for n in (60, 170))
+    planned = plan(q, g, name, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    weights = torch.from_numpy(np.random.default_rng(0).standard_normal((60, 170)))
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    for own, other in zip(found, _cpu.score_backward(op, weights, inputs, None, True), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+
+
+def listing(rng, scores_of):
+    """Scores with ties, NaN and infinities, ids with gaps."""
+    scores = torch.from_numpy(rng.integers(-3, 3, scores_of).astype(np.float32))
+    scores[torch.from_numpy(rng.random(scores_of) < 0.1)] = torch.nan
+    scores[torch.from_numpy(rng.random(scores_of) < 0.1)] = -torch.inf
+    ids = torch.from_numpy(np.stack([rng.permutation(scores_of[1]) for _ in range(scores_of[0])]))
+    ids[torch.from_numpy(rng.random(scores_of) < 0.2)] = -1
+    return scores, ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("rows", "n", "k"),
+    [(3, 1, 1), (3, 40, 60), (3, 700, 1), (3, 700, 256), (3, 3000, 1024), (3, 1500, 1100), (60, 40, 3)],
+)
+def test_the_best_k(device, rows, n, k, dtype):
+    """Higher scores, then NaN, then padding; ties to the lower id; by the kernel and, beyond 1024, by sorting."""
+    scores, ids = listing(np.random.default_rng(n + k), (rows, n))
+    scores = scores.to(dtype)
+    found = _cuda.select(scores, ids, k)
+    for row in range(rows):
+        items = [(float(s), int(i)) for s, i in zip(scores[row], ids[row], strict=True) if i >= 0]
+        items.sort(key=lambda item: (item[0] != item[0], -item[0] if item[0] == item[0] else 0, item[1]))
+        items = (items + [(-np.inf, -1)] * k)[:k]
+        np.testing.assert_array_equal(found[0][row], [s for s, _ in items])
+        assert found[1][row].tolist() == [i for _, i in items]
+
+
+@pytest.mark.parametrize("k", [1, 10, 300, 1024, 1100])
+def test_rankings_of_long_lists_and_large_galleries(device, k):
+    q, g = (make("normal_diagonal", n, 8, n, dtype="float32", library="torch") for n in (3, 1500))
+    g.mu[700:] = g.mu[:800].clone()  # repeated rows, which tie
+    g.var[700:] = g.var[:800].clone()
+    g.var[5] = torch.nan
+    planned = plan(q, g, "mls", detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    candidates = torch.from_numpy(np.random.default_rng(k).integers(-1, 1500, (3, 1300)))
+    listed = _cuda.score(op, inputs, candidates, False)
+    want, found = _cuda.select(listed, candidates, k), _cuda.rerank(op, inputs, candidates, k)
+    assert torch.equal(want[1], found[1])
+    np.testing.assert_array_equal(want[0], found[0])
+    every = torch.arange(1500).expand(3, 1500)
+    whole = _cuda.select(_cuda.score(op, inputs, None, True), every, k)
+    found = _cuda.search(op, inputs, k)[:2]
+    assert torch.equal(whole[1], found[1])
+    np.testing.assert_array_equal(whole[0], found[0])
+
+
+def test_rankings_of_more_queries_than_blocks(device):
+    q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (100, 30))
+    planned = plan(q, g, "mls", detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    candidates = torch.from_numpy(np.random.default_rng(0).integers(-1, 30, (100, 40)))
+    want = _cuda.select(_cuda.score(op, inputs, candidates, False), candidates, 3)
+    assert all(map(torch.equal, _cuda.rerank(op, inputs, candidates, 3), want))
+
+
+def test_candidates_that_are_no_rows(device):
+    q = make("normal_diagonal", 2, 8, dtype="float32", library="torch")
+    planned = plan(q, q, "mls", detach=True)
+    ids = torch.tensor([[0, 2, 2**40], [-1, -2, 1]])
+    scores = _cuda.score(planned.pair.op, planned.inputs, ids, False)
+    assert scores.isnan().tolist() == [[False, True, True], [False, True, False]]
+    assert scores[1, 0] == -torch.inf
+
+
+@pytest.mark.parametrize(
+    "value", [0.5, 2, np.float64(3.5), [1.0, 0.25], (0.5,), np.array([1.0, 2, 3]), [1.0, 2, 3], []]
+)
+def test_parameters_of_scores_are_filled_in(value):
+    mu = torch.ones(2, 3)
+    found, want = filled(value, mu), mu.new_tensor(value)
+    assert found.shape == want.shape
+    assert found.dtype == want.dtype
+    assert torch.equal(found, want)
+
+
+def test_nothing_in_nothing_out(device):
+    q, none = make("vmf", 3, 8, library="torch"), make("vmf", 0, 8, library="torch")
+    for a, b in ((q, none), (none, q), (none, none)):
+        planned = plan(a, b, "cosine", detach=True)
+        op, inputs = planned.pair.op, planned.inputs
+        assert _cuda.score(op, inputs, None, True).shape == (len(a), len(b))
+        for scores, ids in (
+            _cuda.search(op, inputs, 4)[:2],
+            _cuda.rerank(op, inputs, torch.full((len(a), 2), -1), 4),
+            _cuda.rerank(op, inputs, torch.zeros((len(a), 0), dtype=torch.int64), 4),
+        ):
+            assert (scores == -torch.inf).all()
+            assert (ids == -1).all()
+            assert ids.shape == (len(a), 4)

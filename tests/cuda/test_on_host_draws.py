@@ -1,0 +1,157 @@
+"""CUDA kernels of scores that compare draws, run whole on the host (see test_on_host_cuda.py) against the CPU's."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from conftest import make
+from test_every_score import same_bits
+
+import peaccel as pe
+from peaccel.ops import Inputs, _cpu, _cuda
+from peaccel.retrieval.prepared import plan
+
+CASES = [
+    (name, q, g, variant)
+    for name, score in pe.scores.SCORES.items()
+    for variant in score.choices.get("variant", (None,))
+    for q, g in score.pairs
+    if score(**{"variant": variant} if variant else {}).pair(q, g).op.sampled
+]
+each_case = pytest.mark.parametrize(("name", "q_kind", "g_kind", "variant"), CASES)
+
+
+def planned(name, variant, q, g, **params):
+    """Op and inputs of a score."""
+    score = pe.scores.get(name)
+    params = {key: value for key, value in {"seed": 11, **params}.items() if key in score.params}
+    call = plan(q, g, score(**params, **({"variant": variant} if variant else {})), detach=True)
+    return call.pair.op, call.inputs
+
+
+def verbs(op, inputs):
+    """The scores [Q, G] of all pairs by each verb."""
+    n, m = len(inputs.mu1), len(inputs.mu2)
+    every = torch.arange(m).expand(n, m).contiguous()
+    found = {"pairwise": _cuda.score(op, inputs, None, True), "rescore": _cuda.score(op, inputs, every, False)}
+    # Draws belong to the number of a row: paired sees the diagonal only.
+    own = min(n, m)
+    found["paired"] = found["pairwise"].clone()
+    mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
+    each = Inputs(mu1[:own], uncertainty1[:own], mu2[:own], uncertainty2[:own], shared, inputs.draws)
+    found["paired"][range(own), range(own)] = _cuda.score(op, each, None, False)
+    for verb, (scores, ids) in (
+        ("rerank", _cuda.rerank(op, inputs, every, m)),
+        ("search", _cuda.search(op, inputs, m)[:2]),
+    ):
+        found[verb] = torch.empty_like(scores).scatter_(1, ids, scores)
+    return {verb: x.numpy() for verb, x in found.items()}
+
+
+def assert_near(found, want, dtype, dim):
+    """Draws agree to a few ulp; in few dimensions, one normal may be all that is left beside another."""
+    eps = torch.finfo(getattr(torch, dtype)).eps
+    np.testing.assert_allclose(
+        found, want, rtol=(300 if dim < 4 else 60) * eps, atol=(300 if dim < 4 else 60) * eps * dim
+    )
+
+
+@each_case
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):
+    # Teams of part of a warp and of all of it, several steps; draws of less and more than a block of distances.
+    for dim, n in ((2, 1), (17, 5), (140, 9)):
+        q = make(q_kind, 2, dim, 1, dtype=dtype, library="torch")
+        g = make(g_kind, 5, dim, 2, dtype=dtype, library="torch")
+        op, inputs = planned(name, variant, q, g, n=n)
+        found = verbs(op, inputs)
+        same_bits(found, (dim, n))
+        assert_near(found["search"], _cpu.score(op, inputs, None, True), dtype, dim)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):
+    rng = np.random.default_rng(0)
+    # A variance of 0, which a point has, has no derivative, and nothing asks for it.
+    known = [True, q_kind != "point", True, g_kind != "point", True]
+    for dim, n in ((3, 9), (70, 3)):
+        q = make(q_kind, 5, dim, 1, dtype=dtype, library="torch")
+        g = make(g_kind, 5, dim, 2, dtype=dtype, library="torch")
+        op, inputs = planned(name, variant, q, g, n=n)
+        candidates = torch.from_numpy(rng.integers(-1, 5, (5, 7)))
+        for given, pairwise, shape in ((None, False, (5,)), (None, True, (5, 5)), (candidates, False, (5, 7))):
+            weights = torch.from_numpy(rng.standard_normal(shape)).to(inputs.mu1.dtype)
+            weights[0] = 0
+            found = _cuda.score_backward(op, weights, inputs, given, pairwise)
+            want = _cpu.score_backward(op, weights, inputs, given, pairwise)
+            for own, other, is_known in zip(found, want, known, strict=True):
+                assert own.shape == other.shape
+                if own.numel() and is_known:
+                    scale = max(1.0, float(other.abs().max()))
+                    assert float((own - other).abs().max()) <= (3e-4 if dtype == "float32" else 1e-10) * scale
+
+
+def test_draws_that_shared_memory_cannot_hold(device):
+    for name, kind, n in (("hib", "normal_diagonal", 130), ("sampled_cosine", "vmf", 100), ("el_nivmf", "vmf", 100)):
+        q, g = (make(kind, m, 64, m, dtype="float32", library="torch") for m in (3, 4))
+        if name == "el_nivmf":
+            g = make("nivmf", 4, 64, 4, dtype="float32", library="torch")
+        op, inputs = planned(name, None, q, g, n=n)
+        found = verbs(op, inputs)
+        same_bits(found, name)
+        assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 64)
+        weights = torch.ones(3, 4)
+        for own, other in zip(
+            _cuda.score_backward(op, weights, inputs, None, True),
+            _cpu.score_backward(op, weights, inputs, None, True),
+            strict=True,
+        ):
+            if own.numel():
+                np.testing.assert_allclose(own, other, atol=3e-4 * max(1, abs(other).max()))
+
+
+def test_many_pairs_in_parts(device):
+    """More pairs than warps: a warp takes several columns and draws its query once for them."""
+    q, g = (make("normal_diagonal", n, 4, n, dtype="float32", library="torch") for n in (3, 90))
+    op, inputs = planned("hib", None, q, g, n=2)
+    found = verbs(op, inputs)
+    same_bits(found, "parts")
+    assert_near(found["pairwise"], _cpu.score(op, inputs, None, True), "float32", 4)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("hib", "normal_diagonal"), ("sampled_cosine", "vmf")])
+def test_gradients_of_more_items_than_blocks(device, name, kind):
+    """A block goes on to another item: what all of its threads knew of the last one is theirs no more."""
+    q, g = (make(kind, n, 5, n, dtype="float64", library="torch") for n in (30, 60))
+    op, inputs = planned(name, None, q, g, n=2)
+    weights = torch.ones(30, 60, dtype=torch.float64)
+    found = _cuda.score_backward(op, weights, inputs, None, True)
+    for own, other in zip(found, _cpu.score_backward(op, weights, inputs, None, True), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
+
+
+def test_pairs_that_are_none(device):
+    q, g = (make("vmf", n, 8, n, dtype="float32", library="torch") for n in (2, 3))
+    op, inputs = planned("sampled_cosine", None, q, g)
+    scores = _cuda.score(op, inputs, torch.tensor([[0, -1, 3], [-2, 2, 2**40]]), False)
+    assert scores.isnan().tolist() == [[False, False, True], [True, False, True]]
+    assert scores[0, 1] == -torch.inf
+    for a, b in itertools.product((0, 2), (0, 3)):
+        op, inputs = planned("sampled_cosine", None, q[:a], g[:b])
+        assert _cuda.score(op, inputs, None, True).shape == (a, b)
+        ids = _cuda.search(op, inputs, 4)[1]
+        assert ids.shape == (a, 4)
+        assert ((ids >= 0).sum(1) == b).all()
+
+
+@pytest.mark.usefixtures("unlooked")
+def test_a_variance_below_zero_has_no_score_and_one_of_zero_no_noise(device):
+    q, g = (make("normal_isotropic", n, 12, n, dtype="float64", library="torch") for n in (2, 4))
+    q.var[:], g.var[0], g.var[1] = 0, 0, -1
+    for name in ("sampled_cosine", "neg_sampled_l2", "hib"):
+        op, inputs = planned(name, "published" if name == "hib" else None, q, g)
+        found = _cuda.score(op, inputs, None, True).numpy()
+        np.testing.assert_array_equal(np.isnan(found), [[False, True, False, False]] * 2)
+        np.testing.assert_allclose(found, _cpu.score(op, inputs, None, True), rtol=1e-10)

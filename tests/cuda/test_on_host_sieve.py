@@ -1,0 +1,137 @@
+"""Search by tensor cores, whose fragments and roundings the host imitates (see test_on_host_cuda.py).
+
+Ids and bits are those of a sort of all scores, also where rounding to tf32 hides the difference.
+"""
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from conftest import make, scored
+
+import peaccel as pe
+from peaccel import _core
+from peaccel.ops import _cuda
+from peaccel.retrieval.prepared import plan
+
+CASES = [
+    ("cosine", "point"),
+    ("scale_cosine", "scaled"),
+    ("neg_sq_l2", "point"),
+    ("mls", "normal_isotropic"),
+    ("llr", "normal_isotropic"),
+    ("ppk", "normal_isotropic"),
+    ("neg_kl", "normal_isotropic"),
+    ("mls", "vmf"),
+    ("ppk", "vmf"),
+    ("neg_kl", "vmf"),
+    ("mls", "normal_diagonal"),
+]
+
+
+def both_ways(q, g, score, k):
+    """Found by the sieve, and by a sort of all scores."""
+    planned = plan(q, g, score, detach=True)
+    op, inputs = planned.pair.op, planned.inputs
+    every = torch.arange(len(g)).expand(len(q), len(g))
+    return _cuda.search(op, inputs, k, "always")[:2], _cuda.select(_cuda.score(op, inputs, None, True), every, k)
+
+
+def assert_same(found, want):
+    assert torch.equal(found[1], want[1])
+    np.testing.assert_array_equal(found[0], want[0])
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_best_are_those_of_a_sort(device, name, kind):
+    for dtype, dim, n, k in (
+        ("float32", 36, 400, 3),
+        ("float32", 130, 150, 20),
+        ("float16", 64, 300, 1),
+        ("bfloat16", 7, 200, 5),
+    ):
+        if kind == "scaled" and dtype != "float32":
+            continue
+        q = make(kind, 9, dim, 1, dtype="float32", library="torch")
+        g = make(kind, n, dim, 2, dtype=dtype, library="torch")
+        assert_same(*both_ways(q, g, scored(name, kind), k))
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_best_of_rows_that_tf32_cannot_tell_apart(device, name, kind):
+    """Near-duplicates of one row far from the origin, sure of their places; ties, NaN, infinity, huge and tiny."""
+    rng = np.random.default_rng(0)
+    g = make(kind, 300, 48, 2, dtype="float32", library="torch")
+    unit = kind in ("vmf", "scaled")
+    near = (1e-3 if unit else 1e-2) * torch.from_numpy(rng.standard_normal((300, 48))).float()
+    g.mu[:] = g.mu[:1] * (1 if unit else 50) + near
+    if unit:
+        g.mu[:] /= g.mu.norm(dim=1, keepdim=True)
+    g.mu[200:230] = g.mu[100:130].clone()
+    q = type(g)(*(x[40:49].clone() for x in g.arrays))
+    for uncertainty in g.arrays[1:]:
+        uncertainty[:] = {"vmf": 1e4, "scaled": 2}.get(kind, 1e-4)
+        uncertainty[7], uncertainty[250] = torch.nan, 0
+    if not unit:
+        g.mu[3], g.mu[4], g.mu[5], g.mu[6] = torch.nan, torch.inf, 1e25, 1e-30
+    assert_same(*both_ways(q, g, scored(name, kind), 12))
+
+
+def test_queries_beyond_a_tile_more_than_the_gallery_and_chunks(device):
+    q = make("normal_isotropic", 150, 32, 1, dtype="float32", library="torch")
+    g = make("normal_isotropic", 1000, 32, 2, dtype="float32", library="torch")
+    assert_same(*both_ways(q, g, "mls", 2))  # 128, then seven times as many, then the rest
+    assert_same(*both_ways(q[:2], g[:5], "mls", 9))  # more than there are: all are scored
+    assert_same(*both_ways(q[:1], g[:40], "mls", 39))
+
+
+@pytest.mark.parametrize("op", ["mls_isotropic", "mls_diagonal"])
+@pytest.mark.parametrize("queries", [1, 3, 1024])
+def test_no_grid_is_too_high_for_ten_million_rows(device, op, queries):
+    """Shards and tiles of rows stand one above the other, of which CUDA takes 65535."""
+    shapes = (queries, 64), (queries, 1), (10_000_000, 64), (10_000_000, 1), (1, 0)
+    arrays = [(0, shape, (shape[1], 1), "float32") for shape in shapes]
+    shards, _, _, survivors, _ = _core.cuda_cut(op, (0, 0), arrays, 10, "always")
+    assert 1 <= shards <= 65535
+    assert 1 <= survivors / 128 <= 65535
+
+
+def passed_by(search, passed):
+    """The search, which tells how many rows of a query passed a sieve, at most."""
+
+    def spied(*args):
+        address, shape = args[7][0][:2]
+        survivors = np.ctypeslib.as_array((ctypes.c_int32 * int(np.prod(shape))).from_address(address)).reshape(shape)
+        survivors[:] = -1
+        search(*args)
+        passed.append((survivors >= 0).sum(1).max())
+
+    return spied
+
+
+@pytest.mark.parametrize("kind", ["isotropic", "diagonal"])
+def test_the_sieve_lets_few_pass(device, monkeypatch, kind):
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((20, 64))
+    mu = np.concatenate([centre + 0.1 * rng.standard_normal((60, 64)) for centre in centres])
+    var = 0.02 * np.exp(0.2 * rng.standard_normal((1200, 64) if kind == "diagonal" else 1200))
+    g = pe.Normal(torch.from_numpy(rng.permutation(mu)).float(), torch.from_numpy(var).float())
+    q = pe.Normal(g.mu[::120] + 0.01, g.var[::120].clone())
+    passed = []
+    monkeypatch.setattr(_core, "cuda_search", passed_by(_core.cuda_search, passed))
+    assert_same(*both_ways(q, g, "mls", 1))
+    # Of 896 rows, the best of 128 being known, not many more than those of a cluster.
+    assert 1 <= max(passed) < 60
+
+
+@pytest.mark.parametrize(("q_kind", "g_kind"), [("normal_isotropic", "normal_diagonal"), ("normal_diagonal", "point")])
+def test_bounds_of_mixed_kinds_and_of_variances_over_many_powers(device, q_kind, g_kind):
+    for dim, powers in ((20, 1), (33, 6), (130, 12)):
+        q = make(q_kind, 4, dim, 1, dtype="float32", library="torch")
+        g = make(g_kind, 300, dim, 2, dtype="float32", library="torch")
+        rng = np.random.default_rng(dim)
+        for d in (q, g):
+            for var in d.arrays[1:]:
+                var[:] = torch.from_numpy(10.0 ** rng.uniform(-powers, powers, var.shape))
+        assert_same(*both_ways(q, g, "mls", 5))

@@ -1,0 +1,150 @@
+"""Few candidates of a large gallery: only these are converted, and nothing else of the answer changes."""
+
+import copy
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from conftest import make
+
+import peaccel as pe
+from peaccel.retrieval.prepared import plan
+
+DERIVED = [
+    ("neg_w2", "normal_isotropic"),
+    ("neg_w2", "normal_diagonal"),
+    ("norm_cosine", "normal_isotropic"),
+    ("expected_cosine", "normal_isotropic"),
+    ("expected_cosine", "vmf"),
+    ("neg_expected_sq_l2", "vmf"),
+    (pe.scores.llr(prior_var=0.5, prior_mean=np.linspace(-1, 1, 6)), "normal_isotropic"),
+    (pe.scores.llr(prior_var=0.5, prior_mean=np.linspace(-1, 1, 6)), "normal_diagonal"),
+]
+PLAIN = [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("mls", "vmf"), ("cosine", "point")]
+
+
+def candidates(queries=3, gallery=90):
+    ids = np.random.default_rng(0).integers(-1, gallery, (queries, 7))
+    ids[:, 3] = -1
+    ids[1] = -1
+    return ids
+
+
+def column_major(d):
+    return d._map(np.asfortranarray)
+
+
+def picked(scores, ids):
+    return np.where(ids < 0, -np.inf, np.take_along_axis(scores, np.maximum(ids, 0), 1))
+
+
+@pytest.mark.parametrize(("score", "kind"), DERIVED + PLAIN, ids=str)
+@pytest.mark.parametrize("layout", ["rows", "columns", "float16"])
+def test_candidates_score_as_in_the_whole_gallery(score, kind, layout):
+    q, g, ids = make(kind, 3, 6, 1), make(kind, 90, 6, 2), candidates()
+    g = column_major(g) if layout == "columns" else g.to("float16") if layout == "float16" else g
+    whole = picked(pe.pairwise(q, g, score), ids)
+    np.testing.assert_array_equal(pe.rescore(q, g, ids, score), whole)
+    best = pe.rerank(q, g, ids, 4, score)
+    order = np.lexsort((np.where(ids < 0, 90, ids), -whole))[:, :4]
+    np.testing.assert_array_equal(best.ids, np.take_along_axis(ids, order, 1))
+    np.testing.assert_array_equal(best.scores, np.take_along_axis(whole, order, 1))
+
+
+@pytest.mark.parametrize(("score", "kind"), DERIVED + PLAIN, ids=str)
+@pytest.mark.parametrize("half", [False, True])
+def test_gradients_reach_the_whole_gallery(score, kind, half):
+    ids = torch.from_numpy(candidates())
+    grads = []
+    for by in ("candidates", "pairs"):
+        q, g = (make(kind, n, 6, seed, dtype="float32")._map(torch.from_numpy) for n, seed in ((3, 1), (90, 2)))
+        g = g.to(torch.float16) if half else g
+        arrays = [x.requires_grad_() for x in (*q.arrays, *g.arrays)]
+        if by == "candidates":
+            scores = pe.rescore(q, g, ids, score)[ids >= 0]
+        else:
+            scores = pe.pairwise(q, g, score).gather(1, ids.clamp(min=0))[ids >= 0]
+        scores.sum().backward()
+        grads.append([x.grad for x in arrays])
+    for few, whole in zip(*grads, strict=True):
+        torch.testing.assert_close(few, whole, rtol=1e-3 if half else 1e-5, atol=1e-3 if half else 1e-5)
+
+
+@pytest.mark.parametrize(("score", "kind"), DERIVED, ids=str)
+def test_only_candidates_are_converted(score, kind):
+    q, g, ids = make(kind, 3, 6, 1), make(kind, 90, 6, 2), candidates()
+    planned = plan(q, g, score, detach=True, candidates=ids)
+    assert len(planned.inputs.mu2) == len(np.unique(ids)) - 1 == len(planned.rows)
+
+
+@pytest.mark.parametrize("wrong", [90, -2, 2**40])
+def test_what_is_out_of_range_is_named_as_it_was_given(wrong):
+    q, g, ids = make("normal_isotropic", 3, 6, 1), make("normal_isotropic", 90, 6, 2), candidates()
+    ids[2, 5] = wrong
+    for verb in (pe.rescore, lambda *args: pe.rerank(*args[:3], 2, args[3])):
+        with pytest.raises(ValueError, match=f"neg_w2: candidates of query 2 hold id {wrong}, expected -1 .*has 90"):
+            verb(q, g, ids, "neg_w2")
+
+
+@pytest.mark.parametrize(("score", "kind"), DERIVED + PLAIN, ids=str)
+def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypatch):
+    g, q = make(kind, 90, 6, 2), make(kind, 3, 6, 1)
+    index = faiss.IndexFlatIP(6)
+    index.add(np.ascontiguousarray(g.mu[:40], np.float32))
+    reranker = pe.FaissReranker(index, g[:40], score)
+    reranker.search(q, 3)
+    converted = []
+    real = pe.prepared.gallery_inputs
+
+    def counted(pair, d, score):
+        converted.append(len(d))
+        return real(pair, d, score)
+
+    monkeypatch.setattr(pe.prepared, "gallery_inputs", counted)
+    for first, last in ((40, 41), (41, 60), (60, 90)):
+        reranker.add(g[first:last])
+        other = copy.deepcopy(reranker)
+        for r in (reranker, other):
+            found = r.search(q, 5, shortlist=last)
+            expected = pe.search(q, g[:last], 5, reranker.score)
+            np.testing.assert_array_equal(found.ids, expected.ids)
+            np.testing.assert_array_equal(found.scores, expected.scores)
+    assert converted[0] == 1
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(("score", "kind"), DERIVED[:3], ids=str)
+def test_a_gallery_that_begins_empty_is_converted(score, kind, library):
+    g = make(kind, 20, 6, 2, dtype="float32")
+    g = g if library == "numpy" else g._map(torch.from_numpy)
+    reranker = pe.FaissReranker(faiss.IndexFlatIP(6), g[:0], score)
+    reranker.search(g[:2], 3)
+    reranker.add(g)
+    found, expected = reranker.search(g[:2], 5, shortlist=20), pe.search(g[:2], g, 5, score)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")  # torch itself warns where it decomposes gather
+def test_transforms_of_torch_see_few_candidates_as_all_pairs():
+    q, g = (make("normal_isotropic", n, 6, n)._map(torch.from_numpy) for n in (3, 90))
+    ids = torch.from_numpy(candidates()).clamp(min=0)
+
+    def few(mu):
+        return pe.rescore(pe.Normal(mu, q.var), g, ids, "neg_w2").sum()
+
+    def whole(mu):
+        return pe.pairwise(pe.Normal(mu, q.var), g, "neg_w2").gather(1, ids).sum()
+
+    for transform in (torch.func.grad, torch.func.hessian):
+        torch.testing.assert_close(transform(few)(q.mu), transform(whole)(q.mu))
+    several = torch.stack([q.mu, q.mu + 1])
+    torch.testing.assert_close(torch.func.vmap(few)(several), torch.func.vmap(whole)(several))
+
+
+def test_a_gallery_by_columns_is_laid_out_once():
+    g = column_major(make("normal_diagonal", 90, 6, 2))
+    prepared = pe.prepare(g)
+    pair = prepared.score.pair(g.kind, g.kind)
+    assert all(x.strides[1] == x.itemsize for x in prepared.inputs(pair))

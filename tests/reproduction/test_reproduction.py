@@ -1,0 +1,386 @@
+"""The reproduction: its plan, its results file, what decides claims, and the page."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from command import run as command
+
+import peaccel as pe
+from peaccel import metrics
+from peaccel._utils import config
+from peaccel.losses.vmf import VMFLoss
+from peaccel.train import RECIPES
+from peaccel.train.recipes import ranges
+from reproduction import __main__ as commands
+from reproduction import ledger, measuring, page, running
+from reproduction.claims import PUBLISHED, Claim, Comparison, decided, holm, read_claims, resampled, values
+from reproduction.defects import blended_draws, with_blended_draws
+from reproduction.plan import Cell, cells, changes, read_plan, resolved
+
+PLAN = read_plan()
+QUICK = read_plan(quick=True)
+
+
+def test_every_row_has_a_recipe_with_ranges():
+    assert {row for rows in PLAN.rows.values() for row in rows} | set(PLAN.published) <= set(RECIPES)
+    assert set(PLAN.published) <= set(PLAN.rows["numbers"])
+    for row in PLAN.rows["numbers"]:
+        assert changes(row, 0) == {}
+        for trial in range(1, PLAN.trials):
+            for key, (low, high, _) in ranges(row).items():
+                value = changes(row, trial)
+                for part in key.split("."):
+                    value = value[part]
+                assert low <= value <= high
+    assert changes("pfe", 3) == changes("pfe", 3) != changes("pfe", 4)
+
+
+def test_cells_are_told_apart_and_trials_come_first():
+    every = list(cells(PLAN))
+    assert len(set(every)) == len(every)
+    final = [cell.trial is None for cell in every]
+    assert final == sorted(final)
+    seeds = [cell.seed for cell in every if cell.trial is None]
+    assert seeds == sorted(seeds) and set(seeds) == set(range(PLAN.seeds))
+
+
+def test_settings_decide_the_hash():
+    cell = Cell("numbers", "pfe", seed=3)
+    told = resolved(PLAN, cell, {})[2]
+    assert told == resolved(PLAN, replace(cell, seed=4), {})[2]
+    others = [
+        resolved(PLAN, cell, {"dim": 16}),
+        resolved(PLAN, replace(cell, published=True), {}),
+        resolved(PLAN, replace(cell, task="hard"), {}),
+        resolved(QUICK, cell, {}),
+    ]
+    assert told not in [other[2] for other in others]
+
+
+def test_numbers_of_one_in_255_are_kept_and_shares_of_five_exactly():
+    assert ledger.unpacked(ledger.packed([0, 0.2, 0.4, 1 / 3, 1])).tolist() == [0, 51 / 255, 102 / 255, 85 / 255, 1]
+    x = np.random.default_rng(0).random(1000)
+    assert np.abs(ledger.unpacked(ledger.packed(x)) - x).max() <= 0.5 / 255
+
+
+def test_results_are_read_back(tmp_path):
+    path = tmp_path / "results.jsonl"
+    assert ledger.read(path) == {}
+    one, two = Cell("numbers", "pfe", trial=1), Cell("hard", "scf", published=True, seed=2)
+    ledger.append(path, one, {"validation": 0.5})
+    ledger.append(path, two, {"validation": 0.25})
+    ledger.append(path, one, {"validation": 0.75})
+    found = ledger.read(path)
+    assert {cell: record["validation"] for cell, record in found.items()} == {one: 0.75, two: 0.25}
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text('{"a": 1}\n{"b": 2}\n')
+    with pytest.raises(ValueError, match=r"results.jsonl: line 1 is no result of python -m reproduction"):
+        ledger.read(path)
+
+
+def records(**recall):
+    """Results of 10 seeds of 200 classes, recall by row."""
+    rng, found = np.random.default_rng(0), {}
+    for seed in range(10):
+        hard = rng.normal(0, 0.1, 200)
+        for row, level in recall.items():
+            right = rng.binomial(5, np.clip(level + hard, 0, 1)) / 5
+            record = {"recall_at_1": {"own": ledger.packed(right)}, "map_at_r": {}, "numbers": {"auc.own": level}}
+            found[Cell("numbers", row, seed=seed)] = record
+    return found
+
+
+def claim(left, right, between, of=("recall_at_1.own",)):
+    return Claim(1, "", (Comparison((left,), (right,), of, between),))
+
+
+def test_differences_that_are_there_are_found():
+    found = records(a=0.6, b=0.5, c=0.5)
+    inf = float("inf")
+    expected = {
+        ("a", "b", (0, inf)): "held",
+        ("b", "a", (0, inf)): "reversed",
+        ("b", "c", (0, inf)): "not distinguishable",
+        ("b", "c", (-3, 3)): "held",
+        ("a", "b", (-3, 3)): "reversed",
+        ("a", "d", (0, inf)): "too few seeds",
+    }
+    decisions = decided(found, [claim(*key) for key in expected])
+    assert [decision.verdict for decision in decisions] == list(expected.values())
+    assert decisions[0].low < 10 < decisions[0].high and decisions[0].seeds == 10
+    assert decided(found, [claim("a", "b", (0, inf), ("recall_at_1.own", "numbers.auc.own"))])[0].seeds == 10
+
+
+@pytest.mark.parametrize(("seeds", "verdict"), [(1, "too few seeds"), (4, "too few seeds"), (5, "held")])
+def test_few_seeds_decide_nothing(seeds, verdict):
+    found = {cell: record for cell, record in records(a=0.9, b=0.1).items() if cell.seed < seeds}
+    decision = decided(found, [claim("a", "b", (0, 100))])[0]
+    assert (decision.seeds, decision.verdict) == (seeds, verdict)
+
+
+def test_resamples_spread_as_seeds_and_classes_do():
+    """The variance of a mean of seeds with classes of their own is var(seed means) / S, that within included twice."""
+    rng = np.random.default_rng(1)
+    x = [rng.normal(level, 3, 50) for level in rng.normal(0, 1, 12)]
+    between, within = np.var([part.mean() for part in x]), np.mean([part.var() / 50 for part in x])
+    assert resampled(x).std() == pytest.approx(np.sqrt((between + within) / 12), rel=0.03)
+    assert resampled(x).mean() == pytest.approx(np.mean([part.mean() for part in x]), abs=0.02)
+
+
+def test_holm_by_hand():
+    assert holm(np.array([0.04, 0.01, 0.03])).tolist() == pytest.approx([0.06, 0.03, 0.06])
+    assert holm(np.array([0.6, 0.9])).tolist() == [1, 1]
+
+
+def test_claims_of_the_page_are_those_of_the_file():
+    lines = (Path(__file__).parents[2] / "docs" / "claims.md").read_text().splitlines()
+    told = {
+        int(line.split("|")[1]): line.split("|")[3].strip()
+        for line in lines
+        if line.startswith("| ") and line.split("|")[1].strip().isdigit()
+    }
+    assert {c.number: c.text for c in read_claims()} == {n: text.replace("`", "") for n, text in told.items()}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    """Records of a few rows, of a plan still smaller than --quick's."""
+    patch = pytest.MonkeyPatch()
+    tiny = replace(
+        QUICK,
+        numbers=replace(QUICK.numbers, classes=(24, 20, 20), images_per_class=(4, 4, 4, 2)),
+        places=replace(QUICK.places, places=6, photographs=(2, 2, 2)),
+    )
+    patch.setattr(running, "read_plan", lambda quick: tiny)
+    wanted = [Cell("numbers", row, seed=0) for row in ("arcface", "pfe", "vmf_loss", "mu_scaleface", "mc_dropout")]
+    wanted += [Cell("numbers", "arcface", published=True, seed=0), Cell("places", "llr_nce", seed=1)]
+    yield {cell: running.run(True, cell, {}) for cell in wanted}
+    patch.undo()
+
+
+def test_a_cell_measures_what_claims_ask_of_it(measured):
+    rows = {cell.row for cell in measured if cell.task == "numbers"}
+    for comparison in (comparison for c in read_claims() for comparison in c.comparisons):
+        for side, measure in ((comparison.left, comparison.of[0]), (comparison.right, comparison.of[-1])):
+            for row in set(side) & rows:
+                assert len(values(measured, row, measure)[0]) in (1, 20), f"{row} {measure}"
+
+
+def test_a_cell_is_small_and_finite(measured):
+    for cell, record in measured.items():
+        text = json.dumps(record, allow_nan=False)
+        assert len(text) < 6000, f"{cell}"
+        assert {"settings", "commit", "machine", "seconds", "validation"} <= record.keys()
+        assert all(-1 <= x <= 1 for x in record["numbers"].values())
+
+
+def test_class_probabilities_are_judged_on_images_of_training_classes(measured):
+    for row in ("arcface", "vmf_loss"):
+        record = measured[Cell("numbers", row, seed=0)]
+        assert 0 < record["numbers"]["class_ece"] < 1 and 0 <= record["numbers"]["class_accuracy"] <= 1
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_class_probabilities_of_vmf_loss_by_loops(deterministic):
+    rng = np.random.default_rng(0)
+    loss = VMFLoss(8, 5, samples=3, deterministic_classes=deterministic).double()
+    mu = rng.normal(size=(100, 8))
+    unit = torch.tensor(mu / np.linalg.norm(mu, axis=1, keepdims=True))
+    d = pe.VonMisesFisher(unit, torch.linspace(1, 20, 100, dtype=torch.float64))
+    found = loss.class_probabilities(d, 3).numpy()
+    weight, scale = loss.weight.detach().numpy(), np.exp(loss.log_scale.item())
+    lengths = np.linalg.norm(weight, axis=1)
+    draws = pe.sample(d, 3, 3).numpy()
+    for i in (0, 63, 64, 99):
+        p = np.zeros(5)
+        for z in draws[:, i]:
+            if deterministic:
+                logits = scale * weight @ z / lengths
+            else:
+                together = np.linalg.norm(scale * z + weight, axis=1)
+                logits = pe.special.vmf_log_norm(8, lengths) - pe.special.vmf_log_norm(8, together)
+            p += np.exp(logits) / np.exp(logits).sum() / 3
+        assert found[i] == pytest.approx(p, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("dim", "kappa", "mean"),
+    # Measured on a copy of the published algorithm, 200 000 draws; below kappa 10 it is right.
+    [(128, 12, -0.448), (128, 50, 0.221), (512, 200, 0.220), (16, 20, 0.679), (16, 9, None)],
+)
+def test_published_samplers_draw_from_where_they_did(dim, kappa, mean):
+    mu = torch.nn.functional.normalize(torch.randn(200, dim, generator=torch.Generator().manual_seed(0)), dim=1)
+    d = pe.VonMisesFisher(mu, torch.full((200,), float(kappa), requires_grad=True))
+    z = blended_draws(d, 100, 1)
+    assert z.shape == (100, 200, dim) and z.norm(dim=-1).sub(1).abs().max() < 1e-5
+    found = (z * mu).sum(-1).mean()
+    assert found.item() == pytest.approx(pe.special.iv_ratio(dim / 2, float(kappa)) if mean is None else mean, abs=3e-3)
+    assert torch.autograd.grad(found, d.kappa)[0].min() > 0
+    assert blended_draws(pe.VonMisesFisher(mu, torch.full((200,), torch.nan)), 1, 0).isnan().all()
+    with with_blended_draws():
+        assert torch.equal(pe.sample(d, 100, 1, first_row=5), z)
+        normal = pe.Normal(mu, torch.ones(200))
+        assert pe.sample(normal, 2, 0).shape == (2, 200, dim)
+    assert not torch.equal(pe.sample(d, 100, 1), z)
+
+
+def test_claims_name_rows_that_are_run():
+    run = set(PLAN.rows["numbers"]) | {row + PUBLISHED for row in PLAN.published}
+    for c in read_claims():
+        for comparison in c.comparisons:
+            assert set(comparison.left) | set(comparison.right) <= run
+
+
+def test_papers_are_mapped_to_commands_that_there_are():
+    items = config.read_mapping(Path(commands.__file__).parent / "papers.toml")["item"]
+    assert len({(item["paper"], item["name"]) for item in items}) == len(items)
+    known = {f"python -m reproduction --only {name}" for name in commands.EXPERIMENTS}
+    for item in items:
+        assert ("command" in item) != ("impossible" in item), item["name"]
+        if item.get("command", "").startswith("python -m reproduction"):
+            assert item["command"] in known and item["section"] in {*page.SECTIONS, "Defects"}, item
+
+
+def written(path, plan, leave_out=()):
+    """A results file of a plan with every cell as if it were finished."""
+    for cell in cells(plan):
+        if cell in leave_out:
+            continue
+        record = {
+            "settings": resolved(plan, cell, {})[2],
+            "commit": "0" * 40,
+            "machine": "made up",
+            "seconds": 1.0,
+            "validation": 0.5,
+        }
+        if cell.trial is None:
+            packed = ledger.packed(np.full(20, 0.4))
+            record |= {"recall_at_1": {"own": packed}, "map_at_r": {"own": packed}, "numbers": {"auc.own": 0.5}}
+        ledger.append(path, cell, record)
+
+
+def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(capsys, tmp_path):
+    results, page = tmp_path / "results.jsonl", tmp_path / "page.md"
+    written(results, QUICK)
+    before = results.read_bytes()
+    page.write_text(f"# Mine\n\n{commands.MARK}\n\nold words")
+    code, out, _ = command(capsys, "reproduce", "--quick", "--results-out", str(results), "--page-out", str(page))
+    assert code == 0 and out == f"-> {page}\n" and results.read_bytes() == before
+    text = page.read_text()
+    assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## What was run") and "old words" not in text
+    total = len(list(cells(QUICK)))
+    assert f"{total} of {total} trainings" in text
+    for title in (*page.SECTIONS, "Claims", "Defects"):
+        assert f"## {title}\n" in text
+    assert "40.0 ± 0.0" in text
+
+
+def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
+    results = tmp_path / "results.jsonl"
+    missing = Cell("numbers", "pfe", trial=0)
+    written(results, QUICK, leave_out=[missing])
+    words = ("reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")
+    code, _, _ = command(capsys, *words)
+    assert code == 0 and missing not in ledger.read(results)
+    # Without its search a row has no settings to show numbers of.
+    total, of_row = len(list(cells(QUICK))), sum(cell.row == "pfe" for cell in cells(QUICK))
+    assert f"{total - of_row} of {total} trainings" in (tmp_path / "page.md").read_text()
+
+
+def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
+    results = tmp_path / "results.jsonl"
+    written(results, QUICK)
+    cell = Cell("places", "scf", seed=1)
+    ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
+    assert command(capsys, "reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
+    total = len(list(cells(QUICK)))
+    assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
+
+
+def test_the_list_names_all_four_papers(capsys):
+    code, out, _ = command(capsys, "reproduce", "--list")
+    assert code == 0
+    held = config.read_mapping(Path(commands.__file__).parent / "papers.toml")
+    assert len(held["titles"]) == 4 and {item["paper"] for item in held["item"]} == held["titles"].keys()
+    for text in (*held["titles"].values(), *(item.get("command", "impossible here: ") for item in held["item"])):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"), [(("--only", "nothing"), "nothing"), (("--results-out", "/"), "is a folder")]
+)
+def test_bad_options_are_refused(capsys, words, error):
+    code, _, err = command(capsys, "reproduce", "--quick", *words)
+    assert code == 2 and error in err
+
+
+def test_the_page_explains_its_tables_as_the_program_does():
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    for title, section in page.SECTIONS.items():
+        assert f"## {title}\n\n{section.about} Seeds" in page, title
+
+
+def test_the_threshold_of_ceda_is_chosen_on_validation_items():
+    rng = np.random.default_rng(0)
+    method, training = SimpleNamespace(confidence="norm"), SimpleNamespace(criterion=None)
+
+    def part(seed):
+        labels = np.random.default_rng(seed).integers(0, 8, 60)
+        d = pe.Normal(np.eye(8)[labels] * rng.uniform(0.2, 3, (60, 1)) + 0.5 * rng.normal(size=(60, 8)), np.ones(60))
+        return d, SimpleNamespace(labels=labels, mixed=SimpleNamespace(severity=rng.random(60)))
+
+    (held, validation), (queries, query) = part(1), part(2)
+    right = rng.permutation(np.arange(60) < 40).astype(float)
+    found = measuring._numbers(method, training, pe.scores.cosine, held, validation, queries, query, right)
+    half = np.arange(60) % 2 == 0
+    ids = pe.search(held[half], held[~half], 1, "cosine").ids
+    answered = metrics.hit_at_k(ids, validation.labels[half], validation.labels[~half], 1)
+    lengths = [np.linalg.norm(d.mu, axis=1) for d in (held[half], queries)]
+    expected = metrics.ceda(right, lengths[1], metrics.best_threshold(lengths[0], answered))
+    assert found["ceda.norm"] == expected < metrics.ceda(right, lengths[1])
+
+
+def test_a_worker_does_not_outlive_the_process_that_began_it():
+    """Not even one that ends by a signal which it cannot catch."""
+    code = (
+        "import os, time; from reproduction.workers import workers; pool = workers(1)\n"
+        "print(pool.submit(os.getpid).result(), flush=True); pool.submit(time.sleep, 600).result()"
+    )
+    for end in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as begun:
+            worker = int(begun.stdout.readline())
+            begun.send_signal(end)
+            assert begun.wait(timeout=30) == -end
+        until = time.monotonic() + 30
+        while alive(worker) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not alive(worker)
+
+
+def alive(process):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
+
+
+def test_cells_are_run_by_workers_of_that_kind(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(commands, "workers", lambda count: asked.append(count) or nullcontext())
+    commands._carry_out(QUICK, commands.Reproduce(processes=3), list(cells(QUICK))[:1], tmp_path / "r.jsonl", until=0)
+    assert asked == [3]

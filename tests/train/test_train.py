@@ -1,0 +1,460 @@
+"""The training loop: batches, learning, checkpoints, and messages when something goes wrong."""
+
+import json
+import os
+import signal
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+import peaccel as pe
+from peaccel import methods
+from peaccel.heads import PointHead
+from peaccel.methods.method import Batch, Group, Schedule, Stage, Training
+from peaccel.methods.triplet import hard_negatives
+from peaccel.train import ConsoleLogger, Options, checkpoint, embed, fit
+from peaccel.train.batch_sampling import balanced, deliver
+from peaccel.train.optim import optimizer_of, schedule_of
+from peaccel.train.progress import NullLogger
+
+CLASSES, EACH, WIDTH = 12, 6, 10
+LABELS = np.repeat(np.arange(CLASSES), EACH)
+
+
+@pytest.fixture
+def items():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, WIDTH))
+    return torch.tensor(centres[LABELS] + rng.normal(size=(len(LABELS), WIDTH)), dtype=torch.float32)
+
+
+def build(name, seed=0, **changes):
+    """A method on a small backbone with dropout, with short schedules."""
+    method = methods.load(name)
+    short = Schedule(epochs=3, lr=1e-2, classes_per_batch=4, images_per_class=3)
+    known = method.settings.__dataclass_fields__
+    schedules = {key: short for key, f in known.items() if isinstance(f.default, Schedule)}
+    settings = method.settings(**{**schedules, "dim": 6, **changes})
+    torch.manual_seed(seed)
+    backbone = nn.Sequential(nn.Linear(WIDTH, 8), nn.ReLU(), nn.Dropout(0.2))
+    return method.build(backbone, 8, CLASSES, settings)
+
+
+def weights(training):
+    both = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
+    return {name: x.clone() for name, x in both.state_dict().items()}
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# -- what is dealt -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [[6] * 32, [1, 2, 3, 4, 5, 9, 1, 1], [1], [7], list(range(1, 60))])
+@pytest.mark.parametrize("per_class", [1, 2, 4])
+def test_every_item_and_class_comes_up_each_epoch(sizes, per_class):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    schedule = Schedule(classes_per_batch=5, images_per_class=per_class)
+    for epoch in range(3):
+        batches = list(balanced(labels, schedule, np.random.default_rng(epoch)))
+        rows = np.concatenate(batches)
+        assert set(rows) == set(range(len(labels)))
+        assert len({len(batch) for batch in batches}) == 1 and len(batches[0]) <= 5 * per_class
+        assert len(rows) < len(labels) + 5 * per_class + per_class  # only what fills the last group and batch repeats
+
+
+def test_groups_are_of_one_class_where_sizes_allow():
+    labels = np.repeat(np.arange(32), 8)
+    schedule = Schedule(classes_per_batch=16, images_per_class=4)
+    batches = np.stack(list(balanced(labels, schedule, np.random.default_rng(0))))
+    assert sorted(batches.ravel().tolist()) == list(range(len(labels)))
+    assert (np.ptp(labels[batches.reshape(-1, 4)], axis=1) == 0).all()
+    again = np.stack(list(balanced(labels, schedule, np.random.default_rng(1))))
+    assert not np.array_equal(batches, again)
+
+
+def test_hard_negatives_are_the_nearest_of_other_classes():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    mu = rng.normal(size=(len(labels), 4)).astype(np.float32)
+    schedule = Schedule(classes_per_batch=4, images_per_class=5)
+    groups = np.concatenate([rows.reshape(-1, 5) for rows in hard_negatives(labels, schedule, rng, mu.__getitem__, 3)])
+    assert set(groups[:, 0]) == set(range(1, len(labels)))  # all but the single one of its class
+    for anchor, positive, *negatives in groups:
+        assert labels[anchor] == labels[positive] and anchor != positive
+        distances = ((mu - mu[anchor]) ** 2).sum(1)
+        distances[labels == labels[anchor]] = np.inf
+        assert set(negatives) == set(np.argsort(distances)[:3])
+    with pytest.raises(ValueError, match="no anchor has a positive and 3 negatives"):
+        list(hard_negatives(np.arange(5), schedule, rng, mu.__getitem__, 3))
+
+
+class Noisy:
+    """A dataset that draws for each item, as augmentation does."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        return torch.tensor([float(row)]), torch.rand(2)
+
+
+def test_augmentation_depends_on_the_batch_and_not_on_workers_or_interruptions():
+    batches = np.random.default_rng(0).integers(0, 40, (5, 6))
+
+    def drawn(seed, first=0, workers=0):
+        return [torch.cat(x, 1) for _, x in deliver(Noisy(), batches, seed, first, workers)]
+
+    whole = drawn(1)
+    assert len({x[:, 1].sum().item() for x in whole}) == 5 and torch.equal(
+        whole[0][:, 0], torch.tensor(batches[0]) * 1.0
+    )
+    for other in (drawn(1), drawn(1, workers=2)):
+        assert all(map(torch.equal, whole, other))
+    assert all(map(torch.equal, whole[3:], drawn(1, first=3)))
+    assert not torch.equal(whole[0], drawn(2)[0])
+
+
+# -- what learns -------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_a_stage_names_learns(items):
+    training = build("pfe", hidden=8)
+    mean, classifier = training.model[1].mean, training.criterion
+    before = weights(training)
+    fit(Training(training.model, classifier, training.stages[:1]), items, LABELS)
+    first = weights(training)
+    moved = {name for name in before if not torch.equal(before[name], first[name])}
+    assert moved and not any("uncertainty" in name for name in moved)
+    mu = embed(training.model, items).mu
+    fit(Training(training.model, classifier, training.stages[1:]), items, LABELS)
+    second = weights(training)
+    moved = {name for name in first if not torch.equal(first[name], second[name])}
+    assert moved and all("uncertainty" in name for name in moved)
+    assert np.array_equal(mu, embed(training.model, items).mu)
+    assert not any(p.requires_grad for p in [*mean.parameters(), *classifier.parameters()])
+
+
+def test_groups_have_rates_and_weight_decays_of_their_own():
+    a, b = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
+    schedule = Schedule(lr=0.1, weight_decay=0.01, decay="step", every=2, gamma=0.5)
+    stage = Stage("s", schedule, (Group((a,)), Group((b,), 50.0, 0.0)), lambda batch, step: {})
+    optimizer = optimizer_of(stage)
+    assert [(g["lr"], g["weight_decay"]) for g in optimizer.param_groups] == [(0.1, 0.01), (5.0, 0.0)]
+    rates = schedule_of(optimizer, schedule, 40)
+    for _ in range(4):
+        rates.after_step()
+        rates.after_epoch()
+    assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.025, 1.25])
+
+
+def test_sgd_is_plain_unless_it_is_nesterov_s():
+    groups = (Group((nn.Parameter(torch.ones(1)),)),)
+    for settings in ({}, {"nesterov": True}, {"nesterov": True, "momentum": 0.0}):
+        schedule = Schedule(optimizer="sgd", **settings)
+        made = optimizer_of(Stage("s", schedule, groups, lambda batch, step: {})).param_groups[0]
+        assert made["momentum"] == schedule.momentum
+        assert made["nesterov"] == (settings == {"nesterov": True})  # without momentum there is no such form
+
+
+@pytest.mark.parametrize("decay", ["one_cycle", "cosine", "step", "multistep", "exponential", "constant"])
+def test_a_schedule_goes_on_where_it_was(decay):
+    schedule = Schedule(lr=0.1, decay=decay, every=2, milestones=(1, 4), gamma=0.7)
+    stage = Stage("s", schedule, (Group((nn.Parameter(torch.ones(1)),)),), lambda batch, step: {})
+
+    def rates(epochs, step=0, epoch=0):
+        optimizer = optimizer_of(stage)
+        told = schedule_of(optimizer, schedule, 60, step, epoch)
+        for _ in range(epochs):
+            for _ in range(10):
+                yield optimizer.param_groups[0]["lr"]
+                optimizer.step()
+                told.after_step()
+            told.after_epoch()
+
+    whole = list(rates(6))
+    assert whole[20:] == list(rates(4, step=20, epoch=2))
+    assert max(whole) == pytest.approx(0.1, rel=0.01) and (decay == "constant") == (min(whole) == max(whole))
+
+
+def test_draws_are_new_at_each_step_and_the_same_for_one_seed(items):
+    seen = []
+
+    def loss(batch, step):
+        seen.append((step.seed, step.number, tuple(batch.rows.tolist())))
+        return {"zero": 0 * part.sum()}
+
+    part = nn.Parameter(torch.ones(1))
+    holder = nn.ParameterList([part])
+    schedule = Schedule(epochs=3, classes_per_batch=4, images_per_class=3)
+    stages = tuple(Stage(name, schedule, (Group((part,)),), loss) for name in "ab")
+    training = Training(nn.Identity(), holder, stages)
+    training.model.forward = lambda x: pe.Point(x)
+    fit(training, items, LABELS, Options(seed=4))
+    first = list(seen)
+    assert len({seed for seed, *_ in first}) == len(first) and len({rows for *_, rows in first}) == len(first)
+    assert [number for _, number, _ in first] == 2 * list(range(len(first) // 2))
+    seen.clear()
+    fit(training, items, LABELS, Options(seed=4))
+    assert seen == first
+    seen.clear()
+    fit(training, items, LABELS, Options(seed=5))
+    assert not {seed for seed, *_ in seen} & {seed for seed, *_ in first}
+
+
+class Drawn:
+    """A dataset of draws alone."""
+
+    def __len__(self):
+        return len(LABELS)
+
+    def __getitem__(self, row):
+        return torch.rand(3)
+
+
+def test_each_epoch_of_each_stage_has_draws_of_its_own():
+    seen = []
+
+    def loss(batch, step):
+        seen.append(batch.inputs)
+        return {"zero": 0 * part.sum()}
+
+    part = nn.Parameter(torch.ones(1))
+    schedule = Schedule(epochs=2, classes_per_batch=4, images_per_class=3)
+    stages = tuple(Stage(name, schedule, (Group((part,)),), loss) for name in "ab")
+    fit(Training(PointHead(nn.Identity()), nn.ParameterList([part]), stages), Drawn(), LABELS)
+    assert len(torch.cat(seen).unique(dim=0)) == 2 * 2 * len(LABELS)
+
+
+def test_batches_that_make_one_step_together_are_one_batch(items):
+    """A loss that is a mean over items: two half batches accumulated move as one whole batch does."""
+
+    def moved(per_batch, accumulate):
+        torch.manual_seed(0)
+        layer = nn.Linear(WIDTH, 1)
+        schedule = Schedule(
+            epochs=2, lr=0.1, optimizer="sgd", momentum=0, decay="constant", classes_per_batch=per_batch
+        )
+        ordered = iter_in_order(per_batch * schedule.images_per_class)
+        model = nn.Sequential(layer)
+        stage = Stage(
+            "s", schedule, (Group((layer,)),), lambda b, s: {"x": layer(b.inputs).square().mean()}, None, None, ordered
+        )
+        model.forward = lambda x: pe.Point(layer(x))
+        fit(Training(model, nn.Module(), (stage,)), items[:64], LABELS[:64], Options(accumulate=accumulate))
+        return layer.weight.detach()
+
+    assert torch.allclose(moved(8, 1), moved(4, 2), rtol=1e-5)
+    assert not torch.allclose(moved(8, 1), moved(4, 1), rtol=1e-3)
+    assert not torch.equal(moved(8, 8), moved(8, 10**9))  # a step ends with the epoch, whatever is left
+
+
+def test_a_gradient_is_clipped_with_all_that_learns(items):
+    """The first step of SGD at rate 1 is the gradient, which has the norm that it is clipped to."""
+    training = build("cosface")
+    before = weights(training)
+    one = Schedule(epochs=1, lr=1.0, optimizer="sgd", momentum=0.0, decay="constant", clip=1e-3, classes_per_batch=72)
+    stages = tuple(replace(stage, schedule=replace(one, images_per_class=1)) for stage in training.stages)
+    fit(replace(training, stages=stages), items, LABELS)
+    assert optimizer_of(stages[0]).param_groups[0]["momentum"] == 0
+    moved = {name: (x - before[name]).norm() for name, x in weights(training).items()}
+    assert all(moved.values()) and torch.stack([*moved.values()]).norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+def iter_in_order(size):
+    def deal(labels, schedule, rng, embed):
+        yield from np.arange(len(labels)).reshape(-1, size)
+
+    return deal
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+def test_el_nivmf_starts_at_a_length_or_by_the_published_factor(items):
+    batch = Batch(items, torch.tensor(LABELS), torch.arange(len(LABELS)))
+    for changes in ({"norm": 7.0}, {"norm_multiplier": 30.0}):
+        training = build("el_nivmf", **changes)
+        model, linear = training.model.eval(), training.model[1].mean.linear
+        with torch.no_grad():
+            linear.bias.zero_()
+            before = linear.weight.clone()
+            training.stages[0].start([batch])
+            length = model(items).kappa.mean().item()
+        factor = (linear.weight / before).mean().item()
+        assert (length if "norm" in changes else factor) == pytest.approx(next(iter(changes.values())), rel=1e-5)
+
+
+@dataclass
+class Interrupting(NullLogger):
+    """Presses Ctrl-C, or dies, at a step."""
+
+    at: int
+    how: str
+    steps: int = field(default=0)
+
+    def step(self, terms, items):
+        self.steps += 1
+        if self.steps == self.at:
+            if self.how == "killed":
+                raise SystemExit
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("name", ["dul_reg_cls", "el_nivmf", "llr_nce", "vmf_loss"])
+@pytest.mark.parametrize(("how", "at"), [("killed", 7), ("Ctrl-C", 3), ("Ctrl-C", 14)])
+def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how, at):
+    rates = {"proxy_rate": 10.0, "concentration_rate": 10.0, "temperature_rate": 1.0}
+    changes = {"llr_nce": {"hidden": 8}, "el_nivmf": rates}.get(name, {})
+    whole = build(name, **changes)
+    torch.manual_seed(7)
+    fit(whole, items, LABELS, Options(seed=3), name=name)
+    broken, before = build(name, **changes), signal.getsignal(signal.SIGINT)
+    torch.manual_seed(7)
+    with pytest.raises(SystemExit if how == "killed" else KeyboardInterrupt):
+        fit(broken, items, LABELS, Options(seed=3), name=name, folder=tmp_path, logger=Interrupting(at, how))
+    assert signal.getsignal(signal.SIGINT) is before  # that of Python, or of a shell whose background jobs ignore it
+    resumed = build(name, seed=99, **changes)
+    fit(resumed, items, LABELS, Options(seed=3, resume=True), name=name, folder=tmp_path)
+    assert equal(weights(whole), weights(resumed))
+    assert not equal(weights(whole), weights(broken))
+
+
+def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path):
+    values, seen = iter([0.3, 0.5, 0.4, 0.2, 0.1, 0.9]), []
+    training = build("triplet")
+    stage = training.stages[0]
+    long = Stage(stage.name, Schedule(epochs=20, classes_per_batch=4), stage.groups, stage.loss)
+
+    def validate(model):
+        seen.append(weights(training))
+        return next(values)
+
+    fit(
+        Training(training.model, training.criterion, (long,)),
+        items,
+        LABELS,
+        Options(patience=1),
+        folder=tmp_path,
+        validate=validate,
+    )
+    assert len(seen) == 4  # training stops after two epochs below 0.5, one more than patience allows
+    assert equal(weights(training), seen[1])
+    other = build("triplet", seed=5)
+    both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})
+    assert checkpoint.load_weights(tmp_path / "best.safetensors", both)["validation"] == 0.5
+    assert equal(weights(other), seen[1])
+
+
+def test_a_checkpoint_of_something_else_is_refused(items, tmp_path):
+    fit(build("cosface"), items, LABELS, name="cosface", folder=tmp_path)
+    again = Options(resume=True)
+    with pytest.raises(ValueError, match=r"is of method 'cosface', seed 0, expected method 'arcface', seed 0"):
+        fit(build("arcface"), items, LABELS, again, name="arcface", folder=tmp_path)
+    with pytest.raises(ValueError, match="expected method 'cosface', seed 1"):
+        fit(build("cosface"), items, LABELS, Options(resume=True, seed=1), name="cosface", folder=tmp_path)
+    with pytest.raises(ValueError, match=r"criterion.weight has shape \(12, 6\), expected \(12, 7\)"):
+        fit(build("cosface", dim=7), items, LABELS, again, name="cosface", folder=tmp_path)
+    (tmp_path / "state.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"is no .safetensors file"):
+        fit(build("cosface"), items, LABELS, again, name="cosface", folder=tmp_path)
+    checkpoint.save_weights(tmp_path / "state.safetensors", nn.Linear(1, 1), {"some": 1})
+    with pytest.raises(ValueError, match="is not the state of a run"):
+        fit(build("cosface"), items, LABELS, again, name="cosface", folder=tmp_path)
+
+
+def test_a_full_disk_leaves_the_state_before(items, tmp_path, monkeypatch):
+    whole = build("cosface")
+    fit(whole, items, LABELS, name="cosface", folder=tmp_path)
+    good = (tmp_path / "state.safetensors").read_bytes()
+
+    def full(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match=r"state.safetensors: cannot be written: .*No space left on device"):
+        fit(build("cosface", seed=1), items, LABELS, name="cosface", folder=tmp_path)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("state.safetensors", good)]
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_finite_names_its_term_and_keeps_the_last_good_state(items, tmp_path):
+    training = build("dul_cls")
+    stage = training.stages[0]
+
+    def poisoned(batch: Batch, step):
+        terms = dict(stage.loss(batch, step))
+        return terms | {"kl": terms["kl"] * float("nan")} if step.number == 9 else terms
+
+    bad = Stage(stage.name, stage.schedule, stage.groups, poisoned)
+    with pytest.raises(FloatingPointError, match=r"kl is nan at stage 'DUL-cls', epoch 2, batch 4 \(rows \["):
+        fit(Training(training.model, training.criterion, (bad,)), items, LABELS, name="x", folder=tmp_path)
+    read = build("dul_cls", seed=8)
+    checkpointer = checkpoint.Checkpointer(
+        tmp_path, nn.ModuleDict({"model": read.model, "criterion": read.criterion}), True
+    )
+    assert checkpointer.resume(checkpoint.TrainingState("x", 0)).epoch == 1
+    assert all(torch.isfinite(x).all() for x in weights(read).values())
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (LABELS[:-1], r"labels are int64 of shape \(71,\), expected integers of \(72,\)"),
+        (LABELS * 1.0, "labels are float64"),
+        (LABELS - 1, "labels are empty or negative"),
+        (np.where(LABELS == 3, 4, LABELS), "class 3 has no item, expected labels without gaps in 0 .. 11"),
+    ],
+)
+def test_labels_that_do_not_fit_are_named(items, labels, message):
+    with pytest.raises(ValueError, match=message):
+        fit(build("cosface"), items, labels)
+
+
+def test_a_class_with_one_item_trains(items):
+    labels = np.r_[LABELS[:-1], CLASSES]
+    for name in ("cosface", "pfe", "triplet", "hib"):
+        method = methods.load(name)
+        torch.manual_seed(0)
+        short = Schedule(epochs=1, classes_per_batch=4)
+        schedules = {
+            k: short for k, f in method.settings.__dataclass_fields__.items() if isinstance(f.default, Schedule)
+        }
+        training = method.build(nn.Identity(), WIDTH, CLASSES + 1, method.settings(dim=4, **schedules))
+        fit(training, items, labels)
+        assert np.isfinite(embed(training.model, items).mu).all()
+
+
+def test_a_run_leaves_a_line_an_epoch_and_says_when_a_branch_is_dead(items, tmp_path, capsys):
+    training = build("cosface")
+    fit(training, items, LABELS, folder=tmp_path, logger=ConsoleLogger(tmp_path, "run: "), validate=lambda model: 0.25)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3] and lines[0]["best_validation"] == 0.25
+    assert {"stage", "cosface", "lr", "items_per_second", "seconds"} <= lines[0].keys()
+    assert "does not tell" not in capsys.readouterr().err
+
+    training = build("dul_reg")
+    only_means = Training(training.model, training.criterion, training.stages[:1])
+    with torch.no_grad():
+        training.model[1].uncertainty.layers[-1].weight.zero_()
+    fit(only_means, items, LABELS, folder=tmp_path, logger=ConsoleLogger(tmp_path, "run: "))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "run: var is 1 for every item" in told and "does not tell sure from unsure items" in told
+
+
+def test_embedding_leaves_the_mode_as_it_was(items):
+    training = build("mc_dropout", passes=5)
+    training.model.train()
+    d = embed(training.model, items, batch=7)
+    assert isinstance(d, pe.Normal) and len(d) == len(items) and training.model.training
+    assert all(part.training for part in training.model.modules())
+    assert np.array_equal(d.mu, embed(training.model, items, batch=7).mu)

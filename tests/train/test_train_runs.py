@@ -1,0 +1,399 @@
+"""Whole runs: recipes, the folder they leave, Ctrl-C and resuming, two processes, and what they refuse."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from operator import attrgetter
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from peaccel import methods, train
+from peaccel._utils import config
+from peaccel.data import READERS
+from peaccel.methods.method import Schedule
+from peaccel.train import evaluation, recipes, runs, sources, tuning
+from peaccel.train.sources import Items
+
+CLASSES, EACH, WIDTH = 12, 6, 10
+
+
+@pytest.fixture(scope="module")
+def parts():
+    """Features of classes that overlap; train and validation."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    found = {}
+    for part in ("train", "validation"):
+        features = rng.normal(size=(CLASSES, WIDTH))[labels] + 0.6 * rng.normal(size=(len(labels), WIDTH))
+        found[part] = Items(torch.tensor(features, dtype=torch.float32), labels)
+    return found
+
+
+def settings(row, **changes):
+    return train.recipe(row, "features", changes)
+
+
+def carry_out(row, parts, out, run=None, **changes):
+    run = run or train.Run(data="features", device="cpu", threads=1)
+    return train.train(row, *settings(row, **changes), replace(run, out=out), parts)
+
+
+SHORT = {"dim": 6, "schedule": {"epochs": 2, "classes_per_batch": 4, "images_per_class": 3}}
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+# -- recipes -----------------------------------------------------------------------------------------------------------
+
+TABLES = {"method", "settings", "digits", "tune"}
+
+
+@pytest.mark.parametrize("row", train.RECIPES)
+def test_a_recipe_fits_its_method_on_every_data_set_it_names(row):
+    values = config.read_mapping(recipes.FOLDER / f"{row}.toml")
+    named = values.keys() - TABLES
+    assert named <= set(READERS)
+    for data in ("", "mnist", *named):
+        method, found = train.recipe(row, data)
+        assert method.name == values["method"] and isinstance(found, method.settings)
+    for key, (low, high, log) in recipes.ranges(row).items():
+        place = found
+        for part in key.split("."):
+            place = getattr(place, part)
+        assert isinstance(place, float) and low < high and (low > 0 or not log), key
+        for value in (low, high):  # what is searched is allowed
+            nested = value
+            for part in reversed(key.split(".")):
+                nested = {part: nested}
+            train.recipe(row, "mnist", nested)
+
+
+def test_every_method_has_a_recipe():
+    assert {train.recipe(row, "")[0].name for row in train.RECIPES} == set(methods.NAMES)
+
+
+def test_a_recipe_without_ranges_is_refused(monkeypatch):
+    monkeypatch.setattr(config, "read_mapping", lambda path: {"method": "cosface"})
+    with pytest.raises(ValueError, match=r"the recipe of cosface has no \[tune\] table"):
+        recipes.ranges("cosface")
+
+
+# Numbers of the papers, or of their code, as the recipes' comments say which.
+PUBLISHED = [
+    ("arcface", "cub200", {"classifier.scale": 46.4, "classifier.rate": 28.8, "schedule.lr": 3.48e-4}),
+    ("cosface", "in-shop", {"schedule.epochs": 256, "schedule.every": 10, "schedule.gamma": 0.945}),
+    ("pfe", "cars196", {"head": "mlp", "diagonal": False, "match.lr": 7.26e-4, "match.clip": 10.0}),
+    ("dul_cls", "cub200", {"kl": 3.34e-3, "start": 1.0, "draw.lr": 4.62e-4, "classifier.rate": 1.45}),
+    ("vmf_fl", "cars196", {"start": 1.0, "class_rate": 6.32, "uncertainty_rate": 1.0}),
+    ("vmf_loss", "sop", {"confidence": 0.493, "scale": 5.65, "samples": 10}),
+    ("hib", "cars196", {"kl": 1.51e-6, "start": 1.0, "n": 8}),
+    ("panc_el_nivmf", "cub200", {"concentration": 6.0, "concentration_rate": 2e4, "norm_multiplier": 30.0, "n": 5}),
+    ("panc_el_nivmf", "cars196", {"concentration": 9.0, "concentration_rate": 7500.0, "proxy_rate": 7500.0}),
+    ("panc_el_nivmf", "cars196", {"norm_multiplier": 12.0, "schedule.epochs": 300, "temperature": 0.003, "omega": 0.3}),
+    ("bayesian_triplet", "cars196", {"negatives": 5, "only_violating": True, "dim": 2047, "schedule.lr": 1e-5}),
+    ("magface", "ms1m", {"norms": (10.0, 110.0), "margins": (0.45, 0.8), "weight": 35.0, "schedule.nesterov": False}),
+    ("scaleface", "ms1m", {"hidden": (512,), "constant": 64.0, "scale.lr": 1e-4, "scale.clip": 5.0}),
+    ("proxy_nca", "mnist", {"scale": 9.0}),
+]
+
+
+@pytest.mark.parametrize(("row", "data", "numbers"), PUBLISHED)
+def test_published_numbers_are_those_of_the_recipes(row, data, numbers):
+    found = train.recipe(row, data)[1]
+    assert {key: attrgetter(key)(found) for key in numbers} == numbers
+
+
+@pytest.mark.parametrize("row", ["arcface", "cosface", "hib", "pfe", "dul_cls", "vmf_fl", "vmf_loss"])
+def test_revisited_trains_by_plain_sgd_and_clips(row):
+    tables = config.read_mapping(recipes.FOLDER / f"{row}.toml").keys() & {"cars196", "cub200", "in-shop", "sop"}
+    assert tables
+    for data in tables:
+        of_row = vars(train.recipe(row, data)[1]).values()
+        for x in (x for x in of_row if isinstance(x, Schedule)):
+            assert (x.optimizer, x.momentum, x.nesterov, x.weight_decay, x.clip) == ("sgd", 0.9, False, 1e-4, 10.0)
+            assert (x.classes_per_batch, x.images_per_class, x.decay) == (32, 4, "step")
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
+    result = carry_out("scaleface", parts, tmp_path / "a" / "b", scale={"epochs": 2})
+    folder = tmp_path / "a" / "b"
+    assert {path.name for path in folder.iterdir()} == {
+        "run.json", "log.jsonl", "state.safetensors", "best.safetensors", "model.safetensors", "result.json",
+    }  # fmt: skip
+    record = json.loads((folder / "run.json").read_text())
+    assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2
+    assert json.loads((folder / "result.json").read_text()) == vars(result) and result.part == "validation"
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # whoever reads one may read all
+    read = train.load(folder)
+    held = parts["validation"]
+    d = train.embed(read.model, held.data)
+    assert evaluation.map_at_r(d, held.labels, read.score) == (result.recall_at_1, result.map_at_r)
+    assert result.validation == result.map_at_r and (read.features, read.run.out) == (WIDTH, folder)
+    assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["best_validation"] == result.validation
+
+
+def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
+    result = carry_out("llr_nce", parts, tmp_path, tell={"epochs": 1})
+    read, held = train.load(tmp_path), parts["validation"]
+    assert len(np.atleast_1d(read.score.params["prior_var"])) == WIDTH
+    found = evaluation.map_at_r(train.embed(read.model, held.data), held.labels, read.score)
+    assert found == (result.recall_at_1, result.map_at_r)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(parts, tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run = train.Run(data="features", device="cpu", threads=1, seed=seed)
+        carry_out("cosface", parts, tmp_path / name, run, **SHORT)
+    assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not equal(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_a_folder_with_a_run_is_resumed_or_refused(parts, tmp_path):
+    carry_out("cosface", parts, tmp_path, **SHORT)
+    before = weights(tmp_path)
+    with pytest.raises(ValueError, match=r"which holds a run: resume it .* or choose another folder"):
+        carry_out("cosface", parts, tmp_path, **SHORT)
+    run = train.Run(data="features", device="cpu", threads=1, resume=True)
+    carry_out("cosface", parts, tmp_path, run, **SHORT)
+    assert equal(before, weights(tmp_path)) and len((tmp_path / "log.jsonl").read_text().splitlines()) == 2
+    with pytest.raises(ValueError, match=r"holds a run of cosface, expected pfe"):
+        runs.resumed(tmp_path, "pfe")
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]", '{"method": "cosface"}'])
+def test_a_damaged_record_is_named(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json: is not the record of a run"):
+        train.load(tmp_path)
+
+
+# -- another checkpoint ------------------------------------------------------------------------------------------------
+
+
+def test_beginning_takes_what_is_shared(parts, tmp_path):
+    carry_out("cosface", parts, tmp_path / "c", **SHORT)
+    run = train.Run(data="features", device="cpu", threads=1, begin=tmp_path / "c" / "model.safetensors")
+    two = {"mean": "linear", "dim": 6, "hidden": 4, "match": {"epochs": 1}}
+    for name in ("model.safetensors", "state.safetensors"):
+        carry_out("pfe", parts, tmp_path / name, replace(run, begin=tmp_path / "c" / name), **two)
+    first, second = weights(tmp_path / "c"), weights(tmp_path / "model.safetensors")
+    assert second.keys() > {name for name in first if name.startswith("model.")}
+    assert all(torch.equal(x, second[name]) for name, x in first.items() if name.startswith("model."))
+
+    with pytest.raises(ValueError, match=r"mean\.linear\.bias has shape \(6,\), expected \(5,\)"):
+        carry_out("pfe", parts, tmp_path / "x", run, **{**two, "dim": 5})
+    with pytest.raises(ValueError, match=r"model\.safetensors: holds nothing of this method"):
+        carry_out("scaleface", parts, tmp_path / "x", run)
+    few = {part: Items(x.data[: 4 * EACH], x.labels[: 4 * EACH]) for part, x in parts.items()}
+    carry_out("cosface", few, tmp_path / "few", run, **SHORT)  # directions of other classes are not taken over
+    assert len(weights(tmp_path / "few")["criterion.weight"]) == 4
+
+
+def test_another_backbone_is_not_taken_in_part(tmp_path):
+    rng = np.random.default_rng(0)
+    images = Items(torch.tensor(rng.random((16, 3, 32, 32)), dtype=torch.float32), np.repeat(np.arange(4), 4))
+    run = train.Run(data="folder", device="cpu", threads=1, backbone="test_resnet", out=tmp_path / "a")
+    method, chosen = train.recipe("cosface", "folder", {"dim": 4, "schedule": {"epochs": 0}})
+    train.train("cosface", method, chosen, run, {"train": images})
+    other = replace(run, backbone="test_vit", begin=run.out / "model.safetensors", out=tmp_path / "b")
+    with pytest.raises(ValueError, match=r"model\.0\..*: it was written with another backbone"):
+        train.train("cosface", method, chosen, other, {"train": images})
+
+
+def test_a_checkpoint_to_begin_from_must_be_one(parts, tmp_path):
+    (tmp_path / "x.safetensors").write_bytes(b"no checkpoint")
+    for name, message in (("x.safetensors", "is no .safetensors file"), ("none.safetensors", "no such file")):
+        run = train.Run(data="features", device="cpu", begin=tmp_path / name)
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            carry_out("cosface", parts, tmp_path / "out", run)
+    assert not (tmp_path / "out").exists()
+
+
+# -- what is refused before the work -----------------------------------------------------------------------------------
+
+
+def with_labels(parts, part, labels):
+    return {**parts, part: Items(parts[part].data, np.asarray(labels))}
+
+
+def test_parts_in_which_nothing_can_be_told_apart_are_refused(parts, tmp_path):
+    n = CLASSES * EACH
+    for part in parts:
+        with pytest.raises(ValueError, match=f"data features: part {part} has 1 class, expected at least 2"):
+            carry_out("cosface", with_labels(parts, part, np.zeros(n, int)), tmp_path / "x")
+    with pytest.raises(ValueError, match="no class of part validation has two items"):
+        carry_out("cosface", with_labels(parts, "validation", np.arange(n)), tmp_path / "x")
+    with pytest.raises(ValueError, match="no class of part train has two items"):
+        carry_out("cosface", {"train": Items(parts["train"].data, np.arange(n))}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_classes_of_one_item_and_two_classes_train(parts, tmp_path):
+    labels = np.append(parts["train"].labels[:-1], CLASSES)
+    carry_out("cosface", with_labels(parts, "train", labels), tmp_path / "one", **SHORT)
+    halves = with_labels(with_labels(parts, "train", labels % 2), "validation", labels % 2)
+    assert carry_out("cosface", halves, tmp_path / "two", **SHORT).recall_at_1 > 0
+
+
+def test_items_that_a_model_cannot_take_are_named(parts, tmp_path):
+    pairs = {part: Items((x.data, x.data), x.labels) for part, x in parts.items()}
+    for row, items in (("cosface", pairs), ("text_to_image", parts)):
+        with pytest.raises(ValueError, match=f"{row} cannot take the items of data features: "):
+            carry_out(row, items, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+def test_out_must_be_a_folder_that_can_be_written(parts, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="a file, expected a folder"):
+        carry_out("cosface", parts, tmp_path / "file")
+    with pytest.raises(ValueError, match="a file, expected a folder"):
+        tuning.tune("cosface", None, train.Run(out=tmp_path / "file"), tuning.Search())
+
+    def refuse(**_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(PermissionError, match=r"cannot write in the folder .*Read-only"):
+        carry_out("cosface", parts, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_that_fails_in_its_first_epoch_is_not_in_the_way(parts, tmp_path, there):
+    """A folder with a state stays, and so does what is not the run's."""
+    out, bad = tmp_path / "a" / "b", {**parts, "train": Items(parts["train"].data * torch.nan, parts["train"].labels)}
+    if there:
+        out.mkdir(parents=True)
+        (out / "notes.txt").write_text("mine")
+    with pytest.raises(FloatingPointError):
+        carry_out("cosface", bad, out, **SHORT)
+    assert [path.name for path in tmp_path.rglob("*")] == (["a", "b", "notes.txt"] if there else [])
+    carry_out("cosface", parts, out, **SHORT)
+    run = train.Run(data="features", device="cpu", threads=1, resume=True)
+    with pytest.raises(FloatingPointError):
+        carry_out("cosface", bad, out, run, **{**SHORT, "schedule": {**SHORT["schedule"], "epochs": 4}})
+    assert (out / "state.safetensors").exists() and (out / "run.json").exists()
+
+
+def test_data_names_and_roots_are_checked_first(tmp_path):
+    with pytest.raises(ValueError, match=r"unknown data 'cub20'; did you mean 'cub200'"):
+        sources.open_items("cub20", None, 0)
+    with pytest.raises(ValueError, match="data cub200: root is missing"):
+        sources.open_items("cub200", None, 0)
+    with pytest.raises(ValueError, match="its scans come inside a package"):
+        sources.open_items("mnist", tmp_path, 0)
+    np.savez(tmp_path / "test.npz", features=np.ones((2, 2)), labels=np.arange(2))
+    run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu")
+    with pytest.raises(ValueError, match="data features: has no labelled items to train on, only test"):
+        train.train("cosface", *settings("cosface"), run)
+
+
+# -- searching ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
+    """Ctrl-C costs the trial that it hits, and no more; a loss that is not finite is a bad trial."""
+    ends = [None, KeyboardInterrupt, FloatingPointError, None]
+    seen = []
+
+    def trained(name, method, chosen, run):
+        seen.append((run.out, chosen.schedule.lr, chosen.dim))
+        if (end := ends.pop(0)) is not None:
+            raise end
+        return runs.Result("validation", 0.0, 0.0, None, name, run.data, 0, chosen.schedule.lr, 0.0)
+
+    monkeypatch.setattr(tuning, "train", trained)
+    run = train.Run(data="features", out=tmp_path)
+    _, chosen = settings("cosface", dim=6)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune("cosface", chosen, run, tuning.Search(trials=3))
+    best = tuning.tune("cosface", chosen, run, tuning.Search(trials=3))
+    assert not ends and best.trials == 2 and best.value == max(seen[0][1], seen[3][1])
+    assert len({out for out, *_ in seen}) == len({lr for _, lr, _ in seen}) == 4 and {dim for *_, dim in seen} == {6}
+    assert config.read_mapping(tmp_path / "best.toml")["schedule"]["lr"] == best.settings["schedule.lr"] == best.value
+    assert tuning.tune("cosface", chosen, run, tuning.Search(trials=1)) == best and len(seen) == 4
+
+    ends.append(FloatingPointError)
+    with pytest.raises(ValueError, match="no trial of cosface came to an end"):
+        tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.Search(trials=1))
+
+
+def test_a_search_needs_a_validation_part(parts, tmp_path, monkeypatch):
+    np.savez(tmp_path / "train.npz", features=parts["train"].data, labels=parts["train"].labels)
+    run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu", threads=1)
+    with pytest.raises(ValueError, match="data features has no validation part to search by"):
+        tuning.tune("cosface", settings("cosface", **SHORT)[1], run, tuning.Search(trials=1))
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def command(*words, out, **environment):
+    line = [sys.executable, "-m", *words, "--out", str(out), "--device", "cpu", "--threads", "1"]
+    known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=known)
+
+
+@pytest.fixture
+def file(parts, tmp_path):
+    path = tmp_path / "f.npz"
+    np.savez(path, features=parts["train"].data.numpy(), labels=parts["train"].labels)
+    return path
+
+
+def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not(file, tmp_path):
+    """The decay is constant, so that the stopped run may end earlier than it was told at first."""
+    rates = ["--schedule.lr", "0.01", "--schedule.decay", "constant", "--schedule.classes-per-batch", "2"]
+    options = ["--data", "features", "--root", str(file), *rates, "--dim", "6", "--schedule.epochs", "2000"]
+    log = tmp_path / "a" / "log.jsonl"
+    with command("peaccel", "train", "cosface", *options, out=tmp_path / "a") as running:
+        while running.poll() is None and not log.exists():
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=60)
+    assert running.returncode == 130 and "Traceback" not in err, err
+    assert not (tmp_path / "a" / "model.safetensors").exists()
+    done = len(log.read_text().splitlines())
+    assert 1 <= done < 2000
+    chosen, run = runs.resumed(tmp_path / "a", "cosface")
+    assert chosen.schedule.epochs == 2000
+    chosen = replace(chosen, schedule=replace(chosen.schedule, epochs=done + 2))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, resume=True))
+    train.train("cosface", methods.load("cosface"), chosen, replace(run, out=tmp_path / "b"))
+    assert equal(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert len(log.read_text().splitlines()) == done + 2
+
+
+def test_two_processes_write_one_folder_that_one_process_would(file, tmp_path):
+    options = ["--data", "features", "--root", str(file), "--dim", "6", "--schedule.epochs", "2", "--seed", "3"]
+    port = ["--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    words = ["torch.distributed.run", *port, "-m", "peaccel", "train", "cosface", *options]
+    with command(*words, out=tmp_path / "two") as running:
+        out, err = running.communicate(timeout=120)
+    assert running.returncode == 0, err
+    assert out.count("cosface on features, seed 3: ") == 1
+    run = train.Run(data="features", root=file, out=tmp_path / "one", seed=3, device="cpu", threads=1)
+    result = train.train("cosface", *settings("cosface", dim=6, schedule={"epochs": 2}), run)
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert all(torch.allclose(x, two[name], rtol=1e-4, atol=1e-5) for name, x in one.items())
+    assert json.loads((tmp_path / "two" / "result.json").read_text())["map_at_r"] == pytest.approx(result.map_at_r)
+    log = (tmp_path / "two" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in log] == [1, 2]
