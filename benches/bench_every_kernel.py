@@ -29,7 +29,7 @@ def calls(kernel: str) -> dict[str, Callable[[], Any]]:
         for seed, (kind, n) in enumerate(zip((*kinds, kinds[1]), (pairs, pairs, rows), strict=True))
     )
     queries, prepared = a[:QUERIES], pe.prepare(gallery, score)
-    inputs = pe.prepared.plan(queries, b, score, detach=True).inputs
+    inputs = prepared.plan(queries, b, score, detach=True).inputs
     ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
     return {
         "paired": partial(pe.paired, a, b, score),

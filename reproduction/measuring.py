@@ -13,7 +13,7 @@ from peaccel import measures, metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.evaluation.choosing import fit
-from peaccel.evaluation.verification_pairs import verification_pairs
+from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.verifying import FAR, verification
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss

@@ -8,11 +8,11 @@ from itertools import pairwise
 from peaccel import cli
 
 
-def run(capsys, *words):
+def run(capsys, *words, main=cli.main):
     """Its exit code, stdout and stderr; words may hold several, parted by spaces."""
     code = 0
     try:
-        cli.main(" ".join(words).split())
+        main(" ".join(words).split())
     except SystemExit as stop:
         code = stop.code or 0
     return code, *capsys.readouterr()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from peaccel._utils import progress_bar
 from peaccel._utils.progress_bar import ProgressBar, duration
 from peaccel.train import progress
 from peaccel.train.progress import ConsoleLogger
@@ -14,8 +15,8 @@ from peaccel.train.progress import ConsoleLogger
 @pytest.fixture
 def often(monkeypatch):
     """Lines come a thousand times as often."""
-    monkeypatch.setattr(progress, "FIRST", 0.002)
-    monkeypatch.setattr(progress, "EVERY", 0.01)
+    monkeypatch.setattr(progress_bar, "FIRST", 0.002)
+    monkeypatch.setattr(progress_bar, "EVERY", 0.01)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def told(capsys, count):
 
 def test_without_a_terminal_lines_tell_what_is_left_even_while_nothing_moves(often, capsys, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(progress, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(progress_bar, "perf_counter", lambda: now[0])
     with ProgressBar("work", 4, seconds=80) as bar:
         assert told(capsys, 1)[0] == "work: 0 %, about 80 s"
         now[0] = 10.0

@@ -15,7 +15,7 @@ import pytest
 from command import run
 
 import peaccel as pe
-from peaccel import _utils, io
+from peaccel import _utils, io, retrieval
 from peaccel.measures import Calibration
 
 Q, G, D, K = 3, 20, 8, 6
@@ -310,7 +310,7 @@ def test_what_the_machine_refuses_is_one_line(files, capsys, monkeypatch, error,
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(pe, "search", fail)
+    monkeypatch.setattr(retrieval, "search", fail)
     assert run(capsys, SEARCH) == (2, "", f"peaccel search: {message}\n")
 
 
@@ -347,7 +347,7 @@ def test_ctrl_c_exits_130_without_a_word(files, capsys, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pe, "rerank", interrupt)
+    monkeypatch.setattr(retrieval, "rerank", interrupt)
     assert run(capsys, f"{RERANK} --candidates c.npy") == (130, "", "")
     monkeypatch.setattr(np, "savez", interrupt)
     assert run(capsys, SEARCH) == (130, "", "")

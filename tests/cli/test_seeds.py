@@ -10,7 +10,7 @@ from command import run
 from PIL import Image
 
 import peaccel as pe
-from peaccel import cli, io
+from peaccel import cli, io, retrieval
 from peaccel.backbones import ImageInput
 from peaccel.cli import _embed_data, choose_score, demo, evaluate
 from peaccel.data import transforms
@@ -163,5 +163,5 @@ def test_a_seed_arrives_in_the_choice_and_in_its_fits(monkeypatch):
 
 def test_a_prior_with_its_mean_arrives_in_a_search(monkeypatch):
     line = "search --queries e.npz --gallery e.npz --score llr --prior prior.json --out r.npz"
-    score = asked_of(monkeypatch, pe, "search", line)[0][3]
+    score = asked_of(monkeypatch, retrieval, "search", line)[0][3]
     assert np.array_equal(score.params["prior_mean"], io.read_fit("prior.json").mean)

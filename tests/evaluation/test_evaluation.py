@@ -101,7 +101,7 @@ def test_torch_gives_what_numpy_gives():
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("most", [10**6, 50])
 def test_pairs_are_of_one_class_or_of_two_and_none_comes_twice(own, most, monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.verification_pairs.PAIRS", most)
+    monkeypatch.setattr("peaccel.evaluation.drawn_pairs.PAIRS", most)
     rng = np.random.default_rng(0)
     labels, others = rng.integers(0, 9, 60), rng.integers(3, 12, 50)
     gallery = labels if own else others

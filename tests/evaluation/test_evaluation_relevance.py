@@ -101,7 +101,7 @@ def test_clusters_are_connected_components(own, share):
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("most", [10**6, 20])
 def test_pairs_are_right_or_not_and_none_is_of_an_item_with_itself(own, most, monkeypatch):
-    monkeypatch.setattr("peaccel.evaluation.verification_pairs.PAIRS", most)
+    monkeypatch.setattr("peaccel.evaluation.drawn_pairs.PAIRS", most)
     _, matrix, relevance = sparse(own)
     pairs, same = verification_pairs(relevance, None, seed=2)
     assert (matrix[pairs[:, 0], pairs[:, 1]] == same).all() and same.sum() == (~same).sum() == min(most, matrix.sum())

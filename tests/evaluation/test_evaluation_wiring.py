@@ -6,8 +6,8 @@ import pytest
 import peaccel as pe
 from peaccel import metrics
 from peaccel.evaluation import answers, confidences, mean_interval, protocol, verification_pairs
+from peaccel.evaluation.drawn_pairs import DIFFERENT
 from peaccel.evaluation.intervals import Resamples
-from peaccel.evaluation.verification_pairs import DIFFERENT
 
 CLASSES, EACH, DIM, SEED = 30, 6, 4, 5
 
@@ -102,7 +102,7 @@ def test_rankings_and_pairs_by_blocks_are_those_at_once(own, by_pairs, monkeypat
         labels = metrics.Relevance.from_pairs(right, len(d), None if own else len(gallery))
     at_once = pe.evaluate(d, gallery, labels)
     monkeypatch.setattr(answers, "BLOCK", 100)
-    monkeypatch.setattr("peaccel.evaluation.verification_pairs.BLOCK", 1000)
+    monkeypatch.setattr("peaccel.evaluation.drawn_pairs.BLOCK", 1000)
     assert pe.evaluate(d, gallery, labels) == at_once
 
 

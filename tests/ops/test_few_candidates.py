@@ -9,6 +9,7 @@ import torch
 from conftest import make
 
 import peaccel as pe
+from peaccel.retrieval import prepared as prepared_module
 from peaccel.retrieval.prepared import plan
 
 DERIVED = [
@@ -95,13 +96,13 @@ def test_a_gallery_that_grows_is_converted_by_what_is_new(score, kind, monkeypat
     reranker = pe.FaissReranker(index, g[:40], score)
     reranker.search(q, 3)
     converted = []
-    real = pe.prepared.gallery_inputs
+    real = prepared_module.gallery_inputs
 
     def counted(pair, d, score):
         converted.append(len(d))
         return real(pair, d, score)
 
-    monkeypatch.setattr(pe.prepared, "gallery_inputs", counted)
+    monkeypatch.setattr(prepared_module, "gallery_inputs", counted)
     for first, last in ((40, 41), (41, 60), (60, 90)):
         reranker.add(g[first:last])
         other = copy.deepcopy(reranker)

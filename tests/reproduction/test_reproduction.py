@@ -7,26 +7,29 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from command import run as command
+from command import run
 
 import peaccel as pe
-from peaccel import metrics
+from peaccel import measures, metrics
 from peaccel._utils import config
 from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
 from peaccel.train.recipes import ranges
 from reproduction import __main__ as commands
-from reproduction import ledger, measuring, page, running
+from reproduction import ledger, measuring, running
 from reproduction.claims import PUBLISHED, Claim, Comparison, decided, holm, read_claims, resampled, values
 from reproduction.defects import blended_draws, with_blended_draws
+from reproduction.page import SECTIONS
 from reproduction.plan import Cell, cells, changes, read_plan, resolved
 
+command = partial(run, main=commands.main)
 PLAN = read_plan()
 QUICK = read_plan(quick=True)
 
@@ -232,10 +235,10 @@ def test_published_samplers_draw_from_where_they_did(dim, kappa, mean):
     assert torch.autograd.grad(found, d.kappa)[0].min() > 0
     assert blended_draws(pe.VonMisesFisher(mu, torch.full((200,), torch.nan)), 1, 0).isnan().all()
     with with_blended_draws():
-        assert torch.equal(pe.sample(d, 100, 1, first_row=5), z)
+        assert torch.equal(measures.sample(d, 100, 1, first_row=5), z)
         normal = pe.Normal(mu, torch.ones(200))
-        assert pe.sample(normal, 2, 0).shape == (2, 200, dim)
-    assert not torch.equal(pe.sample(d, 100, 1), z)
+        assert measures.sample(normal, 2, 0).shape == (2, 200, dim)
+    assert not torch.equal(measures.sample(d, 100, 1), z)
 
 
 def test_claims_name_rows_that_are_run():
@@ -252,7 +255,7 @@ def test_papers_are_mapped_to_commands_that_there_are():
     for item in items:
         assert ("command" in item) != ("impossible" in item), item["name"]
         if item.get("command", "").startswith("python -m reproduction"):
-            assert item["command"] in known and item["section"] in {*page.SECTIONS, "Defects"}, item
+            assert item["command"] in known and item["section"] in {*SECTIONS, "Defects"}, item
 
 
 def written(path, plan, leave_out=()):
@@ -278,13 +281,13 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
     written(results, QUICK)
     before = results.read_bytes()
     page.write_text(f"# Mine\n\n{commands.MARK}\n\nold words")
-    code, out, _ = command(capsys, "reproduce", "--quick", "--results-out", str(results), "--page-out", str(page))
+    code, out, _ = command(capsys, "--quick", "--results-out", str(results), "--page-out", str(page))
     assert code == 0 and out == f"-> {page}\n" and results.read_bytes() == before
     text = page.read_text()
     assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## What was run") and "old words" not in text
     total = len(list(cells(QUICK)))
     assert f"{total} of {total} trainings" in text
-    for title in (*page.SECTIONS, "Claims", "Defects"):
+    for title in (*SECTIONS, "Claims", "Defects"):
         assert f"## {title}\n" in text
     assert "40.0 ± 0.0" in text
 
@@ -293,7 +296,7 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
     results = tmp_path / "results.jsonl"
     missing = Cell("numbers", "pfe", trial=0)
     written(results, QUICK, leave_out=[missing])
-    words = ("reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")
+    words = ("--quick", "--results-out", str(results), "--hours", "1e-9")
     code, _, _ = command(capsys, *words)
     assert code == 0 and missing not in ledger.read(results)
     # Without its search a row has no settings to show numbers of.
@@ -306,13 +309,13 @@ def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
     written(results, QUICK)
     cell = Cell("places", "scf", seed=1)
     ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
-    assert command(capsys, "reproduce", "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
+    assert command(capsys, "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
     total = len(list(cells(QUICK)))
     assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
 
 
 def test_the_list_names_all_four_papers(capsys):
-    code, out, _ = command(capsys, "reproduce", "--list")
+    code, out, _ = command(capsys, "--list")
     assert code == 0
     held = config.read_mapping(Path(commands.__file__).parent / "papers.toml")
     assert len(held["titles"]) == 4 and {item["paper"] for item in held["item"]} == held["titles"].keys()
@@ -324,13 +327,13 @@ def test_the_list_names_all_four_papers(capsys):
     ("words", "error"), [(("--only", "nothing"), "nothing"), (("--results-out", "/"), "is a folder")]
 )
 def test_bad_options_are_refused(capsys, words, error):
-    code, _, err = command(capsys, "reproduce", "--quick", *words)
+    code, _, err = command(capsys, "--quick", *words)
     assert code == 2 and error in err
 
 
 def test_the_page_explains_its_tables_as_the_program_does():
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
-    for title, section in page.SECTIONS.items():
+    for title, section in SECTIONS.items():
         assert f"## {title}\n\n{section.about} Seeds" in page, title
 
 

@@ -264,7 +264,7 @@ def test_out_must_be_a_folder_that_can_be_written(parts, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="a file, expected a folder"):
         carry_out("cosface", parts, tmp_path / "file")
     with pytest.raises(ValueError, match="a file, expected a folder"):
-        tuning.tune("cosface", None, train.Run(out=tmp_path / "file"), tuning.Search())
+        tuning.tune("cosface", None, train.Run(out=tmp_path / "file"), tuning.SearchLimits())
 
     def refuse(**_):
         raise OSError(30, "Read-only file system")
@@ -323,23 +323,23 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
     run = train.Run(data="features", out=tmp_path)
     _, chosen = settings("cosface", dim=6)
     with pytest.raises(KeyboardInterrupt):
-        tuning.tune("cosface", chosen, run, tuning.Search(trials=3))
-    best = tuning.tune("cosface", chosen, run, tuning.Search(trials=3))
+        tuning.tune("cosface", chosen, run, tuning.SearchLimits(trials=3))
+    best = tuning.tune("cosface", chosen, run, tuning.SearchLimits(trials=3))
     assert not ends and best.trials == 2 and best.value == max(seen[0][1], seen[3][1])
     assert len({out for out, *_ in seen}) == len({lr for _, lr, _ in seen}) == 4 and {dim for *_, dim in seen} == {6}
     assert config.read_mapping(tmp_path / "best.toml")["schedule"]["lr"] == best.settings["schedule.lr"] == best.value
-    assert tuning.tune("cosface", chosen, run, tuning.Search(trials=1)) == best and len(seen) == 4
+    assert tuning.tune("cosface", chosen, run, tuning.SearchLimits(trials=1)) == best and len(seen) == 4
 
     ends.append(FloatingPointError)
     with pytest.raises(ValueError, match="no trial of cosface came to an end"):
-        tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.Search(trials=1))
+        tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.SearchLimits(trials=1))
 
 
 def test_a_search_needs_a_validation_part(parts, tmp_path, monkeypatch):
     np.savez(tmp_path / "train.npz", features=parts["train"].data, labels=parts["train"].labels)
     run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu", threads=1)
     with pytest.raises(ValueError, match="data features has no validation part to search by"):
-        tuning.tune("cosface", settings("cosface", **SHORT)[1], run, tuning.Search(trials=1))
+        tuning.tune("cosface", settings("cosface", **SHORT)[1], run, tuning.SearchLimits(trials=1))
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------

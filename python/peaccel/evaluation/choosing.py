@@ -17,9 +17,9 @@ from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
 from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verification_pairs import verification_pairs
 from peaccel.measures.fitted import Calibration, Prior
 from peaccel.scores import SCORES, Score
 

@@ -12,9 +12,9 @@ from peaccel import metrics
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
 from peaccel.evaluation.confidences import SHARES, judged, of_novel
+from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.results import Evaluation, ScoreResult
-from peaccel.evaluation.verification_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.verifying import VerificationIntervals, verified
 from peaccel.metrics import Relevance
 from peaccel.metrics._relation import Relation

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import as_scores, of_pairs, on_host
+from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verification_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.verifying import verified
 from peaccel.measures.fusing import fuse, rules
 from peaccel.scores import Score
