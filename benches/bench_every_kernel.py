@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from benches.data import costly, distribution, every_kernel, fields, pe, with_params
+from peaccel.retrieval.prepared import plan
 
 ROOT = Path(__file__).parents[1]
 DIM, QUERIES, CANDIDATES, K = 128, 16, 100, 10
@@ -29,7 +30,7 @@ def calls(kernel: str) -> dict[str, Callable[[], Any]]:
         for seed, (kind, n) in enumerate(zip((*kinds, kinds[1]), (pairs, pairs, rows), strict=True))
     )
     queries, prepared = a[:QUERIES], pe.prepare(gallery, score)
-    inputs = prepared.plan(queries, b, score, detach=True).inputs
+    inputs = plan(queries, b, score, detach=True).inputs
     ids = np.random.default_rng(3).integers(0, rows, (QUERIES, CANDIDATES))
     return {
         "paired": partial(pe.paired, a, b, score),
