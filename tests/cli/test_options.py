@@ -16,10 +16,10 @@ from command import run, sentences
 import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
+from peaccel.cli._embed_options import Embed
 from peaccel.cli._search_files import SearchFiles
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.demo import DemoSettings
-from peaccel.cli.embed import Embed
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HeadFiles
 from peaccel.cli.rerank import Rerank

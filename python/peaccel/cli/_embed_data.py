@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from peaccel import backbones, io
 from peaccel._utils.atomic_files import aside, check_output
-from peaccel.cli.embed import Embed
+from peaccel.cli._embed_options import Embed
 from peaccel.data import CAPTIONED, DIGITS
 from peaccel.data.features import feature_rows
 from peaccel.data.images import ImageRows, crop_sizes
