@@ -10,9 +10,7 @@ from dataclasses import replace
 from time import process_time
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from peaccel.backbones import small_cnn
 from peaccel.data.photographs import PlacesSettings
@@ -54,7 +52,7 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
     train, validation = data["train"], data["validation"]
     torch.manual_seed(cell.seed)
     classes = int(train.labels.max()) + 1
-    training = method.build(small_cnn.small_cnn(), _features(train.mixed.images), classes, settings)
+    training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, classes, settings)
     published = plan.published[cell.row] if cell.published else Published()
     if published.one_batch:
         training = replace(training, stages=tuple(replace(stage, batches=first_classes) for stage in training.stages))
@@ -73,10 +71,6 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
         radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
         record |= measure(method, training, data, radius)
     return {**record, "seconds": round(process_time() - start, 1)}
-
-
-def _features(pictures: NDArray[np.float32]) -> int:
-    return int(small_cnn.small_cnn().eval()(torch.from_numpy(pictures[:1])[:, None]).shape[1])
 
 
 def _machine() -> str:
