@@ -65,7 +65,7 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
             raise
         return {**about, "validation": 0.0, "seconds": round(process_time() - start, 1)}
     d = embed(training.model, images(validation.mixed))
-    reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
+    reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels)).map_at_r
     record: Record = {**about, "validation": round(reached, 6)}
     if cell.trial is None:
         radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
