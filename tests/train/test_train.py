@@ -307,8 +307,18 @@ class Interrupting(NullLogger):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("name", ["dul_reg_cls", "el_nivmf", "llr_nce", "vmf_loss"])
-@pytest.mark.parametrize(("how", "at"), [("killed", 7), ("Ctrl-C", 3), ("Ctrl-C", 14)])
+STOPS = [("killed", 7), ("Ctrl-C", 3), ("Ctrl-C", 14)]
+RESUMED = [(name, *stop) for name in ("dul_reg_cls", "el_nivmf", "llr_nce", "vmf_loss") for stop in STOPS]
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "at"),
+    # Each row is stopped in one way, and one row in all; the others are left to `make test-all`.
+    [
+        c if c[0] == "dul_reg_cls" or c[1:] == STOPS[i // 3 % 3] else pytest.param(*c, marks=pytest.mark.slow)
+        for i, c in enumerate(RESUMED)
+    ],
+)
 def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how, at):
     rates = {"proxy_rate": 10.0, "concentration_rate": 10.0, "temperature_rate": 1.0}
     changes = {"llr_nce": {"hidden": 8}, "el_nivmf": rates}.get(name, {})
