@@ -188,7 +188,7 @@ macro_rules! plain {
                 },
             );
             // Not inlined either: where it was, as the codegen unit of a caller had it, its reads of single lanes made the
-            // compiler hold the sums of `crate::panels` in pieces, with twice as many moves at each step.
+            // compiler hold the sums of a search in pieces, with twice as many moves at each step.
             #[cfg_attr(target_arch = "x86_64", inline(never))]
             #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
             unsafe fn not_less_bits(self, b: Self) -> u32 {

@@ -62,6 +62,7 @@ MEANINGS = {
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
+    "strict": "exit code 1",
     "skip_bad": "images that cannot be read",
     "tensorboard": "TensorBoard",
     "threads": "Threads",

@@ -138,7 +138,10 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2
-    assert json.loads((folder / "result.json").read_text()) == vars(result) and result.part == "validation"
+    assert (
+        json.loads((folder / "result.json").read_text()) == vars(result) | {"warnings": [*result.warnings]}
+        and result.part == "validation"
+    )
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # whoever reads one may read all
     read = train.load(folder)
     held = parts["validation"]
@@ -317,7 +320,7 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
         seen.append((run.out, chosen.schedule.lr, chosen.dim))
         if (end := ends.pop(0)) is not None:
             raise end
-        return runs.Result("validation", 0.0, 0.0, None, name, run.data, 0, chosen.schedule.lr, 0.0)
+        return runs.Result("validation", 0.0, 0.0, 0.0, 1, None, name, run.data, 0, chosen.schedule.lr, 0.0)
 
     monkeypatch.setattr(tuning, "train", trained)
     run = train.Run(data="features", out=tmp_path)
