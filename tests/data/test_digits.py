@@ -160,6 +160,13 @@ def test_unseen_digits_stand_in_test_numbers_alone():
         digits.make("mnist", replace(settings, classes=(300, 50, 40)), seed=3)
 
 
+def test_numbers_that_are_seen_again_are_of_training_classes_and_of_scans_that_training_never_saw():
+    parts = digits.make("digits8", replace(SETTINGS, seen=2), seed=3)
+    used = {part: set(x.scans.ravel().tolist()) for part, x in parts.items()}
+    assert set(parts["seen"].labels) == set(parts["train"].labels)
+    assert used["seen"] and not used["seen"] & (used["train"] | used["validation"])
+
+
 def test_kinds_can_be_chosen():
     clean = digits.make("mnist", SETTINGS, seed=0)["train"]
     chosen = corrupt(clean, CORRUPTION, seed=5, kinds=("crop", "blur"))

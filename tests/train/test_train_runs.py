@@ -8,6 +8,8 @@ import sys
 import time
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,6 +151,19 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     assert evaluation.map_at_r(d, held.labels, read.score)[:2] == (result.recall_at_1, result.map_at_r)
     assert result.validation == result.map_at_r and (read.features, read.run.out) == (WIDTH, folder)
     assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["best_validation"] == result.validation
+
+
+def test_options_of_the_backbone_arrive_there(monkeypatch):
+    asked = []
+
+    def create(name, **how):
+        asked.append((name, how))
+        return SimpleNamespace(features=7)
+
+    monkeypatch.setattr(runs.backbones, "create", create)
+    how = {"weights": Path("w.pth"), "pooling": "gem", "frozen_bn": True, "dropout": 0.3}
+    assert runs._backbone(train.Run(data="cub200", **how))[1] == 7
+    assert asked == [("resnet50", how)]
 
 
 def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
