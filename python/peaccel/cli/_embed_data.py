@@ -88,7 +88,7 @@ def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]
 def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
     """The quality of items, which must be known where it is to be written."""
     if task.quality_out is not None and items.quality is None:
-        raise ValueError("--quality-out needs --crops, or data of which quality is known: mnist or digits8")
+        raise ValueError("--quality-out needs --crops, or data of which quality is known: mnist, digits8 or fashion")
     return items.quality
 
 

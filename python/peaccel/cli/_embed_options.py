@@ -8,7 +8,7 @@ from typing import Literal
 
 from peaccel._utils.atomic_files import check_outputs
 from peaccel.cli._training import check_there
-from peaccel.data import CAPTIONED, DIGITS, READERS, check_name
+from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_name
 
 __all__ = ["Embed", "check"]
 
@@ -38,10 +38,10 @@ class Embed:
     part: str = "test"
     """train, validation, test, query or gallery, as far as the data set has them."""
     seed: int | None = None
-    """Seed by which mnist and digits8 deal numbers to parts, and of --crops; with --run that of the run unless
+    """Seed by which mnist, digits8 and fashion deal numbers to parts, and of --crops; with --run that of the run unless
     given."""
     quick: bool = False
-    """With mnist and digits8, take few items."""
+    """With mnist, digits8 and fashion, take few items."""
     skip_bad: bool = False
     """Leave out images that cannot be read."""
     side: Literal["images", "captions"] = "images"
@@ -53,7 +53,7 @@ class Embed:
     (published) to 1 of the image's shorter one."""
     quality_out: Path | None = None
     """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
-    it: sizes of --crops; of mnist and digits8 1 less the severity of corruption."""
+    it: sizes of --crops; of mnist, digits8 and fashion 1 less the severity of corruption."""
     hidden_digits: float | None = None
     """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
     with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
@@ -92,4 +92,4 @@ def check(task: Embed) -> None:
         if task.data in CAPTIONED and not task.backbone.startswith("clip_image:"):
             raise ValueError(f"--backbone is {task.backbone}, expected clip_image:MODEL: {task.data} has captions")
     if task.data is not None and (task.backbone is not None or task.root is not None):
-        check_name(task.data, task.root, (*DIGITS, *READERS))
+        check_name(task.data, task.root, (*COMPOSED, *READERS))

@@ -81,9 +81,7 @@ def _of_uncertainty(d: Distribution) -> dict[str, str]:
     if name == "mu":
         return {}
     x = np.sort(np.asarray(getattr(d, name), np.float64).reshape(len(d), -1).mean(1))
-    if (
-        np.ptp(x) <= 100 * CLOSE * x[-1]
-    ):  # alike, as where training starts; at its end `ConsoleLogger` tells
+    if np.ptp(x) <= 100 * CLOSE * x[-1]:  # alike, as where training starts; at its end `ConsoleLogger` tells
         return {}
     found = {}
     for bound, at in (("least", x <= x[0] * (1 + CLOSE)), ("greatest", x >= x[-1] * (1 - CLOSE))):

@@ -24,7 +24,7 @@ from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
-from peaccel.data import DIGITS, TRAINED
+from peaccel.data import COMPOSED, DIGITS, TRAINED
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
 from peaccel.train.batch_sampling import take
@@ -74,7 +74,7 @@ class Run(Job):
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     quick: bool = False
-    """With mnist and digits8, take few items, to see in seconds that everything runs."""
+    """With mnist, digits8 and fashion, take few items, to see in seconds that everything runs."""
     skip_bad: bool = False
     """Leave out images that cannot be read."""
     backbone: str = "auto"
@@ -293,7 +293,7 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
     """The backbone and the width of its features; None where the data are features."""
     name = run.backbone
     if name == "auto":
-        if run.data in DIGITS:
+        if run.data in COMPOSED:
             return small_cnn(), FEATURES
         if run.data in ("features", "caption-features"):
             return None, 0
