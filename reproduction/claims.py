@@ -1,9 +1,9 @@
-"""Whether claims hold: differences over the same seeds and classes, with intervals, corrected for their number."""
+"""Whether claims hold: differences over the same seeds, by Student's t, corrected for the number of claims."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from peaccel._utils import config
 from reproduction.ledger import Record, unpacked
 from reproduction.plan import Cell
+from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
-__all__ = ["Claim", "Comparison", "Decision", "decided", "difference", "read_claims", "values"]
+__all__ = ["Claim", "Comparison", "Decision", "decided", "differences", "read_claims", "values"]
 
-RESAMPLES = 10_000
-LEVEL = 0.05
-PUBLISHED = " (published)"
 FEWEST = 5
-"""Seeds: resamples of fewer know too little of how seeds differ for a verdict."""
+"""Seeds: fewer know too little of how seeds differ for a verdict."""
 
 Verdict = Literal["held", "reversed", "not distinguishable", "too few seeds"]
 Records = Mapping[Cell, Record]
@@ -33,6 +31,7 @@ class Comparison:
 
     left: tuple[str, ...]
     right: tuple[str, ...]
+    """None where the left's mean itself is claimed to lie somewhere."""
     of: tuple[str, ...]
     """A measure; or one of the left, and one of the right."""
     between: tuple[float, float]
@@ -41,6 +40,8 @@ class Comparison:
     def __str__(self) -> str:
         """Such as "recall_at_1.own of pfe less that of scf"."""
         rows = [", ".join(side) for side in (self.left, self.right)]
+        if not self.right:
+            return f"{rows[0]}: {self.of[0]}"
         if self.left == self.right:
             return f"{rows[0]}: {self.of[0]} less {self.of[-1]}"
         if len(self.of) == 1:
@@ -55,6 +56,10 @@ class Claim:
     number: int
     text: str
     comparisons: tuple[Comparison, ...]
+    primary: bool = False
+    """Whether its rows are trained on more splits."""
+    one_is_enough: bool = False
+    """Whether one of its comparisons is enough to hold it; else it takes all of them."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +71,23 @@ class Claims:
 
 @dataclass(frozen=True)
 class Decision:
-    """What came out of a comparison, in points of a hundred."""
+    """What came out of a claim."""
 
     claim: Claim
-    comparison: Comparison
-    seeds: int
-    value: float
-    low: float
-    high: float
+    comparisons: tuple[WhereMean, ...]
+    """Of each comparison, in points of a hundred; its p are not corrected."""
+    inside: float
+    """p of all comparisons together: small where the claim holds."""
+    beyond: float
+    """p of all comparisons together: small where it is reversed."""
     p: float
-    """Two-sided, corrected by Holm over all comparisons that were run."""
+    """The smaller one, corrected by Holm over all claims that were tested."""
     verdict: Verdict
+
+    @property
+    def before(self) -> Verdict:
+        """The verdict if this claim were the only one."""
+        return _said(self.inside, self.beyond, min(self.inside, self.beyond))
 
 
 @cache
@@ -86,110 +97,66 @@ def read_claims() -> tuple[Claim, ...]:
 
 
 def values(records: Records, row: str, measure: str, task: str = "numbers") -> dict[int, NDArray[np.float64]]:
-    """A measure of a row by seed, [C] of each class or [1] of all, where it is there."""
+    """A measure of a row by the seed of the split, [C] of each class or [1] of all, where it is there."""
     part, _, name = measure.partition(".")
     found = {}
     for cell, record in records.items():
-        own = cell.row + PUBLISHED * cell.published
-        if own == row and cell.task == task and cell.trial is None and name in record[part]:
+        if cell.name == row and cell.task == task and cell.measured and name in record[part]:
             x = record[part][name]
-            found[cell.seed] = unpacked(x) if isinstance(x, str) else np.array([x])
+            found[cell.split] = unpacked(x) if isinstance(x, str) else np.array([x])
     return found
 
 
-def difference(records: Records, comparison: Comparison) -> list[NDArray[np.float64]]:
-    """For each seed that all rows have, the difference of each class, or of all where one side has no other."""
+def differences(records: Records, comparison: Comparison, task: str = "numbers") -> list[float]:
+    """In points of a hundred, of each split that all rows have: the means of classes, and those of rows."""
     sides = [
-        [values(records, row, measure) for row in rows]
+        [values(records, row, measure, task) for row in rows]
         for rows, measure in ((comparison.left, comparison.of[0]), (comparison.right, comparison.of[-1]))
     ]
-    seeds = set.intersection(*(set(by_seed) for side in sides for by_seed in side))
+    splits = set.intersection(*(set(by_split) for side in sides for by_split in side))
     found = []
-    for seed in sorted(seeds):
-        of_rows = [[by_seed[seed] for by_seed in side] for side in sides]
-        by_class = len({len(x) for side in of_rows for x in side}) == 1
-        left, right = (np.mean([x if by_class else x.mean(keepdims=True) for x in side], axis=0) for side in of_rows)
-        found.append(100 * (left - right))
+    for split in sorted(splits):
+        left, right = (np.mean([by_split[split].mean() for by_split in side]) if side else 0.0 for side in sides)
+        found.append(float(100 * (left - right)))
     return found
 
 
 def decided(records: Records, claims: Sequence[Claim]) -> tuple[Decision, ...]:
-    """Decide every comparison of every claim, of which there are `FEWEST` seeds.
+    """Decide every claim of whose comparisons there are `FEWEST` seeds; one training of each row and split is given.
 
-    The interval is between percentiles of 10 000 resamples, which draw seeds, and in each of them classes. A comparison
-    held if that is within its range at the corrected level, and was reversed if it lies beyond.
+    A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
+    (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
+    Of a claim that one comparison is enough for it is the other way round. The smaller of both p is corrected by Holm
+    over the claims that were tested.
 
     References
     ----------
-    Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
+    Berger, Multiparameter Hypothesis Testing and Acceptance Sampling, Technometrics 1982, for intersection-union tests.
     """
-    found = [_compared(records, claim, comparison) for claim in claims for comparison in claim.comparisons]
-    run = [i for i, decision in enumerate(found) if decision.seeds >= FEWEST]
-    corrected = dict(zip(run, holm(np.array([found[i].p for i in run])).tolist(), strict=True))
-    return tuple(_judged(decision, corrected.get(i)) for i, decision in enumerate(found))
+    found = [tuple(where_mean(differences(records, c), c.between) for c in claim.comparisons) for claim in claims]
+    together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
+    tested = [i for i, p in enumerate(together) if not np.isnan(p).any()]
+    corrected = dict(zip(tested, holm(np.array([min(together[i]) for i in tested])).tolist(), strict=True))
+    decisions = []
+    for i, (claim, own) in enumerate(zip(claims, found, strict=True)):
+        p = corrected.get(i, np.nan)
+        decisions.append(Decision(claim, own, *together[i], p, _said(*together[i], p)))
+    return tuple(decisions)
 
 
-def holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Corrected p, [M]."""
-    order = np.argsort(p)
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)) if len(p) else p
-    corrected = np.empty_like(p)
-    corrected[order] = np.minimum(stepped, 1)
-    return corrected
+def _together(claim: Claim, own: Sequence[WhereMean]) -> tuple[float, float]:
+    """p of the claim's holding and of its being reversed; NaN of too few seeds."""
+    if min(where.seeds for where in own) < FEWEST:
+        return np.nan, np.nan
+    inside, beyond = [where.inside for where in own], [where.beyond for where in own]
+    if claim.one_is_enough:
+        return min(1.0, len(own) * min(inside)), max(beyond)
+    return max(inside), min(1.0, len(own) * min(beyond))
 
 
-def resampled(by_seed: Sequence[NDArray[np.float64]], seed: int = 0) -> NDArray[np.float64]:
-    """Means of seeds drawn anew, and of classes drawn anew in each, [RESAMPLES]."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, len(by_seed), (RESAMPLES, len(by_seed)))
-    total = np.zeros(RESAMPLES)
-    for place in range(len(by_seed)):
-        for i, x in enumerate(by_seed):
-            here = np.flatnonzero(drawn[:, place] == i)
-            total[here] += rng.multinomial(len(x), np.full(len(x), 1 / len(x)), len(here)) @ x / len(x)
-    return total / len(by_seed)
-
-
-def interval(by_seed: Sequence[NDArray[np.float64]], means: NDArray[np.float64]) -> tuple[float, float, float]:
-    """The mean over seeds, and the percentiles of resamples between which 95 % of them lie."""
-    low, high = np.quantile(means, [0.025, 0.975]).tolist()
-    return float(np.mean([x.mean() for x in by_seed])), low, high
-
-
-def _compared(records: Records, claim: Claim, comparison: Comparison) -> Decision:
-    by_seed = difference(records, comparison)
-    if not by_seed:
-        return Decision(claim, comparison, 0, np.nan, np.nan, np.nan, np.nan, "too few seeds")
-    means = resampled(by_seed)
-    value, low, high = interval(by_seed, means)
-    least, greatest = comparison.between
-    outside = [_share(means <= least)] if least > -np.inf else []
-    outside += [_share(means >= greatest)] if greatest < np.inf else []
-    beyond = [_share(means >= least)] if least > -np.inf else []
-    beyond += [_share(means <= greatest)] if greatest < np.inf else []
-    held, reversed_ = max(outside), min(beyond)
-    verdict: Verdict = "held" if held <= reversed_ else "reversed"
-    return Decision(claim, comparison, len(by_seed), value, low, high, min(1.0, 2 * min(held, reversed_)), verdict)
-
-
-def _share(flags: NDArray[np.bool_]) -> float:
-    """Of resamples; never 0, which so many cannot tell."""
-    return (int(flags.sum()) + 1) / (len(flags) + 1)
-
-
-def _judged(decision: Decision, p: float | None) -> Decision:
-    """With the corrected p, by which what is not decided says so."""
-    if p is None:
-        return replace(decision, p=np.nan, verdict="too few seeds")
-    verdict: Verdict = decision.verdict if p < LEVEL else "not distinguishable"
-    return replace(decision, p=p, verdict=verdict)
-
-
-def by_claim(decisions: Sequence[Decision]) -> Iterator[tuple[Claim, Verdict, list[Decision]]]:
-    """Each claim with the verdict of all its comparisons together: held if all did, reversed if one was."""
-    numbers = dict.fromkeys(decision.claim.number for decision in decisions)
-    for number in numbers:
-        own = [decision for decision in decisions if decision.claim.number == number]
-        said = {decision.verdict for decision in own}
-        order: tuple[Verdict, ...] = ("too few seeds", "reversed", "not distinguishable", "held")
-        yield own[0].claim, next(verdict for verdict in order if verdict in said), own
+def _said(inside: float, beyond: float, p: float) -> Verdict:
+    if np.isnan(p):
+        return "too few seeds"
+    if p >= LEVEL:
+        return "not distinguishable"
+    return "held" if inside <= beyond else "reversed"

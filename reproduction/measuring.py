@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from peaccel import measures, metrics, retrieval, scores
 from peaccel.data.corruption import Pictures
-from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.distributions import Distribution, Normal, Point, VonMisesFisher
 from peaccel.evaluation.choosing import fit
+from peaccel.evaluation.confidences import probability
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.verifying import FAR, verification
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.losses.vmf import VMFLoss
+from peaccel.measures.fitted import Calibration
 from peaccel.methods.method import Method, Training
 from peaccel.scores import Score
 from peaccel.train import embed
@@ -31,6 +35,33 @@ CONDITIONS = tuple((queries, gallery) for queries in ("clean", "mixed") for gall
 
 BY_CONDITION = ("pfe", "llr_nce")
 """Methods whose scores are compared in each of these, where they give normals."""
+
+DIFFERENT = 100_000
+"""Pairs of two classes that are verified: a hundred are accepted at `FAR`, so that its threshold is not chance."""
+REJECTED_AT_RANDOM = 5
+"""Orders in which pairs are rejected at random, whose mean area is taken."""
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A score whose best item and margin to the next any learned confidence has to beat, and that verifies."""
+
+    score: Score
+    calibration: Calibration | None = None
+
+    def search(self, queries: Distribution, items: Distribution) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The ids and scores of the best two items of each query, [Q, 2], scores without infinities."""
+        found = retrieval.search(self.fitted(queries), self.fitted(items), 2, self.score)
+        return np.asarray(found.ids), np.clip(np.asarray(found.scores, np.float64), -1e300, 1e300)
+
+    def paired(self, a: Distribution, b: Distribution) -> NDArray[np.float64]:
+        """Scores of pairs, [P], without infinities."""
+        of_pairs = np.asarray(retrieval.paired(self.fitted(a), self.fitted(b), self.score), np.float64)
+        return np.asarray(np.clip(of_pairs, -1e300, 1e300))
+
+    def fitted(self, d: Distribution) -> Distribution:
+        """The items as the score takes them."""
+        return d if self.calibration is None else self.calibration(d)
 
 
 def measure(method: Method, training: Training, parts: Mapping[str, Part], radius: float | None = None) -> Record:
@@ -63,9 +94,10 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
         assert query.position is not None and gallery.position is not None
         truth = metrics.Relevance.within(query.position, gallery.position, radius), None
     ranked = {"own": (own, queries["mixed"], items["mixed"])}
+    rivals = _rivals(method, own, held, validation.labels)
     if method.name in BY_CONDITION and isinstance(held, Normal):
         queries["clean"], items["clean"] = seen("query", query.clean), seen("gallery", gallery.clean)
-        ranked |= _by_condition(method, own, held, validation.labels, queries, items)
+        ranked |= _by_condition(rivals, queries, items)
     record: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}}
     for name, (score, q, g) in ranked.items():
         depth = int(np.bincount(gallery.labels).max()) if radius is None else int(truth[0].sizes().max())
@@ -75,36 +107,37 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
         if name == "own" or name.startswith("mixed/mixed"):
             record["map_at_r"][name] = packed(_by_class(metrics.average_precision_at_r(ids, *truth), query.labels))
         if name == "own":
-            record["numbers"] = _numbers(method, training, own, held, validation, queries["mixed"], query, right)
-    record["numbers"] |= _of_pairs(method, own, queries["mixed"], items["mixed"], query.labels, gallery.labels)
+            sure = _confidences(method, training, q) | _of_best(rivals, q, g)
+            told = _held_out(method, training, rivals, held, validation.labels)
+            unseen = _unseen(query.mixed.kind, validation.mixed.kind)
+            record["numbers"] = _numbers(sure, told, right, query, unseen)
+    record["numbers"] |= _of_pairs(method, rivals, queries["mixed"], items["mixed"], query, gallery, validation)
     if "seen" in parts:
         record["numbers"] |= _of_classes(training, parts["seen"])
-    record["numbers"] = {name: round(float(x), 6) for name, x in record["numbers"].items() if np.isfinite(x)}
+    record["numbers"] = {name: round(float(x), 5) for name, x in record["numbers"].items() if np.isfinite(x)}
     return record
 
 
-def _by_condition(
-    method: Method,
-    own: Score,
-    held: Normal,
-    labels: NDArray[np.int64],
-    queries: Mapping[str, Normal],
-    items: Mapping[str, Normal],
-) -> dict[str, tuple[Score, Normal, Normal]]:
-    """Scores of the same embeddings; calibration and prior are fitted to validation items, which are corrupted too."""
-    fits = fit(held, labels, 0)
-    assert fits.calibration is not None and fits.prior is not None
-    ranked: dict[str, tuple[Score, Normal, Normal]] = {}
-    for q, g in CONDITIONS:
-        pair = queries[q], items[g]
-        calibrated = fits.calibration(pair[0]), fits.calibration(pair[1])
+def _rivals(method: Method, own: Score, held: Distribution, labels: NDArray[np.int64]) -> dict[str, Rival]:
+    """The method's own score, the cosine of its means, and of PFE the calibrated likelihood ratio."""
+    rivals = {"own": Rival(own), "cosine": Rival(scores.get("cosine"))}
+    if method.name == "pfe" and isinstance(held, Normal):
+        fits = fit(held, labels, 0)
+        assert fits.prior is not None
         llr = scores.llr(prior_mean=fits.prior.mean, prior_var=fits.prior.var)
-        ranked[f"{q}/{g} cosine"] = (scores.get("cosine"), *pair)
-        if method.name == "pfe":
-            ranked[f"{q}/{g} mls"] = (scores.get("mls"), *pair)
-            ranked[f"{q}/{g} llr calibrated"] = (llr, *calibrated)
-        else:
-            ranked[f"{q}/{g} own"] = (own, *pair)
+        rivals["llr"] = Rival(llr, fits.calibration)
+    return rivals
+
+
+def _by_condition(
+    rivals: Mapping[str, Rival], queries: Mapping[str, Normal], items: Mapping[str, Normal]
+) -> dict[str, tuple[Score, Distribution, Distribution]]:
+    """Scores of the same embeddings; calibration and prior are fitted to validation items, which are corrupted too."""
+    names = {"cosine": "cosine", "own": rivals["own"].score.name if "llr" in rivals else "own", "llr": "llr calibrated"}
+    ranked: dict[str, tuple[Score, Distribution, Distribution]] = {}
+    for q, g in CONDITIONS:
+        for name, rival in rivals.items():
+            ranked[f"{q}/{g} {names[name]}"] = (rival.score, rival.fitted(queries[q]), rival.fitted(items[g]))
     return ranked
 
 
@@ -123,64 +156,117 @@ def _confidences(method: Method, training: Training, d: Distribution) -> dict[st
     return {name: np.asarray(x, np.float64) for name, x in found.items()}
 
 
+def _of_best(rivals: Mapping[str, Rival], d: Distribution, items: Distribution) -> dict[str, NDArray[np.float64]]:
+    """What needs no learned confidence: the best item's score and its margin to the next, by each score."""
+    found = {}
+    for name, rival in rivals.items():
+        if name != "own" or rival.score.name != "cosine":  # which is there under its own name
+            best = rival.search(d, items)[1]
+            found[f"best_{name}"] = metrics.top_score_confidence(best)
+            found[f"margin_{name}"] = metrics.margin_confidence(best)
+    return found
+
+
+def _held_out(
+    method: Method, training: Training, rivals: Mapping[str, Rival], held: Distribution, labels: NDArray[np.int64]
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+    """Confidences of every second validation item that searches the others, and whether it is answered."""
+    half = np.arange(len(labels)) % 2 == 0
+    right = metrics.hit_at_k(rivals["own"].search(held[half], held[~half])[0], labels[half], labels[~half], 1)
+    sure = {name: x[half] for name, x in _confidences(method, training, held).items()}
+    return sure | _of_best(rivals, held[half], held[~half]), right
+
+
+def _unseen(kind: NDArray[np.int64], trained: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which items are corrupted as no item of training and validation is."""
+    return np.asarray(~np.isin(kind, trained) & (kind > 0))
+
+
 def _numbers(
-    method: Method,
-    training: Training,
-    own: Score,
-    held: Distribution,
-    validation: Part,
-    queries: Distribution,
-    query: Part,
+    sure: Mapping[str, NDArray[np.float64]],
+    told: tuple[Mapping[str, NDArray[np.float64]], NDArray[np.float64]],
     right: NDArray[np.float64],
+    query: Part,
+    unseen: NDArray[np.bool_],
 ) -> dict[str, float]:
-    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items."""
+    """How each confidence follows severity and errors; thresholds of `ceda` are of validation items, `told`.
+
+    The parts of seen and of unseen corruption hold the clean queries as well.
+    """
     found = {}
     known = ~np.isnan(right)
-    of_held, of_queries = (_confidences(method, training, d) for d in (held, queries))
-    half = np.arange(len(validation.labels)) % 2 == 0
-    ids = np.asarray(retrieval.search(held[half], held[~half], 1, own).ids)
-    held_right = metrics.hit_at_k(ids, validation.labels[half], validation.labels[~half], 1)
-    of_queries["random"] = metrics.random_confidence(len(right), 0)
-    for name, confidence in of_queries.items():
-        found[f"severity.{name}"] = -metrics.spearman(query.mixed.severity, confidence)
-        found[f"r_auroc.{name}"] = metrics.r_auroc(right[known], confidence[known])
-        found[f"ausc.{name}"] = metrics.ausc(right[known], confidence[known])
-        if np.ptp(confidence[known]) > 0:
-            published = metrics.calibration_error(right[known], confidence[known])
-            ranked = metrics.calibration_error(right[known], confidence[known], scale="rank", binning="equal-count")
-            found[f"ece_minmax.{name}"], found[f"ece_rank.{name}"] = published.ece, ranked.ece
+    clean = query.mixed.kind == 0
+    of_held, held_right = told
+    for name, confidence in {**sure, "random": metrics.random_confidence(len(right), 0)}.items():
+        x, y = right[known], confidence[known]
+        found[f"r_auroc.{name}"], found[f"ausc.{name}"] = metrics.r_auroc(x, y), metrics.ausc(x, y)
+        for part, of in {"seen": known & ~unseen, "unseen": known & (unseen | clean)}.items():
+            if unseen.any():
+                found[f"r_auroc_{part}.{name}"] = metrics.r_auroc(right[of], confidence[of])
+        fitted = probability(y, x, query.labels[known], 0)
+        error = metrics.calibration_error(x, fitted, scale="probability", binning="equal-count")
+        found[f"ece_fitted.{name}"], found[f"brier.{name}"] = error.ece, float(np.mean((fitted - x) ** 2))
         if name in of_held:
-            threshold = metrics.best_threshold(of_held[name][half], held_right)
-            found[f"ceda.{name}"] = metrics.ceda(right[known], confidence[known], threshold)
+            threshold = metrics.best_threshold(of_held[name], held_right)
+            found[f"ceda.{name}"] = metrics.ceda(x, y, threshold)
+        if not name.startswith(("best_", "margin_")):
+            found |= _as_published(name, x, y)
+            found[f"severity.{name}"] = -metrics.spearman(query.mixed.severity, confidence)
     return found
+
+
+def _as_published(name: str, right: NDArray[np.float64], confidence: NDArray[np.float64]) -> dict[str, float]:
+    """Calibration errors of a confidence that is no probability."""
+    if np.ptp(confidence) == 0:
+        return {}
+    ranked = metrics.calibration_error(right, confidence, scale="rank", binning="equal-count")
+    return {f"ece_minmax.{name}": metrics.calibration_error(right, confidence).ece, f"ece_rank.{name}": ranked.ece}
 
 
 def _of_pairs(
     method: Method,
-    own: Score,
+    rivals: Mapping[str, Rival],
     queries: Distribution,
     items: Distribution,
-    query_labels: NDArray[np.int64],
-    gallery_labels: NDArray[np.int64],
+    query: Part,
+    gallery: Part,
+    validation: Part,
 ) -> dict[str, float]:
-    """Verification by the method's score and by the cosine, and what rejecting uncertain pairs gains there."""
-    pairs, same = verification_pairs(query_labels, gallery_labels, 0)
+    """Verification by each score, and what rejecting uncertain pairs gains over rejecting any by the method's own.
+
+    Pairs of seen corruption have none of another kind on either side, those of unseen none of a seen kind.
+    """
+    pairs, same = verification_pairs(query.labels, gallery.labels, 0, different=DIFFERENT)
     a, b = queries[pairs[:, 0]], items[pairs[:, 1]]
     found = {}
-    cosine = scores.get("cosine") if isinstance(queries, Normal | Point | Scaled) else None
-    for name, score in {"own": own, "cosine": cosine}.items():
-        if score is not None:
-            of_pairs = np.asarray(retrieval.paired(a, b, score), np.float64)
-            found[f"auc.{name}"], found[f"eer.{name}"], found[f"tar.{name}"] = verification(of_pairs, same)
-            if name == "own":
-                own_scores = np.clip(of_pairs, -1e300, 1e300)
+    for name, rival in rivals.items():
+        of_pairs = rival.paired(a, b)
+        found[f"auc.{name}"], found[f"eer.{name}"], found[f"tar.{name}"] = verification(of_pairs, same)
+        for part, chosen in _pairs_by_corruption(query, gallery, validation, pairs):
+            found[f"eer_{part}.{name}"] = verification(of_pairs[chosen], same[chosen])[1]
+    own_scores = rivals["own"].paired(a, b)
+    at_random = [
+        metrics.reject_verification(own_scores, same, -metrics.random_confidence(len(same), seed), FAR).area_by_width
+        for seed in range(1, REJECTED_AT_RANDOM + 1)
+    ]
+    found["rejection.random"] = float(np.mean(at_random))
     sides = [_uncertainty(method, d) for d in (a, b)]
     if sides[0] is not None and sides[1] is not None:
         doubts = metrics.pair_uncertainty(sides[0], sides[1])
         found["rejection.own"] = metrics.reject_verification(own_scores, same, doubts, FAR).area_by_width
-    doubts = -metrics.random_confidence(len(same), 1)
-    found["rejection.random"] = metrics.reject_verification(own_scores, same, doubts, FAR).area_by_width
+        found["rejection_gain.own"] = found["rejection.own"] - found["rejection.random"]
     return found
+
+
+def _pairs_by_corruption(
+    query: Part, gallery: Part, validation: Part, pairs: NDArray[np.int64]
+) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Pairs without items that are corrupted as none in training was, and those without items that are as some were."""
+    sides = [part.mixed.kind[pairs[:, i]] for i, part in enumerate((query, gallery))]
+    unseen = [_unseen(kind, validation.mixed.kind) for kind in sides]
+    if unseen[0].any():
+        yield "seen", ~(unseen[0] | unseen[1])
+        yield "unseen", np.logical_and(*(new | (kind == 0) for new, kind in zip(unseen, sides, strict=True)))
 
 
 def _uncertainty(method: Method, d: Distribution) -> NDArray[np.float64] | None:
@@ -194,13 +280,45 @@ def _uncertainty(method: Method, d: Distribution) -> NDArray[np.float64] | None:
 
 
 def _of_classes(training: Training, part: Part) -> dict[str, float]:
-    """Of images of training classes never seen: accuracy of the likeliest class, and the error of its probability."""
+    """Of images of training classes never seen: accuracy of the likeliest class, and the error of its probability.
+
+    That error is also taken after temperature scaling, which is fitted to the other half of these images.
+    """
     p = _class_probabilities(training, embed(training.model, images(part.mixed)))
     if p is None:
         return {}
     right = (p.argmax(1) == part.labels).astype(np.float64)
-    error = metrics.calibration_error(right, np.minimum(p.max(1), 1), scale="probability")
-    return {"class_accuracy": float(right.mean()), "class_ece": error.ece}
+    scaled = tempered(p, part.labels).max(1)
+    errors = [metrics.calibration_error(right, np.minimum(x, 1), scale="probability").ece for x in (p.max(1), scaled)]
+    return {"class_accuracy": float(right.mean()), "class_ece": errors[0], "class_ece_scaled": errors[1]}
+
+
+def tempered(p: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Class probabilities [N, C], proportional to p^(1 / T); every second of a class has the T likeliest of the others.
+
+    References
+    ----------
+    Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
+    """
+    logs = np.log(np.maximum(p, 1e-300))
+    order = np.argsort(labels, kind="stable")
+    half = np.empty(len(labels), np.bool_)
+    half[order] = np.arange(len(labels)) % 2 == 0
+
+    def softened(log_t: float, rows: NDArray[np.bool_]) -> NDArray[np.float64]:
+        x = logs[rows] / np.exp(log_t)
+        x = np.exp(x - x.max(1, keepdims=True))
+        return np.asarray(x / x.sum(1, keepdims=True))
+
+    def loss(log_t: float, rows: NDArray[np.bool_]) -> float:
+        of_label = np.take_along_axis(softened(log_t, rows), labels[rows, None], 1)
+        return -float(np.log(np.maximum(of_label, 1e-300)).mean())
+
+    found = np.empty_like(logs)
+    for rows in (half, ~half):
+        fitted = minimize_scalar(loss, bounds=(-4.0, 4.0), args=(~rows,), method="bounded")
+        found[rows] = softened(float(fitted.x), rows)
+    return found
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""docs/reproduction.md: claims and tables as they came out."""
+"""docs/reproduction.md: what to take, whether claims hold, all tables, and what failed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reproduction.claims import (
-    PUBLISHED,
-    Comparison,
-    Decision,
-    by_claim,
-    difference,
-    interval,
-    resampled,
-    values,
-)
+from reproduction.claims import FEWEST, Comparison, Decision, decided, differences, read_claims, values
+from reproduction.failures import kept, rates
 from reproduction.ledger import Record
 from reproduction.measuring import CONDITIONS
-from reproduction.plan import Cell, Plan
+from reproduction.plan import Cell, Plan, Task
+from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
 __all__ = ["SECTIONS", "markdown"]
 
 Records = Mapping[Cell, Record]
+
+ABOVE = (0.0, float("inf"))
+LOWER_IS_BETTER = ("eer", "ece", "brier", "class_ece")
+"""Beginnings of the names of numbers of which less is better."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +30,27 @@ class PageSection:
     about: str
     measures: Mapping[str, str]
     """By column."""
-    task: str = "numbers"
+    task: Task = "numbers"
 
 
 BASELINES = {"own": "own", "norm": "norm", "class probability": "class_probability", "random": "random"}
+
+BEST = {
+    "best by cosine": "best_cosine",
+    "margin by cosine": "margin_cosine",
+    "best by own score": "best_own",
+    "margin by own score": "margin_own",
+    "best by llr": "best_llr",
+    "margin by llr": "margin_llr",
+}
+"""Confidences that need nothing learned: the best item's score, and its margin to the next."""
 
 BRIEF = {
     "Recall@1": "recall_at_1.own",
     "MAP@R": "map_at_r.own",
     "severity, own": "numbers.severity.own",
     "AUROC, own": "numbers.r_auroc.own",
+    "AUROC, best by cosine": "numbers.r_auroc.best_cosine",
     "mixed/mixed cosine": "recall_at_1.mixed/mixed cosine",
     "mixed/mixed llr calibrated": "recall_at_1.mixed/mixed llr calibrated",
 }
@@ -62,47 +70,71 @@ SECTIONS: Mapping[str, PageSection] = {
         },
     ),
     "Verification": PageSection(
-        "As many pairs of one class as of two, by each row's own score and by the cosine of its means; of the EER "
-        "lower is better.",
+        "All pairs of one class and 100,000 of two, by each row's own score, by the cosine of its means, and of pfe by "
+        "calibrated llr; of the EER lower is better. Seen: pairs without items that are corrupted as none in training "
+        "was; unseen: pairs of clean items and of items that are so corrupted.",
         {
             "AUC": "numbers.auc.own",
             "AUC, cosine": "numbers.auc.cosine",
-            "EER": "numbers.eer.own",
             "TAR at FAR 0.1 %": "numbers.tar.own",
             "TAR, cosine": "numbers.tar.cosine",
+        }
+        | {
+            f"EER{words}, {name}": f"numbers.eer{part}.{key}"
+            for part, words in {"": "", "_seen": " seen", "_unseen": " unseen"}.items()
+            for name, key in {"own": "own", "cosine": "cosine", "llr": "llr"}.items()
         },
     ),
     "Confidence": PageSection(
         "Rank correlation of confidence and severity (100 where confidence falls as severity grows), and AUROC of "
-        "telling queries that are answered rightly from the others.",
+        "telling queries that are answered rightly from the others. Beside what is learned stand the score of the best "
+        "item and its margin to the next one's, which cost nothing.",
         {f"severity, {name}": f"numbers.severity.{key}" for name, key in BASELINES.items()}
-        | {f"AUROC, {name}": f"numbers.r_auroc.{key}" for name, key in BASELINES.items()},
+        | {f"AUROC, {name}": f"numbers.r_auroc.{key}" for name, key in (BASELINES | BEST).items()},
+    ),
+    "Seen and unseen corruption": PageSection(
+        "The same AUROC among clean queries and those corrupted as training images were, and among clean queries and "
+        "those corrupted by a kind that training never saw.",
+        {
+            f"{part}, {name}": f"numbers.r_auroc_{part}.{key}"
+            for part in ("seen", "unseen")
+            for name, key in {"own": "own", **BEST}.items()
+        },
     ),
     "Rejection": PageSection(
         "Area under TAR at FAR 0.1 % with up to half of the pairs rejected, as published (divided by its greatest), "
-        "the uncertainties of a pair's items multiplied; area under Recall@1 of the queries that are kept.",
+        "the uncertainties of a pair's items multiplied, and what that gains over rejecting at random; area under "
+        "Recall@1 of the queries that are kept.",
         {
             "verification": "numbers.rejection.own",
             "at random": "numbers.rejection.random",
-            **{f"retrieval, {name}": f"numbers.ausc.{key}" for name, key in BASELINES.items()},
+            "gain": "numbers.rejection_gain.own",
+            **{f"retrieval, {name}": f"numbers.ausc.{key}" for name, key in (BASELINES | BEST).items()},
         },
     ),
     "Calibration": PageSection(
-        "ECE of the first item's being right, as published (minmax, equal width) and by ranks (equal count). Neither "
-        "tells a useful confidence from a useless one: at a Recall@1 of 60, ranks that know all answers have an ECE of "
-        "26 and so have random ones. On images of training classes composed of scans never seen, accuracy and ECE of "
-        "the class probability; of this ECE lower is better.",
+        "ECE and Brier score of the probability that the first item is right, which is fitted to the confidence on "
+        "queries of other classes; of both lower is better. ECE as published (minmax, equal width) and by ranks (equal "
+        "count): neither tells a useful confidence from a useless one, since at a Recall@1 of 60 ranks that know all "
+        "answers have 26 and so have random ones. On images of training classes composed of scans never seen, accuracy "
+        "and ECE of the class probability, as it is and after temperature scaling on other such images.",
         {
+            "ECE, fitted": "numbers.ece_fitted.own",
+            "Brier": "numbers.brier.own",
+            "Brier, best by cosine": "numbers.brier.best_cosine",
+            "Brier, random": "numbers.brier.random",
             "ECE, minmax": "numbers.ece_minmax.own",
             "ECE, ranks": "numbers.ece_rank.own",
             "class accuracy": "numbers.class_accuracy",
             "class ECE": "numbers.class_ece",
+            "class ECE, scaled": "numbers.class_ece_scaled",
         },
     ),
     "Errors": PageSection(
         "CEDA: how often the confidence tells rightly whether the query was answered; its threshold is of validation "
         "classes. Who says that all are right scores Recall@1.",
-        {"Recall@1": "recall_at_1.own"} | {f"CEDA, {name}": f"numbers.ceda.{key}" for name, key in BASELINES.items()},
+        {"Recall@1": "recall_at_1.own"}
+        | {f"CEDA, {name}": f"numbers.ceda.{key}" for name, key in (BASELINES | BEST).items()},
     ),
     "Hard numbers": PageSection(
         "Trained on numbers of the digits 0 to 6, tested on numbers with a 7, 8 or 9; settings as above.",
@@ -117,60 +149,132 @@ SECTIONS: Mapping[str, PageSection] = {
 }
 
 
-def markdown(plan: Plan, records: Records, of: int, decisions: Sequence[Decision]) -> str:
-    """The claims and all tables; `of` cells there are, finished or not."""
-    blocks = [*_head(records, of), *_claims(decisions), *_sections(plan, records), *_defects(plan, records)]
+def markdown(plan: Plan, records: Records, of: int) -> str:
+    """What to take, the claims, all tables and what failed; `of` cells there are, finished or not."""
+    last = kept(records)
+    blocks = [
+        *_choice(plan, last),
+        *_claims(decided(last, read_claims()), decided(kept(records, retried=False), read_claims())),
+        *_sections(plan, last),
+        *_defects(plan, last),
+        *_failures(records),
+        *_run(records, of),
+    ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _head(records: Records, of: int) -> Iterator[str]:
-    yield "## What was run"
-    if not records:
-        yield f"Nothing yet, of {of} trainings."
-        return
-    seconds = [record["seconds"] for record in records.values()]
-    commits = dict.fromkeys(str(record["commit"])[:7] for record in records.values())
-    machines = dict.fromkeys(record["machine"] for record in records.values())
-    trials = sum(cell.trial is not None for cell in records)
+def _choice(plan: Plan, records: Records) -> Iterator[str]:
+    yield "## Which method to take"
     yield (
-        f"{len(records)} of {of} trainings, {trials} of them trials of settings; {sum(seconds) / 3600:.1f} hours of "
-        f"one thread, {np.median(seconds):.0f} s the median, {max(seconds):.0f} s the longest. Commits "
-        f"{', '.join(commits)}. Machines: {'; '.join(machines)}. All numbers are in points of a hundred, means and "
-        f"standard deviations over seeds."
+        "On numbers, both sides corrupted. In brackets: 95 % intervals over splits, by Student's t. What stands first "
+        "does so partly by luck; a row is said to be as good as can be told where its difference from the first, over "
+        "the splits that both have, is not distinguishable at 5 % (corrected by Holm over the rows)."
+    )
+    rows = plan.rows["numbers"]
+    yield from _first(records, "For retrieval", "recall_at_1.own", {row: "recall_at_1.own" for row in rows})
+    auroc = "numbers.r_auroc"
+    yield from _first(
+        records,
+        "For confidence, the AUROC of telling which queries are answered rightly",
+        f"{auroc}.own",
+        {row: f"{auroc}.own" for row in rows},
+        {"best by cosine": f"{auroc}.best_cosine", "best by own score": f"{auroc}.best_own"},
     )
 
 
-def _claims(decisions: Sequence[Decision]) -> Iterator[str]:
-    yield "## Claims"
+def _first(
+    records: Records, what: str, title: str, measures: Mapping[str, str], beside: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """A sentence of the row that came first and of those as good, and the table of all, by their means."""
+    found = {row: where_mean(_points(records, row, measure), ABOVE) for row, measure in measures.items()}
+    order = sorted((row for row in found if found[row].seeds >= FEWEST), key=lambda row: -found[row].value)
+    if not order:
+        yield f"{what}: nothing yet, of {FEWEST} splits."
+        return
+    first = order[0]
+
+    def less(row: str, measure: str, other: str) -> WhereMean:
+        return where_mean(differences(records, Comparison((row,), (other,), (title, measure), ABOVE)), ABOVE)
+
+    gaps = {row: less(row, title, first) for row in order[1:]}
+    p = holm(np.array([min(gap.inside, gap.beyond) for gap in gaps.values()]))
+    equal = [row for row, x in zip(gaps, p.tolist(), strict=True) if not x < LEVEL]
+    said = f"as good as can be told: {', '.join(equal)}" if equal else "all others are below it"
+    yield f"{what}, **{first}** comes first with {_interval(found[first])}; {said}."
     lines = []
-    for claim, verdict, own in by_claim(decisions):
-        lines.append((str(claim.number), f"{claim.text}: **{verdict}**", "", "", "", "", ""))
-        for decision in own:
-            found = (
-                (_interval(decision.value, decision.low, decision.high), _p(decision.p), decision.verdict)
-                if decision.seeds
-                else ("", "", "")
-            )
-            claimed = " .. ".join(f"{x:g}" for x in decision.comparison.between)
-            lines.append(("", f"{decision.comparison}", claimed, str(decision.seeds), *found))
-    yield _table(("claim", "difference", "claimed", "seeds", "found [95 %]", "p", "verdict"), lines)
+    for row in order:
+        cells = [row, str(found[row].seeds), _interval(found[row])]
+        cells.append("" if row == first else _interval(gaps[row], signed=True))
+        for measure in (beside or {}).values():
+            gain = less(row, measure, row)
+            cells.append(_interval(gain, signed=True) if gain.seeds >= FEWEST else "")
+        lines.append(cells)
+    yield _table(("row", "splits", "found", f"less {first}", *(f"less its {name}" for name in beside or {})), lines)
+
+
+def _points(records: Records, row: str, measure: str, task: str = "numbers") -> list[float]:
+    """A measure of a row in points of a hundred, of each split."""
+    return [100 * float(x.mean()) for x in values(records, row, measure, task).values()]
+
+
+def _claims(decisions: Sequence[Decision], first: Sequence[Decision]) -> Iterator[str]:
+    tested = sum(not np.isnan(decision.p) for decision in decisions)
+    yield "## Claims"
+    yield (
+        f"By Student's t over splits. p of a claim is corrected by Holm over the {tested} claims that were tested, p "
+        "of a difference is not; intervals are of 95 %. The last column has the same without retries of trainings that "
+        "failed. Splits are drawn from one pool of scans, and seeds say nothing beyond splits of this pool: not what "
+        "other images, networks or sizes would give."
+    )
+    lines = []
+    for decision, without in zip(decisions, first, strict=True):
+        claim, p = decision.claim, _p(decision.p)
+        lines.append(
+            [str(claim.number), f"{claim.text}: **{decision.verdict}**", *[""] * 3, p, *map(_said, (decision, without))]
+        )
+        for comparison, where, other in zip(claim.comparisons, decision.comparisons, without.comparisons, strict=True):
+            claimed = " .. ".join(f"{x:g}" for x in comparison.between)
+            found = ["", "", "", ""]
+            if where.seeds >= FEWEST:
+                found = [_interval(where, signed=True), _p(min(where.inside, where.beyond)), _side(where), "same"]
+            if where.seeds >= FEWEST and other != where:
+                found[3] = _interval(other, signed=True)
+            lines.append(["", str(comparison), claimed, str(where.seeds), *found])
+    header = ("claim", "difference", "claimed", "splits", "found [95 %]", "p", "verdict", "without retries")
+    yield _table(header, lines)
+
+
+def _said(decision: Decision) -> str:
+    """The verdict, and what it would have been if nothing else had been tested."""
+    if decision.verdict != "not distinguishable" or decision.before == decision.verdict:
+        return decision.verdict
+    side = "inside" if decision.before == "held" else "beyond"
+    return f"not distinguishable ({side} the bound before correction)"
+
+
+def _side(where: WhereMean) -> str:
+    """On which side of its bound a difference lies by itself."""
+    if min(where.inside, where.beyond) >= LEVEL:
+        return "not distinguishable"
+    return f"{'inside' if where.inside <= where.beyond else 'beyond'} the bound before correction"
 
 
 def _sections(plan: Plan, records: Records) -> Iterator[str]:
     for title, section in SECTIONS.items():
         yield f"## {title}"
-        rows = plan.rows[section.task]
-        seeds = _common(records, section.task, rows)
-        yield f"{section.about} Seeds that all rows have: {len(seeds)}."
-        cells = {
-            (row, column): _spread(
-                [x.mean() for seed, x in values(records, row, measure, section.task).items() if seed in seeds]
-            )
-            for row in rows
+        names = [*plan.rows[section.task]]
+        if section.task == "numbers":
+            names += [f"{row} (longer)" for row in plan.longer]
+        found = {
+            (row, column): _points(records, row, measure, section.task)
+            for row in names
             for column, measure in section.measures.items()
         }
+        splits = sorted({len(points) for points in found.values() if points})
+        yield f"{section.about} Splits of a row: {' to '.join(map(str, dict.fromkeys(splits[:1] + splits[-1:]))) or 0}."
+        cells = {key: _spread(points, section.measures[key[1]]) for key, points in found.items()}
         # Where columns are many and rows few, as of scores, the table lies on its side.
-        known = [row for row in rows if any(cells[row, column] for column in section.measures)]
+        known = [row for row in names if any(cells[row, column] for column in section.measures)]
         columns = [column for column in section.measures if any(cells[row, column] for row in known)]
         if not known:
             yield "Not run."
@@ -184,40 +288,76 @@ def _defects(plan: Plan, records: Records) -> Iterator[str]:
     yield "## Defects"
     yield (
         'Rows with `variant="published"`, trained on the classes of one batch alone (arcface), or by the published '
-        "samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same settings, "
-        "seeds and classes; intervals are of 95 %, not corrected."
+        "samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same settings "
+        "and splits; intervals are of 95 %, by Student's t, not corrected."
     )
     lines = []
     for row in plan.published:
         cells = [row]
         for measure in ("recall_at_1.own", "map_at_r.own", "numbers.severity.own", "numbers.r_auroc.own"):
-            by_seed = difference(records, Comparison((row + PUBLISHED,), (row,), (measure,), (0, 0)))
-            if len(by_seed) < 2:
-                cells.append("")
-                continue
-            cells.append(_interval(*interval(by_seed, resampled(by_seed))))
+            where = where_mean(
+                differences(records, Comparison((f"{row} (published)",), (row,), (measure,), ABOVE)), ABOVE
+            )
+            cells.append("" if where.seeds < 2 else _interval(where, signed=True))
         lines.append(tuple(cells))
     yield _table(("row", "Recall@1", "MAP@R", "severity, own", "AUROC, own"), lines)
 
 
-def _common(records: Records, task: str, rows: Sequence[str]) -> set[int]:
-    """Seeds whose numbers all of the rows have."""
-    of_rows = [
-        {cell.seed for cell in records if (cell.task, cell.row, cell.trial, cell.published) == (task, row, None, False)}
-        for row in rows
+def _failures(records: Records) -> Iterator[str]:
+    yield "## What failed"
+    yield (
+        "A training has failed if its MAP@R of validation classes is below half of the median of cosface's trainings "
+        "on the same split; no test class is looked at. It is retried once, from an initialisation fixed beforehand, "
+        "and that result stays. The share that fails is of first attempts; its interval is exact (Clopper and "
+        "Pearson), each end by itself at 95 %."
+    )
+    lines = [
+        [
+            rate.task,
+            rate.name,
+            f"{rate.failed} of {rate.trained}",
+            f"{100 * rate.failed / rate.trained:.1f} [{100 * rate.low:.1f}, {100 * rate.high:.1f}]",
+            str(rate.not_finite or ""),
+            f"{rate.failed_again} of {rate.retried}" if rate.retried else "",
+        ]
+        for rate in rates(records)
     ]
-    return set.intersection(*of_rows)
+    header = ("task", "row", "failed", "share % [exact]", "loss not finite", "failed again")
+    yield _table(header, lines) if lines else "Nothing that could be told."
 
 
-def _spread(means: Sequence[float]) -> str:
-    if not means:
+def _run(records: Records, of: int) -> Iterator[str]:
+    yield "## What was run"
+    if not records:
+        yield f"Nothing yet, of {of} trainings."
+        return
+    seconds = [record["seconds"] for record in records.values()]
+    commits = dict.fromkeys(str(record["commit"])[:7] for record in records.values())
+    machines = dict.fromkeys(record["machine"] for record in records.values())
+    trials = sum(cell.trial is not None for cell in records)
+    retried = sum(cell.attempt for cell in records)
+    yield (
+        f"{len(records)} of {of} trainings, {trials} of them trials of settings and {retried} retries; "
+        f"{sum(seconds) / 3600:.1f} hours of one thread, {np.median(seconds):.0f} s the median, {max(seconds):.0f} s "
+        f"the longest. Commits {', '.join(commits)}. Machines: {'; '.join(machines)}. All numbers are in points of a "
+        f"hundred; in tables the mean and the standard deviation over all splits, retries in place of what failed, "
+        f"and in brackets the median and the worst split."
+    )
+
+
+def _spread(points: Sequence[float], measure: str) -> str:
+    """Mean, deviation, median and the worst split."""
+    if not points:
         return ""
-    x = 100 * np.array(means)
-    return f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" if len(x) > 1 else f"{x[0]:.1f}"
+    lower = measure.removeprefix("numbers.").startswith(LOWER_IS_BETTER)
+    x = np.array(points)
+    spread = f"{x.mean():.1f} ± {x.std(ddof=1):.1f}" if len(x) > 1 else f"{x[0]:.1f}"
+    return f"{spread} ({np.median(x):.1f}, {x.max() if lower else x.min():.1f})"
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+def _interval(where: WhereMean, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    return f"{where.value:{sign}.1f} [{where.low:{sign}.1f}, {where.high:{sign}.1f}]"
 
 
 def _p(p: float) -> str:

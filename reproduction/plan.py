@@ -20,18 +20,38 @@ from peaccel.methods.method import AtLeast1, Method, Positive, Schedule
 from peaccel.train import recipe
 from peaccel.train.recipes import ranges
 
-__all__ = ["TASKS", "Cell", "Plan", "cells", "changes", "read_plan", "resolved", "task_settings"]
+__all__ = [
+    "REFERENCE",
+    "TASKS",
+    "Cell",
+    "Plan",
+    "cells",
+    "changes",
+    "read_plan",
+    "resolved",
+    "task_settings",
+    "trained",
+    "variation",
+]
 
 Task = Literal["numbers", "hard", "places"]
 TASKS: tuple[Task, ...] = ("numbers", "hard", "places")
 
-TRIAL_SEED = 1000
-"""Of the split on which settings are tried: none of the seeds of final numbers."""
+Form = Literal["", "published", "longer", "reference"]
+"""Of a row: as its recipe is, with published defects, trained longer, or for the line below which others failed."""
+
+REFERENCE = "cosface"
+"""The row whose validation says below what others have failed: its margin is constant, and it never did."""
+
+TRIAL_SPLIT = 1000
+"""Seed of the split on which settings are tried: none of those of final numbers."""
+APART = 100
+"""Between seeds of a split and those of the initialisations that are trained on it."""
 
 
 @dataclass(frozen=True)
-class Published:
-    """In what a row with a published defect differs from the right one."""
+class Variation:
+    """In what a form of a row differs from the recipe."""
 
     variant: Literal["published"] | None = None
     """Of the method's settings."""
@@ -39,6 +59,17 @@ class Published:
     """Train on the classes of the first batch alone."""
     blended_draws: bool = False
     """Draw directions as the published samplers do."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Over those of the recipe."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How many splits final numbers are of."""
+
+    primary: AtLeast1
+    """Of the rows of primary comparisons."""
+    others: AtLeast1
 
 
 @dataclass(frozen=True)
@@ -46,7 +77,9 @@ class Plan:
     """plan.toml."""
 
     trials: AtLeast1
-    seeds: AtLeast1
+    seeds: Seeds
+    references: AtLeast1
+    """Trainings of `REFERENCE` on each split beside its own, from other initialisations."""
     batch_share: Positive
     """Of the recipes' classes in a batch."""
     trained_kinds: tuple[str, ...]
@@ -56,26 +89,57 @@ class Plan:
     places: PlacesSettings
     rows: Mapping[str, tuple[str, ...]]
     """By task."""
-    published: Mapping[str, Published]
+    primary: tuple[str, ...]
+    """Names of the rows and forms, on `numbers`, that the primary claims compare."""
+    published: Mapping[str, Variation]
     """By row, on `numbers`."""
+    longer: Mapping[str, Variation]
+    """By row, on `numbers`: trained as long as another row that they are compared with."""
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training: a trial of settings, or a row's numbers of one seed."""
+    """One training: a trial of settings, or a row's numbers of one split."""
 
     task: Task
     row: str
-    published: bool = False
+    form: Form = ""
     trial: int | None = None
     """Of a search; None of final numbers."""
-    seed: int = TRIAL_SEED
+    split: int = TRIAL_SPLIT
+    """Seed of the split into training, validation and test, and of their images."""
+    initialisation: int = TRIAL_SPLIT + APART
+    """Seed of the weights, of the batches and of all draws in training."""
+    attempt: int = 0
+    """1 of the retry of a training that failed."""
 
     def __str__(self) -> str:
-        """Such as "numbers pfe, seed 3"."""
-        which = f"seed {self.seed}" if self.trial is None else f"trial {self.trial}"
-        return f"{self.task} {self.row}{' as published' if self.published else ''}, {which}"
+        """Such as "numbers pfe, split 3"."""
+        which = f"split {self.split}" if self.trial is None else f"trial {self.trial}"
+        if self.form == "reference":
+            which += f", initialisation {self.initialisation}"
+        return f"{self.task} {self.name}, {which}{', retry' if self.attempt else ''}"
+
+    @property
+    def name(self) -> str:
+        """The row with its form, as claims and tables name it: such as "pfe (published)"."""
+        return f"{self.row} ({self.form})" if self.form else self.row
+
+    @property
+    def measured(self) -> bool:
+        """Whether numbers are taken of it beside its validation."""
+        return self.trial is None and self.form != "reference"
+
+
+def trained(task: Task, row: str, split: int, form: Form = "", attempt: int = 0, number: int = 0) -> Cell:
+    """The cell of final numbers, whose initialisation is fixed by its split, attempt and, of references, number.
+
+    All rows of a split start from the same seed, so that those that share a stage share what it learned.
+    """
+    return Cell(
+        task, row, form, None, split, split + APART * (1 + attempt + (2 + number) * (form == "reference")), attempt
+    )
 
 
 @cache
@@ -87,13 +151,27 @@ def read_plan(quick: bool = False) -> Plan:
 
 
 def cells(plan: Plan) -> Iterator[Cell]:
-    """All cells, in the order in which they are run: trials, then seed after seed, so that any part of it is even."""
+    """All cells but retries, in the order in which they are run: trials, then split after split.
+
+    So any part of it is even.
+    """
     for trial in range(plan.trials):
         yield from (Cell("numbers", row, trial=trial) for row in plan.rows["numbers"])
-    for seed in range(plan.seeds):
-        yield from (Cell("numbers", row, seed=seed) for row in plan.rows["numbers"])
-        yield from (Cell("numbers", row, published=True, seed=seed) for row in plan.published)
-        yield from (Cell(task, row, seed=seed) for task in TASKS[1:] for row in plan.rows[task])
+    for split in range(max(plan.seeds.primary, plan.seeds.others)):
+        for task in TASKS:
+            forms: list[tuple[str, Form]] = [(row, "") for row in plan.rows[task]]
+            if task == "numbers":
+                forms += [(row, "published") for row in plan.published] + [(row, "longer") for row in plan.longer]
+            found = [trained(task, row, split, form) for row, form in forms]
+            found = [cell for cell in found if split < _splits(plan, cell)]
+            if found:
+                yield from (trained(task, REFERENCE, split, "reference", number=i) for i in range(plan.references))
+            yield from found
+
+
+def _splits(plan: Plan, cell: Cell) -> int:
+    """How many splits a row is trained on."""
+    return plan.seeds.primary if cell.task == "numbers" and cell.name in plan.primary else plan.seeds.others
 
 
 def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:
@@ -128,6 +206,12 @@ def changes(row: str, trial: int) -> dict[str, Any]:
     return nested
 
 
+def variation(plan: Plan, cell: Cell) -> Variation:
+    """In what a cell's form differs from the recipe."""
+    forms = {"published": plan.published, "longer": plan.longer}
+    return forms[cell.form][cell.row] if cell.form in forms else Variation()
+
+
 def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method, Any, str]:
     """The method of a cell, its settings, and the hash of all that decides what comes out.
 
@@ -138,8 +222,9 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
     chosen
         `changes` of the trial that was best for the row, or of the trial that the cell is.
     """
-    published = plan.published[cell.row] if cell.published else Published()
-    over = config.merge(chosen, {"variant": published.variant} if published.variant else {})
+    varied = variation(plan, cell)
+    over = config.merge(chosen, varied.settings)
+    over = config.merge(over, {"variant": varied.variant} if varied.variant else {})
     method, settings = recipe(cell.row, "mnist", over)
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}
     schedules = {name: x for name, x in known.items() if isinstance(x, Schedule)}
@@ -155,9 +240,9 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         "trained_kinds": plan.trained_kinds,
         "photographs": photographs.PHOTOGRAPHS,
         "settings": asdict(settings),
-        "one_batch": published.one_batch,
+        "one_batch": varied.one_batch,
     }
-    if published.blended_draws:
+    if varied.blended_draws:
         decides["blended_draws"] = True
     text = json.dumps(decides, sort_keys=True, default=str)
     return method, settings, hashlib.sha256(text.encode()).hexdigest()[:12]

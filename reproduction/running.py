@@ -20,7 +20,7 @@ from peaccel.train.runs import versions
 from reproduction.defects import first_classes, with_blended_draws
 from reproduction.ledger import Record
 from reproduction.measuring import measure
-from reproduction.plan import Cell, Published, read_plan, resolved, task_settings
+from reproduction.plan import Cell, read_plan, resolved, task_settings, variation
 from reproduction.tasks import images, parts
 
 __all__ = ["run"]
@@ -40,34 +40,33 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
 
     Returns
     -------
-    What a line of results holds; of a trial MAP@R of validation classes alone, 0 where the loss was not finite. Its
-    seconds are the processor's, whatever else the machine does.
+    What a line of results holds; of a trial and of a reference MAP@R of validation classes alone. Where the loss was
+    not finite that is 0, and no numbers are taken. Its seconds are the processor's, whatever else the machine does.
     """
     torch.set_num_threads(1)
     plan = read_plan(quick)
     method, settings, decides = resolved(plan, cell, chosen)
     start = process_time()
     sizes = task_settings(plan, cell.task)
-    data = parts(sizes, plan.trained_kinds, cell.seed)
+    data = parts(sizes, plan.trained_kinds, cell.split)
     train, validation = data["train"], data["validation"]
-    torch.manual_seed(cell.seed)
+    torch.manual_seed(cell.initialisation)
     classes = int(train.labels.max()) + 1
     training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, classes, settings)
-    published = plan.published[cell.row] if cell.published else Published()
-    if published.one_batch:
+    varied = variation(plan, cell)
+    if varied.one_batch:
         training = replace(training, stages=tuple(replace(stage, batches=first_classes) for stage in training.stages))
     about = {"settings": decides, "commit": versions()["commit"], "machine": _machine()}
     try:
-        with with_blended_draws() if published.blended_draws else nullcontext():
-            fit(training, images(train.mixed), train.labels, Options(seed=cell.seed), name=cell.row)
+        with with_blended_draws() if varied.blended_draws else nullcontext():
+            fit(training, images(train.mixed), train.labels, Options(seed=cell.initialisation), name=cell.row)
     except FloatingPointError:
-        if cell.trial is None:
-            raise
-        return {**about, "validation": 0.0, "seconds": round(process_time() - start, 1)}
+        nothing: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}} if cell.measured else {}
+        return {**about, "validation": 0.0, **nothing, "seconds": round(process_time() - start, 1)}
     d = embed(training.model, images(validation.mixed))
     reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels)).map_at_r
     record: Record = {**about, "validation": round(reached, 6)}
-    if cell.trial is None:
+    if cell.measured:
         radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
         record |= measure(method, training, data, radius)
     return {**record, "seconds": round(process_time() - start, 1)}

@@ -26,10 +26,10 @@ from peaccel.train import RECIPES
 from peaccel.train.recipes import ranges
 from reproduction import __main__ as commands
 from reproduction import ledger, measuring, running
-from reproduction.claims import PUBLISHED, Claim, Comparison, decided, holm, read_claims, resampled, values
+from reproduction.claims import read_claims, values
 from reproduction.defects import blended_draws, with_blended_draws
 from reproduction.page import SECTIONS
-from reproduction.plan import Cell, cells, changes, read_plan, resolved
+from reproduction.plan import Cell, cells, changes, read_plan, resolved, trained
 
 command = partial(run, main=commands.main)
 PLAN = read_plan()
@@ -55,17 +55,59 @@ def test_cells_are_told_apart_and_trials_come_first():
     assert len(set(every)) == len(every)
     final = [cell.trial is None for cell in every]
     assert final == sorted(final)
-    seeds = [cell.seed for cell in every if cell.trial is None]
-    assert seeds == sorted(seeds) and set(seeds) == set(range(PLAN.seeds))
+    splits = [cell.split for cell in every if cell.trial is None]
+    assert splits == sorted(splits) and set(splits) == set(range(PLAN.seeds.primary))
+
+
+def test_rows_of_primary_comparisons_have_more_splits():
+    compared = {
+        row
+        for c in read_claims()
+        if c.primary
+        for comparison in c.comparisons
+        for row in comparison.left + comparison.right
+    }
+    assert set(PLAN.primary) == compared
+    splits = {}
+    for cell in cells(PLAN):
+        if cell.measured:
+            splits.setdefault((cell.task, cell.name), set()).add(cell.split)
+    assert (PLAN.seeds.primary, PLAN.seeds.others) == (20, 10)
+    for (task, name), own in splits.items():
+        assert own == set(range(20 if task == "numbers" and name in compared else 10)), f"{task} {name}"
+
+
+def test_each_split_has_its_references_and_no_initialisation_is_that_of_another():
+    every = [cell for cell in cells(PLAN) if cell.trial is None]
+    splits = {(cell.task, cell.split) for cell in every}
+    for task, split in splits:
+        own = [cell for cell in every if (cell.task, cell.split, cell.row) == (task, split, "cosface")]
+        assert len({cell.initialisation for cell in own if cell.form in ("", "reference")}) == 1 + PLAN.references
+    retry = trained("numbers", "pfe", 3, attempt=1)
+    assert (retry.split, retry.attempt) == (3, 1) and retry not in every
+    seeds = {cell.initialisation for cell in every if cell.form == "reference"} | {
+        cell.initialisation for cell in every
+    }
+    assert not {trained("numbers", "pfe", split, attempt=1).initialisation for split in range(20)} & seeds
+
+
+def test_rows_that_are_trained_longer_are_trained_as_long_as_dul_reg_cls():
+    def epochs(cell):
+        return sum(x.epochs for x in vars(resolved(PLAN, cell, {})[1]).values() if hasattr(x, "epochs"))
+
+    assert set(PLAN.longer) == {"cosface", "dul_cls"}
+    for row in PLAN.longer:
+        right, longer = trained("numbers", row, 0), trained("numbers", row, 0, "longer")
+        assert epochs(right) < epochs(longer) == epochs(trained("numbers", "dul_reg_cls", 0))
 
 
 def test_settings_decide_the_hash():
-    cell = Cell("numbers", "pfe", seed=3)
+    cell = trained("numbers", "pfe", 3)
     told = resolved(PLAN, cell, {})[2]
-    assert told == resolved(PLAN, replace(cell, seed=4), {})[2]
+    assert told == resolved(PLAN, trained("numbers", "pfe", 4, attempt=1), {})[2]
     others = [
         resolved(PLAN, cell, {"dim": 16}),
-        resolved(PLAN, replace(cell, published=True), {}),
+        resolved(PLAN, replace(cell, form="published"), {}),
         resolved(PLAN, replace(cell, task="hard"), {}),
         resolved(QUICK, cell, {}),
     ]
@@ -81,13 +123,23 @@ def test_numbers_of_one_in_255_are_kept_and_shares_of_five_exactly():
 def test_results_are_read_back(tmp_path):
     path = tmp_path / "results.jsonl"
     assert ledger.read(path) == {}
-    one, two = Cell("numbers", "pfe", trial=1), Cell("hard", "scf", published=True, seed=2)
+    one, two = Cell("numbers", "pfe", trial=1), trained("hard", "scf", 2, "published", attempt=1)
     ledger.append(path, one, {"validation": 0.5})
     ledger.append(path, two, {"validation": 0.25})
     ledger.append(path, one, {"validation": 0.75})
     found = ledger.read(path)
     assert {cell: record["validation"] for cell, record in found.items()} == {one: 0.75, two: 0.25}
     assert len(path.read_text().splitlines()) == 3
+
+
+def test_lines_of_one_seed_are_read_and_are_no_results_of_the_plan(tmp_path):
+    path = tmp_path / "results.jsonl"
+    told = {"task": "numbers", "row": "pfe", "published": True, "trial": None, "seed": 3, "validation": 0.5}
+    path.write_text(json.dumps(told) + "\n")
+    assert ledger.read(path) == {Cell("numbers", "pfe", "published", split=3, initialisation=3): told}
+    held = ledger.read(Path(__file__).parents[2] / "docs" / "reproduction.jsonl")
+    old = {cell for cell, record in held.items() if "seed" in record}
+    assert not old & set(cells(PLAN))
 
 
 def test_a_file_of_something_else_is_refused(tmp_path):
@@ -97,66 +149,12 @@ def test_a_file_of_something_else_is_refused(tmp_path):
         ledger.read(path)
 
 
-def records(**recall):
-    """Results of 10 seeds of 200 classes, recall by row."""
-    rng, found = np.random.default_rng(0), {}
-    for seed in range(10):
-        hard = rng.normal(0, 0.1, 200)
-        for row, level in recall.items():
-            right = rng.binomial(5, np.clip(level + hard, 0, 1)) / 5
-            record = {"recall_at_1": {"own": ledger.packed(right)}, "map_at_r": {}, "numbers": {"auc.own": level}}
-            found[Cell("numbers", row, seed=seed)] = record
-    return found
-
-
-def claim(left, right, between, of=("recall_at_1.own",)):
-    return Claim(1, "", (Comparison((left,), (right,), of, between),))
-
-
-def test_differences_that_are_there_are_found():
-    found = records(a=0.6, b=0.5, c=0.5)
-    inf = float("inf")
-    expected = {
-        ("a", "b", (0, inf)): "held",
-        ("b", "a", (0, inf)): "reversed",
-        ("b", "c", (0, inf)): "not distinguishable",
-        ("b", "c", (-3, 3)): "held",
-        ("a", "b", (-3, 3)): "reversed",
-        ("a", "d", (0, inf)): "too few seeds",
-    }
-    decisions = decided(found, [claim(*key) for key in expected])
-    assert [decision.verdict for decision in decisions] == list(expected.values())
-    assert decisions[0].low < 10 < decisions[0].high and decisions[0].seeds == 10
-    assert decided(found, [claim("a", "b", (0, inf), ("recall_at_1.own", "numbers.auc.own"))])[0].seeds == 10
-
-
-@pytest.mark.parametrize(("seeds", "verdict"), [(1, "too few seeds"), (4, "too few seeds"), (5, "held")])
-def test_few_seeds_decide_nothing(seeds, verdict):
-    found = {cell: record for cell, record in records(a=0.9, b=0.1).items() if cell.seed < seeds}
-    decision = decided(found, [claim("a", "b", (0, 100))])[0]
-    assert (decision.seeds, decision.verdict) == (seeds, verdict)
-
-
-def test_resamples_spread_as_seeds_and_classes_do():
-    """The variance of a mean of seeds with classes of their own is var(seed means) / S, that within included twice."""
-    rng = np.random.default_rng(1)
-    x = [rng.normal(level, 3, 50) for level in rng.normal(0, 1, 12)]
-    between, within = np.var([part.mean() for part in x]), np.mean([part.var() / 50 for part in x])
-    assert resampled(x).std() == pytest.approx(np.sqrt((between + within) / 12), rel=0.03)
-    assert resampled(x).mean() == pytest.approx(np.mean([part.mean() for part in x]), abs=0.02)
-
-
-def test_holm_by_hand():
-    assert holm(np.array([0.04, 0.01, 0.03])).tolist() == pytest.approx([0.06, 0.03, 0.06])
-    assert holm(np.array([0.6, 0.9])).tolist() == [1, 1]
-
-
 def test_claims_of_the_page_are_those_of_the_file():
     lines = (Path(__file__).parents[2] / "docs" / "claims.md").read_text().splitlines()
     told = {
-        int(line.split("|")[1]): line.split("|")[3].strip()
+        int(line.split("|")[1].strip(" *")): line.split("|")[3].strip()
         for line in lines
-        if line.startswith("| ") and line.split("|")[1].strip().isdigit()
+        if re.match(r"\| \d+\*? \|", line)
     }
     assert {c.number: c.text for c in read_claims()} == {n: text.replace("`", "") for n, text in told.items()}
 
@@ -171,14 +169,14 @@ def measured():
         places=replace(QUICK.places, places=6, photographs=(2, 2, 2)),
     )
     patch.setattr(running, "read_plan", lambda quick: tiny)
-    wanted = [Cell("numbers", row, seed=0) for row in ("arcface", "pfe", "vmf_loss", "mu_scaleface", "mc_dropout")]
-    wanted += [Cell("numbers", "arcface", published=True, seed=0), Cell("places", "llr_nce", seed=1)]
+    wanted = [trained("numbers", row, 0) for row in ("arcface", "pfe", "vmf_loss", "mu_scaleface", "mc_dropout")]
+    wanted += [trained("numbers", "arcface", 0, "published"), trained("places", "llr_nce", 1)]
     yield {cell: running.run(True, cell, {}) for cell in wanted}
     patch.undo()
 
 
 def test_a_cell_measures_what_claims_ask_of_it(measured):
-    rows = {cell.row for cell in measured if cell.task == "numbers"}
+    rows = {cell.name for cell in measured if cell.task == "numbers"}
     for comparison in (comparison for c in read_claims() for comparison in c.comparisons):
         for side, measure in ((comparison.left, comparison.of[0]), (comparison.right, comparison.of[-1])):
             for row in set(side) & rows:
@@ -188,14 +186,14 @@ def test_a_cell_measures_what_claims_ask_of_it(measured):
 def test_a_cell_is_small_and_finite(measured):
     for cell, record in measured.items():
         text = json.dumps(record, allow_nan=False)
-        assert len(text) < 6000, f"{cell}"
+        assert len(text) < 7000, f"{cell}"
         assert {"settings", "commit", "machine", "seconds", "validation"} <= record.keys()
         assert all(-1 <= x <= 1 for x in record["numbers"].values())
 
 
 def test_class_probabilities_are_judged_on_images_of_training_classes(measured):
     for row in ("arcface", "vmf_loss"):
-        record = measured[Cell("numbers", row, seed=0)]
+        record = measured[trained("numbers", row, 0)]
         assert 0 < record["numbers"]["class_ece"] < 1 and 0 <= record["numbers"]["class_accuracy"] <= 1
 
 
@@ -244,7 +242,7 @@ def test_published_samplers_draw_from_where_they_did(dim, kappa, mean):
 
 
 def test_claims_name_rows_that_are_run():
-    run = set(PLAN.rows["numbers"]) | {row + PUBLISHED for row in PLAN.published}
+    run = {cell.name for cell in cells(PLAN) if cell.measured and cell.task == "numbers"}
     for c in read_claims():
         for comparison in c.comparisons:
             assert set(comparison.left) | set(comparison.right) <= run
@@ -275,7 +273,7 @@ def written(path, plan, leave_out=()):
             "seconds": 1.0,
             "validation": 0.5,
         }
-        if cell.trial is None:
+        if cell.measured:
             packed = ledger.packed(np.full(20, RECALL[cell.task]))
             record |= {"recall_at_1": {"own": packed}, "map_at_r": {"own": packed}, "numbers": {"auc.own": 0.5}}
         ledger.append(path, cell, record)
@@ -289,15 +287,16 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
     code, out, _ = command(capsys, "--quick", "--results-out", str(results), "--page-out", str(page))
     assert code == 0 and out == f"-> {page}\n" and results.read_bytes() == before
     text = page.read_text()
-    assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## What was run") and "old words" not in text
+    assert text.startswith(f"# Mine\n\n{commands.MARK}\n\n## Which method to take") and "old words" not in text
     total = len(list(cells(QUICK)))
     assert f"{total} of {total} trainings" in text
-    for title in (*SECTIONS, "Claims", "Defects"):
+    for title in (*SECTIONS, "Claims", "Defects", "What failed", "What was run"):
         assert f"## {title}\n" in text
     for title, section in SECTIONS.items():
         if "recall_at_1.own" in section.measures.values():
             own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
             assert set(re.findall(r"\b[246]0\.0(?= ±)", own)) == {f"{100 * RECALL[section.task]:.1f}"}, title
+    assert "40.0 ± 0.0 (40.0, 40.0)" in text
 
 
 def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
@@ -315,7 +314,7 @@ def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
 def test_results_of_other_settings_are_not_shown(capsys, tmp_path):
     results = tmp_path / "results.jsonl"
     written(results, QUICK)
-    cell = Cell("places", "scf", seed=1)
+    cell = trained("places", "scf", 1)
     ledger.append(results, cell, {**ledger.read(results)[cell], "settings": "of before"})
     assert command(capsys, "--quick", "--results-out", str(results), "--hours", "1e-9")[0] == 0
     total = len(list(cells(QUICK)))
@@ -342,7 +341,7 @@ def test_bad_options_are_refused(capsys, words, error):
 def test_the_page_explains_its_tables_as_the_program_does():
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
     for title, section in SECTIONS.items():
-        assert f"## {title}\n\n{section.about} Seeds" in page, title
+        assert f"## {title}\n\n{section.about} Splits" in page, title
 
 
 def test_the_threshold_of_ceda_is_chosen_on_validation_items():
@@ -352,11 +351,14 @@ def test_the_threshold_of_ceda_is_chosen_on_validation_items():
     def part(seed):
         labels = np.random.default_rng(seed).integers(0, 8, 60)
         d = pe.Normal(np.eye(8)[labels] * rng.uniform(0.2, 3, (60, 1)) + 0.5 * rng.normal(size=(60, 8)), np.ones(60))
-        return d, SimpleNamespace(labels=labels, mixed=SimpleNamespace(severity=rng.random(60)))
+        return d, SimpleNamespace(labels=labels, mixed=SimpleNamespace(severity=rng.random(60), kind=np.ones(60)))
 
     (held, validation), (queries, query) = part(1), part(2)
     right = rng.permutation(np.arange(60) < 40).astype(float)
-    found = measuring._numbers(method, training, pe.scores.cosine, held, validation, queries, query, right)
+    rivals = {"own": measuring.Rival(pe.scores.cosine)}
+    sure = measuring._confidences(method, training, queries)
+    told = measuring._held_out(method, training, rivals, held, validation.labels)
+    found = measuring._numbers(sure, told, right, query, np.zeros(60, bool))
     half = np.arange(60) % 2 == 0
     ids = pe.search(held[half], held[~half], 1, "cosine").ids
     answered = metrics.hit_at_k(ids, validation.labels[half], validation.labels[~half], 1)
@@ -374,7 +376,8 @@ def test_the_calibration_of_validation_items_is_applied_to_queries_and_gallery()
 
     held, queries, items = seen(), {"clean": seen(), "mixed": seen()}, {"clean": seen(), "mixed": seen()}
     method = SimpleNamespace(name="pfe")
-    found = measuring._by_condition(method, pe.scores.mls, held, labels, queries, items)
+    rivals = measuring._rivals(method, pe.scores.get("mls"), held, labels)
+    found = measuring._by_condition(rivals, queries, items)
     fits = fit(held, labels, 0)
     for q, g in measuring.CONDITIONS:
         score, *sides = found[f"{q}/{g} llr calibrated"]

@@ -1,0 +1,99 @@
+"""Which trainings failed, by the rule of docs/claims.md, and how often a row does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binomtest
+
+from reproduction.ledger import Record
+from reproduction.plan import REFERENCE, Cell, Task, trained
+
+__all__ = ["FailureRate", "failed", "kept", "line", "rates", "retries"]
+
+SHARE = 0.5
+"""Of the reference's median validation, below which a training has failed: far from where good ones come out, since a
+cut within reach of these would drop the unlucky among them and move what is left."""
+ENDS = 0.9
+"""Level of the interval of a rate, of which each end holds by itself at 95 %."""
+
+Records = Mapping[Cell, Record]
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """How many first attempts of a row failed."""
+
+    task: Task
+    name: str
+    trained: int
+    """First attempts whose split has a reference."""
+    failed: int
+    low: float
+    """Ends of the exact interval of the share that fails (Clopper and Pearson)."""
+    high: float
+    not_finite: int
+    """Of the failed, those whose loss was not finite, so that there are no numbers of them."""
+    retried: int
+    failed_again: int
+
+
+def line(records: Records, task: Task, split: int) -> float | None:
+    """The validation below which a training of a split has failed; None where no reference was trained there.
+
+    It is half of the median over the initialisations of `REFERENCE` on the same split, and so looks at no test class.
+    """
+    found = [
+        record["validation"]
+        for cell, record in records.items()
+        if (cell.task, cell.row, cell.trial, cell.split, cell.attempt) == (task, REFERENCE, None, split, 0)
+        and cell.form in ("", "reference")
+    ]
+    return SHARE * float(np.median(found)) if found else None
+
+
+def failed(records: Records, cell: Cell) -> bool | None:
+    """Whether a cell's training failed; None where that cannot be told yet."""
+    below = line(records, cell.task, cell.split)
+    return None if below is None or cell not in records else bool(records[cell]["validation"] < below)
+
+
+def retries(records: Records) -> Iterator[Cell]:
+    """The one retry of each first attempt that failed, from an initialisation that was fixed before."""
+    for cell in records:
+        if cell.measured and not cell.attempt and failed(records, cell):
+            yield trained(cell.task, cell.row, cell.split, cell.form, attempt=1)
+
+
+def kept(records: Records, retried: bool = True) -> dict[Cell, Record]:
+    """Final numbers, one training of each row and split: the retry where there is one, or the first attempt always."""
+    found = {cell: record for cell, record in records.items() if cell.measured and not cell.attempt}
+    if retried:
+        for cell, record in records.items():
+            first = trained(cell.task, cell.row, cell.split, cell.form)
+            if cell.attempt and first in found:
+                del found[first]
+                found[cell] = record
+    return found
+
+
+def rates(records: Records) -> list[FailureRate]:
+    """How often each row failed, by task, in the order in which rows were finished."""
+    outcomes: dict[tuple[Task, str], list[Cell]] = {}
+    for cell in records:
+        if cell.measured and not cell.attempt and failed(records, cell) is not None:
+            outcomes.setdefault((cell.task, cell.name), []).append(cell)
+    found = []
+    for (task, name), cells in outcomes.items():
+        bad = [cell for cell in cells if failed(records, cell)]
+        again = [trained(task, cell.row, cell.split, cell.form, attempt=1) for cell in bad]
+        again = [cell for cell in again if cell in records]
+        low, high = binomtest(len(bad), len(cells)).proportion_ci(ENDS, method="exact")
+        not_finite = sum(not records[cell]["numbers"] for cell in bad)
+        failed_again = sum(bool(failed(records, cell)) for cell in again)
+        found.append(
+            FailureRate(task, name, len(cells), len(bad), float(low), float(high), not_finite, len(again), failed_again)
+        )
+    return found

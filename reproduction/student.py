@@ -1,0 +1,107 @@
+"""Student's t over seeds: intervals of a mean, tests of where it lies, and how many seeds they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+__all__ = ["LEVEL", "WhereMean", "holm", "seeds_needed", "where_mean"]
+
+LEVEL = 0.05
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class WhereMean:
+    """The mean of differences over seeds, and whether it lies in a range."""
+
+    seeds: int
+    value: float
+    low: float
+    """Ends of the 95 % interval of the mean."""
+    high: float
+    inside: float
+    """p of the mean's lying outside of the range or on its bound: small where it lies inside."""
+    beyond: float
+    """p of the mean's lying in the range or on its bound: small where it lies beyond."""
+
+
+def where_mean(differences: Sequence[float], between: tuple[float, float]) -> WhereMean:
+    """Test by Student's t where the mean of differences lies, one of each seed.
+
+    Of a range with one bound, both p are those of a two-sided test of a mean on the bound. A range with two bounds
+    holds the mean if two one-sided tests, one of each bound, both say so: the larger p stands as it is, since the mean
+    can lie beyond one of them only. That it lies beyond one of two counts twice.
+
+    Parameters
+    ----------
+    differences
+        One of each seed; at least two, else all but their mean is NaN.
+    between
+        The least and the greatest; -inf or inf where there is no bound.
+
+    References
+    ----------
+    Schuirmann, A Comparison of the Two One-Sided Tests Procedure and the Power Approach for Assessing the Equivalence
+    of Average Bioavailability, Journal of Pharmacokinetics and Biopharmaceutics 1987.
+    """
+    x = np.asarray(differences, np.float64)
+    if len(x) < 2:
+        return WhereMean(len(x), float(x.mean()) if len(x) else np.nan, *[np.nan] * 4)
+    mean, error = float(x.mean()), float(x.std(ddof=1) / np.sqrt(len(x)))
+    reach = float(stats.t.ppf(1 - LEVEL / 2, len(x) - 1)) * error
+    bounds = [(bound, side) for bound, side in zip(between, (1, -1), strict=True) if np.isfinite(bound)]
+    into = [_p(side * (mean - bound), error, len(x)) for bound, side in bounds]
+    out = [_p(side * (bound - mean), error, len(x)) for bound, side in bounds]
+    inside = min(1.0, 2 * into[0]) if len(bounds) == 1 else max(into)
+    return WhereMean(len(x), mean, mean - reach, mean + reach, inside, min(1.0, 2 * min(out)))
+
+
+def _p(distance: float, error: float, seeds: int) -> float:
+    """One-sided p of a mean's lying so far on one side of a bound; 0 or 1 where no seed differs from another."""
+    if error == 0:
+        return float(distance <= 0)
+    return float(stats.t.sf(distance / error, seeds - 1))
+
+
+def holm(p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Corrected p, [M].
+
+    References
+    ----------
+    Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 1979.
+    """
+    order = np.argsort(p)
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)) if len(p) else p
+    corrected = np.empty_like(p)
+    corrected[order] = np.minimum(stepped, 1)
+    return corrected
+
+
+def seeds_needed(distance: float, deviation: float, claims: int = 1, *, equivalence: bool = False) -> int:
+    """How many seeds decide in four of five cases that a mean lies on its side of a bound.
+
+    Parameters
+    ----------
+    distance
+        Of the true mean from the bound; of a range that it is claimed to lie in the middle of (`equivalence`), half of
+        the range's width.
+    deviation
+        Standard deviation over seeds of the difference, in the unit of the distance.
+    claims
+        How many claims are tested: the first step of Holm's correction is at 5 % over their number.
+    equivalence
+        By two one-sided tests, which both have to say so.
+    """
+    level = LEVEL / claims if equivalence else LEVEL / claims / 2
+    power = 1 - (1 - POWER) / 2 if equivalence else POWER
+    seeds = 2
+    while True:
+        far = float(stats.t.ppf(1 - level, seeds - 1))
+        if float(stats.nct.sf(far, seeds - 1, np.sqrt(seeds) * distance / deviation)) >= power:
+            return seeds
+        seeds += 1

@@ -1,0 +1,230 @@
+"""What decides claims: Student's t over seeds, all or any of a claim's comparisons, and Holm over claims."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from reproduction import ledger
+from reproduction.claims import Claim, Comparison, decided, differences, read_claims
+from reproduction.plan import read_plan, trained
+from reproduction.student import LEVEL, holm, seeds_needed, where_mean
+
+INF = float("inf")
+PAGE = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
+
+
+def records(splits=10, **recall):
+    """Results of splits of 200 classes, recall by row."""
+    rng, found = np.random.default_rng(0), {}
+    for split in range(splits):
+        hard = rng.normal(0, 0.1, 200)
+        for row, level in recall.items():
+            right = rng.binomial(5, np.clip(level + hard, 0, 1)) / 5
+            record = {"recall_at_1": {"own": ledger.packed(right)}, "map_at_r": {}, "numbers": {"auc.own": level}}
+            found[trained("numbers", row, split)] = record
+    return found
+
+
+def comparison(left, right, between, of=("recall_at_1.own",)):
+    return Comparison((left,), (right,) if right else (), of, between)
+
+
+def claim(*comparisons, number=1, one_is_enough=False):
+    return Claim(number, "", comparisons, one_is_enough=one_is_enough)
+
+
+def test_differences_that_are_there_are_found():
+    found = records(a=0.6, b=0.5, c=0.5)
+    expected = {
+        ("a", "b", (0, INF)): "held",
+        ("b", "a", (0, INF)): "reversed",
+        ("b", "c", (0, INF)): "not distinguishable",
+        ("b", "c", (-3, 3)): "held",
+        ("a", "b", (-3, 3)): "reversed",
+        ("a", None, (50, INF)): "held",
+        ("a", "d", (0, INF)): "too few seeds",
+    }
+    decisions = decided(found, [claim(comparison(*key)) for key in expected])
+    assert [decision.verdict for decision in decisions] == list(expected.values())
+    where = decisions[0].comparisons[0]
+    assert where.low < 10 < where.high and where.seeds == 10
+    mixed = comparison("a", "b", (0, INF), ("recall_at_1.own", "numbers.auc.own"))
+    assert decided(found, [claim(mixed)])[0].comparisons[0].seeds == 10
+
+
+@pytest.mark.parametrize(("splits", "verdict"), [(1, "too few seeds"), (4, "too few seeds"), (5, "held")])
+def test_few_seeds_decide_nothing(splits, verdict):
+    decision = decided(records(splits, a=0.9, b=0.1), [claim(comparison("a", "b", (0, 100)))])[0]
+    assert (decision.comparisons[0].seeds, decision.verdict) == (splits, verdict)
+
+
+@pytest.mark.parametrize("bound", [-1.0, 0.0, 2.0])
+def test_one_bound_is_a_two_sided_t_test(bound):
+    x = np.random.default_rng(3).normal(0.7, 1.5, 12)
+    test = stats.ttest_1samp(x, bound)
+    interval = test.confidence_interval(0.95)
+    for between, above in (((bound, INF), True), ((-INF, bound), False)):
+        found = where_mean(x.tolist(), between)
+        assert (found.value, found.low, found.high) == pytest.approx((x.mean(), *interval), rel=1e-9)
+        side = found.inside if above == (x.mean() > bound) else found.beyond
+        assert side == pytest.approx(test.pvalue, rel=1e-9)
+
+
+def test_two_bounds_are_two_one_sided_tests_whose_p_is_not_doubled():
+    x = np.random.default_rng(4).normal(0.3, 1.5, 15)
+    found = where_mean(x.tolist(), (-1, 2))
+    below, above = stats.ttest_1samp(x, -1, alternative="greater"), stats.ttest_1samp(x, 2, alternative="less")
+    assert found.inside == pytest.approx(max(below.pvalue, above.pvalue), rel=1e-9)
+    out = [stats.ttest_1samp(x, bound, alternative=side).pvalue for bound, side in ((-1, "less"), (2, "greater"))]
+    assert found.beyond == pytest.approx(min(1, 2 * min(out)), rel=1e-9)
+
+
+def test_seeds_that_do_not_differ_decide_at_once():
+    assert where_mean([1.0] * 5, (0, INF)).inside == 0 and where_mean([0.0] * 5, (0, INF)).inside == 1
+    assert where_mean([0.0] * 5, (-1, 1)).inside == 0 and where_mean([2.0] * 5, (-1, 1)).beyond == 0
+    assert np.isnan(where_mean([], (0, INF)).value) and np.isnan(where_mean([1.0], (0, INF)).inside)
+
+
+def test_all_of_a_claims_comparisons_hold_it_and_any_reverses_it():
+    found = records(a=0.53, b=0.5, c=0.46, d=0.6)
+    parts = [comparison("a", other, (0, INF)) for other in ("b", "c", "d")]
+    each = [where_mean(differences(found, part), part.between) for part in parts]
+    every = decided(found, [claim(*parts)])[0]
+    assert every.inside == max(where.inside for where in each)
+    assert every.beyond == 3 * min(where.beyond for where in each) and every.verdict == "reversed"
+    one = decided(found, [claim(*parts, one_is_enough=True)])[0]
+    assert one.inside == 3 * min(where.inside for where in each) and one.verdict == "held"
+    assert one.beyond == max(where.beyond for where in each)
+    assert decided(found, [claim(*parts[:2])])[0].verdict == "held"
+
+
+def test_holm_is_over_claims_and_not_over_comparisons():
+    found = records(a=0.53, b=0.5, c=0.46)
+    parts = [comparison("a", "b", (0, INF)), comparison("a", "c", (0, INF))]
+    alone = decided(found, [claim(*parts)])[0]
+    assert alone.p == min(alone.inside, alone.beyond)
+    nothing = claim(comparison("a", "absent", (0, INF)), number=3)
+    among = decided(found, [claim(*parts), claim(comparison("b", "b", (0, INF)), number=2), nothing])
+    assert among[0].p == pytest.approx(2 * alone.p) and np.isnan(among[2].p)
+
+
+def test_holm_by_hand():
+    assert holm(np.array([0.04, 0.01, 0.03])).tolist() == pytest.approx([0.06, 0.03, 0.06])
+    assert holm(np.array([0.6, 0.9])).tolist() == [1, 1]
+
+
+def test_a_verdict_before_correction_is_told():
+    found = records(a=0.6, b=0.5, c=0.5, **{f"x{i}": 0.5 for i in range(8)})
+    weak = differences(found, comparison("b", "c", (0, INF)))
+    bound = float(np.mean(weak)) - 2.5 * float(np.std(weak, ddof=1)) / 10**0.5  # p about 0.034 by itself
+    others = [claim(comparison("b", f"x{i}", (0, INF)), number=i + 2) for i in range(8)]
+    decision = decided(found, [claim(comparison("b", "c", (bound, INF))), *others])[0]
+    assert decision.before == "held" and decision.verdict == "not distinguishable"
+
+
+# Standard deviations over seeds of the differences that claims are about, in points, without trainings that failed,
+# and the share of them that is of the classes drawn for each seed, by which resampling was too sure.
+DEVIATIONS = (0.5, 0.6, 1.4, 1.7, 3.0, 6.0)
+SHARES = (0.0, 0.5, 0.8)
+
+
+def null(rng, seeds, deviation, share, mean):
+    """Differences of seeds about a mean: of seeds, and of 200 classes with five queries each."""
+    between = rng.normal(0, deviation * np.sqrt(1 - share), seeds)
+    classes = rng.normal(0, deviation * np.sqrt(200 * share), (seeds, 200)) if share else np.zeros((seeds, 1))
+    return (mean + between + classes.mean(1)).tolist()
+
+
+def holds_its_level(draws):
+    """False verdicts on bounds, by themselves, at the first step of Holm, and of all claims together."""
+    rng, number = np.random.default_rng(0), len(read_claims())
+    for between, levels in (((0, INF), (1, 1)), ((-INF, 1), (1, 1)), ((-1, 1), (1, 0.5))):
+        p = []
+        for _ in range(draws):
+            seeds, deviation, share = rng.choice([10, 20]), rng.choice(DEVIATIONS), rng.choice(SHARES)
+            mean = between[1] if np.isfinite(between[1]) else between[0]
+            found = where_mean(null(rng, seeds, deviation, share, mean), between)
+            p.append((found.inside, found.beyond))
+        both = np.array(p)
+        for level in (LEVEL, LEVEL / number):
+            for of, share in zip(both.T, levels, strict=True):
+                # One bound has half of its level on either side; of a range, the mean is on one of two bounds.
+                most = level * share / (1 if np.isfinite(between).all() else 2)
+                false = int((of < level).sum())
+                assert false <= stats.binom.ppf(0.999, draws, most), f"{between}, {level}: {false} of {draws}"
+        if np.isfinite(between).all():
+            continue
+        for level in (LEVEL, LEVEL / number):
+            low, high = stats.binom.ppf([0.0005, 0.9995], draws, level)
+            assert low <= (both.min(1) < level).sum() <= high
+    families = holm_families(rng, draws // number, number)
+    assert families.sum() <= stats.binom.ppf(0.999, len(families), LEVEL)
+
+
+def holm_families(rng, draws, number):
+    """Whether any of a family of claims, all on their bounds, gets a verdict."""
+    found = []
+    for _ in range(draws):
+        x = [where_mean(null(rng, 20, rng.choice(DEVIATIONS), rng.choice(SHARES), 0), (0, INF)) for _ in range(number)]
+        found.append(holm(np.array([min(where.inside, where.beyond) for where in x])).min() < LEVEL)
+    return np.array(found)
+
+
+def test_verdicts_hold_their_level_under_nulls():
+    holds_its_level(1500)
+
+
+@pytest.mark.slow  # the same with ten thousand draws
+def test_verdicts_hold_their_level_under_many_nulls():
+    holds_its_level(10_000)
+
+
+def test_a_claim_of_several_comparisons_holds_its_level():
+    """All of three on their bounds, and one of them on its bound with the others far inside."""
+    rng, draws = np.random.default_rng(1), 1500
+    for means in ((0, 0, 0), (0, 9, 9)):
+        false = 0
+        for _ in range(draws):
+            x = [where_mean(null(rng, 10, 1.5, 0.5, mean), (0, INF)) for mean in means]
+            p = max(where.inside for where in x), 3 * min(where.beyond for where in x)
+            false += min(p) < LEVEL
+        assert false <= stats.binom.ppf(0.999, draws, LEVEL), means
+
+
+def test_seeds_that_are_needed_are_those_that_decide():
+    assert [seeds_needed(d, 1.5, claims) for d in (1, 2) for claims in (1, 16)] == [20, 37, 7, 13]
+    rng = np.random.default_rng(2)
+    for distance, between in ((1, (0, INF)), (2, (-2, 2))):
+        seeds = seeds_needed(distance, 1.5, equivalence=between[0] < 0)
+        mean = 0 if between[0] < 0 else distance
+        held = [where_mean(rng.normal(mean, 1.5, seeds), between).inside < LEVEL for _ in range(1000)]
+        assert 0.76 < np.mean(held) < 0.87
+
+
+def test_the_page_says_how_many_seeds_bounds_take():
+    """The table of docs/claims.md, computed."""
+    number = len(read_claims())
+    lines = [
+        f"| deviation | seeds for 1 point | as Holm's first of {number} | for 2 points | as Holm's first | "
+        "within 1 point | as Holm's first | within 2 points | as Holm's first |"
+    ]
+    for deviation in (0.5, 1.0, 1.5, 2.0, 3.0):
+        found = [
+            seeds_needed(distance, deviation, claims, equivalence=equivalence)
+            for equivalence in (False, True)
+            for distance in (1, 2)
+            for claims in (1, number)
+        ]
+        lines.append(f"| {deviation:g} | {' | '.join(map(str, found))} |")
+    for line in lines:
+        assert line in PAGE, line
+
+
+def test_the_page_names_seeds_and_primary_claims():
+    plan = read_plan()
+    assert f"{plan.seeds.primary} splits" in PAGE and f"{plan.seeds.others} splits" in PAGE
+    told = {int(n) for n in re.findall(r"^\| (\d+)\* \|", PAGE, flags=re.MULTILINE)}
+    assert told == {c.number for c in read_claims() if c.primary}
