@@ -42,6 +42,8 @@ def test_a_training_has_failed_below_half_of_the_references_median_on_its_split(
     # A reference that failed itself does not lower the line, and is told by it.
     found[trained("numbers", "cosface", 0)] = result(0.02)
     assert line(found, "numbers", 0) == 0.2 and failed(found, trained("numbers", "cosface", 0))
+    found[trained("numbers", "cosface", 0, attempt=1)] = result(0.9)
+    assert line(found, "numbers", 0) == 0.2  # nor does its retry move it
     assert line(found, "hard", 0) is None and failed(found, trained("hard", "pfe", 0)) is None
 
 
@@ -80,6 +82,22 @@ def test_verdicts_stand_with_and_without_retries():
     assert with_retries.comparisons[0].seeds == without.comparisons[0].seeds == 10
 
 
+def test_the_page_has_both_verdicts():
+    found = splits([0.4] * 10)
+    for split in range(10):
+        numbers = {"severity.own": 0.5 + 0.01 * split}
+        found[trained("numbers", "hib", split)] = {**result(0.4), "numbers": numbers}
+    bad, again = trained("numbers", "hib", 9), trained("numbers", "hib", 9, attempt=1)
+    found |= {bad: {**result(0.1), "numbers": {"severity.own": -9}}, again: found[bad]}
+    text = markdown(read_plan(), found, 100)
+    assert (
+        "| 18 | HIB's uncertainty follows corruption: **held** |  |  |  | < 0.001 | held | not distinguishable |"
+        in text
+    )
+    assert "| hib: numbers.severity.own | 0 .. inf | 10 | +54.5 [+52.3, +56.7] | < 0.001 | inside" in text
+    assert "before correction | -41.4 [-" in text
+
+
 def test_the_share_that_fails_has_an_exact_interval():
     assert [(rate.name, rate.trained, rate.failed) for rate in rates(splits([0.4] * 20))] == [
         ("cosface", 20, 0),
@@ -102,6 +120,11 @@ def test_the_page_shows_means_medians_the_worst_seed_and_what_failed():
     assert "| pfe | 48.5 ± 4.2 (50.2, 40.0) |" in text
     assert "| numbers | pfe | 1 of 6 | 16.7 [0.9, 58.2] |  | 0 of 1 |" in text
     assert "seeds say nothing beyond splits of this pool" in text
+    # Of an error the worst seed is the greatest.
+    for split in range(6):
+        found[trained("numbers", "pfe", split)]["numbers"]["eer.own"] = 0.1 + 0.01 * split
+    text = markdown(read_plan(), found, 100)
+    assert "12.5 ± 1.9 (12.5, 15.0)" in text
     order = [text.index(f"## {title}\n") for title in ("Which method to take", "Claims", "Retrieval", "What failed")]
     assert order == sorted(order)
 
@@ -119,7 +142,16 @@ def test_retries_are_run_after_all_others_and_shown(monkeypatch, capsys, tmp_pat
 
     monkeypatch.setattr(commands, "_carry_out", carried)
     commands.main(["--quick", "--results-out", str(results)])
-    assert asked == [[], [], [trained("numbers", "pfe", 1, attempt=1)]]
+    again = trained("numbers", "pfe", 1, attempt=1)
+    assert asked == [[], [], [again]]
+    total = sum(1 for _ in cells(QUICK)) + 1
+    assert f"{total - 1} of {total} trainings" in (tmp_path / "page.md").read_text()
+    ledger.append(results, again, {**result(0.4), "settings": resolved(QUICK, again, {})[2]})
+    commands.main(["--quick", "--results-out", str(results)])
+    assert (
+        f"{total} of {total} trainings, 34 of them trials of settings and 1 retries"
+        in (tmp_path / "page.md").read_text()
+    )
     capsys.readouterr()
     # Rows with published defects are told to have failed by the same references.
     asked.clear()
