@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from command import run
+from layouts import put
 
 import peaccel as pe
 from peaccel import methods
+from peaccel.data import datasets
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "extend").glob("*.md"))
 SMALL = "--dim 8 --schedule.epochs 1 --device cpu --threads 1"
@@ -22,6 +24,10 @@ def empty(tmp_path, monkeypatch):
     """An empty current folder, from which files can be imported; what they import is forgotten."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    for table in (datasets.READERS, datasets.USES):
+        for name in ("my_data", "random_rows", "more_rows"):
+            monkeypatch.setitem(table, name, None)
+            del table[name]
     monkeypatch.setattr(pe.scores, "SCORES", pe.scores.SCORES.copy())
     for name in ("my_loss", "my_metric", "my_reader", "my_score"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -50,6 +56,10 @@ def test_there_is_a_page_for_all_that_grows():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_runs_in_an_empty_folder(page, empty, capsys):
     others = written(page)
+    put(empty / "data", {
+        "features.txt": "".join(f"{i % 4} {i % 4 + i / 99} 1\n" for i in range(32)),
+        "classes.txt": "".join(f"class{i % 4}\n" for i in range(32)),
+    })  # fmt: skip
     commands = re.findall(r"^    (peaccel .*)$", page.read_text(), re.MULTILINE)
     assert others or commands
     for block in others:
@@ -167,3 +177,47 @@ def test_a_package_that_is_damaged_is_named(value, package, capsys):
     for command in ("methods", "train their_method"):
         code, _, err = run(capsys, command)
         assert code == 2 and err.startswith(f"peaccel {command.split()[0]}: entry point their_method = {value}: ")
+
+
+READER = """from peaccel.data import reader
+from peaccel.data.datasets import Features
+import numpy as np
+
+@reader("random_rows", "features")
+def random_rows(root):
+    rows = np.random.default_rng(0).normal(size=(40, 6)).astype("float32")
+    known = Features(rows, np.arange(40) // 4, tuple(map(str, range(10))))
+    return {"train": known.of_classes(0, 5), "test": known.of_classes(5, 10)}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (READER.replace("@reader", "# @reader"), "has 0 functions under peaccel.data.reader, expected one"),
+        (
+            READER + READER.replace("random_rows", "more_rows"),
+            "has 2 functions under peaccel.data.reader, expected one",
+        ),
+        (READER.replace("return {", "return 3; {"), "gave int, expected a mapping of parts"),
+        (READER.replace("known.of_classes(0, 5)", "rows"), "part train is ndarray, expected a record of data.datasets"),
+        (READER.replace('"random_rows"', '"cub200"'), "reader: 'cub200' is the name of another data set"),
+        (READER.replace('"train"', '"training"'), "has no labelled items to train on, only test"),
+    ],
+)
+def test_files_that_are_no_readers_are_refused_in_one_line(text, message, empty, capsys):
+    Path("bad_reader.py").write_text(text)
+    code, _, err = run(capsys, "train cosface --data bad_reader.py --root . --out runs/x", SMALL)
+    assert code == 2 and message in err and err.count("\n") == 1, err
+    assert not Path("runs/x").exists()
+
+
+def test_readers_are_looked_for_before_work(empty, capsys):
+    Path("my_reader.py").write_text(READER)
+    for words, message in {
+        "--data none.py --root .": "data none.py: there is no such file",
+        "--data my_reader.py": "data my_reader.py: root is missing, expected the folder where it lies",
+        "--data my_reader.py --root none": "data my_reader.py: root is none, which is not there",
+    }.items():
+        code, _, err = run(capsys, f"train cosface {words}")
+        assert code == 2 and err == f"peaccel train: {message}\n"

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.data._listings import columns, folder, integers
-from peaccel.data.datasets import Places
+from peaccel.data.datasets import Places, reader
 
 __all__ = ["msls", "within"]
 
 VALIDATION = ("cph", "sf")
 
 
+@reader("msls", "evaluation")
 def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> dict[str, Places]:
     """Read MSLS: {train_val,test}/<city>/{query,database}/ with postprocessed.csv, raw.csv and images/<key>.jpg.
 

