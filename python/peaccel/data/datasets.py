@@ -115,8 +115,8 @@ class Places:
     """Photographs with the place where they were taken.
 
     What lies near a query, in its own city: of ``at = np.c_[position, 1e9 * city]`` that is
-    ``pe.metrics.Relevance.within(at[query], at[~query], 25.0)``, 25 m as in the Bayesian triplet paper. (MSLS's own code
-    trains on positives within 10 m and on negatives beyond 25 m.)
+    ``pe.metrics.Relevance.within(at[query], at[~query], 25.0)``, 25 m as in the Bayesian triplet paper; MSLS's own code
+    trains on positives within 10 m and on negatives beyond 25 m.
     """
 
     paths: tuple[str, ...]
