@@ -132,3 +132,20 @@ def msls(root):
         files[f"{place}/raw.csv"] = ",key,lon,pano\n" + rows
         files |= {f"{place}/images/{key}.jpg": None for key, _, _ in each}
     return put(root, files)
+
+
+def cplfw(root):
+    return put(root, {"pairs_CPLFW.txt": "".join(f"{name}_{i}.jpg 1\n" for name in ("Ann", "Bob") for i in (1, 2))})
+
+
+LAYOUTS = {
+    "cars196": cars_of_stanford,
+    "coco": coco_by_annotations,
+    "cplfw": cplfw,
+    "cub200": cub,
+    "ijbc": ijbc,
+    "in-shop": in_shop,
+    "lfw": lfw,
+    "msls": msls,
+}
+"""The copy of each data set that is read from lists."""

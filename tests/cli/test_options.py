@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
-import layouts
 import numpy as np
 import pytest
 from command import run, sentences
+from layouts import LAYOUTS
 
 import peaccel as pe
 from peaccel import cli, io
@@ -314,18 +314,7 @@ def test_data_sets_are_offered_to_train_on_where_they_have_labels():
 
 def test_what_is_offered_to_train_on_is_what_has_a_part_for_it(tmp_path):
     """Labels of the part "train", by the readers themselves."""
-    pairs = "".join(f"{name}_{i}.jpg 1\n" for name in ("Ann", "Bob") for i in (1, 2))
-    made = {
-        "cub200": layouts.cub,
-        "cars196": layouts.cars_of_stanford,
-        "in-shop": layouts.in_shop,
-        "lfw": layouts.lfw,
-        "ijbc": layouts.ijbc,
-        "coco": layouts.coco_by_annotations,
-        "msls": layouts.msls,
-        "cplfw": lambda root: layouts.put(root, {"pairs_CPLFW.txt": pairs}),
-    }
-    for name, layout in made.items():
+    for name, layout in LAYOUTS.items():
         (tmp_path / name).mkdir()
         more = {"test_identities": 1} if name == "cplfw" else {}
         parts = read(name, layout(tmp_path / name), **more)

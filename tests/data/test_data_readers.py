@@ -11,7 +11,7 @@ from layouts import CUB, cars_of_kaggle, cars_of_stanford, coco_by_annotations, 
 
 from peaccel.data import read
 from peaccel.data.datasets import development, labelled
-from peaccel.data.places import within
+from peaccel.metrics import Relevance
 
 
 def below(root, items):
@@ -219,6 +219,15 @@ def test_conceptual_captions(tmp_path):
         read("conceptual-captions", tmp_path)
 
 
+def near(places, metres):
+    """Names of queries and of what lies near them, by the relevance that `Places` describes."""
+    at = np.c_[places.position, 1e9 * places.city]
+    relevance = Relevance.within(at[places.query], at[~places.query], metres)
+    names = np.array([Path(path).stem for path in places.paths])
+    pairs = relevance.pairs(np.arange(relevance.sizes().sum()))
+    return [(str(names[places.query][q]), str(names[~places.query][d])) for q, d in pairs]
+
+
 def test_msls(tmp_path):
     parts = read("msls", msls(tmp_path), check=True)
     assert parts["train"].cities == ("zurich",) and below(tmp_path, parts["train"])[0].endswith("query/images/q6.jpg")
@@ -226,9 +235,9 @@ def test_msls(tmp_path):
     keys = [Path(path).stem for path in held.paths]
     assert keys == ["q1", "q2", "d1", "d2", "d3", "q3", "d4", "d5"]
     assert held.query.tolist() == [key[0] == "q" for key in keys] and held.position[3].tolist() == [15, 21]
-    near = [(keys[q], keys[d]) for q, d in zip(*within(held), strict=True)]
-    assert near == [("q1", "d1"), ("q1", "d3"), ("q3", "d5")]  # 25 m itself is near; q2 and q3 are in other cities
-    assert [keys[d] for d in within(held, 10)[1]] == ["d3"]
+    # 25 m itself is near; q2 and q3 are in other cities.
+    assert near(held, 25) == [("q1", "d1"), ("q1", "d3"), ("q3", "d5")]
+    assert near(held, 10) == [("q1", "d3")]
     with pytest.raises(FileNotFoundError, match=r"test: no such folder"):
         read("msls", tmp_path, parts=["test"])
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import command
 import numpy as np
@@ -290,6 +291,71 @@ def test_scores_and_depths_by_default():
 def test_the_command_takes_points(folder, capsys):
     io.write_distribution("points.npz", pe.Point(items()[0].mu))
     assert run(capsys, "--embeddings points.npz --labels y.npy --out o")[0] == 0
+
+
+def reciprocal_rank(ids, relevance):
+    right = pe.metrics.relevance(ids, relevance)
+    return np.where(right.any(1), 1 / (1 + right.argmax(1)), 0.0)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_metrics_of_the_caller_are_columns_with_intervals(own, tmp_path):
+    d, labels = items(0)
+    g, of_gallery = (d, labels) if own else items(1)
+    labels, g_or_none = labels.copy(), None if own else g
+    asked = labels if own else (labels, of_gallery)
+    both = {"MRR": reciprocal_rank, "map_at_r": pe.metrics.average_precision_at_r}
+    found = pe.evaluate(d, g_or_none, asked, ("cosine", "mls"), metrics=both)
+    plain = pe.evaluate(d, g_or_none, asked, ("cosine", "mls"))
+    for result, without in zip(found.scores, plain.scores, strict=True):
+        rows = ranked(d, g, result.score, own)
+        first = [next(at for at, j in enumerate(row) if of_gallery[j] == labels[i]) for i, row in enumerate(rows)]
+        # The first rank is looked for among the items that are ranked, which are as many as a class has, or ten.
+        values = [1 / (1 + at) if at < 10 else 0.0 for at in first]
+        assert result.metrics["MRR"].value == pytest.approx(np.mean(values))
+        assert result.metrics["MRR"] == mean_interval(values, labels)
+        assert result.metrics["map_at_r"] == result.map_at_r == without.map_at_r and not without.metrics
+        assert replace(result, metrics={}) == without
+    header, rows = found.tables()["Retrieval and verification"]
+    x = found.scores[1].metrics["MRR"]
+    assert dict(zip(header, rows[1], strict=True))["MRR"] == f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
+    found.save(tmp_path / "found.json")
+    saved = json.loads((tmp_path / "found.json").read_text())["scores"][1]["metrics"]["MRR"]
+    assert saved == {"value": x.value, "low": x.low, "high": x.high}
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (lambda ids, relevance: 0.5, r"^evaluate: metrics\.mine gave shape \(\) of float64, expected \(180,\)$"),
+        (
+            lambda ids, relevance: ids,
+            r"^evaluate: metrics\.mine gave shape \(180, 1[01]\) of int64, expected \(180,\)$",
+        ),
+        (
+            lambda ids, relevance: np.full(len(ids), "x"),
+            r"^evaluate: metrics\.mine gave shape \(180,\) of <U1, expected",
+        ),
+        (
+            lambda ids, relevance: np.where(np.arange(len(ids)) == 7, np.nan, 0),
+            "^evaluate: metrics.mine is nan for query 7, expected a finite number$",
+        ),
+    ],
+)
+def test_metrics_of_the_caller_are_checked(metric, message):
+    d, labels = items(0)
+    with pytest.raises(ValueError, match=message):
+        pe.evaluate(d, None, labels, metrics={"mine": metric})
+
+
+def test_queries_without_an_answer_are_in_no_metric():
+    d, labels = items(0)
+    labels[0] = -1  # alone in its class
+
+    def known(ids, relevance):
+        return np.where(relevance.sizes() > 0, 1.0, np.nan)
+
+    assert pe.evaluate(d, None, labels, metrics={"known": known}).scores[0].metrics["known"].value == 1
 
 
 def test_each_column_is_explained_under_its_table(folder, capsys):

@@ -1,67 +1,27 @@
 """Properties of all losses over the pairs of a batch, in one process and in two that hold half of the batch each."""
 
-import importlib
-import pkgutil
-
 import pytest
 import torch
+from loss_cases import CASES as OF_ALL
+from loss_cases import DIM
 from torch import distributed as dist
 from torch import multiprocessing
 
 import peaccel as pe
-from peaccel import losses
-from peaccel.losses.base import Loss
-from peaccel.losses.likelihood import NegativeMLS
-from peaccel.losses.matches import HIB
-from peaccel.losses.nce import ScoreNCE
-from peaccel.losses.pairs import Contrastive, MarginLoss, MultiSimilarity
-from peaccel.losses.proxies import ProxyAnchor
-from peaccel.losses.triplets import BayesianTriplet, Triplet, TripletRegression
+from peaccel.losses import NegativeMLS, ProxyAnchor
 
-DIM = 6
-# A loss of each class, and the kind of distribution it is given.
-CASES = [
-    (NegativeMLS, {}, "diagonal"),
-    (NegativeMLS, {}, "vmf"),
-    (HIB, {}, "isotropic"),
-    (HIB, {"n": 3}, "diagonal"),
-    (ScoreNCE, {"prior_var": torch.rand(DIM) + 0.5, "prior_mean": torch.rand(DIM)}, "diagonal"),
-    (ScoreNCE, {"prior_var": 0.5}, "isotropic"),
-    (ScoreNCE, {"score": "mls"}, "vmf"),
-    (Contrastive, {}, "isotropic"),
-    (MultiSimilarity, {}, "isotropic"),
-    (MarginLoss, {}, "isotropic"),
-    (Triplet, {}, "isotropic"),
-    (TripletRegression, {}, "isotropic"),
-    (BayesianTriplet, {}, "isotropic"),
-    (BayesianTriplet, {}, "diagonal"),
-    (BayesianTriplet, {}, "vmf"),
-    (BayesianTriplet, {"match_moments": True}, "vmf"),
-]
+# ProxyAnchor is tested with the other losses over proxies, tests/losses/test_losses_proxies.py.
+CASES = [case for case in OF_ALL if case[0].across and case[0] is not ProxyAnchor]
 IDS = [f"{make.__name__}-{kind}" for make, _, kind in CASES]
-DRAWN = {"HIB-diagonal", "MarginLoss-isotropic"}
+DRAWN = {"HIB-diagonal", "MarginLoss-point"}
 each_case = pytest.mark.parametrize("case", CASES, ids=IDS)
-
-
-def classes():
-    """All losses of the package."""
-    for module in pkgutil.iter_modules(losses.__path__):
-        importlib.import_module(f"peaccel.losses.{module.name}")
-    found, new = set(), {Loss}
-    while new:
-        found |= new
-        new = {c for one in new for c in one.__subclasses__()} - found
-    return {c for c in found if c.__module__.startswith("peaccel.")}
-
-
-def test_every_loss_over_pairs_has_a_case():
-    elsewhere = {ProxyAnchor}  # with the other losses over proxies, tests/losses/test_losses_proxies.py
-    assert {c for c in classes() if c.across} == {make for make, _, _ in CASES} | elsewhere
 
 
 def distribution(kind, mu, extra):
     if kind == "vmf":
         return pe.VonMisesFisher(torch.nn.functional.normalize(mu), extra[:, 0])
+    if kind == "point":
+        return pe.Point(mu)
     return pe.Normal(mu, extra[:, 0] if kind == "isotropic" else extra)
 
 

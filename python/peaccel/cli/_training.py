@@ -23,17 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["check_run", "check_there", "early", "parse", "row", "tell"]
 
 
+OTHERS = """or the path of a Python file with a METHOD (docs/extend/method.md), or the name of
+a method of another package, which 'peaccel methods' lists."""
+
+
 def row(name: str, about: str | None, arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The row of the table that a command names first, and the other arguments."""
     if arguments and arguments[0] in ("-h", "--help"):
         rows = textwrap.fill(", ".join(RECIPES), 78, initial_indent="  ", subsequent_indent="  ")
-        print(f"usage: peaccel {name} METHOD [OPTIONS]\n\n{options.about(about)}\n\nMETHOD is one of\n{rows}")
+        print(f"usage: peaccel {name} METHOD [OPTIONS]\n\n{options.about(about)}\n\nMETHOD is one of\n{rows}\n{OTHERS}")
         raise SystemExit(0)
     if not arguments or arguments[0].startswith("-"):
         raise ValueError(f"the method is missing: 'peaccel {name} METHOD'; see 'peaccel methods'")
     check_row(arguments[0])
-    name = str(Path(arguments[0]).resolve()) if arguments[0].endswith(".py") else arguments[0]
-    return name, arguments[1:]
+    return arguments[0], arguments[1:]
 
 
 def parse(

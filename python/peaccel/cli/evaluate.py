@@ -15,9 +15,9 @@ from peaccel._utils.options import parse
 from peaccel.cli._outputs import outputs
 from peaccel.distributions import Distribution, Point
 from peaccel.evaluation.answers import as_scores, as_truth
+from peaccel.evaluation.columns import explained
 from peaccel.evaluation.protocol import evaluate
-from peaccel.evaluation.results import COLUMNS
-from peaccel.evaluation.templates import evaluate_templates
+from peaccel.evaluation.templates import TemplateResult, evaluate_templates
 from peaccel.io._array_files import read
 from peaccel.measures.fitted import Calibration, Prior
 from peaccel.metrics import Relevance
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     shown = sections(found, confidence, quality, images, of_novel)
     if templates is not None:
-        shown += tables(templates.tables(), (templates.summary(),), COLUMNS, text_columns=2)
+        shown += tables(templates.tables(), (templates.summary(),), explained(TemplateResult), text_columns=2)
     if images is not None and of_gallery is not None and len(scores) > 1:
         truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
         best = max(range(1, len(scores)), key=lambda i: found.scores[i].recall_at_1.value)

@@ -1,4 +1,4 @@
-"""Print the methods that there are, from their files."""
+"""Print the methods that there are, from their files and from packages that are installed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def main(arguments: Sequence[str]) -> None:
     rows: dict[str, list[str]] = {}
     for row in RECIPES:
         rows.setdefault(recipe(row, "")[0].name, []).append(row)
+    for name in methods.installed():
+        rows.setdefault(methods.load(name).name, []).append(name)
     papers: dict[str, list[Method]] = {}
-    for method in methods.table():
+    for method in (*methods.table(), *map(methods.load, methods.installed())):
         papers.setdefault(method.paper, []).append(method)
     console = Console()
     for paper, of_paper in papers.items():

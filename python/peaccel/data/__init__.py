@@ -5,19 +5,27 @@ Readers give numpy arrays and paths (`records`); `images` reads pixels, by Pillo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peaccel._utils.python_files import load_file
 from peaccel._utils.suggestions import unknown
-from peaccel.data.captions import caption_features, coco_captions, conceptual_captions
-from peaccel.data.datasets import Part
-from peaccel.data.faces import cplfw, identities, ijbc, lfw
-from peaccel.data.features import features
-from peaccel.data.metric_learning import cars196, cub200, image_folder, in_shop, sop
-from peaccel.data.places import msls
+from peaccel.data import captions, faces, features, metric_learning, places  # noqa: F401  (each names its readers)
+from peaccel.data.datasets import READERS, USES, Part, reader
 
-__all__ = ["CAPTIONED", "COMPOSED", "DIGITS", "READERS", "TRAINED", "check_name", "read"]
+__all__ = [
+    "CAPTIONED",
+    "COMPOSED",
+    "DIGITS",
+    "EVALUATED",
+    "READERS",
+    "TRAINED",
+    "check_name",
+    "of_features",
+    "read",
+    "reader",
+]
 
 DIGITS = ("mnist", "digits8")
 """Sources of numbers composed of scans, which come inside Python packages and need no folder."""
@@ -25,32 +33,14 @@ DIGITS = ("mnist", "digits8")
 COMPOSED = (*DIGITS, "fashion")
 """Sources of strips of scans: of digits, or of photographs of garments, which lie in a folder."""
 
-CAPTIONED = ("coco", "conceptual-captions")
+CAPTIONED = tuple(sorted(name for name, use in USES.items() if use == "captions"))
 """Data sets of images with captions."""
 
-EVALUATED = (*CAPTIONED, "cplfw", "ijbc", "msls")
+EVALUATED = (*CAPTIONED, *sorted(name for name, use in USES.items() if use == "evaluation"))
 """Data sets that have no labelled items to train on: captions, places, and faces that are there to be verified."""
 
-READERS: dict[str, Callable[..., Mapping[str, Part]]] = {
-    "caption-features": caption_features,
-    "cars196": cars196,
-    "coco": coco_captions,
-    "conceptual-captions": conceptual_captions,
-    "cplfw": cplfw,
-    "cub200": cub200,
-    "features": features,
-    "folder": image_folder,
-    "ijbc": ijbc,
-    "in-shop": in_shop,
-    "lfw": lfw,
-    "ms1m": identities,
-    "msls": msls,
-    "sop": sop,
-}
-"""The reader of each data set: (root, its own options) -> its parts by name."""
-
-TRAINED = tuple(name for name in (*COMPOSED, *READERS) if name not in EVALUATED)
-"""The data sets that a model can be trained on."""
+TRAINED = (*COMPOSED, *sorted(READERS.keys() - {*EVALUATED}))
+"""The data sets of this package that a model can be trained on."""
 
 
 def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
@@ -59,20 +49,23 @@ def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
     Parameters
     ----------
     name
-        A data set.
+        A data set, or the path of a Python file with a reader.
     root
         Where it lies.
     names
-        Those that are allowed.
+        Those that are allowed; any reader of a file is.
 
     Raises
     ------
     ValueError
         As said.
     FileNotFoundError
-        There is nothing at the root.
+        There is nothing at the root, or no such file.
     """
-    if name not in names:
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"data {name}: there is no such file")
+    elif name not in names:
         if name in (*COMPOSED, *READERS):
             raise ValueError(f"data {name}: has no labelled items to train on, expected one of {', '.join(names)}")
         raise ValueError(unknown("data", name, names))
@@ -91,7 +84,7 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
     Parameters
     ----------
     name
-        A key of `READERS`.
+        A key of `READERS`, or the path of a Python file with a `reader`.
     root
         Where the data set lies; see its reader for what is expected there.
     check
@@ -106,13 +99,18 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
     Raises
     ------
     ValueError
-        The name is unknown, or a list is of another form.
+        The name is unknown, the file has no reader or several, its parts are none, or a list is of another form.
     FileNotFoundError
-        A list or, with check, an image is missing.
+        A file, a list or, with check, an image is missing.
     """
-    if name not in READERS:
+    if not name.endswith(".py") and name not in READERS:
         raise ValueError(f"read: {unknown('data', name, READERS)}")
-    parts = READERS[name](root, **options)
+    parts = READERS[_registered(name)](root, **options)
+    if not isinstance(parts, Mapping):
+        raise ValueError(f"data {name}: gave {type(parts).__name__}, expected a mapping of parts")
+    for part, items in parts.items():
+        if not isinstance(items, Part):
+            raise ValueError(f"data {name}: part {part} is {type(items).__name__}, expected a record of data.datasets")
     if check:
         for part, items in parts.items():
             missing = [path for path in getattr(items, "paths", ()) if not Path(path).is_file()]
@@ -121,3 +119,19 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
                     f"{missing[0]}: no such image ({len(missing)} of {len(items)} in part {part} are missing)"
                 )
     return parts
+
+
+def of_features(name: str) -> bool:
+    """Whether a data set is of features, which need no backbone."""
+    return USES.get(_registered(name)) == "features"
+
+
+def _registered(name: str) -> str:
+    """The name of a data set, or of that which a file's only reader reads."""
+    if not name.endswith(".py"):
+        return name
+    module = load_file(Path(name))
+    found = [known for known, function in READERS.items() if function.__module__ == module.__name__]
+    if len(found) != 1:
+        raise ValueError(f"data {name}: has {len(found)} functions under peaccel.data.reader, expected one")
+    return found[0]

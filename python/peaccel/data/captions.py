@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from peaccel.data._listings import arrays, existing, fields, folder, integers, lines
-from peaccel.data.datasets import CaptionFeatures, Captions
+from peaccel.data.datasets import CaptionFeatures, Captions, reader
 
 __all__ = ["caption_features", "coco_captions", "conceptual_captions"]
 
 VALIDATION_CAPTIONS = 5000  # how many captions of COCO PCME and PCME++ choose their models by
 
 
+@reader("coco", "captions")
 def coco_captions(root: str | Path) -> dict[str, Captions]:
     """Read COCO captions in Karpathy's split, in either layout that is in circulation.
 
@@ -46,6 +47,7 @@ def coco_captions(root: str | Path) -> dict[str, Captions]:
     return {part: read(root, part) for part in ("train", "validation", "test")}
 
 
+@reader("conceptual-captions", "captions")
 def conceptual_captions(root: str | Path) -> dict[str, Captions]:
     """Read Conceptual Captions: lists of pairs, "caption<TAB>image" a line.
 
@@ -81,6 +83,7 @@ def conceptual_captions(root: str | Path) -> dict[str, Captions]:
     return parts
 
 
+@reader("caption-features", "features")
 def caption_features(root: str | Path) -> dict[str, CaptionFeatures]:
     """Read features computed of images and captions.
 

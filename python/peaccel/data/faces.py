@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.data._listings import by_class, columns, existing, fields, folder, images_in, integers, lines, table
-from peaccel.data.datasets import Images, Pairs, Templates, Verification, development, labelled
+from peaccel.data.datasets import Images, Pairs, Templates, Verification, development, labelled, reader
 
 __all__ = ["cplfw", "identities", "ijbc", "lfw"]
 
 PUBLISHED_MATCHES = (5_000, 100_000)  # pairs of one subject and of two in ScaleFace's evaluation
 
 
+@reader("ms1m")
 def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
     """Read faces with one folder for each identity, as MS1M and its likes are unpacked.
 
@@ -40,6 +41,7 @@ def identities(root: str | Path, folds: int = 0) -> dict[str, Images]:
     return development(labelled(*by_class(folder(root, "one folder for each identity"))), folds)
 
 
+@reader("lfw")
 def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
     """Read Labeled Faces in the Wild: lfw-deepfunneled/<name>/<name>_0001.jpg and its lists.
 
@@ -76,6 +78,7 @@ def lfw(root: str | Path, view: Literal[1, 2] = 1) -> dict[str, Verification]:
     return parts
 
 
+@reader("cplfw", "evaluation")
 def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict[str, Verification]:
     """Read cross-pose LFW: images/ and pairs_CPLFW.txt, two lines "file label" for each pair.
 
@@ -121,6 +124,7 @@ def cplfw(root: str | Path, test_identities: int = 2000, seed: int = 42) -> dict
     return parts
 
 
+@reader("ijbc", "evaluation")
 def ijbc(root: str | Path, variant: str | None = None) -> dict[str, Templates]:
     """Read the 1:1 protocol of IJB-C: protocols/test1/{enroll_templates,verif_templates,match}.csv and images/.
 

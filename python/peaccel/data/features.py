@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.data._listings import arrays, integers
-from peaccel.data.datasets import Features, development, query_and_gallery
+from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
 __all__ = ["feature_rows", "features"]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
 
+@reader("features", "features")
 def features(root: str | Path, labels: str | Path | None = None, folds: int = 4) -> dict[str, Features]:
     """Read features and labels.
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from peaccel.data._listings import by_class, existing, folder, lines, table
-from peaccel.data.datasets import Images, development, labelled, query_and_gallery, zero_shot
+from peaccel.data.datasets import Images, development, labelled, query_and_gallery, reader, zero_shot
 
 __all__ = ["cars196", "cub200", "image_folder", "in_shop", "sop"]
 
 
+@reader("cub200")
 def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read CUB200-2011: images.txt ("id path"), image_class_labels.txt ("id label") and images/.
 
@@ -49,6 +50,7 @@ def cub200(root: str | Path, folds: int = 4) -> dict[str, Images]:
     return zero_shot(images, _up_to(100, classes), folds)
 
 
+@reader("cars196")
 def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read Cars196, in either layout that is in circulation.
 
@@ -80,6 +82,7 @@ def cars196(root: str | Path, folds: int = 4) -> dict[str, Images]:
     return zero_shot(labelled(paths, classes, names), _up_to(98, classes), folds)
 
 
+@reader("sop")
 def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read Stanford Online Products: Ebay_train.txt and Ebay_test.txt ("image_id class_id super_class_id path").
 
@@ -109,6 +112,7 @@ def sop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     return development(parts[0], folds) | {"test": parts[1]}
 
 
+@reader("in-shop")
 def in_shop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read In-shop Clothes Retrieval: list_eval_partition.txt ("image_name item_id evaluation_status") and img/.
 
@@ -145,6 +149,7 @@ def in_shop(root: str | Path, folds: int = 4) -> dict[str, Images]:
     )
 
 
+@reader("folder")
 def image_folder(root: str | Path, folds: int = 4) -> dict[str, Images]:
     """Read a folder of images with one folder for each class.
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from peaccel.data._listings import columns, folder, integers
-from peaccel.data.datasets import Places
+from peaccel.data.datasets import Places, reader
 
-__all__ = ["msls", "within"]
+__all__ = ["msls"]
 
 VALIDATION = ("cph", "sf")
 
 
+@reader("msls", "evaluation")
 def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> dict[str, Places]:
     """Read MSLS: {train_val,test}/<city>/{query,database}/ with postprocessed.csv, raw.csv and images/<key>.jpg.
 
@@ -49,37 +49,6 @@ def msls(root: str | Path, parts: Sequence[str] = ("train", "validation")) -> di
         others = [city for city in sorted(os.listdir(store)) if (store / city).is_dir() and city not in VALIDATION]
         found[part] = _places(store, VALIDATION if part == "validation" else others)
     return found
-
-
-def within(places: Places, metres: float = 25.0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every query with every item of the database that was taken near it, in the same city.
-
-    Parameters
-    ----------
-    places
-        Queries and database.
-    metres
-        Greatest distance. 25 in the Bayesian triplet paper; MSLS's own code trains on positives within 10 and on
-        negatives beyond 25.
-
-    Returns
-    -------
-    Rows of queries and rows of the database, [M] each, ascending by query, then by row; a query with nothing near it
-    is not among them.
-    """
-    from scipy.spatial import KDTree
-
-    queries, near = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for city in range(len(places.cities)):
-        here = places.city == city
-        asked, stored = np.flatnonzero(here & places.query), np.flatnonzero(here & ~places.query)
-        if len(asked) and len(stored):
-            hits = KDTree(places.position[stored]).query_ball_point(places.position[asked], metres, return_sorted=True)
-            queries.append(np.repeat(asked, [len(each) for each in hits]))
-            near += [stored[each] for each in hits if each]
-    query, row = integers(np.concatenate(queries)), integers(np.concatenate(near))
-    order = np.lexsort((row, query))
-    return query[order], row[order]
 
 
 def _places(store: Path, cities: Sequence[str]) -> Places:

@@ -8,11 +8,11 @@ The way of one evaluation through the floors::
         drawn_pairs.py  verification_pairs      right pairs and wrong ones
     answers.py  answered                    for each score: queries by blocks
         retrieval.search                        the ranking of the gallery, without a query's own row
-        metrics.hit_at_k, average_precision_at_r
+        columns.py  ranked                      metrics.hit_at_k, average_precision_at_r, and those of the caller
     verifying.py  verified                  AUC, equal error rate, TAR at FAR of the pairs' scores
     confidences.py  judged                  of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
-    results.py  Evaluation                  text and JSON; pages.py makes the report of it
+    results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
 """
 
 from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel import metrics, scores
+from peaccel import scores
 from peaccel.distributions import Distribution
+from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
 from peaccel.metrics._ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
@@ -71,12 +72,13 @@ class Answers:
     """[Q], the gallery's row of the first item; -1 where there is none."""
     scores: NDArray[np.float64]
     """[Q, 2], the scores of the best two; -inf where there is none."""
-    right: NDArray[np.float64]
-    """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
-    hits: dict[int, NDArray[np.float64]]
-    """By k, [Q], 1 where one of the first k items is right."""
-    precision: NDArray[np.float64]
-    """[Q], average precision at R."""
+    values: Mapping[Any, NDArray[np.float64]]
+    """By what was asked for, [Q]; NaN where no item of the gallery is right."""
+
+    @property
+    def right(self) -> NDArray[np.float64]:
+        """[Q], 1 where the first item is right for the query, else 0; NaN where none in the gallery is."""
+        return self.values["recall_at_1"]
 
 
 def answered(
@@ -85,15 +87,16 @@ def answered(
     gallery: Distribution | None,
     truth: Relation,
     score: Score,
-    ks: tuple[int, ...],
+    asked: Mapping[Any, Metric],
+    deepest: int = 2,
 ) -> Answers:
-    """The gallery ranked for each query, as deep as recall at each of the ks and average precision at R need.
+    """The gallery ranked for each query, to the depth that is given, or that of the largest class, and what is asked.
 
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
     """
     leave_one_out = gallery is None
-    depth = max(int(truth.sizes().max(initial=0)), 2, *ks) + leave_one_out
+    depth = max(int(truth.sizes().max(initial=0)), 2, deepest) + leave_one_out
     ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
@@ -106,12 +109,23 @@ def answered(
             (
                 best[0][:, 0],
                 numbers(owner, best[1][:, :2], score),
-                *(metrics.hit_at_k(ids, part, None, k) for k in (1, *ks)),
-                metrics.average_precision_at_r(ids, part),
+                *(_measured(owner, name, metric, ids, part) for name, metric in asked.items()),
             )
         )
-    first, scores_, right, *hits, precision = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return Answers(first, scores_, right, dict(zip(ks, hits, strict=True)), precision)
+    first, scores_, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
+    return Answers(first, scores_, dict(zip(asked, values, strict=True)))
+
+
+def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], truth: Relation) -> NDArray[np.float64]:
+    """What a metric makes of some rankings, which is checked, since it may be a user's."""
+    found = np.asarray(metric(ids, truth))
+    if found.shape != (len(ids),) or found.dtype.kind not in "biuf":
+        raise ValueError(f"{owner}: {name} gave shape {found.shape} of {found.dtype}, expected ({len(ids)},)")
+    lost = np.flatnonzero(~np.isfinite(found) & (truth.sizes() > 0))
+    if len(lost):
+        query = getattr(truth, "first", 0) + lost[0]
+        raise ValueError(f"{owner}: {name} is {found[lost[0]]} for query {query}, expected a finite number")
+    return np.asarray(found, np.float64)
 
 
 def of_pairs(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,11 @@ from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
 from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.evaluation.columns import Column, ranked, table
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
+from peaccel.evaluation.verifying import AUC
 from peaccel.measures.fitted import Calibration, Prior
 from peaccel.scores import SCORES, Score
 
@@ -27,15 +29,6 @@ __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
 
 OF_MEANS = ("cosine", "neg_sq_l2", "norm_cosine")
 """Scores of the means alone."""
-COLUMNS = {
-    "Recall@1 %": "share of items whose best other item is of their class; higher is better.",
-    "MAP@R %": "average precision among as many items as are of the class; higher is better.",
-    "AUC %": "how probably a pair of one class scores above a pair of two; 50: it says nothing, higher is better.",
-    "gain over cosine": "Recall@1 less that of cosine, item by item; above 0 is better than it.",
-    "over equal uncertainties": "Recall@1 less that of the same score with the mean uncertainty for all items; above 0 "
-    "the uncertainties are worth something.",
-}
-"""What the columns of the table mean."""
 FEWEST = 20
 """The fewest classes of two items or more; intervals from fewer than half as many are not reliable."""
 ITEMS = 10_000
@@ -48,16 +41,40 @@ PROBE = 64
 class RankedScore:
     """How well a score separates items. Both gains are of Recall@1; their intervals hold for all scores at once."""
 
-    score: str
-    form: str
+    score: Annotated[str, Column("score")]
+    form: Annotated[str, Column("form")]
     """"calibrated": uncertainties by `pe.calibrate`, a prior by `pe.fit_prior`, a shift by `pe.fit_shift`; or "raw"."""
-    recall_at_1: Interval
-    map_at_r: Interval
-    roc_auc: float
+    recall_at_1: Annotated[
+        Interval,
+        Column(
+            "Recall@1 %",
+            "share of items whose best other item is of their class; higher is better.",
+            metric=metrics.hit_at_k,
+        ),
+    ]
+    map_at_r: Annotated[
+        Interval,
+        Column(
+            "MAP@R %",
+            "average precision among as many items as are of the class; higher is better.",
+            metric=metrics.average_precision_at_r,
+        ),
+    ]
+    roc_auc: Annotated[float, replace(AUC, show=percent)]
     """ROC AUC of verification pairs."""
-    gain: Interval
+    gain: Annotated[
+        Interval,
+        Column("gain over cosine", "Recall@1 less that of cosine, item by item; above 0 is better than it."),
+    ]
     """Gain over cosine, query by query; 0 for cosine itself."""
-    worth: Interval | None
+    worth: Annotated[
+        Interval | None,
+        Column(
+            "over equal uncertainties",
+            "Recall@1 less that of the same score with the mean uncertainty for all items; above 0 the uncertainties "
+            "are worth something.",
+        ),
+    ]
     """Gain over the same score with the mean uncertainty for all items; None where it uses none."""
 
     @property
@@ -117,16 +134,8 @@ class ScoreChoice:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        header = ("score", "form", "Recall@1 %", "MAP@R %", "AUC %", "gain over cosine", "over equal uncertainties")
-        rows: list[tuple[str, ...]] = [
-            (
-                *(s.score, s.form, str(s.recall_at_1), str(s.map_at_r), percent(s.roc_auc)),
-                "" if s.score == "cosine" else str(s.gain),
-                "" if s.worth is None else str(s.worth),
-            )
-            for s in self.scores
-        ]
-        return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": (header, rows)}
+        shown = table(self.scores, lambda s, name: name == "gain" and s.score == "cosine")
+        return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
 
     def summary(self) -> str:
         """What was judged, in one sentence."""
@@ -350,12 +359,12 @@ class _Judged:
 def _judged(
     score: Score, form: str, d: Distribution, labels: NDArray[Any], pairs: NDArray[np.int64], same: NDArray[np.bool_]
 ) -> _Judged:
-    owner, truth = "choose_score", as_truth("choose_score", labels, len(d), None)
-    answers = answered(owner, d, None, truth, score, ())
+    owner, truth, asked = "choose_score", as_truth("choose_score", labels, len(d), None), ranked(RankedScore)
+    answers = answered(owner, d, None, truth, score, asked)
     equal = None
     if _uncertain(d, score):
         mu, uncertainty = d.arrays
         mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
-        equal = answered(owner, mean, None, truth, score, ()).right
+        equal = answered(owner, mean, None, truth, score, asked).right
     together = np.clip(of_pairs(owner, d, d, pairs, score), -1e300, 1e300)
-    return _Judged(score.name, form, answers.right, answers.precision, metrics.roc_auc(together, same), equal)
+    return _Judged(score.name, form, answers.right, answers.values["map_at_r"], metrics.roc_auc(together, same), equal)

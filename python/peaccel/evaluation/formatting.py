@@ -33,9 +33,9 @@ def save_json(path: PathLike, record: Any) -> None:
         fresh.write_text(json.dumps(_plain(asdict(record)), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def percent(x: float) -> str:
+def percent(x: float, digits: int = 1) -> str:
     """A share in per cent; "-" for NaN."""
-    return "-" if np.isnan(x) else f"{100 * x:.1f}"
+    return "-" if np.isnan(x) else f"{100 * x:.{digits}f}"
 
 
 def number(x: float) -> str:

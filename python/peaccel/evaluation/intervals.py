@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import percent
 
-__all__ = ["Interval", "Resamples", "mean_interval", "simultaneous_intervals"]
+__all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
 
 RESAMPLES = 2000
 GROUPS = 4096
@@ -31,6 +31,11 @@ class Interval:
             return "-"
         value, low, high = map(percent, (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
+
+
+def plainly(x: Interval) -> str:
+    """The mean of a number that is no share, with its interval."""
+    return f"{x.value:.4g} [{x.low:.4g}, {x.high:.4g}]"
 
 
 class Resamples:

@@ -13,11 +13,11 @@ from peaccel import metrics, retrieval
 from peaccel._utils import report
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import on_host
-from peaccel.evaluation.choosing import COLUMNS as CHOICE_COLUMNS
-from peaccel.evaluation.choosing import ScoreChoice
+from peaccel.evaluation.choosing import RankedScore, ScoreChoice
+from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
-from peaccel.evaluation.results import COLUMNS, Evaluation
+from peaccel.evaluation.results import ConfidenceResult, Evaluation, ScoreResult
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
@@ -58,7 +58,7 @@ def sections(
     baseline, about = found.scores[0].score, (found.summary(), ABOUT_CONFIDENCE)
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
-        *tables(found.tables(), about, COLUMNS),
+        *tables(found.tables(), about, explained(ScoreResult, ConfidenceResult)),
         report.Section(
             "Rejecting the least confident queries",
             f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
@@ -86,7 +86,7 @@ def choice(found: ScoreChoice) -> list[report.Section]:
         "over equal uncertainties": [None if s.worth is None else _ends(s.worth) for s in found.scores],
     }
     return [
-        *tables(found.tables(), (f"{found.sentence()} {found.summary()}",), CHOICE_COLUMNS, 2),
+        *tables(found.tables(), (f"{found.sentence()} {found.summary()}",), explained(RankedScore), 2),
         report.Section(
             "Gains of Recall@1",
             "Intervals that hold for all scores at once: right of 0 a score is better than cosine on these items, or "

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from peaccel import metrics
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
+from peaccel.evaluation.columns import Metric, ranked
 from peaccel.evaluation.confidences import SHARES, judged, of_novel
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.intervals import Resamples
 from peaccel.evaluation.results import Evaluation, ScoreResult
 from peaccel.evaluation.verifying import VerificationIntervals, verified
-from peaccel.metrics import Relevance
+from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
@@ -24,6 +26,8 @@ __all__ = ["evaluate"]
 
 DEPTHS = (5, 10)
 """Recall is at these depths, of those that the gallery has, unless others are named."""
+GIVEN = "metrics."
+"""Before the names of the metrics that the caller gave, so that they are not taken for fields of the result."""
 
 
 def evaluate(
@@ -33,6 +37,7 @@ def evaluate(
     scores: str | Score | Sequence[str | Score] | None = None,
     *,
     k: int | Sequence[int] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     pairs: ArrayLike | None = None,
     quality: ArrayLike | None = None,
     novel: Distribution | None = None,
@@ -63,6 +68,10 @@ def evaluate(
     k
         Recall@k beside Recall@1, one or several, at most the items that are ranked. None: 5 and 10, if there are as
         many.
+    metrics
+        By name, functions of ranked ids [Q, K] and of what is right for the queries that give a number [Q], such as
+        those of `pe.metrics`: their means beside the others. K is as large as k and the largest class need; where there
+        is no gallery, one more, and queries are among their own ids (`pe.metrics.relevance` leaves them out).
     pairs
         [P, 2], rows of the queries and of the gallery, that are verified instead; labels say which are right. None of
         a row with itself where there is no gallery.
@@ -89,8 +98,8 @@ def evaluate(
     TypeError
         A score does not take these kinds.
     ValueError
-        Shapes disagree, no query can be answered, there is no score, k is out of range, a score or a confidence that
-        is not finite, novel queries of another kind or none, or as for `pe.search`.
+        Shapes disagree, no query can be answered, there is no score, k is out of range, a score, a metric or
+        a confidence that is not finite, novel queries of another kind or none, or as for `pe.search`.
 
     References
     ----------
@@ -126,10 +135,12 @@ def evaluate(
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
+    wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
+    wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
     results: list[ScoreResult] = []
     first: Answers | None = None
     for score in named:
-        answers = answered("evaluate", queries, gallery, truth, score, depths)
+        answers = answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2))
         first = first or answers
         verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
         results.append(_result(score, answers, first, known, resamples, verification))
@@ -162,15 +173,18 @@ def _result(
     verification: VerificationIntervals,
 ) -> ScoreResult:
     """The result of a score, of the queries that have an answer; gains are over the first score's answers."""
-    right = answers.right[known]
+    means: dict[str, Any] = {
+        name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
+    }
+    given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
     return ScoreResult(
-        score.label,
-        resamples.mean(right),
-        {str(at): float(hits[known].mean()) for at, hits in answers.hits.items()},
-        resamples.mean(answers.precision[known]),
-        resamples.mean(right - first.right[known]),
-        *verification,
-        metrics.precision_recall_auc_at_1(right, answers.scores[known, 0]),
+        score=score.label,
+        recall_at_k={str(at): float(x[known].mean()) for at, x in answers.values.items() if isinstance(at, int)},
+        metrics=given,
+        gain_at_1=resamples.mean(answers.right[known] - first.right[known]),
+        precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
+        **means,
+        **verification._asdict(),
     )
 
 

@@ -4,60 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isnan
+from functools import partial
+from typing import Annotated
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
-from peaccel.evaluation.intervals import Interval
+from peaccel.evaluation.intervals import Interval, plainly
+from peaccel.evaluation.verifying import AUC, EER, TAR
+from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
-__all__ = ["COLUMNS", "ConfidenceResult", "Evaluation", "ScoreResult"]
-
-COLUMNS = {
-    "Recall@1 %": "share of queries whose best item is right; higher is better.",
-    "R@k %": "share of queries with a right item among the first k; higher is better.",
-    "MAP@R %": "average precision among as many items as are right for the query; higher is better.",
-    "gain R@1": "Recall@1 less that of the first score, query by query; above 0 is better than it.",
-    "AUC %": "how probably a pair of one class scores above a pair of two; 50: it says nothing, higher is better.",
-    "EER %": "error where as large a share of one class is rejected as is accepted of two; lower is better.",
-    "TAR@FAR=0.1% %": "share of pairs of one class that is accepted where 0.1 % of the pairs of two are; higher is "
-    "better; - where that would be fewer than 10 pairs.",
-    "FAR %": "share of the pairs of two classes that is accepted there in fact.",
-    "Pr-Re@1": "area under precision and recall where queries whose best item scores low are not answered, at most "
-    "Recall@1; higher is better.",
-    "AUROC %": "how probably a query answered rightly has more confidence than one answered wrongly; 50: it says "
-    "nothing, higher is better.",
-    "AUSC %": "mean Recall@1 of the queries that are kept while the least confident are rejected; higher is better.",
-    "AURC %": "mean share of wrong answers among the most confident queries, over all numbers of them; lower is "
-    "better, and what random confidence has is the share of wrong answers.",
-    "Brier %": "mean squared error of the probability of a right answer, fitted to the confidence of other classes; "
-    "lower is better, and what confidence that says nothing has is r (1 - r) at Recall@1 of r.",
-    "ECE %": "how far that probability is from the share of right answers, in ten bins of equal count; lower is "
-    "better, but confidence that says nothing has about 0 too: whether it tells anything is seen by the others.",
-    "Spearman": "rank correlation of confidence and the quality that was given; from -1 to 1, higher is better.",
-    "novel AUROC": "how probably a query has more confidence than a novel one; higher is better.",
-}
-"""What the columns of the tables mean."""
+__all__ = ["ConfidenceResult", "Evaluation", "ScoreResult"]
 
 
 @dataclass(frozen=True)
 class ScoreResult:
     """How well queries are answered where a score ranks the whole gallery."""
 
-    score: str
-    recall_at_1: Interval
-    recall_at_k: Mapping[str, float]
+    score: Annotated[str, Column("score")]
+    recall_at_1: Annotated[
+        Interval,
+        Column("Recall@1 %", "share of queries whose best item is right; higher is better.", metric=hit_at_k),
+    ]
+    recall_at_k: Annotated[
+        Mapping[str, float],
+        Column("R@{} %", "share of queries with a right item among the first k; higher is better.", percent),
+    ]
     """Recall by k, which is text, as it must be in JSON."""
-    map_at_r: Interval
-    gain_at_1: Interval
+    map_at_r: Annotated[
+        Interval,
+        Column(
+            "MAP@R %",
+            "average precision among as many items as are right for the query; higher is better.",
+            metric=average_precision_at_r,
+        ),
+    ]
+    metrics: Annotated[Mapping[str, Interval], Column("{}", show=plainly)]
+    """The means of the metrics that the caller gave, by name."""
+    gain_at_1: Annotated[
+        Interval,
+        Column("gain R@1", "Recall@1 less that of the first score, query by query; above 0 is better than it."),
+    ]
     """Gain of Recall@1 over the first score, query by query; 0 for the first score itself."""
-    roc_auc: Interval
+    roc_auc: Annotated[Interval, AUC]
     """ROC AUC of verification pairs, of which the next three are too; NaN without pairs of one class or of two."""
-    equal_error_rate: Interval
-    tar_at_far: Interval
+    equal_error_rate: Annotated[Interval, EER]
+    tar_at_far: Annotated[Interval, TAR]
     """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two classes."""
-    attained_far: float
+    attained_far: Annotated[
+        float,
+        Column(
+            "FAR %", "share of the pairs of two classes that is accepted there in fact.", partial(percent, digits=3)
+        ),
+    ]
     """The FAR at the threshold of that TAR."""
-    precision_recall_at_1: float
+    precision_recall_at_1: Annotated[
+        float,
+        Column(
+            "Pr-Re@1",
+            "area under precision and recall where queries whose best item scores low are not answered, at most "
+            "Recall@1; higher is better.",
+            number,
+        ),
+    ]
     """Area under precision and recall where queries whose best item scores low are not answered."""
 
 
@@ -69,21 +78,66 @@ class ConfidenceResult:
     to the other classes.
     """
 
-    confidence: str
-    r_auroc: Interval
+    confidence: Annotated[str, Column("confidence")]
+    r_auroc: Annotated[
+        Interval,
+        Column(
+            "AUROC %",
+            "how probably a query answered rightly has more confidence than one answered wrongly; 50: it says "
+            "nothing, higher is better.",
+        ),
+    ]
     """Probability that a query answered rightly has more of it than one that was not."""
-    ausc: Interval
+    ausc: Annotated[
+        Interval,
+        Column(
+            "AUSC %",
+            "mean Recall@1 of the queries that are kept while the least confident are rejected; higher is better.",
+        ),
+    ]
     """Area under `curve`."""
-    aurc: Interval
+    aurc: Annotated[
+        Interval,
+        Column(
+            "AURC %",
+            "mean share of wrong answers among the most confident queries, over all numbers of them; lower is "
+            "better, and what random confidence has is the share of wrong answers.",
+        ),
+    ]
     """Area under the curve of risk and coverage: mean over n of the share of errors of the n most confident queries."""
-    brier: Interval
+    brier: Annotated[
+        Interval,
+        Column(
+            "Brier %",
+            "mean squared error of the probability of a right answer, fitted to the confidence of other classes; "
+            "lower is better, and what confidence that says nothing has is r (1 - r) at Recall@1 of r.",
+        ),
+    ]
     """Mean squared error of the probability of a right answer."""
-    ece: Interval
+    ece: Annotated[
+        Interval,
+        Column(
+            "ECE %",
+            "how far that probability is from the share of right answers, in ten bins of equal count; lower is "
+            "better, but confidence that says nothing has about 0 too: whether it tells anything is seen by the "
+            "others.",
+        ),
+    ]
     """Expected calibration error of that probability, in bins of equal count. A confidence that says nothing has about
     0 too, as the share of right answers is a probability that may be believed: what it tells the other numbers say."""
-    spearman: float | None
+    spearman: Annotated[
+        float | None,
+        Column(
+            "Spearman",
+            "rank correlation of confidence and the quality that was given; from -1 to 1, higher is better.",
+            number,
+        ),
+    ]
     """Rank correlation with the quality of the queries, where it is given."""
-    novel_auroc: float | None
+    novel_auroc: Annotated[
+        float | None,
+        Column("novel AUROC", "how probably a query has more confidence than a novel one; higher is better.", number),
+    ]
     """Probability that a query has more of it than a novel one, where such are given."""
     calibration: tuple[tuple[float, float, int], ...]
     """For each bin of the ECE: mean probability, Recall@1, number of queries."""
@@ -124,34 +178,9 @@ class Evaluation:
     def tables(self) -> dict[str, Table]:
         """Header and rows of each table, by its title."""
         first = self.scores[0]
-        of_scores = [
-            {
-                "score": s.score,
-                "Recall@1 %": str(s.recall_at_1),
-                **{f"R@{k} %": percent(value) for k, value in s.recall_at_k.items()},
-                "MAP@R %": str(s.map_at_r),
-                "gain R@1": "" if s is first else str(s.gain_at_1),
-                "AUC %": str(s.roc_auc),
-                "EER %": str(s.equal_error_rate),
-                "TAR@FAR=0.1% %": str(s.tar_at_far),
-                "FAR %": "-" if isnan(s.attained_far) else f"{100 * s.attained_far:.3f}",
-                "Pr-Re@1": number(s.precision_recall_at_1),
-            }
-            for s in self.scores
-        ]
-        of_confidences = [
-            {
-                "confidence": c.confidence,
-                **{"AUROC %": str(c.r_auroc), "AUSC %": str(c.ausc), "AURC %": str(c.aurc)},
-                **{"Brier %": str(c.brier), "ECE %": str(c.ece)},
-                **({} if c.spearman is None else {"Spearman": number(c.spearman)}),
-                **({} if c.novel_auroc is None else {"novel AUROC": number(c.novel_auroc)}),
-            }
-            for c in self.confidences
-        ]
         return {
-            "Retrieval and verification": _table(of_scores),
-            f"Confidence of queries answered by {first.score}": _table(of_confidences),
+            "Retrieval and verification": table(self.scores, lambda s, name: name == "gain_at_1" and s is first),
+            f"Confidence of queries answered by {first.score}": table(self.confidences),
         }
 
     def summary(self) -> str:
@@ -170,7 +199,3 @@ class Evaluation:
     def save(self, path: PathLike) -> None:
         """Write all of it as JSON; NaN becomes null."""
         save_json(path, self)
-
-
-def _table(rows: list[dict[str, str]]) -> Table:
-    return tuple(rows[0]), [tuple(row.values()) for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,10 +12,11 @@ from numpy.typing import ArrayLike
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import as_scores, of_pairs, on_host
+from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, save_json
 from peaccel.evaluation.intervals import Interval, Resamples
-from peaccel.evaluation.verifying import verified
+from peaccel.evaluation.verifying import AUC, EER, TAR, verified
 from peaccel.measures.fusing import fuse, rules
 from peaccel.scores import Score
 
@@ -27,12 +29,12 @@ ALONE = "first item alone"
 class TemplateResult:
     """How well a score separates templates that were fused by a rule."""
 
-    rule: str
+    rule: Annotated[str, Column("fusion")]
     """The rule of `peaccel.fuse`, or the baseline that takes the first item of each template."""
-    score: str
-    roc_auc: Interval
-    equal_error_rate: Interval
-    tar_at_far: Interval
+    score: Annotated[str, Column("score")]
+    roc_auc: Annotated[Interval, AUC]
+    equal_error_rate: Annotated[Interval, EER]
+    tar_at_far: Annotated[Interval, TAR]
     """TAR at a FAR of 0.001; NaN where that would be fewer than 10 pairs of two identities."""
     attained_far: float
     """The FAR at the threshold of that TAR."""
@@ -53,11 +55,7 @@ class TemplateEvaluation:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        header: tuple[str, ...] = ("fusion", "score", "AUC %", "EER %", "TAR@FAR=0.1% %")
-        rows: list[tuple[str, ...]] = [
-            (r.rule, r.score, str(r.roc_auc), str(r.equal_error_rate), str(r.tar_at_far)) for r in self.results
-        ]
-        return {"Verification of templates": (header, rows)}
+        return {"Verification of templates": table(self.results)}
 
     def summary(self) -> str:
         """What was evaluated, in one sentence."""

@@ -8,15 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel import metrics
+from peaccel.evaluation.columns import Column
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 
-__all__ = ["FAR", "VerificationIntervals", "verification", "verified"]
+__all__ = ["AUC", "EER", "FAR", "TAR", "VerificationIntervals", "verification", "verified"]
 
 FAR = 1e-3
 FEWEST = 10
 """Pairs of two classes that must be accepted at `FAR`: a rate of fewer is chance."""
 LEVELS = 200
 """Thresholds among the pairs of either kind at which draws are counted."""
+
+AUC = Column(
+    "AUC %", "how probably a pair of one class scores above a pair of two; 50: it says nothing, higher is better."
+)
+EER = Column("EER %", "error where as large a share of one class is rejected as is accepted of two; lower is better.")
+TAR = Column(
+    "TAR@FAR=0.1% %",
+    "share of pairs of one class that is accepted where 0.1 % of the pairs of two are; higher is better; - where that "
+    "would be fewer than 10 pairs.",
+)
 
 
 class VerificationIntervals(NamedTuple):

@@ -10,6 +10,8 @@ from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.losses._batch import mean_score, pairs_of_one_class
 from peaccel.losses.base import Loss, require_kind
 
+__all__ = ["NegativeMLS"]
+
 
 class NegativeMLS(Loss[Normal | VonMisesFisher]):
     """PFE's loss: minus the mean Mutual Likelihood Score of the pairs i != j of one class.

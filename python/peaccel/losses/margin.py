@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, linear, normalize
 from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
 from peaccel.losses.base import D, Loss, require_kind
 
-__all__ = ["VMFFL", "ArcFace", "ClassDirections", "CosFace", "MagFace", "ScaleFace", "require_labels"]
+__all__ = ["VMFFL", "ArcFace", "CosFace", "MagFace", "ScaleFace"]
 
 Beyond = Literal["linear", "plain"]
 

@@ -12,6 +12,8 @@ from peaccel.distributions import Normal
 from peaccel.losses._batch import mean_score, pairs_of
 from peaccel.losses.base import Loss, require_kind
 
+__all__ = ["HIB"]
+
 
 class HIB(Loss[Normal]):
     """Hedged Instance Embeddings: binary cross-entropy of the match probability of pairs, without the regulariser.

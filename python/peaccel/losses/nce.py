@@ -14,6 +14,8 @@ from peaccel.losses._batch import mean_of, pairs_of
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
 
+__all__ = ["ScoreNCE"]
+
 
 class ScoreNCE(Loss[Distribution]):
     """Softmax over the batch of the score itself, with all items of the class as positives: variances learn to tell.

@@ -13,6 +13,8 @@ from peaccel.distributions import Distribution
 from peaccel.losses._batch import distances, listed, mean_of, pairs_of, unit_means
 from peaccel.losses.base import Loss
 
+__all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
+
 
 class Contrastive(Loss[Distribution]):
     """Contrastive loss: pairs of one class nearer than one margin, pairs of two further than another.

@@ -18,6 +18,8 @@ from peaccel.losses._batch import listed, mean_of, pairs_of, square_distances, u
 from peaccel.losses.base import Loss, require_kind
 from peaccel.measures.triplet_margins import Spread, moments_on_sphere, spread_on_sphere
 
+__all__ = ["BayesianTriplet", "Triplet", "TripletRegression"]
+
 
 class Triplets(NamedTuple):
     """All triplets of a batch."""

@@ -6,12 +6,12 @@ learned with it, and the stages that train them; `peaccel.train.fit` carries the
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from dataclasses import is_dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from peaccel._utils.python_files import load_file
 from peaccel._utils.suggestions import unknown
 
 if TYPE_CHECKING:
@@ -40,22 +40,24 @@ def load(name: str) -> Method:
     Parameters
     ----------
     name
-        One of `NAMES` or of `installed`, or the path of a Python file with a `METHOD`.
+        One of `NAMES` or of `installed`, or the path of a Python file with a `METHOD`, which is run once.
 
     Raises
     ------
     ValueError
-        There is no such method, and the nearest is named; the file has no `METHOD`.
+        There is no such method, and the nearest is named; the file is no Python, or its `METHOD` no `Method`.
     FileNotFoundError
         There is no such file.
+    ImportError
+        The file imports what is not there.
     """
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _checked(getattr(load_file(Path(name)), "METHOD", None), name)
     if name in FILES:
         module = import_module(f"peaccel.methods.{FILES[name]}")
         return cast("Method", getattr(module, "METHOD" if FILES[name] == name else name.upper()))
     if name in (points := _entry_points()):
-        return _checked(points[name].load(), f"the entry point {name}")
+        return _from_package(points[name])
     raise ValueError(unknown("method", name, (*NAMES, *points)))
 
 
@@ -73,20 +75,22 @@ def _entry_points() -> dict[str, metadata.EntryPoint]:
     return {point.name: point for point in metadata.entry_points(group="peaccel.methods")}
 
 
-def _from_file(path: Path) -> Method:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where the annotations of its dataclasses are looked up
-    spec.loader.exec_module(module)
-    return _checked(getattr(module, "METHOD", None), str(path))
+def _from_package(point: metadata.EntryPoint) -> Method:
+    where = f"entry point {point.name} = {point.value}"
+    try:
+        found = point.load()
+    except (ImportError, AttributeError) as error:  # of that package, which no extra of peaccel brings
+        raise ImportError(f"{where}: {error}") from error
+    return _checked(found, where)
 
 
 def _checked(found: Any, where: str) -> Method:
     from peaccel.methods.method import Method
 
+    if found is None:
+        raise ValueError(f"{where}: has no METHOD, expected a peaccel.methods.method.Method of this name")
     if not isinstance(found, Method):
         raise ValueError(f"{where}: METHOD is {type(found).__name__}, expected a peaccel.methods.method.Method")
+    if not is_dataclass(found.settings):
+        raise ValueError(f"{where}: settings of METHOD are {found.settings!r}, expected a frozen dataclass")
     return found

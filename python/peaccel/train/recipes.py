@@ -14,7 +14,7 @@ from peaccel.data import COMPOSED
 if TYPE_CHECKING:
     from peaccel.methods.method import Method
 
-__all__ = ["RECIPES", "check_row", "ranges", "recipe"]
+__all__ = ["RECIPES", "check_row", "label", "method_of", "ranges", "recipe"]
 
 FOLDER = Path(__file__).parent.parent / "recipes"
 
@@ -41,9 +41,21 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
         An unknown name (the nearest is named), an unknown key, a value out of its range.
     """
     values = _read(name)
-    method = methods.load(values.get("method", name))
+    method = methods.load(method_of(name))
     merged = config.merge(values.get("settings", {}), values.get("digits" if data in COMPOSED else data, {}))
     return method, config.from_mapping(config.merge(merged, changes or {}), method.settings, name)
+
+
+def method_of(name: str) -> str:
+    """The name or the path by which `peaccel.methods.load` finds the method of a row."""
+    own = str(Path(name).resolve()) if name.endswith(".py") else name
+    method: str = _read(name).get("method", own)
+    return method
+
+
+def label(name: str) -> str:
+    """The row's name in what a run writes and says: of a file its stem."""
+    return Path(name).stem if name.endswith(".py") else name
 
 
 def ranges(name: str) -> dict[str, tuple[float, float, bool]]:
@@ -80,4 +92,8 @@ def check_row(name: str) -> None:
 def _read(name: str) -> dict[str, Any]:
     check_row(name)
     path = Path(name).with_suffix(".toml") if name.endswith(".py") else FOLDER / f"{name}.toml"
-    return config.read_mapping(path) if name in RECIPES or path.exists() else {}
+    found = config.read_mapping(path) if name in RECIPES or path.exists() else {}
+    for key, value in found.items():
+        if key != "method" and not isinstance(value, Mapping):
+            raise ValueError(f"{path}: {key} is {value!r}, expected tables: [settings], [tune], those of data sets")
+    return found

@@ -24,7 +24,7 @@ from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
-from peaccel.data import COMPOSED, DIGITS, TRAINED
+from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
 from peaccel.train.batch_sampling import take
@@ -35,6 +35,7 @@ from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_
 from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
+from peaccel.train.recipes import label, method_of
 from peaccel.train.sources import Items, open_items
 
 __all__ = ["Job", "Result", "Run", "Trained", "input_of", "load", "resumed", "train"]
@@ -62,7 +63,7 @@ class Job(Options):
 
 DATA = (
     f"{' or '.join(DIGITS)}, numbers composed of real scans that come inside packages; or, with --root, "
-    f"{', '.join(name for name in TRAINED if name not in DIGITS)}."
+    f"{', '.join(name for name in TRAINED if name not in DIGITS)}, or the path of a Python file with a reader."
 )
 
 
@@ -128,7 +129,7 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     Parameters
     ----------
     name
-        The row, as in `RECIPES`.
+        The row, as `recipe` takes it.
     method, settings
         The results of `recipe`.
     run
@@ -175,8 +176,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     if run.begin is not None:
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
-    where = method.name if method.name in methods.NAMES else name  # by which `peaccel.methods.load` finds it again
-    about = {"name": name, "method": where, "classes": classes, "features": features}
+    about = {"name": label(name), "method": method_of(name), "classes": classes, "features": features}
+    name = label(name)
     with withdrawn(run.out) if main else nullcontext():
         if main:
             record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
@@ -220,7 +221,7 @@ def load(folder: Path) -> Trained:
     Raises
     ------
     FileNotFoundError
-        One of the two is missing.
+        One of the two is missing, or the file of a method that is not of this package.
     ValueError
         They do not fit each other.
     """
@@ -238,6 +239,8 @@ def load(folder: Path) -> Trained:
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
     """The settings and the run with which training in a folder began, by which it goes on as it was.
 
+    A method's file may have moved since: it is read from where `name` says.
+
     Raises
     ------
     FileNotFoundError
@@ -245,23 +248,28 @@ def resumed(folder: Path, name: str) -> tuple[Any, Run]:
     ValueError
         It is damaged, or of another row than `name`.
     """
-    record, _, settings, run = _recorded(folder)
-    if record["name"] != name:
-        raise ValueError(f"{folder}: holds a run of {record['name']}, expected {name}")
+    _, _, settings, run = _recorded(folder, name)
     return settings, run
 
 
-def _recorded(folder: Path) -> tuple[dict[str, Any], Method, Any, Run]:
+def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Method, Any, Run]:
+    """What run.json says, which must be of this row; then a method's file is where the row says, not where it was."""
     path = folder / "run.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: there is no such file: is {folder} the folder of a run?")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        method = methods.load(record["method"])
-        settings = config.from_mapping(record["settings"], method.settings, str(path))
-        return record, method, settings, config.from_mapping(record["run"], Run, str(path))
+        name, where, settings = record["name"], record["method"], record["settings"]
+        run = config.from_mapping(record["run"], Run, str(path))
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f"{path}: is not the record of a run") from None
+    if row is not None and name != label(row):
+        raise ValueError(f"{folder}: holds a run of {name}, expected {label(row)}")
+    where = where if row is None else method_of(row)
+    if where.endswith(".py") and not Path(where).is_file():
+        raise FileNotFoundError(f"{path}: method is {where}, which is not there: put it back or write its new path")
+    method = methods.load(where)
+    return record, method, config.from_mapping(settings, method.settings, str(path)), run
 
 
 def _fit(
@@ -295,7 +303,7 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
     if name == "auto":
         if run.data in COMPOSED:
             return small_cnn(), FEATURES
-        if run.data in ("features", "caption-features"):
+        if of_features(run.data):
             return None, 0
         name = "resnet50"
     made = backbones.create(

@@ -72,7 +72,7 @@ def open_items(
     Parameters
     ----------
     name
-        A data set: one of `peaccel.data.COMPOSED` or of `READERS`.
+        A data set: one of `peaccel.data.COMPOSED` or of `READERS`, or the path of a Python file with a reader.
     root
         Where it lies; None for what comes inside packages.
     seed

@@ -90,7 +90,7 @@ def tune(name: str, settings: Any, run: Run, search: SearchLimits) -> Best:
     def objective(trial: Any) -> float:
         found = {key: trial.suggest_float(key, low, high, log=log) for key, (low, high, log) in known.items()}
         chosen = _changed(settings, found)
-        folder = run.out / f"{Path(name).stem}-{run.data}-{trial.number}"
+        folder = run.out / f"{Path(name).stem}-{Path(run.data).stem}-{trial.number}"
         try:
             result = train(name, method, chosen, replace(run, out=folder, resume=False))
         except FloatingPointError as error:  # a trial that diverged does not end the search

@@ -1,0 +1,48 @@
+"""Python files of users, which are named by their paths."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+__all__ = ["load_file"]
+
+
+def load_file(path: Path) -> ModuleType:
+    """Run a Python file once, as an import does, and give its module.
+
+    The module's name is the file's path, so that no file hides a module, or another file, of the same stem. It may
+    import files beside it, as one that Python runs may; they hide nothing that is installed.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        It is no Python.
+    ImportError
+        It imports what is not there.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file")
+    name = str(path.resolve())
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if (folder := str(Path(name).parent)) not in sys.path:
+        sys.path.append(folder)
+    sys.modules[name] = module  # where the annotations of its dataclasses are looked up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, SyntaxError):
+            raise ValueError(f"{error.filename}:{error.lineno}: {error.msg}") from None
+        if isinstance(error, ImportError):  # of a library that no extra of peaccel brings
+            raise ImportError(f"{path}: {error}") from error
+        raise
+    return module

@@ -1,0 +1,64 @@
+"""Columns of results: a field says in its annotation how it is shown and what it means, and text and page follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, get_type_hints
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from peaccel.evaluation.formatting import Table
+from peaccel.metrics._relation import Relation
+
+__all__ = ["Column", "Metric", "columns", "explained", "ranked", "table"]
+
+Metric: TypeAlias = Callable[[NDArray[np.int64], Relation], ArrayLike]
+"""A function from ranked ids [Q, K], own rows among them, and what is right for the queries to a number for each."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a field of a result is shown: ``Annotated[Interval, Column("MAP@R %", "...")]``."""
+
+    head: str
+    """The head of the column; of a mapping it holds {} for the key."""
+    about: str = ""
+    """What it means, and which way is better."""
+    show: Callable[[Any], str] = str
+    metric: Metric | None = None
+    """What the field is the mean of, where it is that of a number of each query's ranking."""
+
+
+def columns(kind: type[Any]) -> dict[str, Column]:
+    """The columns of a result by field, in their order; fields without one are not shown."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    return {name: column for name, column in found.items() if isinstance(column, Column)}
+
+
+def ranked(kind: type[Any]) -> dict[str, Metric]:
+    """The metrics of a result's fields."""
+    return {name: column.metric for name, column in columns(kind).items() if column.metric is not None}
+
+
+def explained(*kinds: type[Any]) -> dict[str, str]:
+    """What the columns of some results mean, by their heads."""
+    found = [column for kind in kinds for column in columns(kind).values() if column.about]
+    return {column.head.format("k"): column.about for column in found}
+
+
+def table(results: Sequence[Any], blank: Callable[[Any, str], bool] = lambda result, name: False) -> Table:
+    """Results of one kind, a row each; None is blank, as is what `blank` says; what is None in all has no column."""
+    rows = []
+    for result in results:
+        cells: dict[str, str] = {}
+        for name, column in columns(type(result)).items():
+            value = getattr(result, name)
+            if all(getattr(each, name) is None for each in results):
+                continue
+            for key, x in (value if isinstance(value, Mapping) else {"": value}).items():
+                cells[column.head.format(key)] = "" if x is None or blank(result, name) else column.show(x)
+        rows.append(cells)
+    return tuple(rows[0]), [tuple(row.values()) for row in rows]
