@@ -10,9 +10,7 @@ from dataclasses import replace
 from time import process_time
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from peaccel.backbones import small_cnn
 from peaccel.data.photographs import PlacesSettings
@@ -54,7 +52,7 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
     train, validation = data["train"], data["validation"]
     torch.manual_seed(cell.initialisation)
     classes = int(train.labels.max()) + 1
-    training = method.build(small_cnn.small_cnn(), _features(train.mixed.images), classes, settings)
+    training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, classes, settings)
     varied = variation(plan, cell)
     if varied.one_batch:
         training = replace(training, stages=tuple(replace(stage, batches=first_classes) for stage in training.stages))
@@ -66,16 +64,12 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
         nothing: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}} if cell.measured else {}
         return {**about, "validation": 0.0, **nothing, "seconds": round(process_time() - start, 1)}
     d = embed(training.model, images(validation.mixed))
-    reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
+    reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels)).map_at_r
     record: Record = {**about, "validation": round(reached, 6)}
     if cell.measured:
         radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
         record |= measure(method, training, data, radius)
     return {**record, "seconds": round(process_time() - start, 1)}
-
-
-def _features(pictures: NDArray[np.float32]) -> int:
-    return int(small_cnn.small_cnn().eval()(torch.from_numpy(pictures[:1])[:, None]).shape[1])
 
 
 def _machine() -> str:

@@ -1,5 +1,6 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
+import gc
 import shutil
 
 import faiss
@@ -22,6 +23,17 @@ torch.set_num_threads(1)
 
 SCORES = tuple(pe.scores.SCORES)
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def pytest_collection_finish():
+    """Keep what imports have made out of garbage collections, of which Accelerate makes one a stage of training."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure():
+    """Let go of them at the end, where some libraries count what was left."""
+    gc.unfreeze()
 
 
 def wide(d, dtype):

@@ -187,6 +187,10 @@ macro_rules! plain {
                     <$t>::from_bits((x.to_bits() & FIELD) | (1.0 as $t).to_bits())
                 },
             );
+            // Not inlined either: where it was, as the codegen unit of a caller had it, its reads of single lanes made the
+            // compiler hold the sums of a search in pieces, with twice as many moves at each step.
+            #[cfg_attr(target_arch = "x86_64", inline(never))]
+            #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
             unsafe fn not_less_bits(self, b: Self) -> u32 {
                 (0..N).fold(0, |bits, i| bits | u32::from(!(self.0[i] < b.0[i])) << i)
             }

@@ -32,7 +32,7 @@ def images(n, *shape):
 @pytest.mark.parametrize(
     ("name", "options", "shape", "maps", "features"),
     [
-        ("small_cnn", {}, (1, 28, 84), (64, 3, 10), 1728),
+        ("small_cnn", {}, (1, 28, 84), (64, 3, 10), 256),
         ("bn_inception", {}, (3, 64, 96), (1024, 2, 3), 1024),
         ("iresnet18", {}, (3, 112, 112), (512, 7, 7), 512),
         ("resnet18", {}, (3, 64, 64), (512, 2, 2), 512),

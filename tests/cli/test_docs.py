@@ -14,8 +14,8 @@ import peaccel as pe
 from peaccel import io
 from peaccel._utils import config, options
 from peaccel.cli import _training
+from peaccel.cli._embed_options import Embed
 from peaccel.cli.choose_score import ChooseScore
-from peaccel.cli.embed import Embed
 from peaccel.cli.evaluate import Evaluate
 from peaccel.train import runs
 from reproduction import __main__ as reproduction

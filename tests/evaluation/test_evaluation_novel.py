@@ -49,6 +49,16 @@ def test_queries_are_judged_as_without_novel_ones(sides):
     assert [c.novel_auroc for c in plain.confidences] == [None] * 5
 
 
+def test_novel_queries_are_told_by_the_score_that_answers(sides):
+    """The first of several, as the confidences of the other queries are."""
+    queries, labels, gallery, gallery_labels, novel = sides
+    alone, first = (
+        pe.evaluate(queries, gallery, (labels, gallery_labels), scores, novel=novel).confidences
+        for scores in (("cosine",), ("cosine", "mls"))
+    )
+    assert alone == first
+
+
 def test_a_gallery_of_one_item_has_no_second_best():
     queries = pe.Normal(np.eye(3), np.array([1.0, 2, 3]))
     found = pe.evaluate(

@@ -45,6 +45,17 @@ def test_each_rule_is_verified_as_by_hand(items):
     assert by_rule["product"] > by_rule["mean"] > by_rule[ALONE]
 
 
+def test_numbers_and_intervals_are_those_of_the_fused_items_by_identity(items):
+    """Of templates by themselves, of which an identity has three, intervals would be too narrow."""
+    d, templates, labels = items
+    found = evaluate_templates(*items, scores="mls", seed=3)
+    first = np.unique(templates, return_index=True)[1]
+    of_items = evaluation.evaluate(pe.fuse(d, templates, "mean"), None, labels[first], "mls", seed=3).scores[0]
+    (mean,) = (r for r in found.results if r.rule == "mean")
+    for name in ("roc_auc", "equal_error_rate"):  # of so few pairs there is no TAR
+        assert getattr(mean, name) == getattr(of_items, name), name
+
+
 @pytest.mark.parametrize("kind", ["vmf", "scaled", "point"])
 def test_rules_are_those_of_the_kind(items, kind):
     d, templates, labels = items

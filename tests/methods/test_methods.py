@@ -11,6 +11,8 @@ from rows import CLASSES, DIM, FEATURES, IMAGES, LABELS, ROWS, build, everything
 from torch import nn
 
 from peaccel import methods, train
+from peaccel.heads import UncertaintyHead
+from peaccel.methods import hib, parts
 from peaccel.methods.method import Batch, Schedule, Step
 from peaccel.train.optim import optimizer_of
 
@@ -267,6 +269,28 @@ def test_the_divergence_is_from_the_prior_of_the_paper(row, prior):
     of_one_dimension = (d.var[:, None] + d.mu**2) / prior - 1 - (d.var[:, None] / prior).log()
     expected = settings.kl * of_one_dimension.sum(1).mean() / 2
     assert stage.loss(batch_of(stage), Step(0, 10, 1))["kl"].item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("row", "term"),
+    [
+        ("dul_cls_vmf", "kl"),
+        ("dul_reg_cls_vmf", "kl"),
+        ("hib_diagonal", "hib"),
+        ("pfe", "negative_mls"),
+        ("scf", "nll"),
+    ],
+)
+def test_the_published_variant_is_of_the_loss_and_not_of_the_head_alone(row, term, monkeypatch):
+    for module in (parts, hib):
+        monkeypatch.setattr(module, "UncertaintyHead", lambda *given, variant: UncertaintyHead(*given))
+
+    def found(variant):
+        _, _, training = build(row, lambda name, value: variant if name == "variant" else value)
+        of_stages = [stage.loss(batch_of(stage), Step(0, 10, 1)) for stage in training.stages]
+        return next(terms[term].item() for terms in of_stages if term in terms)
+
+    assert found(None) == found(None) != found("published")
 
 
 def test_dul_reg_cls_makes_its_uncertainty_head_anew():

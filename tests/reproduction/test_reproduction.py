@@ -20,6 +20,7 @@ from command import run
 import peaccel as pe
 from peaccel import measures, metrics
 from peaccel._utils import config
+from peaccel.evaluation.choosing import fit
 from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
 from peaccel.train.recipes import ranges
@@ -257,6 +258,9 @@ def test_papers_are_mapped_to_commands_that_there_are():
             assert item["command"] in known and item["section"] in {*SECTIONS, "Defects"}, item
 
 
+RECALL = {"numbers": 0.4, "hard": 0.2, "places": 0.6}
+
+
 def written(path, plan, leave_out=()):
     """A results file of a plan with every cell as if it were finished."""
     for cell in cells(plan):
@@ -270,7 +274,7 @@ def written(path, plan, leave_out=()):
             "validation": 0.5,
         }
         if cell.measured:
-            packed = ledger.packed(np.full(20, 0.4))
+            packed = ledger.packed(np.full(20, RECALL[cell.task]))
             record |= {"recall_at_1": {"own": packed}, "map_at_r": {"own": packed}, "numbers": {"auc.own": 0.5}}
         ledger.append(path, cell, record)
 
@@ -288,7 +292,11 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
     assert f"{total} of {total} trainings" in text
     for title in (*SECTIONS, "Claims", "Defects", "What failed", "What was run"):
         assert f"## {title}\n" in text
-    assert "40.0 ± 0.0 (40.0, 40.0)" in text
+    for title, section in SECTIONS.items():
+        if "recall_at_1.own" in section.measures.values():
+            own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+            assert set(re.findall(r"\b[246]0\.0(?= ±)", own)) == {f"{100 * RECALL[section.task]:.1f}"}, title
+            assert f" ± 0.0 ({100 * RECALL[section.task]:.1f}, {100 * RECALL[section.task]:.1f}) " in own
 
 
 def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
@@ -357,6 +365,27 @@ def test_the_threshold_of_ceda_is_chosen_on_validation_items():
     lengths = [np.linalg.norm(d.mu, axis=1) for d in (held[half], queries)]
     expected = metrics.ceda(right, lengths[1], metrics.best_threshold(lengths[0], answered))
     assert found["ceda.norm"] == expected < metrics.ceda(right, lengths[1])
+
+
+def test_the_calibration_of_validation_items_is_applied_to_queries_and_gallery():
+    rng, labels = np.random.default_rng(0), np.arange(30).repeat(4)
+    mu = rng.normal(size=(30, 8))[labels]
+
+    def seen():
+        return pe.Normal(mu + 0.5 * rng.normal(size=mu.shape), rng.uniform(0.1, 1, mu.shape))
+
+    held, queries, items = seen(), {"clean": seen(), "mixed": seen()}, {"clean": seen(), "mixed": seen()}
+    method = SimpleNamespace(name="pfe")
+    rivals = measuring._rivals(method, pe.scores.mls, held, labels)
+    found = measuring._by_condition(rivals, queries, items)
+    fits = fit(held, labels, 0)
+    for q, g in measuring.CONDITIONS:
+        score, *sides = found[f"{q}/{g} llr calibrated"]
+        assert np.array_equal(score.params["prior_var"], fits.prior.var)
+        for side, d in zip(sides, (queries[q], items[g]), strict=True):
+            assert np.array_equal(side.mu, d.mu) and np.array_equal(side.var, fits.calibration(d).var)
+        for plain in ("cosine", "mls"):
+            assert found[f"{q}/{g} {plain}"][1:] == (queries[q], items[g])
 
 
 def test_a_worker_does_not_outlive_the_process_that_began_it():

@@ -257,6 +257,15 @@ def test_every_index_that_changed_finds_what_one_made_anew_finds(factory, named,
             assert np.mean([np.isin(a, b).mean() for a, b in zip(found, anew, strict=True)]) > 0.9
 
 
+@pytest.mark.parametrize("first_stage", ["cosine", "surrogate"])
+@pytest.mark.parametrize("factory", ["Flat", "SQ8"])
+def test_items_that_take_their_own_place_are_proposed_as_before(factory, first_stage):
+    reranker = pe.FaissReranker.build(GALLERY, factory, first_stage)
+    before = reranker.search(QUERIES, 5, shortlist=5)
+    reranker.upsert(GALLERY[100:500], np.arange(100, 500))
+    assert_ranking(reranker.search(QUERIES, 5, shortlist=5), before)
+
+
 @pytest.mark.parametrize(
     "factory", ["IDMap,IVF4,Flat", "IDMap2,IVF4,PQ8x4np", "PCA8,IDMap,IVF4,Flat", "IDMap,PCA8,IMI2x2,Flat"]
 )

@@ -255,6 +255,20 @@ def test_batches_that_make_one_step_together_are_one_batch(items):
     assert not torch.equal(moved(8, 8), moved(8, 10**9))  # a step ends with the epoch, whatever is left
 
 
+@pytest.mark.parametrize("accumulate", [1, 4, 10**9])
+def test_rates_have_fallen_to_nothing_when_the_last_step_is_made(items, accumulate):
+    """However many batches make a step: a longer schedule would stop half-way, a shorter one would rise again."""
+    rates = []
+
+    class Rates(NullLogger):
+        def epoch_ends(self, stage, epoch, optimizer, probe, validation):
+            rates.append(optimizer.param_groups[0]["lr"])
+
+    training = build("cosface", schedule=Schedule(epochs=3, decay="cosine", classes_per_batch=4, images_per_class=3))
+    fit(training, items, LABELS, Options(accumulate=accumulate), logger=Rates())
+    assert rates[0] > rates[1] > 1e-6 and rates[2] == pytest.approx(0, abs=1e-12)
+
+
 def test_a_gradient_is_clipped_with_all_that_learns(items):
     """The first step of SGD at rate 1 is the gradient, which has the norm that it is clipped to."""
     training = build("cosface")
@@ -307,8 +321,18 @@ class Interrupting(NullLogger):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("name", ["dul_reg_cls", "el_nivmf", "llr_nce", "vmf_loss"])
-@pytest.mark.parametrize(("how", "at"), [("killed", 7), ("Ctrl-C", 3), ("Ctrl-C", 14)])
+STOPS = [("killed", 7), ("Ctrl-C", 3), ("Ctrl-C", 14)]
+RESUMED = [(name, *stop) for name in ("dul_reg_cls", "el_nivmf", "llr_nce", "vmf_loss") for stop in STOPS]
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "at"),
+    # Each row is stopped in one way, and one row in all; the others are left to `make test-all`.
+    [
+        c if c[0] == "dul_reg_cls" or c[1:] == STOPS[i // 3 % 3] else pytest.param(*c, marks=pytest.mark.slow)
+        for i, c in enumerate(RESUMED)
+    ],
+)
 def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how, at):
     rates = {"proxy_rate": 10.0, "concentration_rate": 10.0, "temperature_rate": 1.0}
     changes = {"llr_nce": {"hidden": 8}, "el_nivmf": rates}.get(name, {})
@@ -327,7 +351,7 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how
 
 
 def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path):
-    values, seen = iter([0.3, 0.5, 0.4, 0.2, 0.1, 0.9]), []
+    values, seen = iter([0.3, 0.2, 0.5, 0.4, 0.1, 0.9]), []
     training = build("triplet")
     stage = training.stages[0]
     long = Stage(stage.name, Schedule(epochs=20, classes_per_batch=4), stage.groups, stage.loss)
@@ -344,12 +368,12 @@ def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path
         folder=tmp_path,
         validate=validate,
     )
-    assert len(seen) == 4  # training stops after two epochs below 0.5, one more than patience allows
-    assert equal(weights(training), seen[1])
+    assert len(seen) == 5  # training stops after two epochs below 0.5, one more than patience allows
+    assert equal(weights(training), seen[2])
     other = build("triplet", seed=5)
     both = nn.ModuleDict({"model": other.model, "criterion": other.criterion})
     assert checkpoint.load_weights(tmp_path / "best.safetensors", both)["validation"] == 0.5
-    assert equal(weights(other), seen[1])
+    assert equal(weights(other), seen[2])
 
 
 def test_a_checkpoint_of_something_else_is_refused(items, tmp_path):

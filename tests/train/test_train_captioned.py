@@ -11,6 +11,7 @@ import peaccel as pe
 from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data.digits import WORDS
 from peaccel.train.captioned import captioned_numbers
+from peaccel.train.evaluation import map_at_r
 from peaccel.train.sources import digits_settings
 
 SETTINGS = replace(digits_settings(quick=True), digits=2, classes=(60, 20, 20))
@@ -47,6 +48,14 @@ def test_an_open_digit_has_the_mean_of_its_place():
     captions = {hidden: parts(hidden)["test"]["captions"] for hidden in (0.0, 1.0)}
     assert np.ptp(captions[1.0], axis=0).max() < 1e-6
     assert np.unique(captions[0.0].round(5), axis=0).shape[0] == 20
+
+
+def test_captions_are_the_queries():
+    """Two captions of the first image, of which one is nearer to the other image; each image's nearest is its own."""
+    labels = np.array([0, 0, 1])
+    images = pe.Point(np.eye(2)[labels])
+    captions = pe.Point(np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]))
+    assert map_at_r((images, captions), labels, pe.scores.cosine) == pytest.approx((2 / 3, 2 / 3))
 
 
 @pytest.mark.parametrize("hidden", [0.0, 0.5, 1.0])

@@ -150,7 +150,7 @@ def test_a_head_is_fitted_to_features_and_gives_them_their_uncertainty(folder, c
         f.name for f in fields(methods.load(method).settings) if f.name in ("match", "scale", "regress", "tell", "fit")
     )
     held = data.read("features", folder / "f.npy", labels="words.npy")["validation"]
-    recall, precision = evaluation.map_at_r(pe.Point(held.features), held.labels, pe.scores.cosine)
+    recall, precision, *_ = evaluation.map_at_r(pe.Point(held.features), held.labels, pe.scores.cosine)
     line = f"fit-head f.npy --labels words.npy --threads 1 --method {method} --out {tmp_path / 'h'}"
     code, out, err = run(capsys, f"{line} --{stage}.epochs 1")
     assert code == 0 and out.startswith(f"{method} on features, seed 0: Recall@1 "), err

@@ -8,6 +8,8 @@ import sys
 import time
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -138,14 +140,30 @@ def test_a_run_can_be_read_back_from_its_folder(parts, tmp_path):
     }  # fmt: skip
     record = json.loads((folder / "run.json").read_text())
     assert record["versions"]["numpy"] == np.__version__ and record["settings"]["scale"]["epochs"] == 2
-    assert json.loads((folder / "result.json").read_text()) == vars(result) and result.part == "validation"
+    assert (
+        json.loads((folder / "result.json").read_text()) == vars(result) | {"warnings": [*result.warnings]}
+        and result.part == "validation"
+    )
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # whoever reads one may read all
     read = train.load(folder)
     held = parts["validation"]
     d = train.embed(read.model, held.data)
-    assert evaluation.map_at_r(d, held.labels, read.score) == (result.recall_at_1, result.map_at_r)
+    assert evaluation.map_at_r(d, held.labels, read.score)[:2] == (result.recall_at_1, result.map_at_r)
     assert result.validation == result.map_at_r and (read.features, read.run.out) == (WIDTH, folder)
     assert json.loads((folder / "log.jsonl").read_text().splitlines()[-1])["best_validation"] == result.validation
+
+
+def test_options_of_the_backbone_arrive_there(monkeypatch):
+    asked = []
+
+    def create(name, **how):
+        asked.append((name, how))
+        return SimpleNamespace(features=7)
+
+    monkeypatch.setattr(runs.backbones, "create", create)
+    how = {"weights": Path("w.pth"), "pooling": "gem", "frozen_bn": True, "dropout": 0.3}
+    assert runs._backbone(train.Run(data="cub200", **how))[1] == 7
+    assert asked == [("resnet50", how)]
 
 
 def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
@@ -153,7 +171,7 @@ def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
     read, held = train.load(tmp_path), parts["validation"]
     assert len(np.atleast_1d(read.score.params["prior_var"])) == WIDTH
     found = evaluation.map_at_r(train.embed(read.model, held.data), held.labels, read.score)
-    assert found == (result.recall_at_1, result.map_at_r)
+    assert found[:2] == (result.recall_at_1, result.map_at_r)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(parts, tmp_path):
@@ -317,7 +335,7 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
         seen.append((run.out, chosen.schedule.lr, chosen.dim))
         if (end := ends.pop(0)) is not None:
             raise end
-        return runs.Result("validation", 0.0, 0.0, None, name, run.data, 0, chosen.schedule.lr, 0.0)
+        return runs.Result("validation", 0.0, 0.0, 0.0, 1, None, name, run.data, 0, chosen.schedule.lr, 0.0)
 
     monkeypatch.setattr(tuning, "train", trained)
     run = train.Run(data="features", out=tmp_path)

@@ -10,7 +10,11 @@ from peaccel.backbones.network import ImageInput, Network
 
 __all__ = ["FEATURES", "SmallCNN", "small_cnn"]
 
-FEATURES = 64 * 3 * 9
+FEATURES = 256
+"""Width of the features."""
+
+CELLS = (3, 9)
+"""Rows and columns of the cells over which maps are averaged."""
 
 
 class SmallCNN(Network):
@@ -26,12 +30,12 @@ class SmallCNN(Network):
 
     def maps(self, images: Tensor) -> Tensor:
         """Map images [N, 1, H, W] to feature maps [N, 64, H / 8, W / 8]."""
-        maps: Tensor = self.layers[:-2](images)
+        maps: Tensor = self.layers[:-4](images)
         return maps
 
     def embed(self, maps: Tensor) -> Tensor:
-        """Average a map over 3 x 9 cells, which keep their place: [N, FEATURES]."""
-        features: Tensor = self.layers[-2:](maps)
+        """Average a map over 3 x 9 cells, which keep their place, and map these to [N, FEATURES]."""
+        features: Tensor = self.layers[-4:](maps)
         return features
 
     def load(self, state: weights.State, where: str) -> None:
@@ -42,7 +46,9 @@ class SmallCNN(Network):
 def small_cnn() -> nn.Sequential:
     """Build a three-layer CNN for strips of handwritten digits.
 
-    Features keep their place in the image, since the order of digits makes the number; global pooling would lose it.
+    Cells keep their place in the image, since the order of digits makes the number; global pooling would lose it. The
+    features are centred by batch normalisation: what ends in a ReLU and an average has all of its features in one cone,
+    where class directions gain by staying, and a softmax with an angular margin may not get out of it.
 
     Returns
     -------
@@ -60,8 +66,10 @@ def small_cnn() -> nn.Sequential:
         nn.Conv2d(32, 64, 3, padding=1),
         nn.BatchNorm2d(64),
         nn.ReLU(),
-        nn.AdaptiveAvgPool2d((3, 9)),
+        nn.AdaptiveAvgPool2d(CELLS),
         nn.Flatten(),
+        nn.Linear(64 * CELLS[0] * CELLS[1], FEATURES, bias=False),
+        nn.BatchNorm1d(FEATURES),
     )
     # Measured on a CPU, a training step takes 0.6 of the time that it takes in the default layout.
     return layers.to(memory_format=torch.channels_last)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from peaccel import backbones, io
 from peaccel._utils.atomic_files import aside, check_output
-from peaccel.cli.embed import Embed
+from peaccel.cli._embed_options import Embed
 from peaccel.data import CAPTIONED, DIGITS
 from peaccel.data.features import feature_rows
 from peaccel.data.images import ImageRows, crop_sizes
@@ -88,7 +88,7 @@ def _features(task: Embed, data: str, name: str) -> tuple[dict[str, NDArray[Any]
 def _quality(task: Embed, items: Items) -> NDArray[Any] | None:
     """The quality of items, which must be known where it is to be written."""
     if task.quality_out is not None and items.quality is None:
-        raise ValueError("--quality-out needs --crops, or data of which quality is known: mnist or digits8")
+        raise ValueError("--quality-out needs --crops, or data of which quality is known: mnist, digits8 or fashion")
     return items.quality
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, field, fields, make_dataclass
@@ -112,8 +113,14 @@ def _without_means(settings: Any) -> Any:
     return kind(**vars(settings))
 
 
-def tell(result: Result, out: Path, cosine: HeldOutMetrics | None = None) -> None:
-    """Print what a run reached, and beside it what the cosine of the same means reaches."""
+def tell(result: Result, run: Run, cosine: HeldOutMetrics | None = None) -> None:
+    """Print what a run reached, beside it what the cosine of the same means reaches, and whether it failed.
+
+    Raises
+    ------
+    SystemExit
+        1 where something shows that it failed, and the run is strict.
+    """
     from accelerate import PartialState
 
     if not PartialState().is_main_process:
@@ -123,7 +130,11 @@ def tell(result: Result, out: Path, cosine: HeldOutMetrics | None = None) -> Non
         line += f", by cosine {100 * cosine.recall_at_1:.2f} % and {100 * cosine.map_at_r:.2f} %"
     if result.confidence_and_severity is not None:
         line += f", Spearman of confidence and severity {result.confidence_and_severity:.2f}"
-    print(f"{result.method} on {result.data}, seed {result.seed}: {line}, {result.seconds:.0f} s -> {out}")
+    print(f"{result.method} on {result.data}, seed {result.seed}: {line}, {result.seconds:.0f} s -> {run.out}")
+    if result.warnings:
+        print(f"{result.method}: training may have failed: {result.warnings[-1]}", file=sys.stderr)
+        if run.strict:
+            raise SystemExit(1)
 
 
 def check_run(arguments: Sequence[str], out: Path, names: Sequence[str] = ()) -> None:

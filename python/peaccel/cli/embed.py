@@ -3,103 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
-from typing import Literal
 
 from peaccel._utils import options
-from peaccel._utils.atomic_files import check_outputs
-from peaccel.cli._training import check_there
-from peaccel.data import CAPTIONED, DIGITS, READERS, check_name
+from peaccel.cli._embed_options import Embed, check
 
-__all__ = ["Embed", "check", "main"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Embed:
-    """What to embed, by which model, and where the result goes."""
-
-    out: Path
-    """The file to write, with --hidden-digits the folder. With --run a distribution, .npz or .safetensors, as 'peaccel
-    search' takes it;
-    with --backbone features and labels, .npz, as 'peaccel fit-head' takes it, or, of images with captions, features of
-    both, as 'peaccel train text_to_image --data caption-features' takes a folder of them."""
-    run: Path | None = None
-    """The folder of a trained model; exactly one of this and --backbone."""
-    backbone: str | None = None
-    """A name of peaccel.backbones or timm; for images with captions clip_image:MODEL, whose text tower reads them."""
-    weights: Path | None = None
-    """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
-    features: Path | None = None
-    """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, in place of a data
-    set."""
-    data: str | None = None
-    """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
-    root: Path | None = None
-    """The folder, or the file of features, where the data set lies."""
-    part: str = "test"
-    """train, validation, test, query or gallery, as far as the data set has them."""
-    seed: int | None = None
-    """Seed by which mnist and digits8 deal numbers to parts, and of --crops; with --run that of the run unless
-    given."""
-    quick: bool = False
-    """With mnist and digits8, take few items."""
-    skip_bad: bool = False
-    """Leave out images that cannot be read."""
-    side: Literal["images", "captions"] = "images"
-    """Which side to embed, with a model that embeds images and captions."""
-    labels_out: Path | None = None
-    """Also write the labels, [N] integers, to this .npy file."""
-    crops: Literal["paper", "published"] | None = None
-    """With images in files, cut a square out of the middle of each, its side drawn evenly from 0.5 (paper) or 0.25
-    (published) to 1 of the image's shorter one."""
-    quality_out: Path | None = None
-    """Also write the quality of each image, [N] floats, higher = better, to this .npy file, as 'peaccel evaluate' takes
-    it: sizes of --crops; of mnist and digits8 1 less the severity of corruption."""
-    hidden_digits: float | None = None
-    """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
-    with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
-    images each caption describes, PART-relevance.npy, as 'peaccel evaluate --relevance' takes it."""
-
-
-def check(task: Embed) -> None:
-    """Refuse options that do not go together, inputs that are not there, and outputs that cannot be written."""
-    if (task.run is None) == (task.backbone is None):
-        raise ValueError("expected exactly one of --run and --backbone")
-    check_there(task.weights, task.features)
-    if task.run is not None and not (task.run / "run.json").is_file():
-        raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
-    more = {"--labels-out": task.labels_out, "--quality-out": task.quality_out}
-    given = [name for name, path in more.items() if path is not None]
-    if task.hidden_digits is not None:
-        if task.run is None:
-            raise ValueError(f"--hidden-digits needs --run of a model trained on {' or '.join(DIGITS)}")
-        if not 0 <= task.hidden_digits <= 1:
-            raise ValueError(f"--hidden-digits is {task.hidden_digits:g}, expected a probability")
-        if given or task.features is not None:
-            raise ValueError(f"--hidden-digits writes a folder, expected no {(*given, '--features')[0]}")
-        return
-    if task.features is not None and given:
-        raise ValueError(f"--features has no labels and no quality, expected no {given[0]}")
-    kinds = [".npz", ".safetensors"] if task.run else [".npz"]
-    inputs = [path for path in (task.weights, task.features, task.root) if path is not None]
-    for folder in (task.run, task.root):
-        inputs += [] if folder is None else [folder / task.out.name]
-    check_outputs([(task.out, kinds), *((path, [".npy"]) for path in more.values() if path)], inputs)
-    if task.data in CAPTIONED and task.quality_out is not None:
-        raise ValueError(f"--quality-out needs images of which quality is known, which {task.data} has not")
-    if task.backbone is not None:
-        if task.features is not None or task.data is None:
-            raise ValueError("--backbone embeds images: expected --data, and no --features")
-        if task.data in CAPTIONED and not task.backbone.startswith("clip_image:"):
-            raise ValueError(f"--backbone is {task.backbone}, expected clip_image:MODEL: {task.data} has captions")
-    if task.data is not None and (task.backbone is not None or task.root is not None):
-        check_name(task.data, task.root, (*DIGITS, *READERS))
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
     task = options.parse(Embed, "peaccel embed", __doc__, arguments)
     check(task)
-    import_module("peaccel.cli._embed_data").write(task)
+    from peaccel.cli._embed_data import write
+
+    write(task)

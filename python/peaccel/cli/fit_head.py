@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     found = features(files.features, files.labels)
     parts = {part: Items(torch.from_numpy(x.features), x.labels) for part, x in found.items()}
     result = runs.train(name, method, settings, run, parts)
-    tell(result, run.out, evaluation.evaluate_means(method, parts))
+    tell(result, run, evaluation.evaluate_means(method, parts))
     print(
         shlex.join(["peaccel", "embed", "--run", f"{run.out}", "--features", f"{files.features}", "--out", "sure.npz"])
     )

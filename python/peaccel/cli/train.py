@@ -20,4 +20,4 @@ def main(arguments: Sequence[str]) -> None:
 
     start = runs.Run(out=out)
     _, method, settings, run = parse(None, f"peaccel train {name}", __doc__, name, rest, start)
-    tell(runs.train(name, method, settings, run), run.out)
+    tell(runs.train(name, method, settings, run), run)

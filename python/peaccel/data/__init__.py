@@ -17,10 +17,13 @@ from peaccel.data.features import features
 from peaccel.data.metric_learning import cars196, cub200, image_folder, in_shop, sop
 from peaccel.data.places import msls
 
-__all__ = ["CAPTIONED", "DIGITS", "READERS", "TRAINED", "check_name", "read"]
+__all__ = ["CAPTIONED", "COMPOSED", "DIGITS", "READERS", "TRAINED", "check_name", "read"]
 
 DIGITS = ("mnist", "digits8")
 """Sources of numbers composed of scans, which come inside Python packages and need no folder."""
+
+COMPOSED = (*DIGITS, "fashion")
+"""Sources of strips of scans: of digits, or of photographs of garments, which lie in a folder."""
 
 CAPTIONED = ("coco", "conceptual-captions")
 """Data sets of images with captions."""
@@ -46,7 +49,7 @@ READERS: dict[str, Callable[..., Mapping[str, Part]]] = {
 }
 """The reader of each data set: (root, its own options) -> its parts by name."""
 
-TRAINED = tuple(name for name in (*DIGITS, *READERS) if name not in EVALUATED)
+TRAINED = tuple(name for name in (*COMPOSED, *READERS) if name not in EVALUATED)
 """The data sets that a model can be trained on."""
 
 
@@ -70,7 +73,7 @@ def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
         There is nothing at the root.
     """
     if name not in names:
-        if name in (*DIGITS, *READERS):
+        if name in (*COMPOSED, *READERS):
             raise ValueError(f"data {name}: has no labelled items to train on, expected one of {', '.join(names)}")
         raise ValueError(unknown("data", name, names))
     if name in DIGITS:

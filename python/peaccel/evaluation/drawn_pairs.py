@@ -44,7 +44,7 @@ def verification_pairs(
     relation = as_relation("verification_pairs", query_labels, gallery_labels)
     rng, sides = np.random.default_rng(seed), (relation.queries, relation.gallery)
     total = int(relation.sizes().sum())
-    others = sides[0] * (sides[1] - relation.own) - total
+    others = sides[0] * (sides[1] - relation.leave_one_out) - total
     if 0 in (total, others):
         return np.empty((0, 2), np.int64), np.empty(0, np.bool_)
     chosen = np.arange(total) if total <= PAIRS else np.sort(rng.choice(total, PAIRS, replace=False, shuffle=False))
@@ -64,7 +64,7 @@ def _all_different(relation: Relation) -> NDArray[np.int64]:
         wrong = ~relation.right(
             query[:, None], np.broadcast_to(np.arange(relation.gallery), (len(query), relation.gallery))
         )
-        if relation.own:
+        if relation.leave_one_out:
             wrong[np.arange(len(query)), query] = False
         found.append(np.argwhere(wrong) + np.array([start, 0]))
     return np.concatenate(found)
@@ -76,7 +76,7 @@ def _some_different(relation: Relation, count: int, rng: np.random.Generator) ->
     while len(other) < count:
         query, item = (rng.integers(0, n, count) for n in (relation.queries, relation.gallery))
         wrong = ~relation.right(query, item)
-        if relation.own:
+        if relation.leave_one_out:
             wrong &= query != item
         other = np.concatenate([other, np.stack([query, item], 1)[wrong]])
     return other[:count]

@@ -100,7 +100,7 @@ def ends(value: float, drawn: NDArray[np.float64], level: float = 0.95) -> Inter
     return Interval(value, float(low), float(high))
 
 
-def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Interval:
+def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0) -> Interval:
     """Mean of a number of each query, with its interval by the bootstrap over classes.
 
     Whole classes are drawn, with replacement, as many as there are: queries of a class share a gallery, and often a
@@ -111,8 +111,8 @@ def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95,
     ----------
     values
         [Q], NaN where a query has no value; for a gain the differences of two scores, query by query.
-    classes
-        [Q] of the queries, or whatever else is to be drawn as a whole.
+    clusters
+        [Q], the class of each query, or whatever else is to be drawn as a whole.
     level
         Share of the draws between the ends, in (0, 1).
     seed
@@ -126,11 +126,11 @@ def mean_interval(values: ArrayLike, classes: ArrayLike, *, level: float = 0.95,
     known = ~np.isnan(given)
     if not known.any():
         return Interval(np.nan, np.nan, np.nan)
-    return Resamples(np.asarray(classes)[known], seed).mean(given[known], level)
+    return Resamples(np.asarray(clusters)[known], seed).mean(given[known], level)
 
 
 def simultaneous_intervals(
-    values: ArrayLike, classes: ArrayLike, *, level: float = 0.95, seed: int = 0
+    values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95, seed: int = 0
 ) -> tuple[Interval, ...]:
     """Means of several numbers of each query, with intervals that hold all of them at once.
 
@@ -142,7 +142,7 @@ def simultaneous_intervals(
     ----------
     values
         [Q, M]; queries with a NaN are left out.
-    classes, level, seed
+    clusters, level, seed
         As for `mean_interval`.
 
     Returns
@@ -157,4 +157,4 @@ def simultaneous_intervals(
     known = ~np.isnan(given).any(1)
     if not known.any():
         return tuple(Interval(np.nan, np.nan, np.nan) for _ in given.T)
-    return Resamples(np.asarray(classes)[known], seed).means(given[known], level)
+    return Resamples(np.asarray(clusters)[known], seed).means(given[known], level)

@@ -143,9 +143,9 @@ def retrievals(
     items = queries if gallery is None else gallery
     found, right = [], []
     for score in scores:
-        ids = on_host(retrieval.search(queries, items, min(RETRIEVED + truth.own, len(items)), score).ids)
+        ids = on_host(retrieval.search(queries, items, min(RETRIEVED + truth.leave_one_out, len(items)), score).ids)
         right.append(metrics.relevance(ids, truth))
-        found.append(metrics.without_self(ids) if truth.own else ids)
+        found.append(metrics.without_self(ids) if truth.leave_one_out else ids)
     first, second = (hits[:, 0] for hits in right)
     answerable = truth.sizes() > 0
     kinds = {

@@ -112,7 +112,7 @@ def evaluate(
     items = queries if gallery is None else gallery
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
-    depths = _depths(k, len(items) - truth.own)
+    depths = _depths(k, len(items) - truth.leave_one_out)
     if quality is not None and np.shape(quality) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
     known = truth.sizes() > 0
@@ -210,7 +210,7 @@ def _given(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.in
         raise ValueError(
             f"{owner}: pair {pair} is {rows[pair].tolist()}, expected rows below {sides[0]} and {sides[1]}"
         )
-    if truth.own and (rows[:, 0] == rows[:, 1]).any():
+    if truth.leave_one_out and (rows[:, 0] == rows[:, 1]).any():
         row = rows[rows[:, 0] == rows[:, 1]][0, 0]
         raise ValueError(f"{owner}: pairs hold row {row} with itself, expected different rows")
     same = truth.right(rows[:, 0], rows[:, 1])

@@ -102,23 +102,23 @@ class JudgedRanking:
         return JudgedRanking(owner, found, relation)
 
     @property
-    def own(self) -> bool:
+    def leave_one_out(self) -> bool:
         """Whether the queries are the gallery."""
-        return self.relation.own
+        return self.relation.leave_one_out
 
     @property
     def columns(self) -> int:
         """How many items are ranked for each query, its own row left out."""
-        return max(int(self.ids.shape[1]) - self.own, 0)
+        return max(int(self.ids.shape[1]) - self.leave_one_out, 0)
 
     def hits(self, columns: int) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
         """Which of the first ids are right for the query, by blocks of queries."""
-        ids, count = self.ids[:, : columns + self.own], self.relation.gallery
+        ids, count = self.ids[:, : columns + self.leave_one_out], self.relation.gallery
         if ids.size and not -1 <= ids.min() <= ids.max() < count:
             raise ValueError(f"{self.owner}: ids span {ids.min()}..{ids.max()}, expected -1..{count - 1}")
         for rows in blocks(ids):
             block = ids[rows]
-            if self.own and block.shape[1]:
+            if self.leave_one_out and block.shape[1]:
                 block = drop_own(self.owner, block, block, self.relation.first + rows.start)
             hit = self.relation.right(np.arange(rows.start, rows.start + len(block))[:, None], block)
             hit &= block >= 0

@@ -24,7 +24,7 @@ class Labels:
 
     query_labels: Array
     gallery_labels: Array
-    own: bool
+    leave_one_out: bool
     """Whether the queries are the gallery."""
     first: int = 0
     """The gallery's row of the first query, where they are; above 0 in a `part`."""
@@ -64,7 +64,7 @@ class Labels:
 
     def sizes(self) -> Ints:
         """[Q]: how many items are right for each query."""
-        return np.maximum(_counted(self.query_labels, self.gallery_labels) - self.own, 0)
+        return np.maximum(_counted(self.query_labels, self.gallery_labels) - self.leave_one_out, 0)
 
     def pairs(self, places: Ints) -> Ints:
         """[P, 2], the right pairs at these places of the list of all of them, which goes query by query."""
@@ -74,7 +74,7 @@ class Labels:
         order = np.argsort(self.gallery_labels, kind="stable")
         first = np.searchsorted(self.gallery_labels[order], self.query_labels)
         place = first[query] + places - (ends - sizes)[query]
-        if self.own:  # skip an item's own place among its class
+        if self.leave_one_out:  # skip an item's own place among its class
             at = np.empty_like(order)
             at[order] = np.arange(len(order))
             place += place >= at[self.first + query]
@@ -92,7 +92,7 @@ class Relevance:
     """[M], query * gallery + item of each right pair, in order, none twice and none of an item with itself."""
     queries: int
     gallery: int
-    own: bool
+    leave_one_out: bool
     """Whether the queries are the gallery."""
     clusters: Ints
     """[Q]: queries whose answers are no independent evidence; intervals draw them together."""
@@ -122,7 +122,7 @@ class Relevance:
         ValueError
             pairs of another shape or dtype, or rows out of range.
         """
-        owner, own = "Relevance.from_pairs", gallery is None
+        owner, leave_one_out = "Relevance.from_pairs", gallery is None
         items = queries if gallery is None else gallery
         rows = as_array(owner, "pairs", pairs, "(M, 2)")
         if rows.shape[1] != 2 or rows.dtype.kind not in "iu":
@@ -133,9 +133,17 @@ class Relevance:
                     f"{owner}: pairs name rows {column.min()}..{column.max()} of {side}, expected 0..{count - 1}"
                 )
         query, item = rows.astype(np.int64).T
-        clusters = _components(query, item, queries, items, own)
-        of_gallery = clusters if own else clusters[queries:]
-        return Relevance(_codes(query, item, items, own), queries, items, own, clusters[:queries], of_gallery, "groups")
+        clusters = _components(query, item, queries, items, leave_one_out)
+        of_gallery = clusters if leave_one_out else clusters[queries:]
+        return Relevance(
+            _codes(query, item, items, leave_one_out),
+            queries,
+            items,
+            leave_one_out,
+            clusters[:queries],
+            of_gallery,
+            "groups",
+        )
 
     @staticmethod
     def within(query_coords: ArrayLike, gallery_coords: ArrayLike | None, radius: float) -> Relevance:
@@ -158,7 +166,7 @@ class Relevance:
         """
         from scipy.spatial import KDTree
 
-        owner, own = "Relevance.within", gallery_coords is None
+        owner, leave_one_out = "Relevance.within", gallery_coords is None
         a = as_numbers(owner, "query_coords", query_coords, "(Q, C)", finite=True)
         b = a if gallery_coords is None else as_numbers(owner, "gallery_coords", gallery_coords, "(G, C)", finite=True)
         if a.shape[1] != b.shape[1]:
@@ -168,8 +176,8 @@ class Relevance:
         near = KDTree(a).sparse_distance_matrix(KDTree(b), radius, output_type="ndarray")
         cells = np.floor((np.concatenate([a, b]) - a.min(0)) / (2 * radius))
         clusters = np.unique(cells, axis=0, return_inverse=True)[1].reshape(-1)
-        codes = _codes(near["i"].astype(np.int64), near["j"].astype(np.int64), len(b), own)
-        return Relevance(codes, len(a), len(b), own, clusters[: len(a)], clusters[len(a) :], "squares")
+        codes = _codes(near["i"].astype(np.int64), near["j"].astype(np.int64), len(b), leave_one_out)
+        return Relevance(codes, len(a), len(b), leave_one_out, clusters[: len(a)], clusters[len(a) :], "squares")
 
     def part(self, start: int, stop: int) -> Relevance:
         """The same of some of the queries only."""
@@ -213,12 +221,12 @@ def as_relation(
             raise ValueError(f"{owner}: gallery_labels is given beside a {type(query_labels).__name__}, expected none")
         return query_labels
     queries = _labels(owner, names[0], query_labels, "(Q,)")
-    own = gallery_labels is None
+    leave_one_out = gallery_labels is None
     gallery = queries if gallery_labels is None else _labels(owner, names[1], gallery_labels, "(G,)")
     kinds = ["words" if isinstance(x[0], (str, bytes)) else "numbers" for x in (queries, gallery) if len(x)]
     if len(set(kinds)) > 1:
         raise ValueError(f"{owner}: query_labels are {kinds[0]}, gallery_labels {kinds[1]}: no class is in both")
-    return Labels(queries, gallery, own)
+    return Labels(queries, gallery, leave_one_out)
 
 
 def _labels(owner: str, name: str, x: ArrayLike, shape: str) -> Array:
@@ -241,18 +249,18 @@ def _kind(label: object) -> str:
     return "numbers" if label == label else "missing"  # noqa: PLR0124  (NaN)
 
 
-def _codes(query: Ints, item: Ints, gallery: int, own: bool) -> Ints:
-    kept = query != item if own else np.ones(len(query), np.bool_)
+def _codes(query: Ints, item: Ints, gallery: int, leave_one_out: bool) -> Ints:
+    kept = query != item if leave_one_out else np.ones(len(query), np.bool_)
     return np.unique(query[kept] * gallery + item[kept])
 
 
-def _components(query: Ints, item: Ints, queries: int, gallery: int, own: bool) -> Ints:
+def _components(query: Ints, item: Ints, queries: int, gallery: int, leave_one_out: bool) -> Ints:
     """[Q] or [Q + G], the component of each query, and of each item, in the graph of the pairs."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    size = queries if own else queries + gallery
-    edges = coo_array((np.ones(len(query), np.int8), (query, item if own else queries + item)), (size, size))
+    size = queries if leave_one_out else queries + gallery
+    edges = coo_array((np.ones(len(query), np.int8), (query, item if leave_one_out else queries + item)), (size, size))
     return np.asarray(connected_components(edges, directed=False)[1], np.int64)
 
 

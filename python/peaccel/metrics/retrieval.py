@@ -210,7 +210,7 @@ def _average_precision_at_r(
     r = ranking.class_sizes()
     most = int(r.max(initial=0))
     if most > ranking.columns:
-        needed = f"R + 1 = {most + 1}, own rows included" if ranking.own else f"R = {most}"
+        needed = f"R + 1 = {most + 1}, own rows included" if ranking.leave_one_out else f"R = {most}"
         raise ValueError(f"{owner}: ids has {ranking.ids.shape[1]} columns, expected at least {needed}")
     return _average_precision(ranking, most, r, r)
 

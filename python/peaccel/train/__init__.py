@@ -2,6 +2,23 @@
 
 All of it needs torch, whose import takes seconds: names are imported at their first use, so that commands can refuse
 their arguments before.
+
+The way of one batch through the floors::
+
+    cli/train.py  main                      options; what they get wrong is refused before torch is imported
+        recipes.py  recipe                      the method, and its settings on the data set
+    runs.py  train                          data, backbone, folder
+        sources.py  open_items                  Items: what the network takes, labels, quality
+        methods/<paper>.py  build               Training: model, criterion, stages
+    loop.py  fit                            a stage: its start on batches, then its epochs
+        batch_sampling.py  balanced, deliver    rows of a batch; Batch: inputs, labels, rows
+    methods/<paper>.py  Stage.loss          the terms of the loss, by name
+        backbones/, heads.py                    images -> features -> a distribution
+        losses/<family>.py                      a distribution and labels -> a number
+    retrieval.pairwise, measures.sample     from here on as `rust/kernels/mod.rs` draws it
+    loop.py                                 backward, a clipped step, the schedule
+        progress.py, diagnostics.py             what is said of it
+        checkpoint.py                           what a resumed run goes on from
 """
 
 from __future__ import annotations

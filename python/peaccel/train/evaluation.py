@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,17 @@ JUDGED = ("test", "validation", "train")
 """Parts, of which the first that exists is evaluated where there are no queries and gallery."""
 
 
+class Retrieved(NamedTuple):
+    """How queries find what is of their class in a gallery."""
+
+    recall_at_1: float
+    map_at_r: float
+    chance: float
+    """Recall@1 of rankings at random."""
+    queries: int
+    """How many were asked."""
+
+
 @dataclass(frozen=True)
 class HeldOutMetrics:
     """How a model retrieves."""
@@ -31,6 +42,10 @@ class HeldOutMetrics:
     """The part of the data set that was evaluated."""
     recall_at_1: float
     map_at_r: float
+    chance: float
+    """Recall@1 of rankings at random."""
+    queries: int
+    """How many queries were asked."""
     confidence_and_severity: float | None
     """Minus Spearman's rank correlation of confidence and severity of the queries, where both are known: 1 where the
     confidence orders them as their severity does."""
@@ -62,8 +77,8 @@ def scored(method: Method, training: Training, d: Any, labels: NDArray[np.int64]
     return scores.get(method.score) if training.score is None else training.score(d, labels)
 
 
-def map_at_r(d: Any, labels: NDArray[np.int64], score: Score) -> tuple[float, float]:
-    """Recall@1 and MAP@R of one half of each class, searched in the other; of captions in images where d is a pair."""
+def map_at_r(d: Any, labels: NDArray[np.int64], score: Score) -> Retrieved:
+    """Search one half of each class in the other; captions in images where d is a pair."""
     if isinstance(d, tuple):
         images, captions = d
         _, first = np.unique(labels, return_index=True)
@@ -81,10 +96,11 @@ def judge(method: Method, training: Training, score: Score, parts: Mapping[str, 
         query, gallery = parts["query"], parts["gallery"]
         d = embed(training.model, query.data)
         found = _retrieve(d, query.labels, embed(training.model, gallery.data), gallery.labels, score)
-        return HeldOutMetrics("query", *found, _with_severity(method, d, query))
+        return HeldOutMetrics("query", **found._asdict(), confidence_and_severity=_with_severity(method, d, query))
     part = next(part for part in JUDGED if part in parts)
     items = parts[part]
-    return HeldOutMetrics(part, *map_at_r(embed(training.model, items.data), items.labels, score), None)
+    found = map_at_r(embed(training.model, items.data), items.labels, score)
+    return HeldOutMetrics(part, **found._asdict(), confidence_and_severity=None)
 
 
 class _Means(nn.Module):
@@ -101,11 +117,14 @@ def evaluate_means(method: Method, parts: Mapping[str, Items]) -> HeldOutMetrics
 
 def _retrieve(
     queries: Any, query_labels: NDArray[np.int64], gallery: Any, gallery_labels: NDArray[np.int64], score: Score
-) -> tuple[float, float]:
+) -> Retrieved:
     largest = int(np.unique(gallery_labels, return_counts=True)[1].max())
     ids = retrieval.search(queries, gallery, largest, score).ids
     found = ids, query_labels, gallery_labels
-    return metrics.recall_at_k(*found), metrics.map_at_r(*found)
+    chance = (
+        np.bincount(gallery_labels, minlength=int(query_labels.max()) + 1)[query_labels] / len(gallery_labels)
+    ).mean()
+    return Retrieved(metrics.recall_at_k(*found), metrics.map_at_r(*found), float(chance), len(query_labels))
 
 
 def _with_severity(method: Method, d: Any, items: Items) -> float | None:

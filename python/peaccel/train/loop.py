@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from peaccel.distributions import Distribution
 from peaccel.methods.method import AtLeast0, AtLeast1, Batch, Stage, Step, Training
 from peaccel.train.batch_sampling import Data, balanced, deliver, length, move, take
 from peaccel.train.checkpoint import Checkpointer, TrainingState
+from peaccel.train.diagnostics import EPOCHS, Movement, probe_rows, signs
 from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.interruption import DeferredInterrupt
 from peaccel.train.optim import optimizer_of, schedule_of
@@ -52,7 +54,7 @@ def fit(
     validate: Callable[[nn.Module], float] | None = None,
     logger: ProgressLogger = NullLogger(),
     accelerator: Accelerator | None = None,
-) -> None:
+) -> tuple[str, ...]:
     """Train a method's stages one after the other, in place.
 
     Parameters
@@ -76,6 +78,11 @@ def fit(
         Is told of each step and epoch.
     accelerator
         Devices, processes and precision, by Hugging Face Accelerate; None takes the CPU alone.
+
+    Returns
+    -------
+    What showed in the first two epochs of a stage that it fails, a sentence each: embeddings in one cone, nearest
+    neighbours as by chance, uncertainties at a bound or over three decades, layers that do not change.
 
     Raises
     ------
@@ -103,6 +110,7 @@ def fit(
         finally:
             logger.close()
     everything.eval().requires_grad_(False)
+    return tuple(run.warnings)
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,7 @@ class _Run:
     logger: ProgressLogger
     accelerator: Accelerator
     stopper: DeferredInterrupt
+    warnings: list[str] = field(default_factory=list)
 
     def carry_out(self, data: Data, labels: NDArray[np.int64], at: TrainingState) -> None:
         """Train one stage, from the point that `at` records to its end."""
@@ -131,6 +140,7 @@ class _Run:
         rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
         module, wrapped = accelerator.prepare(_StageLoss(self.checkpointer.everything, stage), optimizer)
         rows = self.checkpointer.restore(optimizer)
+        movement, told = Movement(self.checkpointer.everything, stage), set[str]()
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
             if rows is None:
                 rows = self._deal(stage, inputs, labels, at, at.epoch)
@@ -156,6 +166,8 @@ class _Run:
             rates.after_epoch()
             at, rows = self._judge(replace(at, epoch=at.epoch + 1, batch=0)), None
             self.logger.epoch_ends(stage, at.epoch, optimizer, self._probe(data), at.best)
+            if at.epoch <= EPOCHS:
+                told |= self._diagnose(stage, at, movement.sign(), data, labels, told)
             self.checkpointer.write(at, optimizer, None)
         accelerator.free_memory()
         self.checkpointer.back_to_best()
@@ -218,6 +230,27 @@ class _Run:
             return replace(at, since=at.since + 1)
         self.checkpointer.keep_best(at, value)
         return replace(at, best=value, since=0)
+
+    def _diagnose(
+        self,
+        stage: Stage,
+        at: TrainingState,
+        found: dict[str, str],
+        data: Data,
+        labels: NDArray[np.int64],
+        told: Container[str],
+    ) -> set[str]:
+        """Say in a line each of what shows that the stage fails, but what was told; returns what that is about."""
+        rows, everything = probe_rows(labels), self.checkpointer.everything
+        # By the statistics of these items, as a training step has them: running ones lag behind for many steps.
+        with torch.no_grad(), _statistics_kept(everything):
+            d = self.training.model(move(take(data, torch.from_numpy(rows)), self.accelerator.device))
+        found = found | (signs(d.to("cpu"), labels[rows]) if isinstance(d, Distribution) else {})
+        for about, sentence in found.items():
+            if about not in told:
+                self.warnings.append(f"{stage.name}, epoch {at.epoch}: {sentence}")
+                self.logger.warn(self.warnings[-1])
+        return {*found}
 
     def _probe(self, data: Data) -> Any:
         """The model's distributions of some training items, which show whether a branch learns nothing."""

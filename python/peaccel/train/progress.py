@@ -34,6 +34,9 @@ class ProgressLogger(Protocol):
     ) -> None:
         """Say that so many epochs are done; `probe` is what the model says of some training items."""
 
+    def warn(self, sentence: str) -> None:
+        """Report a sign that training fails."""
+
     def close(self) -> None:
         """Report that training is over."""
 
@@ -50,6 +53,9 @@ class NullLogger:
     def epoch_ends(
         self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
     ) -> None:
+        """Report nothing."""
+
+    def warn(self, sentence: str) -> None:
         """Report nothing."""
 
     def close(self) -> None:
@@ -140,6 +146,10 @@ class ConsoleLogger:
                 if isinstance(value, float):
                     self._writer.add_scalar(f"{stage.name}/{name}", value, epoch)
         self._last = record
+
+    def warn(self, sentence: str) -> None:
+        """Print the sentence."""
+        self._console.print(f"{self._description}{sentence}", markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """End the bar, and say whether the trained model tells sure from unsure items."""

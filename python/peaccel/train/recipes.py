@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from peaccel import methods
 from peaccel._utils import config
 from peaccel._utils.suggestions import unknown
-from peaccel.data import DIGITS
+from peaccel.data import COMPOSED
 
 if TYPE_CHECKING:
     from peaccel.methods.method import Method
@@ -42,7 +42,7 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
     """
     values = _read(name)
     method = methods.load(values.get("method", name))
-    merged = config.merge(values.get("settings", {}), values.get("digits" if data in DIGITS else data, {}))
+    merged = config.merge(values.get("settings", {}), values.get("digits" if data in COMPOSED else data, {}))
     return method, config.from_mapping(config.merge(merged, changes or {}), method.settings, name)
 
 

@@ -24,11 +24,12 @@ from peaccel._utils import config
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
-from peaccel.data import DIGITS, TRAINED
+from peaccel.data import COMPOSED, DIGITS, TRAINED
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
 from peaccel.train.batch_sampling import take
 from peaccel.train.checkpoint import load_tensors, load_weights, save_weights
+from peaccel.train.diagnostics import above_chance
 from peaccel.train.embedding import embed
 from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored
 from peaccel.train.folder import check_folder, withdrawn
@@ -53,6 +54,8 @@ class Job(Options):
     """auto takes a GPU where there is one."""
     tensorboard: bool = False
     """Write TensorBoard's event files as well."""
+    strict: bool = False
+    """End with exit code 1 where something shows that training failed."""
     threads: AtLeast0 = 0
     """Threads of torch on the CPU; 0 for as many as torch takes. The order of its sums depends on it."""
 
@@ -71,7 +74,7 @@ class Run(Job):
     root: Path | None = None
     """The folder, or the file of features, where the data set lies."""
     quick: bool = False
-    """With mnist and digits8, take few items, to see in seconds that everything runs."""
+    """With mnist, digits8 and fashion, take few items, to see in seconds that everything runs."""
     skip_bad: bool = False
     """Leave out images that cannot be read."""
     backbone: str = "auto"
@@ -115,6 +118,8 @@ class Result(HeldOutMetrics):
     validation: float | None
     """MAP@R of the validation part, where there is one."""
     seconds: float
+    warnings: tuple[str, ...] = ()
+    """What shows that training failed, a sentence each."""
 
 
 def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, Items] | None = None) -> Result:
@@ -176,19 +181,29 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         if main:
             record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
             _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
-        _fit(name, method, training, parts, run, accelerator)
+        warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
     validation = parts.get("validation")
     held = validation or items
     with ProgressBar(f"{name}: searching among held-out items") if main else nullcontext():
         d = embed(training.model, held.data)
         score = scored(method, training, d, held.labels)
-        reached = None if validation is None else map_at_r(d, held.labels, score)[1]
+        reached = None if validation is None else map_at_r(d, held.labels, score).map_at_r
         if main:
             save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
-        judged = asdict(judge(method, training, score, parts))
-    seconds = perf_counter() - start
-    result = Result(method=name, data=run.data, seed=run.seed, validation=reached, seconds=seconds, **judged)
+        judged = judge(method, training, score, parts)
+    if not above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
+        found, chance = 100 * judged.recall_at_1, 100 * judged.chance
+        warnings += (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
+    result = Result(
+        method=name,
+        data=run.data,
+        seed=run.seed,
+        validation=reached,
+        seconds=perf_counter() - start,
+        warnings=warnings,
+        **asdict(judged),
+    )
     if main:
         _write(run.out / "result.json", asdict(result))
     return result
@@ -251,17 +266,17 @@ def _recorded(folder: Path) -> tuple[dict[str, Any], Method, Any, Run]:
 
 def _fit(
     name: str, method: Method, training: Training, parts: Mapping[str, Items], run: Run, accelerator: Accelerator
-) -> None:
-    """Train on the part "train", judged by MAP@R of the part "validation" where there is one."""
+) -> tuple[str, ...]:
+    """Train on the part "train", judged by MAP@R of the part "validation" where there is one; returns warnings."""
     items, validation = parts["train"], parts.get("validation")
 
     def validate(model: nn.Module) -> float:
         assert validation is not None
         _agree(model, accelerator)
         d = embed(model, validation.data)
-        return map_at_r(d, validation.labels, scored(method, training, d, validation.labels))[1]
+        return map_at_r(d, validation.labels, scored(method, training, d, validation.labels)).map_at_r
 
-    fit(
+    return fit(
         training,
         items.data,
         items.labels,
@@ -278,7 +293,7 @@ def _backbone(run: Run) -> tuple[nn.Module | None, int]:
     """The backbone and the width of its features; None where the data are features."""
     name = run.backbone
     if name == "auto":
-        if run.data in DIGITS:
+        if run.data in COMPOSED:
             return small_cnn(), FEATURES
         if run.data in ("features", "caption-features"):
             return None, 0

@@ -17,7 +17,7 @@ from peaccel import data
 from peaccel._utils import config
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones import ImageInput
-from peaccel.data import CAPTIONED, DIGITS, READERS, check_name, digits
+from peaccel.data import CAPTIONED, COMPOSED, READERS, check_name, digits
 from peaccel.data.corruption import corrupted
 from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
 from peaccel.data.images import ImageRows, unreadable
@@ -72,7 +72,7 @@ def open_items(
     Parameters
     ----------
     name
-        A data set: one of `peaccel.data.DIGITS` or of `READERS`.
+        A data set: one of `peaccel.data.COMPOSED` or of `READERS`.
     root
         Where it lies; None for what comes inside packages.
     seed
@@ -98,9 +98,10 @@ def open_items(
     FileNotFoundError
         A list of the data set is missing.
     """
-    check_name(name, root, (*DIGITS, *READERS))
-    if root is None:
-        return _wanted(name, of_digits(name, digits_settings(quick), seed), only)
+    check_name(name, root, (*COMPOSED, *READERS))
+    if name in COMPOSED:
+        return _wanted(name, of_digits(name, digits_settings(quick), seed, root), only)
+    assert root is not None  # as was checked
     found = _wanted(name, {part: x for part, x in data.read(name, root).items() if _labelled(x)}, only)
     bad = _bad_images(name, found.values(), skip_bad)
     return {part: _items(part, x, expected, bad) for part, x in found.items()}
@@ -133,9 +134,9 @@ def open_captions(
     return rows, captions, np.asarray((np.cumsum(kept) - 1)[found.image[told]], np.int64)
 
 
-def of_digits(source: Any, settings: digits.DigitsSettings, seed: int) -> dict[str, Items]:
-    """Numbers composed of real scans, each part with classes of its own but for query and gallery, and corrupted."""
-    parts = digits.make(source, settings, seed)
+def of_digits(source: Any, settings: digits.DigitsSettings, seed: int, root: Path | None = None) -> dict[str, Items]:
+    """Corrupted numbers of real scans, or strips of garments; a class is of one part, or of query and gallery."""
+    parts = digits.make(source, settings, seed, root)
     mixed = corrupted(parts, settings.corruption, seed)
     known = {part: np.unique(x.labels) for part, x in mixed.items()}
     return {
