@@ -296,7 +296,7 @@ def test_what_is_finished_is_not_run_again_and_words_above_the_mark_are_kept(cap
         if "recall_at_1.own" in section.measures.values():
             own = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
             assert set(re.findall(r"\b[246]0\.0(?= ±)", own)) == {f"{100 * RECALL[section.task]:.1f}"}, title
-    assert "40.0 ± 0.0 (40.0, 40.0)" in text
+            assert f" ± 0.0 ({100 * RECALL[section.task]:.1f}, {100 * RECALL[section.task]:.1f}) " in own
 
 
 def test_time_that_ran_out_leaves_a_page_of_what_there_is(capsys, tmp_path):
@@ -376,7 +376,7 @@ def test_the_calibration_of_validation_items_is_applied_to_queries_and_gallery()
 
     held, queries, items = seen(), {"clean": seen(), "mixed": seen()}, {"clean": seen(), "mixed": seen()}
     method = SimpleNamespace(name="pfe")
-    rivals = measuring._rivals(method, pe.scores.get("mls"), held, labels)
+    rivals = measuring._rivals(method, pe.scores.mls, held, labels)
     found = measuring._by_condition(rivals, queries, items)
     fits = fit(held, labels, 0)
     for q, g in measuring.CONDITIONS:
