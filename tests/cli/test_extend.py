@@ -21,17 +21,21 @@ MORE = {"peaccel train my_method.py --resume": "--device cpu --threads 1"}
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
-    """An empty current folder, from which files can be imported; what they import is forgotten."""
+    """An empty current folder; what files of it import and name is forgotten."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path", [*sys.path])
     for table in (datasets.READERS, datasets.USES):
         for name in ("my_data", "random_rows", "more_rows"):
             monkeypatch.setitem(table, name, None)
             del table[name]
     monkeypatch.setattr(pe.scores, "SCORES", pe.scores.SCORES.copy())
-    for name in ("my_loss", "my_metric", "my_reader", "my_score"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    return tmp_path
+    yield tmp_path
+    forget()
+
+
+def forget():
+    for name in ("my_loss", "my_metric", "my_score", "their_module"):
+        sys.modules.pop(name, None)
 
 
 def python_blocks(page):
@@ -54,7 +58,7 @@ def test_there_is_a_page_for_all_that_grows():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_runs_in_an_empty_folder(page, empty, capsys):
+def test_a_page_runs_in_an_empty_folder(page, empty, capsys, monkeypatch):
     others = written(page)
     put(empty / "data", {
         "features.txt": "".join(f"{i % 4} {i % 4 + i / 99} 1\n" for i in range(32)),
@@ -62,8 +66,11 @@ def test_a_page_runs_in_an_empty_folder(page, empty, capsys):
     })  # fmt: skip
     commands = re.findall(r"^    (peaccel .*)$", page.read_text(), re.MULTILINE)
     assert others or commands
-    for block in others:
-        exec(compile(block, str(page), "exec"), {})
+    with monkeypatch.context() as here:
+        here.syspath_prepend(empty)  # as of Python in this folder; commands find files without
+        for block in others:
+            exec(compile(block, str(page), "exec"), {})
+    forget()
     for command in commands:
         more = MORE.get(command, SMALL if " train " in command else "")
         code, out, err = run(capsys, *command.split()[1:], more)
@@ -146,8 +153,9 @@ def test_a_copy_that_kept_its_name_is_loaded_again_from_its_file(empty, capsys):
 
 
 @pytest.fixture
-def package(empty):
+def package(empty, monkeypatch):
     """A package that is installed, with an entry point of the group."""
+    monkeypatch.syspath_prepend(empty)
     written(METHOD)
     Path("their_package-1.0.dist-info").mkdir()
     Path("their_package-1.0.dist-info/METADATA").write_text(
@@ -156,8 +164,7 @@ def package(empty):
     points = Path("their_package-1.0.dist-info/entry_points.txt")
     Path("my_method.py").rename("their_module.py")
     points.write_text("[peaccel.methods]\ntheir_method = their_module:METHOD\n")
-    yield points
-    sys.modules.pop("their_module", None)
+    return points
 
 
 def test_methods_of_other_packages(package, capsys):

@@ -25,7 +25,7 @@ def test_every_loss_has_a_case():
     assert {loss.__name__ for loss in classes()} == set(losses.__all__) - {"Loss"}
 
 
-@pytest.mark.parametrize(("make", "settings", "kind"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
+@pytest.mark.parametrize(("make", "settings", "kind"), CASES, ids=[f"{case[0].__name__}-{case[2]}" for case in CASES])
 def test_every_loss_compiles_without_a_graph_break(make, settings, kind):
     torch.manual_seed(0)
     loss = make(**settings)
