@@ -15,7 +15,7 @@ WITH_NVCC := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_NVCC=$(abspath $
 CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
-.PHONY: help demo test test-all test-rust lint train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+.PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
 	metrics choosing reproduce clean build core core-without-cuda wheel
 
 help:  ## show this help
@@ -69,14 +69,20 @@ test-all: build test-rust wheel  ## run all tests; build the wheel and try it in
 	cd target && wheel/bin/python ../tools/check_wheel.py
 
 # Of the library alone: what else cargo would build for it takes minutes and has no tests. In a folder of its own, or the
-# library without Python would take the place of the one with it.
+# library without Python would take the place of the one with it. Not optimised, which checks for overflow and compiles in half of
+# the time; nothing of it is kept for a debugger or for the next time.
 test-rust:
-	cargo test --release --quiet --lib --target-dir target/test
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo test --quiet --lib --target-dir target/test
+
+lint: build  ## check format, types and style
+	$(MAKE) --no-print-directory --jobs 2 lint-rust lint-python
 
 # Clippy sees the same Rust with and without kernels for GPUs, which would be compiled once more.
-lint: build  ## check format, types and style
+lint-rust:
 	cargo fmt --check
 	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
+
+lint-python:
 	$(BIN)/ruff check python reproduction tests benches tools
 	$(BIN)/ruff format --check python reproduction tests benches tools
 	$(BIN)/mypy

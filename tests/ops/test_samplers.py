@@ -104,7 +104,7 @@ def drawn_angles(dim, kappa, seed, count=DRAWS):
 
 @pytest.mark.parametrize(
     ("dim", "kappa"),
-    [pytest.param(d, k, marks=pytest.mark.slow) if d == 2048 and k not in (0, 1e3) else (d, k) for d, k in CELLS],
+    [pytest.param(d, k, marks=pytest.mark.slow) if d == 2048 and k != 1e3 else (d, k) for d, k in CELLS],
 )
 def test_von_mises_fisher_draws_from_its_law(dim, kappa):
     assert len(CELLS) >= 40
