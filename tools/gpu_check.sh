@@ -18,7 +18,7 @@ log=$out/$step.log
 site=$(mktemp -d)
 trap 'rm -rf "$site"' EXIT
 python3 -m pip install --quiet --no-deps --no-index --target "$site" "$wheel" || exit 1
-export PYTHONPATH=$site
+export PYTHONPATH=$site:tests  # tests/cuda imports helpers that stand in tests/
 running=0 failed=0
 python3 -c 'import peaccel, torch
 print(peaccel.build_info(), torch.__version__)

@@ -105,6 +105,14 @@ def test_every_make_of_the_pages_is_a_target():
     assert {"test", "demo", "reproduce"} <= made <= set(targets)
 
 
+def test_every_file_that_the_pages_name_is_there():
+    """But for those that a reader is to write, and those of a method to be filled in."""
+    named = re.compile(r"(?<![\w/])((?:python|rust|cuda|tests|benches|tools|docs|reproduction)/[\w./*-]+\.[a-z]+)\b")
+    for page in [*PAGES, *sorted((ROOT / "docs" / "extend").glob("*.md"))]:
+        for path in set(named.findall(page.read_text())):
+            assert any(ROOT.glob(path)) or re.search("my_|METHOD", path), f"{page.name}: {path}"
+
+
 @pytest.fixture
 def inputs(tmp_path, monkeypatch):
     """The current folder, with what the pages take for granted."""

@@ -2,14 +2,19 @@
 
 import importlib.util
 import json
+import os
 import pathlib
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 # Imported by its path: the package of the benchmarks sets the number of threads of libraries, for other tests too.
-SPEC = importlib.util.spec_from_file_location("gpu", pathlib.Path(__file__).parents[2] / "benches" / "gpu.py")
+ROOT = pathlib.Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("gpu", ROOT / "benches" / "gpu.py")
 gpu = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(gpu)
 
@@ -92,3 +97,16 @@ def test_a_side_that_fails_loses_no_other_and_rows_are_kept_as_they_come(tmp_pat
     gpu.Report(path, {"gpu": "another"}).add(rows)
     assert len(json.loads(path.read_text())["rows"]) == 3
     assert "| work | broken | ValueError: no such kernel |" in capsys.readouterr().out
+
+
+def test_the_check_of_a_machine_with_a_gpu_finds_its_tests():
+    """As tools/gpu_check.sh calls pytest: without conftest.py, from the paths that it names."""
+    script = (ROOT / "tools" / "gpu_check.sh").read_text()
+    (paths,) = re.findall(r"^export PYTHONPATH=(\S+)", script, re.MULTILINE)
+    (options,) = re.findall(r"^pytest=\(python3 (.*)\)$", script, re.MULTILINE)
+    # Where the installed packages are; the folders of tests that pytest has put there are not of the machine to come.
+    site = os.pathsep.join(path for path in sys.path if path and not path.startswith(str(ROOT / "tests")))
+    env = {**os.environ, "PYTHONPATH": paths.replace("$site", site)}
+    command = [sys.executable, *options.split(), "--collect-only", "tests/cuda/test_cuda.py"]
+    found = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert found.returncode == 0 and "test_cuda.py" in found.stdout, found.stdout + found.stderr

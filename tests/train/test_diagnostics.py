@@ -14,7 +14,7 @@ from peaccel import train
 from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data import digits
 from peaccel.methods.method import Schedule
-from peaccel.train import Options, fit
+from peaccel.train import Options, fit, loop
 from peaccel.train.diagnostics import Movement, above_chance, probe_rows, signs
 from peaccel.train.sources import digits_settings
 
@@ -106,6 +106,28 @@ def test_uncertainties_at_a_bound_and_over_decades():
     wide = signs(pe.Normal(mu, np.geomspace(0.24, 431, 120)), labels)
     assert set(wide) == {"range"} and "var ranges from 0.2" in wide["range"]
     assert signs(pe.Normal(mu, np.geomspace(1, 500, 120)), labels) == {}
+
+
+def test_looking_changes_nothing_of_the_training(monkeypatch):
+    """Not even the draws of dropout, which goes on in training mode while it is looked."""
+
+    def weights():
+        torch.manual_seed(3)
+        _, _, training = build("cosface", dropout=0.5)
+        torch.manual_seed(4)
+        fit(with_epochs(training), IMAGES, LABELS)
+        return training.model.state_dict()
+
+    looked = weights()
+    monkeypatch.setattr(loop, "EPOCHS", 0)
+    alone = weights()
+    assert all(torch.equal(looked[name], alone[name]) for name in alone)
+
+
+def test_scalars_in_float64_are_looked_at_too():
+    _, _, training = build("vmf_loss")
+    everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion}).double().requires_grad_(True)
+    assert "did not change" in Movement(everything, training.stages[0]).sign()["still"]
 
 
 def test_chance_is_left_behind_by_more_than_luck():

@@ -2,7 +2,7 @@
 
 `density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
 `calibrating`: calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve,
-learn_then_test; `fusing`: fuse; `sampling`: sample; `triplets`: triplet_probability.
+learn_then_test; `fusing`: fuse; `sampling`: sample; `triplet_margins`: triplet_probability.
 """
 
 from peaccel.measures.calibrating import calibrate, fit_shift

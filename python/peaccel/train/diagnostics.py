@@ -19,9 +19,7 @@ EPOCHS = 2
 """The first epochs of a stage, after each of which it is looked at."""
 
 CLASSES, ITEMS = 32, 8  # of the training items that are looked at
-CONE = (
-    0.9  # mean cosine of items of two classes; an untrained network that ends in a ReLU has 0.99, one that learns 0.1
-)
+CONE = 0.9  # mean cosine of items of two classes: 0.99 where an untrained network ends in a ReLU, 0.1 once one learns
 CERTAIN = 1e-3  # chance accuracy reaches what was found less often than this where anything was learned
 RANGE = 1e3  # of uncertainties between their 1st and 99th percentiles; those of trained heads differ by 10 to 100
 CLOSE = 1e-3  # uncertainties that differ by less, relatively, from the least or the greatest are at a bound
@@ -116,7 +114,6 @@ class Movement:
     """
 
     def __init__(self, everything: nn.Module, stage: Stage) -> None:
-        self._stage = stage.name
         trained = {id(p) for group in stage.groups for part in group.trains for p in _parameters(part)}
         self._layers = {
             name: own
@@ -141,5 +138,5 @@ def _parameters(part: nn.Module | nn.Parameter) -> list[nn.Parameter]:
 @torch.no_grad()
 def _bits(parameters: list[nn.Parameter]) -> tuple[Any, ...]:
     """Sums of the parameters' bits, as integers, and of their squares: a change leaves both only by a rare chance."""
-    words = [p.detach().contiguous().view(torch.int32 if p.element_size() == 4 else torch.int16) for p in parameters]
+    words = [p.detach().reshape(-1).view(torch.int32 if p.element_size() == 4 else torch.int16) for p in parameters]
     return tuple((int(x.sum(dtype=torch.int64)), int((x.long() * x.long()).sum())) for x in words)

@@ -242,9 +242,12 @@ class _Run:
     ) -> set[str]:
         """Say in a line each of what shows that the stage fails, but what was told; returns what that is about."""
         rows, everything = probe_rows(labels), self.checkpointer.everything
-        # By the statistics of these items, as a training step has them: running ones lag behind for many steps.
-        with torch.no_grad(), _statistics_kept(everything):
-            d = self.training.model(move(take(data, torch.from_numpy(rows)), self.accelerator.device))
+        device = self.accelerator.device
+        # By the statistics of these items, as a training step has them: running ones lag behind for many steps. What is
+        # dropped here is drawn aside, so that training goes on as if nobody had looked.
+        aside = torch.random.fork_rng([device] if device.type == "cuda" else [])
+        with torch.no_grad(), _statistics_kept(everything), aside:
+            d = self.training.model(move(take(data, torch.from_numpy(rows)), device))
         found = found | (signs(d.to("cpu"), labels[rows]) if isinstance(d, Distribution) else {})
         for about, sentence in found.items():
             if about not in told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ __all__ = ["ConsoleLogger", "NullLogger", "ProgressLogger", "spread"]
 DEAD = 1e-3  # a spread of uncertainties below this share of their mean shows that a branch learns nothing
 
 
-class ProgressLogger(Protocol):
-    """The interface by which training reports its progress."""
+class ProgressLogger:
+    """What training tells its progress to; this one reports nothing, and others replace what they report."""
 
     def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
         """Say that an epoch of so many batches begins, of which some are done."""
@@ -41,28 +41,11 @@ class ProgressLogger(Protocol):
         """Report that training is over."""
 
 
-class NullLogger:
+class NullLogger(ProgressLogger):
     """A logger that reports nothing."""
 
-    def epoch_begins(self, stage: Stage, epoch: int, batches: int, done: int) -> None:
-        """Report nothing."""
 
-    def step(self, terms: Terms, items: int) -> None:
-        """Report nothing."""
-
-    def epoch_ends(
-        self, stage: Stage, epoch: int, optimizer: torch.optim.Optimizer, probe: Any, validation: float | None
-    ) -> None:
-        """Report nothing."""
-
-    def warn(self, sentence: str) -> None:
-        """Report nothing."""
-
-    def close(self) -> None:
-        """Report nothing."""
-
-
-class ConsoleLogger:
+class ConsoleLogger(ProgressLogger):
     """A `ProgressBar` for each stage with loss, speed and what is left; and log.jsonl, a line an epoch.
 
     Parameters
