@@ -81,14 +81,14 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     ``recall_at_1`` and ``map_at_r``, of each class `packed`, by score and condition; ``numbers`` by name.
     """
 
-    def seen(part: str, pictures: Pictures) -> Any:
+    def seen(pictures: Pictures) -> Any:
         return embed(training.model, images(pictures))
 
     validation, query, gallery = (parts[part] for part in ("validation", "query", "gallery"))
-    held = seen("validation", validation.mixed)
+    held = seen(validation.mixed)
     own = scored(method, training, held, validation.labels)
-    queries = {"mixed": seen("query", query.mixed)}
-    items = {"mixed": seen("gallery", gallery.mixed)}
+    queries = {"mixed": seen(query.mixed)}
+    items = {"mixed": seen(gallery.mixed)}
     truth: tuple[Any, Any] = query.labels, gallery.labels
     if radius is not None:
         assert query.position is not None and gallery.position is not None
@@ -96,7 +96,7 @@ def measure(method: Method, training: Training, parts: Mapping[str, Part], radiu
     ranked = {"own": (own, queries["mixed"], items["mixed"])}
     rivals = _rivals(method, own, held, validation.labels)
     if method.name in BY_CONDITION and isinstance(held, Normal):
-        queries["clean"], items["clean"] = seen("query", query.clean), seen("gallery", gallery.clean)
+        queries["clean"], items["clean"] = seen(query.clean), seen(gallery.clean)
         ranked |= _by_condition(rivals, queries, items)
     record: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}}
     for name, (score, q, g) in ranked.items():

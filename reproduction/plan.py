@@ -13,6 +13,7 @@ from typing import Any, Literal
 import optuna
 
 from peaccel._utils import config
+from peaccel.backbones import small_cnn
 from peaccel.data import photographs
 from peaccel.data.digits import DigitsSettings
 from peaccel.data.photographs import PlacesSettings
@@ -212,6 +213,12 @@ def variation(plan: Plan, cell: Cell) -> Variation:
     return forms[cell.form][cell.row] if cell.form in forms else Variation()
 
 
+@cache
+def network() -> str:
+    """The layers of the network that all rows stand on: results of another one are not those of the plan."""
+    return str(small_cnn.small_cnn())
+
+
 def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method, Any, str]:
     """The method of a cell, its settings, and the hash of all that decides what comes out.
 
@@ -240,6 +247,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         "trained_kinds": plan.trained_kinds,
         "photographs": photographs.PHOTOGRAPHS,
         "settings": asdict(settings),
+        "network": network(),
         "one_batch": varied.one_batch,
     }
     if varied.blended_draws:

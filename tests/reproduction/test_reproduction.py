@@ -25,7 +25,7 @@ from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
 from peaccel.train.recipes import ranges
 from reproduction import __main__ as commands
-from reproduction import ledger, measuring, running
+from reproduction import ledger, measuring, plan, running
 from reproduction.claims import read_claims, values
 from reproduction.defects import blended_draws, with_blended_draws
 from reproduction.page import SECTIONS
@@ -418,3 +418,11 @@ def test_cells_are_run_by_workers_of_that_kind(monkeypatch, tmp_path):
     monkeypatch.setattr(commands, "workers", lambda count: asked.append(count) or nullcontext())
     commands._carry_out(QUICK, commands.Reproduce(processes=3), list(cells(QUICK))[:1], tmp_path / "r.jsonl", until=0)
     assert asked == [3]
+
+
+def test_results_of_another_network_are_not_those_of_the_plan(monkeypatch):
+    cell = next(cells(QUICK))
+    now = resolved(QUICK, cell, {})[2]
+    assert resolved(QUICK, cell, {})[2] == now
+    monkeypatch.setattr(plan, "network", lambda: "another")
+    assert resolved(QUICK, cell, {})[2] != now
