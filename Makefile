@@ -87,8 +87,9 @@ lint-python:
 	$(BIN)/ruff format --check python reproduction tests benches tools
 	$(BIN)/mypy
 
-reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours)
-	$(BIN)/python -m reproduction --results-out docs/reproduction.jsonl --page-out docs/reproduction.md
+reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours; FASHION=<folder>: garments too)
+	$(BIN)/python -m reproduction --results-out docs/reproduction.jsonl --page-out docs/reproduction.md \
+		$(if $(FASHION),--fashion-root "$(FASHION)")
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
 	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py

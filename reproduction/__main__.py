@@ -17,17 +17,18 @@ from typing import Any, Literal
 from peaccel._utils import config, options
 from peaccel._utils.atomic_files import aside, check_outputs
 from peaccel.cli import user_errors
+from peaccel.data.digits import load_scans
 from peaccel.methods.method import AtLeast0, Positive
 from reproduction import ledger
-from reproduction.failures import retries
+from reproduction.failures import best_trial, retries
 from reproduction.page import markdown
-from reproduction.plan import REFERENCE, TASKS, Cell, Plan, cells, changes, read_plan, resolved
+from reproduction.plan import REFERENCE, TASKS, WHOLE, Cell, Plan, cells, changes, read_plan, resolved, rows_of
 from reproduction.running import run
 from reproduction.workers import workers
 
 __all__ = ["Reproduce", "main"]
 
-Experiment = Literal["numbers", "hard", "places", "published"]
+Experiment = Literal["numbers", "garments", "hard", "places", "published"]
 EXPERIMENTS: tuple[Experiment, ...] = (*TASKS, "published")
 
 MARK = "<!-- What follows is written by python -m reproduction. -->"
@@ -43,6 +44,9 @@ class Reproduce:
     """Few classes, two splits and no search: minutes, and no numbers to believe."""
     only: tuple[Experiment, ...] = EXPERIMENTS
     """Of the experiments; the trials of their rows come first."""
+    fashion_root: Path | None = None
+    """The folder of Fashion-MNIST's IDX files, as torchvision or Debian's dataset-fashion-mnist have put them; without
+    it the experiment garments is left out."""
     results_out: Path | None = None
     """A line of JSON for each training; those that are there are not run again. runs/reproduce/results.jsonl, with
     --quick runs/reproduce-quick/results.jsonl."""
@@ -71,15 +75,16 @@ def _run(task: Reproduce) -> None:
     for path in (results, page):
         path.parent.mkdir(parents=True, exist_ok=True)
     check_outputs([(results, None), (page, None)])
-    wanted = [cell for cell in cells(plan) if _belongs(plan, cell, task.only)]
+    if task.fashion_root is not None:
+        load_scans("fashion", task.fashion_root)
+    elif not {"garments", "published"}.isdisjoint(task.only):
+        print("garments: not run, since --fashion-root names no folder of Fashion-MNIST", flush=True)
+    wanted = [cell for cell in cells(plan) if _belongs(plan, cell, task)]
     start = perf_counter()
     until = float("inf") if task.hours is None else start + 3600 * task.hours
-    for phase in (
-        [cell for cell in wanted if cell.trial is not None],
-        [cell for cell in wanted if cell.trial is None],
-    ):
-        _carry_out(plan, task, phase, results, until)
-    again = [cell for cell in retries(_finished(plan, ledger.read(results))) if _belongs(plan, cell, task.only)]
+    for searches in (True, False):
+        _carry_out(plan, task, [cell for cell in wanted if cell.searches == searches], results, until)
+    again = [cell for cell in retries(_finished(plan, ledger.read(results))) if _belongs(plan, cell, task)]
     _carry_out(plan, task, again, results, until)
     records = _finished(plan, ledger.read(results))
     text = markdown(plan, records, sum(1 for _ in cells(plan)) + sum(1 for _ in retries(records)))
@@ -101,14 +106,17 @@ def print_list() -> None:
                 print(f"{item['name']}: {item['shows']}{where}\n    {how}")
 
 
-def _belongs(plan: Plan, cell: Cell, only: Iterable[Experiment]) -> bool:
-    """Whether a cell is of these experiments, or a trial of one of their rows."""
-    if cell.trial is None:
-        # Failures of rows with published defects are told by the reference too.
-        tells = cell.row == REFERENCE and cell.task == "numbers" and cell.form in ("", "reference")
-        return ("published" if cell.form == "published" else cell.task) in only or (tells and "published" in only)
-    rows = {row for name in only for row in (plan.published if name == "published" else plan.rows[name])}
-    return cell.row in rows | {REFERENCE}
+def _belongs(plan: Plan, cell: Cell, task: Reproduce) -> bool:
+    """Whether a cell is of the experiments that are asked for, or of the search for one of their rows."""
+    only = task.only
+    if cell.searches:
+        rows = {row for name in only for row in (plan.published if name == "published" else rows_of(plan, name))}
+        return cell.row in rows | {REFERENCE}
+    if cell.task == "garments" and task.fashion_root is None:
+        return False
+    # Failures of rows with published defects are told by the reference too.
+    tells = cell.row == REFERENCE and cell.task in WHOLE and cell.form in ("", "reference")
+    return ("published" if cell.form == "published" else cell.task) in only or (tells and "published" in only)
 
 
 def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Path, until: float) -> None:
@@ -126,7 +134,7 @@ def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Pat
                     cell, chosen = next(todo, (None, None))
                     if cell is None or chosen is None:
                         break
-                    running[pool.submit(run, task.quick, cell, chosen)] = cell
+                    running[pool.submit(run, task.quick, cell, chosen, task.fashion_root)] = cell
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -142,13 +150,9 @@ def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Pat
 def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Record]) -> Iterator[tuple[Cell, Any]]:
     """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
     for cell in wanted:
-        trial = cell.trial
-        if trial is None:
-            trials = [Cell("numbers", cell.row, trial=i) for i in range(plan.trials)]
-            if not records.keys() >= set(trials):
-                continue  # time ran out before its search was finished
-            trial = max(range(plan.trials), key=lambda i: records[trials[i]]["validation"])
-        yield cell, changes(cell.row, trial)
+        trial = (cell.trial or 0) if cell.searches else best_trial(plan, records, cell.row)
+        if trial is not None:
+            yield cell, changes(cell.row, trial, plan.search.within)
 
 
 def _finished(plan: Plan, records: dict[Cell, ledger.Record]) -> dict[Cell, ledger.Record]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils import config
 from reproduction.ledger import Record, unpacked
-from reproduction.plan import Cell
+from reproduction.plan import Cell, Task
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
 __all__ = ["Claim", "Comparison", "Decision", "decided", "differences", "read_claims", "values"]
@@ -96,7 +96,7 @@ def read_claims() -> tuple[Claim, ...]:
     return config.read(Path(__file__).parent / "claims.toml", Claims).claim
 
 
-def values(records: Records, row: str, measure: str, task: str = "numbers") -> dict[int, NDArray[np.float64]]:
+def values(records: Records, row: str, measure: str, task: Task = "numbers") -> dict[int, NDArray[np.float64]]:
     """A measure of a row by the seed of the split, [C] of each class or [1] of all, where it is there."""
     part, _, name = measure.partition(".")
     found = {}
@@ -107,7 +107,7 @@ def values(records: Records, row: str, measure: str, task: str = "numbers") -> d
     return found
 
 
-def differences(records: Records, comparison: Comparison, task: str = "numbers") -> list[float]:
+def differences(records: Records, comparison: Comparison, task: Task = "numbers") -> list[float]:
     """In points of a hundred, of each split that all rows have: the means of classes, and those of rows."""
     sides = [
         [values(records, row, measure, task) for row in rows]
@@ -121,8 +121,8 @@ def differences(records: Records, comparison: Comparison, task: str = "numbers")
     return found
 
 
-def decided(records: Records, claims: Sequence[Claim]) -> tuple[Decision, ...]:
-    """Decide every claim of whose comparisons there are `FEWEST` seeds; one training of each row and split is given.
+def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -> tuple[Decision, ...]:
+    """Decide every claim on a task, where its comparisons have `FEWEST` seeds, of one training of each row and split.
 
     A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
     (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
@@ -133,7 +133,7 @@ def decided(records: Records, claims: Sequence[Claim]) -> tuple[Decision, ...]:
     ----------
     Berger, Multiparameter Hypothesis Testing and Acceptance Sampling, Technometrics 1982, for intersection-union tests.
     """
-    found = [tuple(where_mean(differences(records, c), c.between) for c in claim.comparisons) for claim in claims]
+    found = [tuple(where_mean(differences(records, c, task), c.between) for c in claim.comparisons) for claim in claims]
     together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
     tested = [i for i, p in enumerate(together) if not np.isnan(p).any()]
     corrected = dict(zip(tested, holm(np.array([min(together[i]) for i in tested])).tolist(), strict=True))

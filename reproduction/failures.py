@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import binomtest
 
 from reproduction.ledger import Record
-from reproduction.plan import REFERENCE, Cell, Task, trained
+from reproduction.plan import REFERENCE, Cell, Plan, Task, trained, tried
 
-__all__ = ["FailureRate", "failed", "kept", "line", "rates", "retries"]
+__all__ = ["FailureRate", "best_trial", "failed", "kept", "line", "rates", "retries"]
 
 SHARE = 0.5
 """Of the reference's median validation, below which a training has failed: far from where good ones come out, since a
@@ -44,12 +44,14 @@ def line(records: Records, task: Task, split: int) -> float | None:
     """The validation below which a training of a split has failed; None where no reference was trained there.
 
     It is half of the median over the initialisations of `REFERENCE` on the same split, and so looks at no test class.
+    Of the trials of `REFERENCE` the first counts, which is its recipe.
     """
     found = [
         record["validation"]
         for cell, record in records.items()
-        if (cell.task, cell.row, cell.trial, cell.split, cell.attempt) == (task, REFERENCE, None, split, 0)
+        if (cell.task, cell.row, cell.split, cell.attempt) == (task, REFERENCE, split, 0)
         and cell.form in ("", "reference")
+        and not cell.trial
     ]
     return SHARE * float(np.median(found)) if found else None
 
@@ -58,6 +60,21 @@ def failed(records: Records, cell: Cell) -> bool | None:
     """Whether a cell's training failed; None where that cannot be told yet."""
     below = line(records, cell.task, cell.split)
     return None if below is None or cell not in records else bool(records[cell]["validation"] < below)
+
+
+def best_trial(plan: Plan, records: Records, row: str) -> int | None:
+    """The trial of a row with the best mean validation over the splits of the search; None before all are finished.
+
+    One that failed on any split is refused, unless all did.
+    """
+    found = {}
+    for trial in range(plan.search.trials):
+        trials = [tried(row, trial, number) for number in range(plan.search.splits)]
+        if not records.keys() >= set(trials):
+            return None
+        bad = any(failed(records, cell) for cell in trials)
+        found[trial] = (not bad, np.mean([records[cell]["validation"] for cell in trials]))
+    return max(found, key=found.__getitem__)
 
 
 def retries(records: Records) -> Iterator[Cell]:

@@ -24,9 +24,6 @@ KEYS = ("task", "row", "form", "trial", "split", "initialisation", "attempt")
 def read(path: Path) -> dict[Cell, Record]:
     """What is finished, the later line where a cell has two; nothing where there is no file.
 
-    Lines from when one seed was that of the split and of the initialisation are read as such, and so are of no cell of
-    the plan.
-
     Raises
     ------
     ValueError
@@ -36,18 +33,10 @@ def read(path: Path) -> dict[Cell, Record]:
     for number, line in enumerate(_text(path).splitlines(), 1):
         try:
             record = json.loads(line)
-            found[Cell(**{key: _of_one_seed(record)[key] for key in KEYS})] = record
+            found[Cell(**{key: record[key] for key in KEYS})] = record
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{path}: line {number} is no result of python -m reproduction") from None
     return found
-
-
-def _of_one_seed(record: Record) -> Record:
-    """A line as it is written now, of one from when the split and the initialisation had one seed."""
-    if "seed" not in record:
-        return record
-    form, seed = "published" if record["published"] else "", record["seed"]
-    return {**record, "form": form, "split": seed, "initialisation": seed, "attempt": 0}
 
 
 def append(path: Path, cell: Cell, record: Record) -> None:

@@ -11,7 +11,7 @@ from reproduction.claims import FEWEST, Comparison, Decision, decided, differenc
 from reproduction.failures import kept, rates
 from reproduction.ledger import Record
 from reproduction.measuring import CONDITIONS
-from reproduction.plan import Cell, Plan, Task
+from reproduction.plan import WHOLE, Cell, Plan, Task, rows_of
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
 __all__ = ["SECTIONS", "markdown"]
@@ -30,7 +30,7 @@ class PageSection:
     about: str
     measures: Mapping[str, str]
     """By column."""
-    task: Task = "numbers"
+    tasks: tuple[Task, ...] = WHOLE
 
 
 BASELINES = {"own": "own", "norm": "norm", "class probability": "class_probability", "random": "random"}
@@ -139,22 +139,24 @@ SECTIONS: Mapping[str, PageSection] = {
     "Hard numbers": PageSection(
         "Trained on numbers of the digits 0 to 6, tested on numbers with a 7, 8 or 9; settings as above.",
         BRIEF,
-        "hard",
+        ("hard",),
     ),
     "Places": PageSection(
         "Patches of photographs that training never saw; right is what was seen near by. Settings as of the numbers.",
         BRIEF,
-        "places",
+        ("places",),
     ),
 }
 
 
 def markdown(plan: Plan, records: Records, of: int) -> str:
     """What to take, the claims, all tables and what failed; `of` cells there are, finished or not."""
-    last = kept(records)
+    last, first = kept(records), kept(records, retried=False)
+    claims = read_claims()
+    by_task = {task: (decided(last, claims, task), decided(first, claims, task)) for task in WHOLE}
     blocks = [
         *_choice(plan, last),
-        *_claims(decided(last, read_claims()), decided(kept(records, retried=False), read_claims())),
+        *_claims(by_task),
         *_sections(plan, last),
         *_defects(plan, last),
         *_failures(records),
@@ -166,27 +168,23 @@ def markdown(plan: Plan, records: Records, of: int) -> str:
 def _choice(plan: Plan, records: Records) -> Iterator[str]:
     yield "## Which method to take"
     yield (
-        "On numbers, both sides corrupted. In brackets: 95 % intervals over splits, by Student's t. What stands first "
-        "does so partly by luck; a row is said to be as good as can be told where its difference from the first, over "
-        "the splits that both have, is not distinguishable at 5 % (corrected by Holm over the rows)."
+        "Both sides corrupted. In brackets: 95 % intervals over splits, by Student's t. What stands first does so "
+        "partly by luck; a row is said to be as good as can be told where its difference from the first, over the "
+        "splits that both have, is not distinguishable at 5 % (corrected by Holm over the rows)."
     )
-    rows = plan.rows["numbers"]
-    yield from _first(records, "For retrieval", "recall_at_1.own", {row: "recall_at_1.own" for row in rows})
     auroc = "numbers.r_auroc"
-    yield from _first(
-        records,
-        "For confidence, the AUROC of telling which queries are answered rightly",
-        f"{auroc}.own",
-        {row: f"{auroc}.own" for row in rows},
-        {"best by cosine": f"{auroc}.best_cosine", "best by own score": f"{auroc}.best_own"},
-    )
+    beside = {"best by cosine": f"{auroc}.best_cosine", "best by own score": f"{auroc}.best_own"}
+    for what, measure, others in (
+        ("For retrieval", "recall_at_1.own", {}),
+        ("For confidence, the AUROC of telling which queries are answered rightly", f"{auroc}.own", beside),
+    ):
+        for task in WHOLE:
+            yield from _first(plan, records, task, f"{what}, on {task}", measure, others)
 
 
-def _first(
-    records: Records, what: str, title: str, measures: Mapping[str, str], beside: Mapping[str, str] | None = None
-) -> Iterator[str]:
+def _first(plan: Plan, records: Records, task: Task, what: str, title: str, beside: Mapping[str, str]) -> Iterator[str]:
     """A sentence of the row that came first and of those as good, and the table of all, by their means."""
-    found = {row: where_mean(_points(records, row, measure), ABOVE) for row, measure in measures.items()}
+    found = {row: where_mean(_points(records, row, title, task), ABOVE) for row in rows_of(plan, task)}
     order = sorted((row for row in found if found[row].seeds >= FEWEST), key=lambda row: -found[row].value)
     if not order:
         yield f"{what}: nothing yet, of {FEWEST} splits."
@@ -194,7 +192,7 @@ def _first(
     first = order[0]
 
     def less(row: str, measure: str, other: str) -> WhereMean:
-        return where_mean(differences(records, Comparison((row,), (other,), (title, measure), ABOVE)), ABOVE)
+        return where_mean(differences(records, Comparison((row,), (other,), (title, measure), ABOVE), task), ABOVE)
 
     gaps = {row: less(row, title, first) for row in order[1:]}
     p = holm(np.array([min(gap.inside, gap.beyond) for gap in gaps.values()]))
@@ -205,27 +203,41 @@ def _first(
     for row in order:
         cells = [row, str(found[row].seeds), _interval(found[row])]
         cells.append("" if row == first else _interval(gaps[row], signed=True))
-        for measure in (beside or {}).values():
+        for measure in beside.values():
             gain = less(row, measure, row)
             cells.append(_interval(gain, signed=True) if gain.seeds >= FEWEST else "")
         lines.append(cells)
-    yield _table(("row", "splits", "found", f"less {first}", *(f"less its {name}" for name in beside or {})), lines)
+    yield _table(("row", "splits", "found", f"less {first}", *(f"less its {name}" for name in beside)), lines)
 
 
-def _points(records: Records, row: str, measure: str, task: str = "numbers") -> list[float]:
+def _points(records: Records, row: str, measure: str, task: Task) -> list[float]:
     """A measure of a row in points of a hundred, of each split."""
     return [100 * float(x.mean()) for x in values(records, row, measure, task).values()]
 
 
-def _claims(decisions: Sequence[Decision], first: Sequence[Decision]) -> Iterator[str]:
-    tested = sum(not np.isnan(decision.p) for decision in decisions)
+def _claims(by_task: Mapping[Task, tuple[Sequence[Decision], Sequence[Decision]]]) -> Iterator[str]:
+    """Verdicts on each task, with retries and without."""
     yield "## Claims"
     yield (
-        f"By Student's t over splits. p of a claim is corrected by Holm over the {tested} claims that were tested, p "
+        "By Student's t over splits. p of a claim is corrected by Holm over the claims that were tested on the task, p "
         "of a difference is not; intervals are of 95 %. The last column has the same without retries of trainings that "
         "failed. Splits are drawn from one pool of scans, and seeds say nothing beyond splits of this pool: not what "
         "other images, networks or sizes would give."
     )
+    lines = []
+    for decisions in zip(*(with_retries for with_retries, _ in by_task.values()), strict=True):
+        said = [_said(decision) for decision in decisions]
+        known = {decision.verdict for decision in decisions if not np.isnan(decision.p)}
+        lines.append([str(decisions[0].claim.number), decisions[0].claim.text, *said, "yes" if len(known) > 1 else ""])
+    yield _table(("claim", "", *(f"on {task}" for task in by_task), "differ"), lines)
+    for task, (with_retries, without) in by_task.items():
+        tested = sum(not np.isnan(decision.p) for decision in with_retries)
+        yield f"### On {task}: {tested} claims tested"
+        yield _comparisons(with_retries, without)
+
+
+def _comparisons(decisions: Sequence[Decision], first: Sequence[Decision]) -> str:
+    """The table of all differences that claims are decided by."""
     lines = []
     for decision, without in zip(decisions, first, strict=True):
         claim, p = decision.claim, _p(decision.p)
@@ -241,7 +253,7 @@ def _claims(decisions: Sequence[Decision], first: Sequence[Decision]) -> Iterato
                 found[3] = _interval(other, signed=True)
             lines.append(["", str(comparison), claimed, str(where.seeds), *found])
     header = ("claim", "difference", "claimed", "splits", "found [95 %]", "p", "verdict", "without retries")
-    yield _table(header, lines)
+    return _table(header, lines)
 
 
 def _said(decision: Decision) -> str:
@@ -262,26 +274,34 @@ def _side(where: WhereMean) -> str:
 def _sections(plan: Plan, records: Records) -> Iterator[str]:
     for title, section in SECTIONS.items():
         yield f"## {title}"
-        names = [*plan.rows[section.task]]
-        if section.task == "numbers":
-            names += [f"{row} (longer)" for row in plan.longer]
-        found = {
-            (row, column): _points(records, row, measure, section.task)
-            for row in names
-            for column, measure in section.measures.items()
-        }
-        splits = sorted({len(points) for points in found.values() if points})
-        yield f"{section.about} Splits of a row: {' to '.join(map(str, dict.fromkeys(splits[:1] + splits[-1:]))) or 0}."
-        cells = {key: _spread(points, section.measures[key[1]]) for key, points in found.items()}
-        # Where columns are many and rows few, as of scores, the table lies on its side.
-        known = [row for row in names if any(cells[row, column] for column in section.measures)]
-        columns = [column for column in section.measures if any(cells[row, column] for row in known)]
-        if not known:
-            yield "Not run."
-        elif len(columns) > 2 * len(known):
-            yield _table(("", *known), [(column, *(cells[row, column] for row in known)) for column in columns])
-        else:
-            yield _table(("row", *columns), [(row, *(cells[row, column] for column in columns)) for row in known])
+        yield section.about
+        for task in section.tasks:
+            yield from _measures(plan, records, section, task)
+
+
+def _measures(plan: Plan, records: Records, section: PageSection, task: Task) -> Iterator[str]:
+    """A section's table of one task."""
+    names = [*rows_of(plan, task)]
+    if task in WHOLE:
+        names += [f"{row} (longer)" for row in plan.longer]
+    found = {
+        (row, column): _points(records, row, measure, task)
+        for row in names
+        for column, measure in section.measures.items()
+    }
+    cells = {key: _spread(points, section.measures[key[1]]) for key, points in found.items()}
+    # Where columns are many and rows few, as of scores, the table lies on its side.
+    known = [row for row in names if any(cells[row, column] for column in section.measures)]
+    columns = [column for column in section.measures if any(cells[row, column] for row in known)]
+    splits = sorted({len(points) for points in found.values() if points})
+    if not known:
+        yield f"On {task}: not run."
+        return
+    yield f"On {task}, splits of a row: {' to '.join(map(str, dict.fromkeys(splits[:1] + splits[-1:])))}."
+    if len(columns) > 2 * len(known):
+        yield _table(("", *known), [(column, *(cells[row, column] for row in known)) for column in columns])
+    else:
+        yield _table(("row", *columns), [(row, *(cells[row, column] for column in columns)) for row in known])
 
 
 def _defects(plan: Plan, records: Records) -> Iterator[str]:
@@ -291,16 +311,16 @@ def _defects(plan: Plan, records: Records) -> Iterator[str]:
         "samplers of directions (vmf_loss; dul_cls_vmf, which has both defects), less the right ones: same settings "
         "and splits; intervals are of 95 %, by Student's t, not corrected."
     )
-    lines = []
-    for row in plan.published:
-        cells = [row]
-        for measure in ("recall_at_1.own", "map_at_r.own", "numbers.severity.own", "numbers.r_auroc.own"):
-            where = where_mean(
-                differences(records, Comparison((f"{row} (published)",), (row,), (measure,), ABOVE)), ABOVE
-            )
-            cells.append("" if where.seeds < 2 else _interval(where, signed=True))
-        lines.append(tuple(cells))
-    yield _table(("row", "Recall@1", "MAP@R", "severity, own", "AUROC, own"), lines)
+    for task in WHOLE:
+        lines = []
+        for row in plan.published:
+            cells = [row]
+            for measure in ("recall_at_1.own", "map_at_r.own", "numbers.severity.own", "numbers.r_auroc.own"):
+                gaps = differences(records, Comparison((f"{row} (published)",), (row,), (measure,), ABOVE), task)
+                cells.append(_interval(where_mean(gaps, ABOVE), signed=True) if len(gaps) >= 2 else "")
+            lines.append(tuple(cells))
+        yield f"On {task}:"
+        yield _table(("row", "Recall@1", "MAP@R", "severity, own", "AUROC, own"), lines)
 
 
 def _failures(records: Records) -> Iterator[str]:

@@ -1,15 +1,18 @@
-"""What is run: rows of the papers' table on three tasks, each training known by its name and its settings' hash."""
+"""What is run: rows of the papers' table on four tasks, each training known by its name and its settings' hash."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import optuna
 
 from peaccel._utils import config
@@ -24,19 +27,24 @@ from peaccel.train.recipes import ranges
 __all__ = [
     "REFERENCE",
     "TASKS",
+    "WHOLE",
     "Cell",
     "Plan",
     "cells",
     "changes",
     "read_plan",
     "resolved",
+    "rows_of",
     "task_settings",
     "trained",
+    "tried",
     "variation",
 ]
 
-Task = Literal["numbers", "hard", "places"]
-TASKS: tuple[Task, ...] = ("numbers", "hard", "places")
+Task = Literal["numbers", "garments", "hard", "places"]
+TASKS: tuple[Task, ...] = ("numbers", "garments", "hard", "places")
+WHOLE: tuple[Task, ...] = ("numbers", "garments")
+"""The tasks with all rows and forms, on each of which claims are decided."""
 
 Form = Literal["", "published", "longer", "reference"]
 """Of a row: as its recipe is, with published defects, trained longer, or for the line below which others failed."""
@@ -45,7 +53,7 @@ REFERENCE = "cosface"
 """The row whose validation says below what others have failed: its margin is constant, and it never did."""
 
 TRIAL_SPLIT = 1000
-"""Seed of the split on which settings are tried: none of those of final numbers."""
+"""Seed of the first split on which settings are tried: none of those of final numbers."""
 APART = 100
 """Between seeds of a split and those of the initialisations that are trained on it."""
 
@@ -74,10 +82,22 @@ class Seeds:
 
 
 @dataclass(frozen=True)
+class Search:
+    """How settings are searched, on `numbers` alone."""
+
+    trials: AtLeast1
+    """Settings that are tried for each row, the first of which are its recipe's own."""
+    splits: AtLeast1
+    """On each of which every trial is trained."""
+    within: Annotated[float, msgspec.Meta(gt=1)]
+    """Settings whose range is one of logarithms are drawn within this factor of the recipe's."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """plan.toml."""
 
-    trials: AtLeast1
+    search: Search
     seeds: Seeds
     references: AtLeast1
     """Trainings of `REFERENCE` on each split beside its own, from other initialisations."""
@@ -89,13 +109,13 @@ class Plan:
     hard: DigitsSettings
     places: PlacesSettings
     rows: Mapping[str, tuple[str, ...]]
-    """By task."""
+    """By task; `garments` has those of `numbers`, and its sizes."""
     primary: tuple[str, ...]
-    """Names of the rows and forms, on `numbers`, that the primary claims compare."""
+    """Names of the rows and forms, on the tasks of `WHOLE`, that the primary claims compare."""
     published: Mapping[str, Variation]
-    """By row, on `numbers`."""
+    """By row, on the tasks of `WHOLE`."""
     longer: Mapping[str, Variation]
-    """By row, on `numbers`: trained as long as another row that they are compared with."""
+    """By row, on the tasks of `WHOLE`: trained as long as another row that they are compared with."""
     quick: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -105,19 +125,19 @@ class Cell:
 
     task: Task
     row: str
-    form: Form = ""
-    trial: int | None = None
+    form: Form
+    trial: int | None
     """Of a search; None of final numbers."""
-    split: int = TRIAL_SPLIT
+    split: int
     """Seed of the split into training, validation and test, and of their images."""
-    initialisation: int = TRIAL_SPLIT + APART
+    initialisation: int
     """Seed of the weights, of the batches and of all draws in training."""
     attempt: int = 0
     """1 of the retry of a training that failed."""
 
     def __str__(self) -> str:
         """Such as "numbers pfe, split 3"."""
-        which = f"split {self.split}" if self.trial is None else f"trial {self.trial}"
+        which = f"split {self.split}" if self.trial is None else f"trial {self.trial}, split {self.split}"
         if self.form == "reference":
             which += f", initialisation {self.initialisation}"
         return f"{self.task} {self.name}, {which}{', retry' if self.attempt else ''}"
@@ -126,6 +146,11 @@ class Cell:
     def name(self) -> str:
         """The row with its form, as claims and tables name it: such as "pfe (published)"."""
         return f"{self.row} ({self.form})" if self.form else self.row
+
+    @property
+    def searches(self) -> bool:
+        """Whether it is of the search: a trial, or a reference on a split of trials."""
+        return self.split >= TRIAL_SPLIT
 
     @property
     def measured(self) -> bool:
@@ -143,6 +168,12 @@ def trained(task: Task, row: str, split: int, form: Form = "", attempt: int = 0,
     )
 
 
+def tried(row: str, trial: int, number: int) -> Cell:
+    """The cell of a trial on one of the splits of the search."""
+    split = TRIAL_SPLIT + number
+    return Cell("numbers", row, "", trial, split, split + APART)
+
+
 @cache
 def read_plan(quick: bool = False) -> Plan:
     """The plan; `quick` shrinks it to minutes."""
@@ -152,16 +183,20 @@ def read_plan(quick: bool = False) -> Plan:
 
 
 def cells(plan: Plan) -> Iterator[Cell]:
-    """All cells but retries, in the order in which they are run: trials, then split after split.
+    """All cells but retries, in the order in which they are run: the search, then split after split.
 
     So any part of it is even.
     """
-    for trial in range(plan.trials):
-        yield from (Cell("numbers", row, trial=trial) for row in plan.rows["numbers"])
+    for number in range(plan.search.splits):
+        yield from (
+            trained("numbers", REFERENCE, TRIAL_SPLIT + number, "reference", number=i) for i in range(plan.references)
+        )
+        for trial in range(plan.search.trials):
+            yield from (tried(row, trial, number) for row in plan.rows["numbers"])
     for split in range(max(plan.seeds.primary, plan.seeds.others)):
         for task in TASKS:
-            forms: list[tuple[str, Form]] = [(row, "") for row in plan.rows[task]]
-            if task == "numbers":
+            forms: list[tuple[str, Form]] = [(row, "") for row in rows_of(plan, task)]
+            if task in WHOLE:
                 forms += [(row, "published") for row in plan.published] + [(row, "longer") for row in plan.longer]
             found = [trained(task, row, split, form) for row, form in forms]
             found = [cell for cell in found if split < _splits(plan, cell)]
@@ -172,7 +207,12 @@ def cells(plan: Plan) -> Iterator[Cell]:
 
 def _splits(plan: Plan, cell: Cell) -> int:
     """How many splits a row is trained on."""
-    return plan.seeds.primary if cell.task == "numbers" and cell.name in plan.primary else plan.seeds.others
+    return plan.seeds.primary if cell.task in WHOLE and cell.name in plan.primary else plan.seeds.others
+
+
+def rows_of(plan: Plan, task: Task) -> tuple[str, ...]:
+    """The rows of a task."""
+    return plan.rows["numbers" if task == "garments" else task]
 
 
 def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:
@@ -183,20 +223,23 @@ def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:
 
 
 @cache
-def changes(row: str, trial: int) -> dict[str, Any]:
+def changes(row: str, trial: int, within: float) -> dict[str, Any]:
     """A trial's settings, nested, over those of the recipe: none for the first one.
 
-    Trials are drawn from the recipe's ranges, by Optuna: none depends on what came of the others, so that a search goes
-    on from any of them.
+    Trials are drawn from the recipe's ranges, by Optuna, other ones for each row: none depends on what came of the
+    others, so that a search goes on from any of them.
     """
     if trial == 0:
         return {}
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    space: dict[str, optuna.distributions.BaseDistribution] = {
-        key: optuna.distributions.FloatDistribution(low, high, log=log) for key, (low, high, log) in ranges(row).items()
-    }
-    for _ in range(trial + 1):
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=zlib.crc32(row.encode())))
+    space: dict[str, optuna.distributions.BaseDistribution] = {}
+    for key, (low, high, log) in ranges(row).items():
+        if log:
+            own = attrgetter(key)(recipe(row, "mnist")[1])
+            low, high = max(low, own / within), min(high, own * within)  # noqa: PLW2901  (the range, narrowed)
+        space[key] = optuna.distributions.FloatDistribution(low, high, log=log)
+    for _ in range(trial):
         asked = study.ask(space)
     nested: dict[str, Any] = {}
     for key, value in asked.params.items():
@@ -243,6 +286,7 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
         },
     )
     decides = {
+        "source": "fashion" if cell.task == "garments" else "mnist",
         "task": asdict(task_settings(plan, cell.task)),
         "trained_kinds": plan.trained_kinds,
         "photographs": photographs.PHOTOGRAPHS,

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -26,7 +27,7 @@ from reproduction.tasks import images, parts
 __all__ = ["run"]
 
 
-def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
+def run(quick: bool, cell: Cell, chosen: Mapping[str, Any], fashion_root: Path | None = None) -> Record:
     """Train and measure a cell, on one thread, so that it comes out the same beside any others.
 
     Parameters
@@ -37,6 +38,8 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
         Which.
     chosen
         Changes of the recipe's settings.
+    fashion_root
+        The folder of Fashion-MNIST, of which garments are.
 
     Returns
     -------
@@ -48,7 +51,7 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any]) -> Record:
     method, settings, decides = resolved(plan, cell, chosen)
     start = process_time()
     sizes = task_settings(plan, cell.task)
-    data = parts(sizes, plan.trained_kinds, cell.split)
+    data = parts(sizes, plan.trained_kinds, cell.split, fashion_root if cell.task == "garments" else None)
     train, validation = data["train"], data["validation"]
     torch.manual_seed(cell.initialisation)
     classes = int(train.labels.max()) + 1

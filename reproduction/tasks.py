@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -32,11 +33,16 @@ class Part:
 
 
 @lru_cache(maxsize=2)
-def parts(settings: DigitsSettings | PlacesSettings, trained_kinds: tuple[str, ...], seed: int) -> Mapping[str, Part]:
-    """Draw the images of "train", "validation", "gallery", "query", and of numbers also "seen"."""
+def parts(
+    settings: DigitsSettings | PlacesSettings, trained_kinds: tuple[str, ...], seed: int, fashion_root: Path | None
+) -> Mapping[str, Part]:
+    """Draw the images of "train", "validation", "gallery", "query", and of numbers also "seen".
+
+    They are of Fashion-MNIST where its folder is given.
+    """
     clean: Mapping[str, Pictures]
     if isinstance(settings, DigitsSettings):
-        clean = digits.make("mnist", settings, seed)
+        clean = digits.make("fashion" if fashion_root else "mnist", settings, seed, fashion_root)
     else:
         clean = photographs.make(settings, seed)
     found = {}

@@ -12,6 +12,7 @@ from torch import nn
 
 from peaccel import methods, train
 from peaccel.heads import UncertaintyHead
+from peaccel.losses import ArcFace, CosFace
 from peaccel.methods import hib, parts
 from peaccel.methods.method import Batch, Schedule, Step
 from peaccel.train.optim import optimizer_of
@@ -375,3 +376,22 @@ def test_every_setting_is_handed_on(method):
                     same = False
                 left -= set() if same else {name}
     assert {f"{method} {name}" for name in left} == {x for x in FOR_OTHERS if x.split()[0] == method}
+
+
+def test_a_margin_rises_over_the_first_steps_where_it_is_asked_to():
+    settings = parts.Classifier(margin=0.4, warmup=0.5)
+    margins = [settings.margin_at(Step(number, 8, 0)) for number in range(8)]
+    assert margins == pytest.approx([0.0, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4])
+    assert {parts.Classifier(margin=0.4).margin_at(Step(number, 8, 0)) for number in range(8)} == {0.4}
+
+
+@pytest.mark.parametrize("name", ["arcface", "pfe", "dul_cls", "dul_reg_cls", "scaleface"])
+def test_a_rising_margin_is_that_of_the_loss_at_each_step(name):
+    rising = parts.Classifier(margin=0.3, warmup=0.5)
+    training = build(name, lambda key, value: rising if key == "classifier" else value)[2]
+    stage = training.stages[1 if name == "dul_reg_cls" else 0]
+    loss = training.criterion if isinstance(training.criterion, ArcFace | CosFace) else training.criterion[0]
+    batch = batch_of(stage)
+    for number, margin in ((0, 0.0), (2, 0.15), (4, 0.3), (7, 0.3)):
+        stage.loss(batch, Step(number, 8, 0))
+        assert loss.margin == pytest.approx(margin)

@@ -25,7 +25,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     mean, dim = mean_head(features, settings, unit=False)
     head = PointHead(mean)
     loss = settings.classifier.build(dim, classes)
-    stage = classify(backbone, head, loss, settings.schedule, settings.classifier.rate)
+    stage = classify(backbone, head, loss, settings.schedule, settings.classifier)
     return Training(nn.Sequential(backbone, head), loss, (stage,))
 
 

@@ -38,6 +38,7 @@ def draws(backbone: nn.Module, head: nn.Module, classifier: ArcFace | CosFace, s
         d = head(backbone(batch.inputs))
         z = measures.sample(d, 1, step.seed, first_row=first_row(len(d)))[0]
         name = settings.classifier.loss
+        classifier.margin = settings.classifier.margin_at(step)
         return {name: classifier(Point(z), batch.labels), "kl": settings.kl * divergence(d, batch.labels)}
 
     groups = (Group((backbone, head)), Group((classifier,), settings.classifier.rate))

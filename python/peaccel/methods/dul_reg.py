@@ -33,7 +33,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     head, dim = distribution_head(features, settings)
     classifier = settings.classifier.build(dim, classes)
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         regression("DUL-reg", backbone, head, classifier, settings.regress, settings.learns),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)

@@ -38,7 +38,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         regress.start(batches)
 
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         dul_cls.draws(backbone, head, classifier, settings),
         replace(regress, start=restart),
     )

@@ -71,7 +71,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     groups = (Group((head.uncertainty, nce)),) if alone else (Group((backbone, head, nce)),)
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         Stage("NCE", settings.tell, groups, tell, frozen=backbone if alone else None, start=start),
     )
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, nce]), stages, score)

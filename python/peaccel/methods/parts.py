@@ -17,7 +17,7 @@ from peaccel.heads import MeanHead, NormalHead, PointHead, UncertaintyHead, Vari
 from peaccel.losses.base import Loss
 from peaccel.losses.margin import ArcFace, CosFace
 from peaccel.measures.fitted import Prior
-from peaccel.methods.method import AtLeast1, Batch, Group, Positive, Schedule, Stage, Step, Terms, Training
+from peaccel.methods.method import AtLeast1, Batch, Group, Positive, Schedule, Share, Stage, Step, Terms, Training
 
 __all__ = [
     "Classifier",
@@ -90,10 +90,18 @@ class Classifier:
     """The margin: with arcface an angle in radians, with cosface a difference of cosines."""
     rate: Positive = 1.0
     """The class directions' learning rate over the backbone's."""
+    warmup: Share = 0.0
+    """The share of a stage's steps over which the margin rises from 0, linearly. An untrained network whose features
+    are not centred has all embeddings in one cone; with arcface, directions in that cone pay less of the margin than
+    those that leave it, and training may stay there."""
 
     def build(self, dim: int, classes: int) -> ArcFace | CosFace:
         """Make the loss with its class directions."""
         return (ArcFace if self.loss == "arcface" else CosFace)(dim, classes, scale=self.scale, margin=self.margin)
+
+    def margin_at(self, step: Step) -> float:
+        """The margin at a step of a stage."""
+        return self.margin if step.done >= self.warmup else self.margin * step.done / self.warmup
 
 
 class Given(nn.Module):
@@ -173,7 +181,9 @@ def points(head: nn.Module, features: Tensor) -> Point:
     return Point(head.mean(features).float())  # type: ignore[operator]
 
 
-def classify(backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, schedule: Schedule, rate: float) -> Stage:
+def classify(
+    backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, schedule: Schedule, classifier: Classifier
+) -> Stage:
     """The first stage of many methods: means and class directions by a softmax with a margin.
 
     Where the means are given and nothing is to be learned (no epochs), class directions start as the mean directions of
@@ -181,9 +191,10 @@ def classify(backbone: nn.Module, head: nn.Module, loss: ArcFace | CosFace, sche
     """
 
     def step(batch: Batch, step: Step) -> Terms:
+        loss.margin = classifier.margin_at(step)
         return {type(loss).__name__.lower(): loss(points(head, backbone(batch.inputs)), batch.labels)}
 
-    groups = (Group((backbone, head.mean)), Group((loss,), rate))  # type: ignore[arg-type]
+    groups = (Group((backbone, head.mean)), Group((loss,), classifier.rate))  # type: ignore[arg-type]
     start = class_directions(nn.Sequential(backbone, head.mean), loss.weight) if schedule.epochs == 0 else None  # type: ignore[arg-type]
     return Stage(type(loss).__name__, schedule, groups, step, start=start)
 

@@ -45,7 +45,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
             init_scale_within_classes(head, dim, lambda batch: batch.inputs, batches)
 
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         Stage("PFE", settings.match, (Group((head.uncertainty,)),), match, frozen=backbone, start=start),
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)

@@ -66,7 +66,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
         else (Group((backbone, head)), Group((scaleface,), settings.classifier.rate))
     )
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         Stage("ScaleFace", settings.scale, groups, scale, frozen=backbone if alone else None),
     )
     return Training(nn.Sequential(backbone, head), nn.ModuleList([classifier, scaleface]), stages)

@@ -30,7 +30,7 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
     classifier = settings.classifier.build(dim, classes)
     variant = "published" if settings.variant and settings.distribution == "vmf" else "exact"
     stages = (
-        classify(backbone, head, classifier, settings.classify, settings.classifier.rate),
+        classify(backbone, head, classifier, settings.classify, settings.classifier),
         dul_reg.regression("SCF", backbone, head, classifier, settings.regress, "uncertainty", variant),  # type: ignore[arg-type]
     )
     return Training(nn.Sequential(backbone, head), classifier, stages)
