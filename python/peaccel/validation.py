@@ -123,21 +123,21 @@ def checked_k(owner: str, k: int, name: str = "k") -> int:
     return k
 
 
-def checked_candidates(owner: str, queries: Distribution, candidates: Array) -> Array:
-    """The candidates as int64 [Q, K], of the queries' kind of array."""
+def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
+    """The candidates as int64 [Q, K], of the kind of array of the queries' means [Q, D]."""
     if not (is_torch(candidates) or isinstance(candidates, np.ndarray)):
         try:
             candidates = np.asarray(candidates)
             candidates = candidates if candidates.size else candidates.astype(np.int64)  # an empty list has no dtype
         except ValueError:
             raise ValueError(f"{owner}: candidates have rows of different lengths, expected [Q, K]") from None
-    if candidates.ndim != 2 or candidates.shape[0] != len(queries):
+    if candidates.ndim != 2 or candidates.shape[0] != mu.shape[0]:
         shape = tuple(candidates.shape)
-        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({len(queries)}, K): a row per query")
+        raise ValueError(f"{owner}: candidates have shape {shape}, expected ({mu.shape[0]}, K): a row per query")
     name = dtype_name(candidates)
     if not name.startswith(("int", "uint")):
         raise ValueError(f"{owner}: candidates have dtype {name}, expected an integer dtype")
-    device, expected = device_of(candidates), device_of(queries.mu)
+    device, expected = device_of(candidates), device_of(mu)
     if device != expected:
         raise TypeError(f"{owner}: candidates are {plural(device)}, expected {plural(expected)} like queries")
     if is_torch(candidates):

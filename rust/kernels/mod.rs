@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!               pe.rerank(queries, gallery, candidates, k, "mls")        of von Mises-Fisher items
-//!                   checks; the score says by both kinds which op it is: mls_vmf
+//!                   retrieval/prepared.py  plan
+//!                   checks; the score says by both kinds which op it is, mls_vmf, and what it is given of each item
 //!               ops.Inputs  mu1, uncertainty1, mu2, uncertainty2, shared     here mu, kappa, mu, kappa, offset
 //!                   ops/_dispatch: numpy or torch, host or GPU
 //!          ┌──────────────────────┴───────────────────────┐

@@ -1,16 +1,19 @@
-"""Few candidates of a large gallery: only these are converted, and nothing else of the answer changes."""
+"""Few candidates of a large gallery: only these are converted, if any are, and nothing else of the answer changes."""
 
 import copy
+import os
+import sys
 
 import faiss
 import numpy as np
 import pytest
 import torch
-from conftest import make
+from conftest import make, scored
 
 import peaccel as pe
 from peaccel.retrieval import prepared as prepared_module
 from peaccel.retrieval.prepared import plan
+from peaccel.scores._inputs import AS_THEY_LIE
 
 DERIVED = [
     ("neg_w2", "normal_isotropic"),
@@ -23,6 +26,7 @@ DERIVED = [
     (pe.scores.llr(prior_var=0.5, prior_mean=np.linspace(-1, 1, 6)), "normal_diagonal"),
 ]
 PLAIN = [("mls", "normal_isotropic"), ("mls", "normal_diagonal"), ("mls", "vmf"), ("cosine", "point")]
+PLAIN += [(pe.scores.llr(prior_var=0.5), "normal_isotropic"), ("expected_cosine", "point"), ("neg_sq_l2", "vmf")]
 
 
 def candidates(queries=3, gallery=90):
@@ -34,6 +38,10 @@ def candidates(queries=3, gallery=90):
 
 def column_major(d):
     return d._map(np.asfortranarray)
+
+
+def memory(x):
+    return x.data_ptr() if isinstance(x, torch.Tensor) else x.__array_interface__["data"][0]
 
 
 def picked(scores, ids):
@@ -77,6 +85,69 @@ def test_only_candidates_are_converted(score, kind):
     q, g, ids = make(kind, 3, 6, 1), make(kind, 90, 6, 2), candidates()
     planned = plan(q, g, score, detach=True, candidates=ids)
     assert len(planned.inputs.mu2) == len(np.unique(ids)) - 1 == len(planned.rows)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(("score", "kind"), PLAIN, ids=str)
+def test_a_gallery_is_read_as_it_lies(score, kind, library):
+    q, g = (make(kind, n, 6, n, library=library) for n in (3, 90))
+    ids = candidates() if library == "numpy" else torch.from_numpy(candidates())
+    planned = plan(q, g, score, detach=True, candidates=ids)
+    assert planned.rows is None and memory(planned.inputs.mu2) == memory(g.mu)
+
+
+@pytest.mark.parametrize("name", pe.scores.SCORES)
+def test_what_is_said_to_lie_in_a_gallery_lies_there(name):
+    """And what a score computes of each item is not said to."""
+    for kinds in pe.scores.SCORES[name].pairs:
+        score, g = scored(name, *kinds), make(kinds[1], 9, 6)
+        pair = score.pair(*kinds)
+        found = pair.gallery(g, score.params)
+        lies = [0 in x.strides or any(memory(x) == memory(own) for own in g.arrays) for x in found]
+        assert (pair.gallery in AS_THEY_LIE) == all(lies), kinds
+
+
+@pytest.mark.parametrize("prepare", [pe.prepare, lambda g, score: g])
+@pytest.mark.parametrize(("score", "kind"), PLAIN, ids=str)
+def test_of_a_large_gallery_gradients_are_of_few_rows(score, kind, prepare, monkeypatch):
+    q, g = (make(kind, n, 6, n, library="torch") for n in (3, 90))
+    ids, found = torch.from_numpy(candidates()), []
+    for bytes_, rows in ((90 * 6 * 8, 90), (90 * 6 * 8 - 1, len(np.unique(ids)) - 1)):
+        monkeypatch.setattr(prepared_module, "FRESH", bytes_)
+        mu = q.mu.clone().requires_grad_()
+        queries = type(q)(mu, *q.arrays[1:])
+        gallery = prepare(g, score)
+        assert len(plan(queries, gallery, score, detach=False, candidates=ids).inputs.mu2) == rows
+        assert len(plan(q, gallery, score, detach=False, candidates=ids).inputs.mu2) == 90
+        scores = pe.rescore(queries, gallery, ids, score)
+        scores[ids >= 0].sum().backward()
+        found.append((scores.detach(), mu.grad))
+    for few, whole in zip(*found, strict=True):
+        torch.testing.assert_close(few, whole, rtol=0, atol=0)
+
+
+def test_a_call_is_short():
+    """The functions of the package that one call runs, and those among them that are given the concentrations."""
+    q, g = make("vmf", 3, 6, 1), make("vmf", 90, 6, 2)
+    pe.rerank(q, g, candidates(), 2)
+    called, given = set(), set()
+
+    def holds(x):
+        return any(x is d or x is d.kappa for d in (q, g)) or (isinstance(x, tuple | list) and any(map(holds, x)))
+
+    def seen(frame, event, _):
+        code = frame.f_code
+        if event == "call" and f"{os.sep}peaccel{os.sep}" in code.co_filename:
+            called.add(code)
+            given.update([code] if any(map(holds, frame.f_locals.values())) else [])
+
+    sys.setprofile(seen)
+    try:
+        pe.rerank(q, g, candidates(), 2)
+    finally:
+        sys.setprofile(None)
+    assert 20 < len(called) <= 35, sorted(code.co_qualname for code in called)
+    assert 10 < len(given) <= 23, sorted(code.co_qualname for code in given)
 
 
 @pytest.mark.parametrize("wrong", [90, -2, 2**40])

@@ -238,7 +238,7 @@ def test_no_queries_no_gallery_and_no_candidates_are_empty_results(score, q_kind
         assert tuple(pe.search(none_q, gallery, 2, score).ids.shape) == (0, 2)
 
 
-def test_arrays_that_are_strided_reversed_expanded_or_read_only_score_as_their_copies():
+def test_arrays_that_are_strided_reversed_misaligned_expanded_or_read_only_score_as_their_copies():
     base, rows = np.random.default_rng(0).standard_normal((20, 24)), np.arange(5)
     constant = np.broadcast_to(np.float64(0.5), (5, 6))
     expected = pe.search(pe.Normal(base[:5, :6].copy(), constant.copy()), pe.Normal(base[:5, :6].copy(), np.ones(5)), 3)
@@ -249,7 +249,8 @@ def test_arrays_that_are_strided_reversed_expanded_or_read_only_score_as_their_c
     spread[::2, ::2] = base[:5, :6]
     backwards = base[:5, :6][::-1, ::-1].copy()[::-1, ::-1]
     swapped = base[:5, :6].astype(">f8")
-    for mu in (base[:5, :6], frozen, transposed, spread[::2, ::2], backwards, swapped):
+    misaligned = np.frombuffer(b"\0" + frozen.tobytes(), np.uint8)[1:].view(np.float64).reshape(5, 6)
+    for mu in (base[:5, :6], frozen, transposed, spread[::2, ::2], backwards, swapped, misaligned):
         ranking = pe.search(pe.Normal(mu, constant), pe.Normal(mu, np.broadcast_to(np.float64(1), 5)), 3)
         assert_ranking(ranking, expected)
         candidates = np.tile(rows[::-1], (5, 2))[:, ::2]

@@ -9,7 +9,7 @@ from typing import Any
 from peaccel import _core
 from peaccel.ops import _numpy
 from peaccel.ops._array import Array, as_numpy, as_stored
-from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
+from peaccel.ops._definitions import Gradients, Inputs, Op, PairOp, SampleOp, scores_shape
 
 __all__ = [
     "elementwise",
@@ -30,12 +30,6 @@ def _tensor(x: Any) -> Array:
 
 def _stored(x: Array | None) -> Any:
     return None if x is None else as_stored(x)
-
-
-def _inputs(inputs: Inputs) -> Inputs:
-    """The inputs as numpy arrays."""
-    given = inputs.mapped(as_stored)
-    return given if given.draws is None else given._replace(draws=Draws(as_stored(given.draws.seed), given.draws.n))
 
 
 def elementwise(op: Op, *arguments: Array) -> Array:
@@ -65,7 +59,7 @@ def score(
     op: PairOp, inputs: Inputs, candidates: Array | None = None, pairwise: bool = False, *, saved: Array | None = None
 ) -> Array:
     """As `_numpy.score`."""
-    return _tensor(_numpy.score(op, _inputs(inputs), _stored(candidates), pairwise, saved=_stored(saved)))
+    return _tensor(_numpy.score(op, inputs, candidates, pairwise, saved=_stored(saved)))
 
 
 def score_saving(op: PairOp, inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Array, Array]:
@@ -86,14 +80,14 @@ def score_backward(
     """As `_numpy.score_backward`."""
     out = Gradients(*(x.new_empty(x.shape) for x in inputs.arrays))
     memory = Gradients(*(x.numpy() for x in out))
-    given = as_stored(weights), _inputs(inputs), _stored(candidates), pairwise, wanted
+    given = as_stored(weights), inputs, candidates, pairwise, wanted
     _numpy.score_backward(op, *given, saved=_stored(saved), out=memory)
     return out
 
 
 def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Array, Array]:
     """As `_numpy.rerank`."""
-    scores, ids = _numpy.rerank(op, _inputs(inputs), as_stored(candidates), k)
+    scores, ids = _numpy.rerank(op, inputs, candidates, k)
     return _tensor(scores), _tensor(ids)
 
 
@@ -102,5 +96,5 @@ def search(
 ) -> tuple[Array, Array, float]:
     """As `_numpy.search`; the panels may be numpy arrays or tensors."""
     panels = [as_stored(x) for x in packed or ()]
-    scores, ids, scored = _numpy.search(op, _inputs(inputs), k, prune, panels or None)
+    scores, ids, scored = _numpy.search(op, inputs, k, prune, panels or None)
     return _tensor(scores), _tensor(ids), scored

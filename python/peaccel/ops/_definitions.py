@@ -148,6 +148,8 @@ class PairOp(_Record):
         Whether scoring can save a number of each pair for the backward pass, which then need not compute it again.
     per_item
         Whether a GPU makes numbers of each query, and of each gallery item, once for all of its pairs.
+    draws
+        Whether the items of a side are drawn.
     """
 
     name: str
@@ -159,16 +161,13 @@ class PairOp(_Record):
     sampled: bool = field(init=False)
     saves: bool = field(init=False)
     per_item: tuple[bool, bool] = field(init=False)
+    draws: bool = field(init=False)
 
     def __post_init__(self) -> None:
         for name, value in _KERNELS[self.name].items():
             object.__setattr__(self, name, tuple(value) if isinstance(value, list) else value)
+        object.__setattr__(self, "draws", any(self.samplers))
         _records.append(self)
-
-    @property
-    def draws(self) -> bool:
-        """Whether the items of a side are drawn."""
-        return any(self.samplers)
 
 
 @dataclass(frozen=True, eq=False)

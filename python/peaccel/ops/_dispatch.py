@@ -6,13 +6,14 @@ torch is used from the first tensor on; an operator for each record is registere
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from peaccel.ops import _cpu, _cuda, _numpy
+from peaccel.ops import _autograd, _cpu, _cuda, _numpy
 from peaccel.ops._array import Array, is_torch, is_traced
 from peaccel.ops._definitions import Inputs, Op, PairOp, SampleOp, records
 from peaccel.ops._torch import Torch
@@ -122,7 +123,7 @@ def differentiates(inputs: Inputs) -> bool:
 
 def transformed(x: Array) -> bool:
     """Whether x may be a tensor under a transform of torch.func, or in forward mode."""
-    return is_torch(x) and _torch().transformed()
+    return is_torch(x) and _autograd.transformed(sys.modules["torch"])
 
 
 def _torch() -> Torch:

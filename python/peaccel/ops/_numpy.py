@@ -1,4 +1,7 @@
-"""Calls of the host's kernels on numpy arrays: brings inputs into the layout that the core reads, allocates outputs."""
+"""Calls of the host's kernels on numpy arrays: brings inputs into the layout that the core reads, allocates outputs.
+
+The inputs of pairs may be torch's CPU tensors too, which are read in place; outputs are numpy arrays.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel import _core
-from peaccel.ops._array import as_stored, lies_adjacent
+from peaccel.ops._array import Array, as_stored, lies_adjacent
 from peaccel.ops._definitions import Draws, Gradients, Inputs, Op, PairOp, SampleOp, listed, scores_shape
 from peaccel.ops._seed import SEEDS, as_integer
 
@@ -18,13 +21,17 @@ Numpy: TypeAlias = np.ndarray[Any, Any]
 _NO_ORDER = np.zeros(())  # the order for functions of x alone, whose kernels ignore it
 
 
-def _buffer(array: Numpy) -> Numpy:
-    """The array as the core reads it: native, aligned, rows of adjacent (or one repeated) elements; else a copy."""
-    x = as_stored(array) if array.dtype.kind == "V" else array  # V is the kind of the dtypes of ml_dtypes
-    flags = x.flags
-    if flags.aligned and x.dtype.isnative and (flags.c_contiguous or lies_adjacent(x)):
-        return x
-    return np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
+def _buffer(x: Array, *, mean: bool = False) -> Numpy:
+    """An array as the core reads it: native, aligned, rows of adjacent elements, or of one repeated; else a copy.
+
+    Rows of means repeat none, since the core takes D from the length of theirs in memory.
+    """
+    stored = as_stored(x)
+    flags = stored.flags
+    lies = (flags.c_contiguous or lies_adjacent(stored)) and not (mean and 0 in stored.strides)
+    if lies and flags.aligned and stored.dtype.isnative:
+        return stored
+    return np.array(stored, dtype=stored.dtype.newbyteorder("="), order="C")
 
 
 def _checked_seed(op: PairOp | SampleOp, seed: Any) -> int:
@@ -78,22 +85,19 @@ def sample_backward(
 # -- pairs -------------------------------------------------------------------------------------------------------------
 
 
-def _mean(mu: Numpy) -> Numpy:
-    """mu without rows of one repeated element, since the kernels take D from the length of its rows in memory."""
-    return np.ascontiguousarray(mu) if 0 in mu.strides else mu
-
-
-def _buffers(op: PairOp, inputs: Inputs) -> Inputs:
-    """The inputs as the core reads them, with a checked seed."""
-    mu1, uncertainty1, mu2, uncertainty2, shared = map(_buffer, inputs.arrays)
-    draws = None if inputs.draws is None else Draws(_checked_seed(op, inputs.draws.seed), inputs.draws.n)
-    return Inputs(_mean(mu1), uncertainty1, _mean(mu2), uncertainty2, np.ascontiguousarray(shared), draws)
+def _buffers(op: PairOp, inputs: Inputs) -> tuple[list[Numpy], Draws | None]:
+    """The five arrays as the core reads them, of which the shared numbers are one row [1, S], and a checked seed."""
+    mu1, uncertainty1, mu2, uncertainty2, shared, draws = inputs
+    queries = _buffer(mu1, mean=True), _buffer(uncertainty1)
+    gallery = _buffer(mu2, mean=True), _buffer(uncertainty2)
+    checked = None if draws is None else Draws(_checked_seed(op, draws.seed), draws.n)
+    return [*queries, *gallery, np.ascontiguousarray(_buffer(shared))[None]], checked
 
 
 def score(
     op: PairOp,
     inputs: Inputs,
-    candidates: Numpy | None = None,
+    candidates: Array | None = None,
     pairwise: bool = False,
     *,
     saved: Numpy | None = None,
@@ -102,10 +106,10 @@ def score(
 
     ``saved``, of the scores' shape, is filled with the numbers that an op that `saves` leaves for the backward pass.
     """
-    given = _buffers(op, inputs)
+    arrays, draws = _buffers(op, inputs)
     candidates = None if candidates is None else _buffer(candidates)
-    out = np.empty(scores_shape(given, candidates, pairwise), given.mu1.dtype)
-    _core.score(op.name, listed(given), given.draws, candidates, out, saved)
+    out = np.empty(scores_shape(inputs, candidates, pairwise), arrays[0].dtype)
+    _core.score(op.name, arrays, draws, candidates, out, saved)
     return out
 
 
@@ -113,7 +117,7 @@ def score_backward(
     op: PairOp,
     weights: Numpy,
     inputs: Inputs,
-    candidates: Numpy | None = None,
+    candidates: Array | None = None,
     pairwise: bool = False,
     wanted: int = _core.EVERY_GRADIENT,
     *,
@@ -124,21 +128,21 @@ def score_backward(
 
     Those that are not ``wanted`` are 0 or correct.
     """
-    given = _buffers(op, inputs)
-    arrays = [np.ascontiguousarray(x) for x in listed(given)]
-    out = Gradients(*(np.empty(x.shape, x.dtype) for x in given.arrays)) if out is None else out
+    arrays, draws = _buffers(op, inputs)
+    arrays = [np.ascontiguousarray(x) for x in arrays]
+    out = Gradients(*(np.empty(x.shape, arrays[0].dtype) for x in inputs.arrays)) if out is None else out
     candidates = None if candidates is None else _buffer(candidates)
     weights = np.ascontiguousarray(weights)
-    _core.score_backward(op.name, arrays, given.draws, candidates, weights, listed(out), wanted, saved)
+    _core.score_backward(op.name, arrays, draws, candidates, weights, listed(out), wanted, saved)
     return out
 
 
-def rerank(op: PairOp, inputs: Inputs, candidates: Numpy, k: int) -> tuple[Numpy, Numpy]:
+def rerank(op: PairOp, inputs: Inputs, candidates: Array, k: int) -> tuple[Numpy, Numpy]:
     """The scores and ids [Q, k] of the best k candidates; -inf and -1 where there are fewer than k."""
-    given = _buffers(op, inputs)
-    scores = np.empty((len(candidates), k), given.mu1.dtype)
+    arrays, draws = _buffers(op, inputs)
+    scores = np.empty((len(candidates), k), arrays[0].dtype)
     ids = np.empty(scores.shape, np.int64)
-    _core.rerank(op.name, listed(given), given.draws, _buffer(candidates), scores, ids)
+    _core.rerank(op.name, arrays, draws, _buffer(candidates), scores, ids)
     return scores, ids
 
 
@@ -149,10 +153,10 @@ def search(
 
     ``packed`` are the gallery's `panels`, if it was prepared; without them the search packs the gallery itself.
     """
-    given = _buffers(op, inputs)
-    scores = np.empty((len(given.mu1), k), given.mu1.dtype)
+    arrays, draws = _buffers(op, inputs)
+    scores = np.empty((len(inputs.mu1), k), arrays[0].dtype)
     ids = np.empty(scores.shape, np.int64)
-    return scores, ids, _core.search(op.name, listed(given), given.draws, packed, prune, scores, ids)
+    return scores, ids, _core.search(op.name, arrays, draws, packed, prune, scores, ids)
 
 
 def panels(mu: Numpy, uncertainty: Numpy) -> list[Numpy]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple
 
 import numpy as np
@@ -31,11 +31,13 @@ from peaccel.ops._array import (
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, get
+from peaccel.scores._inputs import AS_THEY_LIE
 from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
 
 __all__ = ["Prepared", "ScorePlan", "gallery_inputs", "plan", "prepare"]
 
 BLOCK = 8192  # rows of halves that are converted at a time
+FRESH = 1 << 25  # bytes above which memory comes as new pages, and a gradient costs more than a copy of few rows
 
 
 class Prepared(Generic[ArrayT]):
@@ -234,7 +236,7 @@ def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Arr
 
 
 class ScorePlan(NamedTuple):
-    """A checked call of a score: its op's inputs, what makes the gallery's panels if it has any, and the candidates.
+    """A checked call of a score: its op's inputs, the candidates, and the gallery if it is a prepared one.
 
     Where `rows` is given, the inputs hold these rows of the gallery only, in ascending order, and candidates are
     positions in `rows`.
@@ -243,9 +245,13 @@ class ScorePlan(NamedTuple):
     score: Score
     pair: Pair
     inputs: Inputs
-    panels: Callable[[], list[np.ndarray[Any, Any]] | None]
     candidates: Array = None
     rows: Array = None
+    prepared: Prepared | None = None
+
+    def panels(self) -> list[np.ndarray[Any, Any]] | None:
+        """The gallery as panels, if it is prepared and the op searches these."""
+        return None if self.prepared is None else self.prepared.panels(self.pair)
 
 
 def plan(
@@ -277,45 +283,38 @@ def plan(
 
     dtype = compute_dtype(gallery.mu)
     if candidates is not None:
-        candidates = checked_candidates(record.name, queries, candidates)
+        candidates = checked_candidates(record.name, queries.mu, candidates)
     if detach:
         queries = queries.detach()
         queries.check_signs()
         if isinstance(gallery, Distribution):
             gallery = gallery.detach()
             gallery.check_signs()
-    first = pair.query(converted(queries, dtype), record.params)
-    shared, draws = pair.shared(first[0], record.params), record.draws(pair, first[0])
+    mu1, uncertainty1 = pair.query(converted(queries, dtype), record.params)
+    shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
     rows = None
-    if prepared is not None:
-        second = prepared.inputs(pair)
+    if isinstance(gallery, Prepared):
+        mu2, uncertainty2 = gallery.inputs(pair)
     else:
-        plain: Any = gallery
-        if candidates is not None and not (is_traced(plain.mu) or _reads_gallery(pair, plain, record)):
-            candidates, rows = _named_rows(pair, plain.mu, candidates)
-        second = gallery_inputs(pair, plain if rows is None else plain[rows], record)
-    inputs = Inputs(*first, *second, shared, draws)
-    if not detach and dtype_name(inputs.mu2) in HALVES and differentiates(inputs):
-        # Gradients are computed in float32, which halves are widened to.
-        mu2, uncertainty2 = second
-        if candidates is not None and rows is None:
+        if candidates is not None and not (is_traced(gallery.mu) or _reads_gallery(pair, gallery)):
+            candidates, rows = _named_rows(pair, gallery.mu, candidates)
+        mu2, uncertainty2 = gallery_inputs(pair, gallery if rows is None else gallery[rows], record)
+    inputs = Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)
+    has_all_rows = candidates is not None and rows is None
+    is_large = has_all_rows and not is_traced(mu2) and mu2.nbytes > FRESH
+    if not detach and (is_large or dtype_name(mu2) in HALVES) and differentiates(inputs):
+        # Kernels write a gradient of every row that they are given, in float32, to which halves are widened.
+        if has_all_rows:
             candidates, rows = _named_rows(pair, mu2, candidates)
-            mu2, uncertainty2 = second if rows is None else (mu2[rows], uncertainty2[rows])
+            mu2, uncertainty2 = (mu2, uncertainty2) if rows is None else (mu2[rows], uncertainty2[rows])
         inputs = inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
-    of_pair = prepared.panels if prepared is not None else _no_panels
-    return ScorePlan(record, pair, inputs, lambda: of_pair(pair), candidates, rows)
+    return ScorePlan(record, pair, inputs, candidates, rows, prepared)
 
 
-def _no_panels(pair: Pair) -> None:
-    return None
-
-
-def _reads_gallery(pair: Pair, gallery: Distribution, score: Score) -> bool:
-    """Whether the op's inputs are the gallery's own arrays, so that the whole gallery costs no more than a few rows."""
-    if not all(map(lies_adjacent, gallery.arrays)) or (pair.op.sampled and dtype_name(gallery.mu) in HALVES):
-        return False
-    first = converted(gallery[:1], compute_dtype(gallery.mu))
-    return all(_takes_no_memory(x, first) for x in pair.gallery(first, score.params))
+def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:
+    """Whether the op reads the gallery's own arrays, so that the whole gallery costs no more than a few rows."""
+    is_widened = pair.op.sampled and dtype_name(gallery.mu) in HALVES
+    return pair.gallery in AS_THEY_LIE and not is_widened and all(map(lies_adjacent, gallery.arrays))
 
 
 def _named_rows(pair: Pair, mu: Array, candidates: Array) -> tuple[Array, Array]:

@@ -55,7 +55,7 @@ def get(score: str | Score) -> Score:
     if name not in SCORES:
         raise ValueError(unknown("score", name, SCORES))
     params: dict[str, Any] = {}
-    for item in _items(text):
+    for item in _items(text) if text else ():
         key, _, value = (part.strip() for part in item.partition("="))
         parse: Any = str if key in SCORES[name].choices else int if key in INTEGERS else _number
         try:

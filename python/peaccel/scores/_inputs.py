@@ -10,7 +10,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops import bessel
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.scores._score import Params
+from peaccel.scores._score import KernelInputs, Params
 from peaccel.validation import order
 
 
@@ -29,10 +29,6 @@ def location(d: Distribution, params: Params) -> tuple[Array, Array]:
     return d.mu, constant(d, 0.0)
 
 
-def normal(d: Any, params: Params) -> tuple[Array, Array]:
-    return d.mu, d.var
-
-
 def normal_rows(d: Any, params: Params) -> tuple[Array, Array]:
     """Means, and variances as rows, which have one element for points and isotropic normals."""
     return d.mu, variance(d)[:, None] if d.kind != "normal_diagonal" else d.var
@@ -44,6 +40,12 @@ def variance(d: Any) -> Array:
 
 def isotropic(d: Any, params: Params) -> tuple[Array, Array]:
     return d.mu, variance(d)
+
+
+def is_centred(params: Params) -> bool:
+    """Whether the prior has a mean to be subtracted: a number other than 0, numbers per dimension, or a tensor."""
+    mean = params["prior_mean"]
+    return not isinstance(mean, (int, float)) or mean != 0
 
 
 def centred_isotropic(d: Any, params: Params) -> tuple[Array, Array]:
@@ -60,7 +62,7 @@ def centred_rows(d: Any, params: Params) -> tuple[Array, Array]:
 def _centred(mu: Array, params: Params) -> Array:
     mean = params["prior_mean"]
     if isinstance(mean, (int, float)):
-        return mu - mean if mean else mu
+        return mu - mean
     if tuple(np.shape(mean)) not in ((), (1,), (mu.shape[-1],)):
         raise ValueError(f"llr: prior_mean has shape {tuple(np.shape(mean))}, expected () or ({mu.shape[-1]},)")
     return mu - like(mean, mu)
@@ -72,8 +74,6 @@ def vmf(d: Any, params: Params) -> tuple[Array, Array]:
 
 def resultant(d: Any, params: Params) -> tuple[Array, Array]:
     """The expected direction's length, E[z / |z|] = resultant * mu / |mu|."""
-    if d.kind == "point":
-        return direction(d, params)
     if d.kind == "vmf":
         return d.mu, bessel.iv_ratio(order(d.dim / 2, d.kappa), d.kappa)
     return d.mu, projected_length(d.mu, d.var)
@@ -162,3 +162,8 @@ def root_norm(d: Any, params: Params) -> tuple[Array, Array]:
 
 def norm(d: Any, params: Params) -> tuple[Array, Array]:
     return d.mu, (d.mu * d.mu).sum(-1) ** 0.5
+
+
+# These compute nothing: they pass the distribution's own arrays, or one number for all items. Of a gallery of which an
+# op then reads the candidates where they lie, all rows cost no more than a few; with the others each row has its cost.
+AS_THEY_LIE: frozenset[KernelInputs] = frozenset((direction, location, normal_rows, isotropic, vmf, scale))

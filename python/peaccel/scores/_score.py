@@ -43,7 +43,7 @@ INTEGERS = {"n": (1, 1024), "seed": SEEDS}  # parameters that are integers, with
 
 
 def _nothing_shared(mu: Array, params: Params) -> Array:
-    return mu.new_empty(0) if is_torch(mu) else mu[:0, 0]
+    return mu.new_empty(0) if is_torch(mu) else np.empty(0, mu.dtype)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
-from peaccel.scores._inputs import centred_isotropic, centred_rows, isotropic, like, normal_rows, vmf
+from peaccel.scores._inputs import centred_isotropic, centred_rows, is_centred, isotropic, like, normal_rows, vmf
 from peaccel.scores._score import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
 from peaccel.validation import EUCLIDEAN, order
 
@@ -106,13 +106,25 @@ neg_mahalanobis = Score(
     ),
 )
 
-_llr_isotropic = Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var)
-_llr_diagonal = Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prior_var_row)
+# The pair that reads items as they lie, and the one that centres their means.
+_LLR_ISOTROPIC = (
+    Pair(dot_scores.llr_isotropic, isotropic, isotropic, _prior_var),
+    Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var),
+)
+_LLR_DIAGONAL = (
+    Pair(diag_scores.llr_diagonal, normal_rows, normal_rows, _prior_var_row),
+    Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prior_var_row),
+)
 
 
-def _llr_by_prior(params: Params) -> Pair:
+def _llr_diagonal(params: Params) -> Pair:
+    return _LLR_DIAGONAL[is_centred(params)]
+
+
+def _llr_isotropic(params: Params) -> Pair:
     """The pair of isotropic normals, which needs a pass over dimensions where the prior has a variance for each."""
-    return _llr_isotropic if tuple(np.shape(params["prior_var"])) in SCALAR else _llr_diagonal
+    pairs = _LLR_ISOTROPIC if tuple(np.shape(params["prior_var"])) in SCALAR else _LLR_DIAGONAL
+    return pairs[is_centred(params)]
 
 
 llr = Score(
@@ -147,7 +159,7 @@ llr = Score(
     [1.034, -0.579]
     """,
     {
-        **_normals(_llr_by_prior, _llr_diagonal),
+        **_normals(_llr_isotropic, _llr_diagonal),
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _uniform_prior),
     },
     {"prior_var": None, "prior_mean": 0.0},

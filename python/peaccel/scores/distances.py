@@ -83,6 +83,8 @@ neg_sq_l2 = Score(
     every(KINDS, Pair(dot_scores.neg_sq_l2, location, location)),
 )
 
+_LENGTHS = {"normal_isotropic": resultant, "point": direction}
+
 expected_cosine = Score(
     "expected_cosine",
     """Expected cosine of two draws, in closed form.
@@ -104,8 +106,8 @@ expected_cosine = Score(
     [0.999, 0.697]
     """,
     {
-        **every(ISOTROPIC, Pair(dot_scores.cosine, resultant, resultant)),
-        **every(("vmf",), Pair(dot_scores.cosine, resultant, resultant)),
+        **{(q, g): Pair(dot_scores.cosine, _LENGTHS[q], _LENGTHS[g]) for q in ISOTROPIC for g in ISOTROPIC},
+        ("vmf", "vmf"): Pair(dot_scores.cosine, resultant, resultant),
     },
 )
 
