@@ -3,17 +3,31 @@ probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, is_torch
+from peaccel.ops._array import Array, is_torch, namespace
 
-__all__ = ["Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"]
+__all__ = ["Calibration", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"]
 
 D = TypeVar("D", bound=Distribution)
+
+
+class _Answers(Protocol):
+    """A ranking, of which thresholds need no more than this."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def scores(self) -> Any: ...
+    def _replace(self, **fields: Any) -> Any: ...
+
+
+R = TypeVar("R", bound=_Answers)
 
 
 class Prior(NamedTuple):
@@ -149,9 +163,54 @@ class IsotonicProbability:
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
 
 
+class _Threshold:
+    """What is accepted from a threshold on: values, or the answers of a ranking."""
+
+    threshold: float
+
+    @overload
+    def __call__(self, values: R, confidence: Any = None) -> R: ...
+    @overload
+    def __call__(self, values: Any, confidence: None = None) -> np.ndarray[Any, Any]: ...
+    def __call__(self, values: Any, confidence: Any = None) -> Any:
+        """Say which values to accept, or take what is refused out of a ranking.
+
+        Parameters
+        ----------
+        values
+            Numbers of any shape, such as confidences or scores; or a `pe.Ranking`, whose scores they are.
+        confidence
+            With a ranking, [Q]: what was fitted, where that is not the score; of a query that is refused all answers
+            are.
+
+        Returns
+        -------
+        Booleans, NaN not accepted; or the ranking with id -1 and score -inf in place of what is refused.
+
+        Raises
+        ------
+        ValueError
+            A confidence without a ranking, or of another number of queries.
+        """
+        if not hasattr(values, "ids"):
+            if confidence is not None:
+                raise ValueError("threshold: confidence is given beside values, expected a ranking before it")
+            return np.asarray(values, np.float64) >= self.threshold
+        ids, scores = values.ids, values.scores
+        if confidence is not None:
+            if np.shape(confidence) != (len(ids),):
+                raise ValueError(f"threshold: confidence has shape {np.shape(confidence)}, expected ({len(ids)},)")
+            refused = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
+            refused = scores.new_tensor(refused).bool() if is_torch(scores) else refused
+        else:
+            refused = ~(scores >= self.threshold)
+        where = namespace(ids).where
+        return values._replace(ids=where(refused, -1, ids), scores=where(refused, -np.inf, scores))
+
+
 @dataclass(frozen=True)
-class Selection:
-    """Whose answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
+class Selection(_Threshold):
+    """Which answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
 
     Attributes
     ----------
@@ -180,6 +239,59 @@ class Selection:
     accepted: int
     wrong: int
 
-    def __call__(self, confidence: Any) -> np.ndarray[Any, Any]:
-        """Booleans: which answers to accept. NaN is not accepted."""
-        return np.asarray(confidence, np.float64) >= self.threshold
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
+        if np.isinf(self.threshold):
+            return f"accept no answers: of {self.number} labelled ones none could be shown to be such that {promise}"
+        share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
+        return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
+
+
+@dataclass(frozen=True)
+class FalseMatchLimit(_Threshold):
+    """From which score on to return matches, as `limit_false_matches` finds it.
+
+    Attributes
+    ----------
+    threshold
+        The least score that is a match; inf where there were too few searches: there are no matches.
+    alpha
+        The share of searches without a mate that may return anything.
+    delta
+        The probability that it is more than alpha nevertheless.
+    number
+        How many searches without a mate, one of a person, the threshold was found on.
+    allowed
+        How many of these were allowed to return something.
+
+    Examples
+    --------
+    >>> limit = pe.FalseMatchLimit(threshold=0.5, alpha=0.01, delta=0.05, number=1000, allowed=4)
+    >>> limit(pe.Ranking(np.array([[0.9, 0.4]]), np.array([[7, 3]]))).ids.tolist()
+    [[7, -1]]
+    >>> limit.missing
+    0
+    """
+
+    threshold: float
+    alpha: float
+    delta: float
+    number: int
+    allowed: int
+
+    @property
+    def missing(self) -> int:
+        """How many more searches it takes to promise anything."""
+        return max(0, math.ceil(math.log(self.delta) / math.log1p(-self.alpha)) - self.number)
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = (
+            f"at most {100 * self.alpha:g} % of searches without a mate return anything, with a certainty of "
+            f"{100 * (1 - self.delta):g} %"
+        )
+        if np.isinf(self.threshold):
+            missing = f"takes {self.missing} more searches than {self.number}"
+            return f"return no matches: to promise that {promise}, {missing}"
+        return f"return matches from a score of {self.threshold:.6g} on: {promise} ({self.number} searches)"
