@@ -4,6 +4,7 @@ probability of a match, a threshold of confidence."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
@@ -12,7 +13,15 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, is_torch, namespace
 
-__all__ = ["Calibration", "FalseMatchLimit", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"]
+__all__ = [
+    "Calibration",
+    "FalseMatchLimit",
+    "IsotonicProbability",
+    "LogisticProbability",
+    "Prior",
+    "Selection",
+    "Threshold",
+]
 
 D = TypeVar("D", bound=Distribution)
 
@@ -24,7 +33,8 @@ class _Answers(Protocol):
     def ids(self) -> Any: ...
     @property
     def scores(self) -> Any: ...
-    def _replace(self, **fields: Any) -> Any: ...
+    @property
+    def _replace(self) -> Callable[..., Any]: ...
 
 
 R = TypeVar("R", bound=_Answers)
@@ -163,53 +173,54 @@ class IsotonicProbability:
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
 
 
-class _Threshold:
+class Threshold:
     """What is accepted from a threshold on: values, or the answers of a ranking."""
 
     threshold: float
 
     @overload
-    def __call__(self, values: R, confidence: Any = None) -> R: ...
+    def __call__(self, values: R) -> R: ...
     @overload
-    def __call__(self, values: Any, confidence: None = None) -> np.ndarray[Any, Any]: ...
-    def __call__(self, values: Any, confidence: Any = None) -> Any:
-        """Say which values to accept, or take what is refused out of a ranking.
+    def __call__(self, values: Any) -> np.ndarray[Any, Any]: ...
+    def __call__(self, values: Any) -> Any:
+        """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
+        return self.select(values) if hasattr(values, "ids") else np.asarray(values, np.float64) >= self.threshold
+
+    def select(self, ranking: R, confidence: Any = None) -> R:
+        """Take what is refused out of a ranking.
 
         Parameters
         ----------
-        values
-            Numbers of any shape, such as confidences or scores; or a `pe.Ranking`, whose scores they are.
+        ranking
+            A `pe.Ranking`, whose scores the threshold is of.
         confidence
-            With a ranking, [Q]: what was fitted, where that is not the score; of a query that is refused all answers
+            [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
             are.
 
         Returns
         -------
-        Booleans, NaN not accepted; or the ranking with id -1 and score -inf in place of what is refused.
+        The ranking with id -1 and score -inf in place of what is refused.
 
         Raises
         ------
         ValueError
-            A confidence without a ranking, or of another number of queries.
+            Confidences of another number of queries.
         """
-        if not hasattr(values, "ids"):
-            if confidence is not None:
-                raise ValueError("threshold: confidence is given beside values, expected a ranking before it")
-            return np.asarray(values, np.float64) >= self.threshold
-        ids, scores = values.ids, values.scores
-        if confidence is not None:
-            if np.shape(confidence) != (len(ids),):
-                raise ValueError(f"threshold: confidence has shape {np.shape(confidence)}, expected ({len(ids)},)")
-            refused = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
-            refused = scores.new_tensor(refused).bool() if is_torch(scores) else refused
-        else:
+        ids, scores = ranking.ids, ranking.scores
+        if confidence is None:
             refused = ~(scores >= self.threshold)
+        elif np.shape(confidence) == (len(ids),):
+            of_query = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
+            refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
+        else:
+            raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(ids)},)")
         where = namespace(ids).where
-        return values._replace(ids=where(refused, -1, ids), scores=where(refused, -np.inf, scores))
+        found: R = ranking._replace(ids=where(refused, -1, ids), scores=where(refused, -np.inf, scores))
+        return found
 
 
 @dataclass(frozen=True)
-class Selection(_Threshold):
+class Selection(Threshold):
     """Which answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
 
     Attributes
@@ -249,7 +260,7 @@ class Selection(_Threshold):
 
 
 @dataclass(frozen=True)
-class FalseMatchLimit(_Threshold):
+class FalseMatchLimit(Threshold):
     """From which score on to return matches, as `limit_false_matches` finds it.
 
     Attributes

@@ -55,7 +55,8 @@ def learn_then_test(
     -------
     Selection
         ``s(confidence)`` says which answers to accept, ``s(ranking)`` takes the others away. Its threshold is inf where
-        no test refuted, as always with fewer than log(delta) / log(1 - alpha) classes. ``pe.io.write_fit`` keeps it.
+        nothing was refuted, as always with fewer than log(delta) / log(1 - alpha) classes. ``pe.io.write_fit`` keeps
+        it.
 
     Raises
     ------
