@@ -52,13 +52,21 @@ if TYPE_CHECKING:
         fuse,
         kl,
         learn_then_test,
+        limit_false_matches,
         log_prob,
         match_variance,
         reliability_curve,
         sample,
         triplet_probability,
     )
-    from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+    from peaccel.measures.fitted import (
+        Calibration,
+        FalseMatchLimit,
+        IsotonicProbability,
+        LogisticProbability,
+        Prior,
+        Selection,
+    )
     from peaccel.reranker.inner_product_features import FirstStageReference, first_stage_features, first_stage_reference
     from peaccel.reranker.reranker import FaissReranker
 
@@ -70,6 +78,7 @@ __all__ = [
     "Distribution",
     "Evaluation",
     "FaissReranker",
+    "FalseMatchLimit",
     "FirstStageReference",
     "IsotonicProbability",
     "LogisticProbability",
@@ -103,6 +112,7 @@ __all__ = [
     "io",
     "kl",
     "learn_then_test",
+    "limit_false_matches",
     "log_prob",
     "match_variance",
     "metrics",
@@ -126,7 +136,6 @@ __all__ = [
 _MODULES = ("io", "metrics", "torch_distributions")
 _MODULE_OF = {
     "FaissReranker": "reranker",
-    **dict.fromkeys(("Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"), "measures"),
     **dict.fromkeys(("Evaluation", "ScoreChoice", "choose_score", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "reranker"),
 }  # the modules of names; all other names are those of measures

@@ -16,17 +16,20 @@ from peaccel.ops._array import (
     dtype_name,
     is_torch,
     namespace,
+    on_host,
     require_same_kind,
 )
 
 __all__ = [
     "EUCLIDEAN",
     "NORMALS",
+    "booleans",
     "cast",
     "checked_candidates",
     "checked_k",
     "compute_dtype",
     "converted",
+    "finite_numbers",
     "order",
     "plural",
     "require_distribution",
@@ -145,3 +148,29 @@ def checked_candidates(owner: str, mu: Array, candidates: Array) -> Array:
     if name == "uint64" and candidates.size and candidates.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{owner}: candidates hold id {candidates.max()}, beyond int64")
     return candidates.astype(np.int64, copy=False)
+
+
+# -- numbers of pairs and answers --------------------------------------------------------------------------------------
+
+
+def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> Array:
+    """[P] finite numbers as float64, at least one."""
+    found = on_host(owner, name, x)
+    if found.ndim != 1 or found.dtype.kind not in "fiu" or not len(found) or length not in (None, len(found)):
+        expected = f"({'P' if length is None else length},)"
+        raise ValueError(
+            f"{owner}: {name} have shape {found.shape} and dtype {found.dtype}, expected numbers {expected}"
+        )
+    found = found.astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"{owner}: {name} are not finite in place {int(np.argmin(np.isfinite(found)))}")
+    return found
+
+
+def booleans(owner: str, name: str, x: Any, length: int) -> Array:
+    """[length] booleans, of booleans or of 0 and 1."""
+    found = on_host(owner, name, x)
+    if found.shape != (length,) or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
+        what = f"shape {found.shape} and dtype {found.dtype}"
+        raise ValueError(f"{owner}: {name} have {what}, expected booleans ({length},)")
+    return found.astype(bool)

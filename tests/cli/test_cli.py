@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import faiss
 import numpy as np
@@ -16,7 +17,7 @@ from command import run
 
 import peaccel as pe
 from peaccel import _utils, io, retrieval
-from peaccel.measures import Calibration
+from peaccel.measures import Calibration, FalseMatchLimit
 
 Q, G, D, K = 3, 20, 8, 6
 IDS = 1000 - 7 * np.arange(G)
@@ -111,6 +112,22 @@ def test_features_are_what_the_index_is_asked_with(files, capsys):
     faiss.write_index(index, "s.faiss")
     assert run(capsys, f"{RERANK} --index s.faiss --index-features surrogate --k 2 --shortlist 3")[0] == 0
     assert written("r.npz", pe.FaissReranker(index, g, features="surrogate").search(q, 2, shortlist=3))
+
+
+LIMIT = FalseMatchLimit(-1.6, 0.01, 0.05, 1000, 4)
+
+
+@pytest.mark.parametrize("command", [SEARCH, f"{RERANK} --candidates c.npy", f"{RERANK} --index g.faiss"])
+def test_answers_below_a_threshold_are_left_out(files, capsys, command):
+    assert run(capsys, f"{command} --k 3")[0] == 0
+    scores, ids = io.read_ranking("r.npz")
+    middle = float(np.median(scores[np.isfinite(scores)]))
+    io.write_fit("accept.json", replace(LIMIT, threshold=middle))
+    code, out, _ = run(capsys, f"{command} --k 3 --accept accept.json")
+    left = scores >= middle
+    assert code == 0 and 0 < left.sum() < left.size and f", {left[:, 0].sum()} queries answered ->" in out
+    assert written("r.npz", (np.where(left, scores, -np.inf), np.where(left, ids, -1)))
+    assert run(capsys, f"{command} --accept prior.json")[2].endswith("prior.json: is a prior, expected a threshold\n")
 
 
 def test_each_side_has_its_calibration(files, capsys):
@@ -290,7 +307,9 @@ def test_user_errors_are_one_line_and_exit_code_2(files, capsys, options, messag
 def test_no_input_of_a_search_is_its_output(files, capsys):
     """Nor a fit or ids, which .json and .npz hold as well as rankings."""
     np.savez("ids.npz", ids=IDS)
-    for option, name in (("--prior", "prior.json"), ("--calibration", "calibration.json"), ("--ids", "ids.npz")):
+    io.write_fit("accept.json", LIMIT)
+    for name in ("prior.json", "calibration.json", "ids.npz", "accept.json"):
+        option = f"--{name.split('.')[0]}"
         content = (files / name).read_bytes()
         message = f"peaccel search: {name}: is also an input ({name}), and would be overwritten\n"
         assert run(capsys, f"{SEARCH} --score llr --out {name} {option} {name}") == (2, "", message)

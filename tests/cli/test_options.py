@@ -43,6 +43,7 @@ KINDS = {
 
 # Of each option that several commands have, a word that the help of each must have.
 MEANINGS = {
+    "accept": "pe.learn_then_test",
     "accumulate": "gradients",
     "backbone": "timm",
     "begin": "start from",
@@ -145,6 +146,7 @@ def prepared(tmp_path_factory):
     np.savez(folder / "root.npz", features=mu, labels=labels)
     io.write_fit(folder / "prior.json", pe.fit_prior(d, labels))
     io.write_fit(folder / "calibration.json", pe.Calibration(2.0, 0.5, "Normal"))
+    io.write_fit(folder / "accept.json", pe.FalseMatchLimit(0.0, 0.01, 0.05, 1000, 4))
     head = f"fit-head {folder}/features.npy --labels {folder}/labels.npy --match.epochs 1 --out {folder}/h"
     cli.main(head.split())
     cli.main(f"train cosface {SMALL} --data digits8 --quick --dim 8 --schedule.epochs 1 --out {folder}/c".split())
@@ -159,7 +161,8 @@ def here(prepared, monkeypatch):
 
 FITS = "--prior prior.json --calibration calibration.json"
 LINES = [
-    f"search --queries queries.npz --gallery gallery.npz --ids ids.npy --score llr {FITS} --out new.npz",
+    f"search --queries queries.npz --gallery gallery.npz --ids ids.npy --score llr {FITS} --accept accept.json "
+    "--out new.npz",
     "rerank --queries queries.npz --gallery gallery.npz --candidates candidates.npy --out new.npz",
     f"train cosface {SMALL} --data features --root root.npz --dim 4 --schedule.epochs 1 --out new",
     f"train cosface {SMALL} --data digits8 --quick --dim 8 --schedule.epochs 0 --begin c/model.safetensors --out new",

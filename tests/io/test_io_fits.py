@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import peaccel as pe
 from peaccel import io
-from peaccel.measures import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures import Calibration, FalseMatchLimit, IsotonicProbability, LogisticProbability, Prior, Selection
 
 D = make("normal_diagonal", 12, 4)
 MEAN = np.array([1 / 3, -0.0, 5e-324, 1e308])
@@ -29,6 +29,9 @@ FITS = [
     LogisticProbability(1 / 3, (-1e300, 5e-324)),
     IsotonicProbability((-1 / 3, 0.0, 2.0), (0.0, 1 / 3, 1.0)),
     Selection(-1 / 3, 0.05, 0.1, 300, 200, 7),
+    Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
+    FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0),
+    FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
     pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
@@ -114,7 +117,11 @@ def test_fits_and_scores_come_back_through_torch():
     sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
     for fit in (
         sided,
-        *(fit for fit in FITS if isinstance(fit, LogisticProbability | IsotonicProbability | Selection)),
+        *(
+            fit
+            for fit in FITS
+            if isinstance(fit, LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit)
+        ),
     ):
         assert io.from_state(loaded(io.to_state(fit))) == fit
     assert pe.scores.get(states["score"]) == score
@@ -186,9 +193,9 @@ def test_only_json_files_hold_fits(tmp_path):
         (Prior(MEAN, np.nan), ValueError, f"fit.json: var is nan, {NOT_NEGATIVE}"),
         (float("nan"), ValueError, "fit.json: value is nan, expected a finite number"),
         (
-            Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
+            Selection(float("nan"), 0.05, 0.1, 20, 0, 0),
             ValueError,
-            "fit.json: threshold is inf, expected a finite number",
+            "fit.json: threshold is nan, expected a finite number",
         ),
         (Calibration(-1.0, 0.0, "Normal"), ValueError, f"fit.json: a is -1.0, {NOT_NEGATIVE}"),
     ],

@@ -32,6 +32,15 @@ def test_a_shortlist_of_everything_is_an_exact_search():
     assert_ranking(found, (expected.scores, expected.ids))
 
 
+def test_answers_below_a_threshold_are_left_out():
+    whole = pe.FaissReranker(flat_index(GALLERY), GALLERY).search(QUERIES, 10)
+    limit = pe.FalseMatchLimit(float(np.median(whole.scores)), 0.01, 0.05, 1000, 4)
+    found = pe.FaissReranker(flat_index(GALLERY), GALLERY).search(QUERIES, 10, accept=limit)
+    left = whole.scores >= limit.threshold
+    assert left.sum() == left.size // 2
+    assert_ranking(found, (np.where(left, whole.scores, -np.inf), np.where(left, whole.ids, -1)))
+
+
 def test_search_parameters_reach_the_index():
     quantizer = faiss.IndexFlatL2(16)
     index = faiss.IndexIVFFlat(quantizer, 16, 20)

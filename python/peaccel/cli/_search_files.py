@@ -10,13 +10,14 @@ import numpy as np
 
 from peaccel import io, scores
 from peaccel.distributions import Distribution
-from peaccel.measures.fitted import Calibration, Prior
+from peaccel.measures.fitted import Calibration, Prior, Threshold
+from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
 __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-F = TypeVar("F", Prior, Calibration)
+F = TypeVar("F")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +53,9 @@ class SearchFiles:
     ids: Path | None = None
     """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, none twice:
     an .npy file, or .npz or .safetensors with the key ids."""
+    accept: Path | None = None
+    """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
+    Answers below it are left out."""
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, or that is one of the other files."""
@@ -67,6 +71,7 @@ class SearchInputs:
     queries: Distribution
     score: Score
     ids: Ints | None
+    accept: Threshold | None
 
     def named(self, rows: Ints) -> Ints:
         """The ids of rows of the gallery; -1 for -1."""
@@ -94,6 +99,7 @@ def read(task: SearchFiles) -> SearchInputs:
         score = score(prior_mean=prior.mean, prior_var=prior.var)
     calibrations = _read_calibrations(task)
     ids = None if task.ids is None else io.read_ids(task.ids)
+    accept = None if task.accept is None else _read_fit(task.accept, Threshold)
     sides = []
     for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
         d = io.read_distribution(path)
@@ -104,7 +110,7 @@ def read(task: SearchFiles) -> SearchInputs:
     queries, gallery = sides
     if ids is not None and len(ids) != len(gallery):
         raise ValueError(f"{task.ids}: ids holds {len(ids)} ids, expected {len(gallery)}, one for each row of gallery")
-    return SearchInputs(gallery, queries, score, ids)
+    return SearchInputs(gallery, queries, score, ids, accept)
 
 
 def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibration | None]:
@@ -129,7 +135,10 @@ def _read_fit(path: Path, kind: type[F]) -> F:
     return fit
 
 
-def write(task: SearchFiles, inputs: SearchInputs, ranking: tuple[Any, Any], seconds: float) -> None:
-    io.write_ranking(task.out, ranking)
+def write(task: SearchFiles, inputs: SearchInputs, ranking: Ranking[Any], seconds: float) -> None:
+    """Write a ranking, without what is not accepted, and say what was done."""
+    kept = ranking if inputs.accept is None else inputs.accept.select(ranking)
+    io.write_ranking(task.out, kept)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
-    print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s -> {task.out}")
+    answered = "" if inputs.accept is None else f", {(kept.ids[:, 0] >= 0).sum()} queries answered"
+    print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s{answered} -> {task.out}")

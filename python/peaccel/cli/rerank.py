@@ -12,6 +12,7 @@ from peaccel import io, retrieval
 from peaccel._utils import options
 from peaccel.cli._search_files import SearchFiles, read, write
 from peaccel.reranker import FaissReranker, faiss_index
+from peaccel.retrieval.verbs import Ranking
 
 __all__ = ["Rerank", "main"]
 
@@ -45,8 +46,8 @@ def main(arguments: Sequence[str]) -> None:
         inputs = read(task)
         start = perf_counter()
         chosen = inputs.rows(candidates, task.candidates)
-        scores, rows = retrieval.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
-        ranking = scores, inputs.named(rows)
+        found = retrieval.rerank(inputs.queries, inputs.gallery, chosen, task.k, inputs.score)
+        ranking = Ranking(found.scores, inputs.named(found.ids))
     else:
         index = faiss_index.read(str(task.index))
         inputs = read(task)

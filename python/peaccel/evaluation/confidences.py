@@ -14,7 +14,7 @@ from peaccel.evaluation.answers import Answers, numbers, on_host
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
-from peaccel.measures.deciding import fit_match_probability
+from peaccel.measures.probability import fit_match_probability
 from peaccel.retrieval.verbs import search
 from peaccel.scores import Score
 

@@ -13,7 +13,14 @@ import numpy as np
 from peaccel._utils.atomic_files import PathLike
 from peaccel.io._array_files import existing, on_host, write_text
 from peaccel.io.states import Fit, to_state
-from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures.fitted import (
+    Calibration,
+    FalseMatchLimit,
+    IsotonicProbability,
+    LogisticProbability,
+    Prior,
+    Selection,
+)
 
 __all__ = ["read_fit", "write_fit"]
 
@@ -24,6 +31,7 @@ KINDS = {
     LogisticProbability: "logistic",
     IsotonicProbability: "isotonic",
     Selection: "selection",
+    FalseMatchLimit: "false_match_limit",
 }
 KEYS = {
     "prior": {"mean", "var"},
@@ -32,21 +40,24 @@ KEYS = {
     "logistic": {"bias", "weights"},
     "isotonic": {"scores", "probabilities"},
     "selection": {"threshold", "alpha", "delta", "number", "accepted", "wrong"},
+    "false_match_limit": {"threshold", "alpha", "delta", "number", "allowed"},
 }
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
-    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability` or `learn_then_test` found, so that
-    ``read_fit`` gives it back.
+    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability`, `learn_then_test` or
+    `limit_false_matches` found, so that ``read_fit`` gives it back.
 
     Parameters
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
         "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value; of
-        a "logistic", "isotonic" or "selection" the attributes. An existing file is replaced once the new one is whole.
+        a "logistic", "isotonic", "selection" or "false_match_limit" the attributes; a threshold that accepts nothing is
+        null. An existing file is replaced once the new one is whole.
     fit
-        A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection`` or a float.
+        A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
+        ``FalseMatchLimit`` or a float.
 
     Raises
     ------
@@ -68,7 +79,9 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
         kind, values = KINDS[type(fit)], to_state(fit)
     else:
         raise TypeError(f"write_fit: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")
-    plain = {key: value if isinstance(value, str) else _plain(value) for key, value in values.items()}
+    if values.get("threshold") == math.inf:  # which JSON has no word for
+        values["threshold"] = None
+    plain = {key: value if value is None or isinstance(value, str) else _plain(value) for key, value in values.items()}
     try:
         _fit(kind, plain)
     except ValueError as error:
@@ -130,11 +143,12 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
         return LogisticProbability(float(_numbers("bias", values, rank=0)), _row("weights", values))
     if kind == "isotonic":
         return _isotonic(_row("scores", values), _row("probabilities", values, least=0))
-    if kind == "selection":
-        threshold = float(_numbers("threshold", values, rank=0))
+    if kind in ("selection", "false_match_limit"):
+        threshold = math.inf if values["threshold"] is None else float(_numbers("threshold", values, rank=0))
         alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))
-        counts = (int(_numbers(key, values, rank=0, least=0)) for key in ("number", "accepted", "wrong"))
-        return Selection(threshold, alpha, delta, *counts)
+        names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
+        counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
+        return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts)
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")

@@ -9,11 +9,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
-from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures.fitted import (
+    Calibration,
+    FalseMatchLimit,
+    IsotonicProbability,
+    LogisticProbability,
+    Prior,
+    Selection,
+)
 
 __all__ = ["Fit", "from_state", "to_state"]
 
-Fit: TypeAlias = Prior | Calibration | LogisticProbability | IsotonicProbability | Selection
+Fit: TypeAlias = Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit
 
 
 def to_state(x: Distribution | Fit) -> dict[str, Any]:
@@ -25,7 +32,8 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability` or `learn_then_test` found.
+        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability`, `learn_then_test` or
+        `limit_false_matches` found.
 
     Returns
     -------
@@ -81,7 +89,7 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return Prior(**state)
     if keys - {"mean"} == {"a", "b", "of"}:
         return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    for kind in (LogisticProbability, IsotonicProbability, Selection):
+    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit):
         if keys == {field.name for field in fields(kind)}:
             rows: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in state.items()}
             return kind(**rows)

@@ -1,23 +1,33 @@
 """Densities, entropies and divergences of distributions, and what is fitted to them, fused or drawn from them.
 
 `density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
-`calibrating`: calibrate, fit_shift; `sides`: two modalities; `deciding`: fit_match_probability, reliability_curve,
-learn_then_test; `fusing`: fuse; `sampling`: sample; `triplet_margins`: triplet_probability.
+`calibrating`: calibrate, fit_shift; `sides`: two modalities; `probability`: fit_match_probability, reliability_curve;
+`thresholds`: learn_then_test, limit_false_matches; `fusing`: fuse; `sampling`: sample; `triplet_margins`:
+triplet_probability.
 """
 
 from peaccel.measures.calibrating import calibrate, fit_shift
 from peaccel.measures.certainty import confidence
-from peaccel.measures.deciding import ReliabilityCurve, fit_match_probability, learn_then_test, reliability_curve
 from peaccel.measures.density import entropy, log_prob
 from peaccel.measures.divergence import kl, match_variance
-from peaccel.measures.fitted import Calibration, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures.fitted import (
+    Calibration,
+    FalseMatchLimit,
+    IsotonicProbability,
+    LogisticProbability,
+    Prior,
+    Selection,
+)
 from peaccel.measures.fitting import fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse
+from peaccel.measures.probability import ReliabilityCurve, fit_match_probability, reliability_curve
 from peaccel.measures.sampling import sample
+from peaccel.measures.thresholds import learn_then_test, limit_false_matches
 from peaccel.measures.triplet_margins import triplet_probability
 
 __all__ = [
     "Calibration",
+    "FalseMatchLimit",
     "IsotonicProbability",
     "LogisticProbability",
     "Prior",
@@ -33,6 +43,7 @@ __all__ = [
     "fuse",
     "kl",
     "learn_then_test",
+    "limit_false_matches",
     "log_prob",
     "match_variance",
     "reliability_curve",

@@ -3,17 +3,41 @@ probability of a match, a threshold of confidence."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, is_torch
+from peaccel.ops._array import Array, is_torch, namespace
 
-__all__ = ["Calibration", "IsotonicProbability", "LogisticProbability", "Prior", "Selection"]
+__all__ = [
+    "Calibration",
+    "FalseMatchLimit",
+    "IsotonicProbability",
+    "LogisticProbability",
+    "Prior",
+    "Selection",
+    "Threshold",
+]
 
 D = TypeVar("D", bound=Distribution)
+
+
+class _Answers(Protocol):
+    """A ranking, of which thresholds need no more than this."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def scores(self) -> Any: ...
+    @property
+    def _replace(self) -> Callable[..., Any]: ...
+
+
+R = TypeVar("R", bound=_Answers)
 
 
 class Prior(NamedTuple):
@@ -149,9 +173,55 @@ class IsotonicProbability:
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
 
 
+class Threshold:
+    """What is accepted from a threshold on: values, or the answers of a ranking."""
+
+    threshold: float
+
+    @overload
+    def __call__(self, values: R) -> R: ...
+    @overload
+    def __call__(self, values: Any) -> np.ndarray[Any, Any]: ...
+    def __call__(self, values: Any) -> Any:
+        """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
+        return self.select(values) if hasattr(values, "ids") else np.asarray(values, np.float64) >= self.threshold
+
+    def select(self, ranking: R, confidence: Any = None) -> R:
+        """Take what is refused out of a ranking.
+
+        Parameters
+        ----------
+        ranking
+            A `pe.Ranking`, whose scores the threshold is of.
+        confidence
+            [Q], where the threshold is of another confidence than the score: of a query that is refused all answers
+            are.
+
+        Returns
+        -------
+        The ranking with id -1 and score -inf in place of what is refused.
+
+        Raises
+        ------
+        ValueError
+            Confidences of another number of queries.
+        """
+        ids, scores = ranking.ids, ranking.scores
+        if confidence is None:
+            refused = ~(scores >= self.threshold)
+        elif np.shape(confidence) == (len(ids),):
+            of_query = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
+            refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
+        else:
+            raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(ids)},)")
+        where = namespace(ids).where
+        found: R = ranking._replace(ids=where(refused, -1, ids), scores=where(refused, -np.inf, scores))
+        return found
+
+
 @dataclass(frozen=True)
-class Selection:
-    """Whose answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
+class Selection(Threshold):
+    """Which answers to accept, as `learn_then_test` finds it: those at least as confident as a threshold.
 
     Attributes
     ----------
@@ -180,6 +250,59 @@ class Selection:
     accepted: int
     wrong: int
 
-    def __call__(self, confidence: Any) -> np.ndarray[Any, Any]:
-        """Booleans: which answers to accept. NaN is not accepted."""
-        return np.asarray(confidence, np.float64) >= self.threshold
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
+        if np.isinf(self.threshold):
+            return f"accept no answers: of {self.number} labelled ones none could be shown to be such that {promise}"
+        share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
+        return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
+
+
+@dataclass(frozen=True)
+class FalseMatchLimit(Threshold):
+    """From which score on to return matches, as `limit_false_matches` finds it.
+
+    Attributes
+    ----------
+    threshold
+        The least score that is a match; inf where there were too few searches: there are no matches.
+    alpha
+        The share of searches without a mate that may return anything.
+    delta
+        The probability that it is more than alpha nevertheless.
+    number
+        How many searches without a mate, one of a person, the threshold was found on.
+    allowed
+        How many of these were allowed to return something.
+
+    Examples
+    --------
+    >>> limit = pe.FalseMatchLimit(threshold=0.5, alpha=0.01, delta=0.05, number=1000, allowed=4)
+    >>> limit(pe.Ranking(np.array([[0.9, 0.4]]), np.array([[7, 3]]))).ids.tolist()
+    [[7, -1]]
+    >>> limit.missing
+    0
+    """
+
+    threshold: float
+    alpha: float
+    delta: float
+    number: int
+    allowed: int
+
+    @property
+    def missing(self) -> int:
+        """How many more searches it takes to promise anything."""
+        return max(0, math.ceil(math.log(self.delta) / math.log1p(-self.alpha)) - self.number)
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        promise = (
+            f"at most {100 * self.alpha:g} % of searches without a mate return anything, with a certainty of "
+            f"{100 * (1 - self.delta):g} %"
+        )
+        if np.isinf(self.threshold):
+            missing = f"takes {self.missing} more searches than {self.number}"
+            return f"return no matches: to promise that {promise}, {missing}"
+        return f"return matches from a score of {self.threshold:.6g} on: {promise} ({self.number} searches)"

@@ -9,6 +9,7 @@ import numpy as np
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
+from peaccel.measures.fitted import Threshold
 from peaccel.ops._array import Array, ArrayT, require_on_host
 from peaccel.reranker import faiss_index, serialization
 from peaccel.reranker.indexed_items import Indexed
@@ -174,6 +175,7 @@ class FaissReranker(Generic[ArrayT]):
         shortlist: int = 100,
         params: Any = None,
         allowed: Array | None = None,
+        accept: Threshold | None = None,
     ) -> Ranking[ArrayT]:
         """The best k of the shortlist that the index proposes for each query.
 
@@ -194,11 +196,15 @@ class FaissReranker(Generic[ArrayT]):
             for each of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
             indexes that FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or
             refined. Not in PQ without IVF, nor on a GPU.
+        accept
+            What `learn_then_test` or `limit_false_matches` found for the score: answers below its threshold are left
+            out. None returns all.
 
         Returns
         -------
         Ranking
-            Scores and ids [Q, k], best first; ids are the external ones where the reranker was given any.
+            Scores and ids [Q, k], best first; ids are the external ones where the reranker was given any; -inf and -1
+            where there are fewer, or what there is was not accepted.
 
         Raises
         ------
@@ -228,7 +234,8 @@ class FaissReranker(Generic[ArrayT]):
             raise
         if shortlist < k:  # also where all that are allowed were scored, and more could be returned
             scores[:, shortlist:], rows[:, shortlist:] = -np.inf, -1
-        return Ranking(scores, self._items.ids_of_rows(rows))
+        found = Ranking(scores, self._items.ids_of_rows(rows))
+        return found if accept is None else accept.select(found)
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
