@@ -128,6 +128,18 @@ def test_places_within_a_radius(own):
     assert (apart[together] <= 50).all() and together.sum() > Q and not together.all()
 
 
+def test_a_query_and_an_item_of_one_place_are_of_one_cluster():
+    rng = np.random.default_rng(0)
+    at = rng.uniform(0, 200, (30, 2))
+    order = rng.integers(0, 30, 47)  # the gallery has as many places, some of them twice
+    places = Relevance.within(at, at[order], 20)
+    assert np.array_equal(places.gallery_clusters, places.clusters[order]) and len(np.unique(places.clusters)) > 5
+    right = np.c_[np.arange(30), rng.permutation(47)[:30]]
+    pairs = Relevance.from_pairs(right, 30, 47)
+    assert np.array_equal(pairs.gallery_clusters[right[:, 1]], pairs.clusters)
+    assert len(pairs.gallery_clusters) == 47 and len(np.unique(pairs.gallery_clusters)) == 47
+
+
 def test_a_road_is_not_one_cluster():
     """Images 10 m apart are all connected; a bootstrap over the one component would have no width."""
     road = np.stack([np.arange(0, 2000, 10.0), np.zeros(200)], 1)
