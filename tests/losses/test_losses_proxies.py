@@ -350,7 +350,7 @@ def test_bad_settings_are_named():
 
 
 def part(rank, path, results):
-    """One of two processes: its half of a batch through Proxy-Anchor, and one image of both through losses that draw."""
+    """One of two processes: its half of a batch through Proxy-Anchor, and one image of both through what draws."""
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     e, anchor = embeddings(), anchor_of_one_seed()
