@@ -14,6 +14,7 @@ from peaccel import cli, metrics, train
 from peaccel.cli import fit_head
 from peaccel.data.features import features
 from peaccel.heads import PointHead
+from peaccel.methods import mu_scaleface
 from peaccel.methods.method import Group, Schedule, Stage, Training
 from peaccel.train import fit, runs, tuning
 from peaccel.train.progress import ConsoleLogger
@@ -106,11 +107,15 @@ def asked_of(monkeypatch, name, ends=False):
     return found
 
 
-SHORT = {"dim": 4, "schedule": {"epochs": 1, "classes_per_batch": 2, "images_per_class": 3}}
+SHORT = {
+    "cosface": {"dim": 4, "schedule": {"epochs": 1, "classes_per_batch": 2, "images_per_class": 3}},
+    "pfe": {"match": {"epochs": 1}},
+    "mu_scaleface": {"scale": {"epochs": 1}},
+}
 
 
 def carry_out(out, row="cosface", parts=PARTS, **options):
-    method, settings = train.recipe(row, "features", SHORT if row == "cosface" else {"match": {"epochs": 1}})
+    method, settings = train.recipe(row, "features", SHORT[row])
     given = {"data": "features", "device": "cpu", "threads": 1, "out": out}
     return train.train(row, method, settings, Run(**given | options), parts)
 
@@ -169,6 +174,16 @@ def test_a_run_trains_on_one_part_and_is_judged_by_the_others(tmp_path):
     }
     assert {name: getattr(result, name) for name in expected} == expected
     assert read.score == pe.scores.mls and read.features == WIDTH
+
+
+@pytest.mark.parametrize(
+    ("parts", "of"), [(("train", "validation", "test"), "validation"), (("train", "test"), "train")]
+)
+def test_a_score_is_fitted_to_validation_where_there_is_one(tmp_path, parts, of):
+    carry_out(tmp_path, "mu_scaleface", {part: PARTS[part] for part in parts})
+    read = train.load(tmp_path)
+    fitted = {part: mu_scaleface.score(train.embed(read.model, x.data), x.labels) for part, x in PARTS.items()}
+    assert [part for part, score in fitted.items() if score == read.score] == [of]
 
 
 def test_the_first_part_that_there_is_is_judged(tmp_path):
