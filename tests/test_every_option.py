@@ -162,6 +162,7 @@ def added(ids):
     return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
 
 
+ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
 RERANKER = [
     Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
@@ -171,7 +172,7 @@ RERANKER = [
     Row(pe.FaissReranker.build, {"gallery": GALLERY, "factory": "Flat"},
         {"factory": "IVF5,Flat", "first_stage": "surrogate", "score": "cosine", "ids": np.arange(G) + 50}, found),
     Row(searched, {"build": "IVF5,Flat", "shortlist": 9},
-        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0},
+        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
 ]  # fmt: skip
@@ -194,7 +195,12 @@ MEASURES = [
     Row(pe.fit_match_probability, {"scores": SURE, "labels": RIGHT}, {"method": "isotonic"}),
     Row(pe.reliability_curve, {"probabilities": PROBABILITY, "labels": RIGHT}, {"bins": 4}),
     Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": np.arange(60), "alpha": 0.2},
-        {"alpha": 0.3, "delta": 0.5, "seed": 3, "classes": CLASSES}),
+        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES}),
+    Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": CLASSES, "alpha": 0.5},
+        {"seed": 3}),  # queries of a class, of which one is drawn
+    Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2},
+        {"scores": QUALITY / 2, "alpha": 0.3, "delta": 0.5, "groups": CLASSES}),
+    Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2, "groups": CLASSES}, {"each": "greatest", "seed": 3}),
     Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
 ]  # fmt: skip
 
