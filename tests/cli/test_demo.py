@@ -60,6 +60,22 @@ def test_same_seed_same_table(results, tmp_path):
     assert first != [recall[0] for *_, recall, _ in numbers(again)]
 
 
+def test_calibrated_scores_of_the_demo_have_both_sides_scaled(monkeypatch):
+    """By one factor; all scores but the row beside them are of the same items. Nothing is trained."""
+    monkeypatch.setattr(demo.train, "fit", lambda *given, **named: ())
+    run = demo.run_seed(demo.load_recipe(), digits_settings(quick=True), "digits8", True, 1)
+    own = run.scores["cosine"][1]
+    assert [len(side["mixed"]) for side in own] == [len(run.queries), len(run.gallery)] and len(run.scores) == 6
+    for name in ("mls", "llr"):
+        (score, plain), (again, calibrated) = run.scores[name], run.scores[f"{name} calibrated"]
+        assert score == again and score.name == name
+        for side, of in enumerate(own):
+            for kind, d in of.items():
+                assert np.array_equal(plain[side][kind].var, d.var)
+                np.testing.assert_allclose(calibrated[side][kind].var, d.var * run.variance_factor, rtol=1e-6)
+    assert not np.array_equal(own[0]["clean"].mu, own[0]["mixed"].mu)
+
+
 def test_demo_data_share_no_scan():
     parts = digits.make("mnist", digits_settings(), seed=0)
     used = [set(strips.scans.ravel().tolist()) for strips in parts.values()]

@@ -1,5 +1,6 @@
 """Readers on small made-up copies of what is published: parts, labels, pairs, templates, captions, places."""
 
+import inspect
 import json
 import re
 from itertools import pairwise
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from layouts import CUB, cars_of_kaggle, cars_of_stanford, coco_by_annotations, cub, ijbc, in_shop, lfw, msls, put
 
-from peaccel.data import read
+from peaccel.data import READERS, read
 from peaccel.data.datasets import development, labelled
 from peaccel.metrics import Relevance
 
@@ -117,6 +118,45 @@ def test_identities(tmp_path):
     root = put(tmp_path, {f"{who}/{i}.jpg": None for who in ("m.01", "m.02", "m.10") for i in range(2)})
     assert classes_of(read("ms1m", root)["train"]) == ["m.01"] * 2 + ["m.02"] * 2 + ["m.10"] * 2
     assert set(read("ms1m", root, folds=3)) == {"train", "validation"}
+
+
+def one_folder_each(root):
+    """Seven classes of two images, a folder each."""
+    return put(root, {f"{who}/{i}.jpg": None for who in "abcdefg" for i in range(2)})
+
+
+def sop(root):
+    """Seven classes to train on, one to test on."""
+    header = "image_id class_id super_class_id path\n"
+    lists = {"Ebay_train.txt": range(7), "Ebay_test.txt": [9]}
+    return put(root, {name: header + "".join(f"{c} {c} 1 x/{c}.JPG\n" for c in of) for name, of in lists.items()})
+
+
+def archive(root):
+    """Features of seven classes."""
+    np.savez(root / "all.npz", features=np.eye(7), labels=np.arange(7))
+    return root / "all.npz"
+
+
+FOLDED = {"cars196": cars_of_stanford, "cub200": cub, "features": archive, "folder": one_folder_each}
+FOLDED |= {"in-shop": in_shop, "ms1m": one_folder_each, "sop": sop}
+"""A layout of each data set whose reader parts validation from training."""
+
+
+def test_folds_of_every_reader_part_validation_from_training(tmp_path):
+    known = {name: inspect.signature(function).parameters for name, function in READERS.items()}
+    assert FOLDED.keys() == {name for name, options in known.items() if "folds" in options}
+    for name, layout in FOLDED.items():
+        (tmp_path / name).mkdir()
+        root = layout(tmp_path / name)
+        whole = read(name, root, folds=0)
+        assert "validation" not in whole
+        for folds in (2, 3):
+            parts, expected = read(name, root, folds=folds), development(whole["train"], folds)
+            assert parts.keys() == expected.keys() | whole.keys()
+            for part in ("train", "validation"):
+                assert parts[part].classes == expected[part].classes, name
+        assert ("validation" in read(name, root)) == (name != "ms1m"), name
 
 
 def test_lfw(tmp_path):

@@ -138,6 +138,8 @@ def test_to_takes_the_same_names_for_both_kinds(kind):
     assert make(kind).to(np.float16).mu.dtype == np.float16
     assert all(x.dtype == torch.bfloat16 for x in make(kind, library="torch").to("bfloat16").arrays)
     assert all(x.device.type == "meta" for x in make(kind, library="torch").to("meta", torch.float64).arrays)
+    assert all(x.dtype == torch.float64 for x in make(kind, library="torch").to(dtype=torch.float64).arrays)
+    assert all(x.device.type == "meta" for x in make(kind, library="torch").to(device="meta").arrays)
 
 
 def test_to_the_same_dtype_copies_nothing():

@@ -124,6 +124,27 @@ def test_draws_are_asked_for_and_repeat():
     assert found == pe.choose_score(d, labels, draws=True, seed=2)
 
 
+def test_one_seed_decides_all_that_is_drawn(monkeypatch):
+    """The sample, the halves, the pairs of both, the intervals, and the draws of scores."""
+    found, d, labels = {}, *items()
+
+    def spied(name, seed_of):
+        real = getattr(choosing, name)
+
+        def spy(*given, **named):
+            found.setdefault(name, []).append(seed_of(given))
+            return real(*given, **named)
+
+        monkeypatch.setattr(choosing, name, spy)
+
+    for name in ("_sampled", "_second_half", "fit", "_forms", "verification_pairs", "_ranked"):
+        spied(name, lambda given: given[-1])
+    spied("answered", lambda given: given[4].params.get("seed", 7))  # closed forms have none
+    pe.choose_score(d, labels, draws=True, items=100, seed=7)
+    assert {seed for seeds in found.values() for seed in seeds} == {7}
+    assert len(found) == 7 and len(found["verification_pairs"]) == 2
+
+
 def test_words_singletons_and_tensors():
     torch = pytest.importorskip("torch")
     d, labels = items()

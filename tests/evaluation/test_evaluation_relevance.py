@@ -11,6 +11,7 @@ import peaccel as pe
 from peaccel import io, metrics
 from peaccel.evaluation import mean_interval, verification_pairs
 from peaccel.metrics import Relevance
+from peaccel.metrics._relation import as_relation
 
 Q, G = 40, 50
 
@@ -126,6 +127,27 @@ def test_places_within_a_radius(own):
     together = np.equal.outer(found.clusters, found.clusters)
     apart = np.abs(a[:, None] - a).max(2)
     assert (apart[together] <= 50).all() and together.sum() > Q and not together.all()
+
+
+def test_a_part_of_a_part_is_of_the_rows_of_the_whole():
+    pairs, labels = Relevance.from_pairs([(7, 2), (6, 9), (8, 1)], 12), as_relation("", np.arange(12) % 3, None)
+    for whole in (pairs, labels):
+        once, twice = whole.part(6, 9), whole.part(2, 11).part(4, 7)
+        assert (once.first, once.queries) == (twice.first, twice.queries) == (6, 3)
+        asked = np.arange(3)[:, None], np.tile(np.arange(12), (3, 1))
+        assert np.array_equal(once.right(*asked), twice.right(*asked))
+
+
+def test_a_query_and_an_item_of_one_place_are_of_one_cluster():
+    rng = np.random.default_rng(0)
+    at = rng.uniform(0, 200, (30, 2))
+    order = rng.integers(0, 30, 47)  # the gallery has as many places, some of them twice
+    places = Relevance.within(at, at[order], 20)
+    assert np.array_equal(places.gallery_clusters, places.clusters[order]) and len(np.unique(places.clusters)) > 5
+    right = np.c_[np.arange(30), rng.permutation(47)[:30]]
+    pairs = Relevance.from_pairs(right, 30, 47)
+    assert np.array_equal(pairs.gallery_clusters[right[:, 1]], pairs.clusters)
+    assert len(pairs.gallery_clusters) == 47 and len(np.unique(pairs.gallery_clusters)) == 47
 
 
 def test_a_road_is_not_one_cluster():

@@ -13,6 +13,7 @@ import peaccel as pe
 from peaccel.heads import from_embedding
 from peaccel.losses.nca import SIMILARITIES, ProxyNCAPP
 from peaccel.losses.proxies import ProxyAnchor, ProxyNCA
+from peaccel.losses.vmf import VMFLoss
 from peaccel.ops import sample
 from peaccel.ops.samplers import STREAMS, sample_vmf
 from peaccel.train import recipe
@@ -349,7 +350,7 @@ def test_bad_settings_are_named():
 
 
 def part(rank, path, results):
-    """One of two processes: its half of a batch through Proxy-Anchor, and one image of both through EL-nivMF."""
+    """One of two processes: its half of a batch through Proxy-Anchor, and one image of both through what draws."""
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     e, anchor = embeddings(), anchor_of_one_seed()
@@ -359,6 +360,8 @@ def part(rank, path, results):
     drawn = [nca("el_nivmf")(from_embedding(e[:1]), LABELS[:1], seed=7).item()]
     torch.manual_seed(0)
     drawn.append(nca("el_nivmf")(from_embedding(e[:1]), LABELS[:1]).item())
+    torch.manual_seed(0)
+    drawn.append(VMFLoss(D, C).double()(from_embedding(e[:1]), LABELS[:1], seed=7).item())
     torch.save((value.item(), *grads, drawn), results[rank])
     dist.destroy_process_group()
 

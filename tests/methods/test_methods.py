@@ -10,6 +10,7 @@ import torch
 from rows import CLASSES, DIM, FEATURES, IMAGES, LABELS, ROWS, build, everything
 from torch import nn
 
+import peaccel as pe
 from peaccel import methods, train
 from peaccel.heads import UncertaintyHead
 from peaccel.losses import ArcFace, CosFace
@@ -219,6 +220,20 @@ def test_the_score_of_hib_has_the_slope_and_the_offset_that_were_learned():
     assert score.params["n"] == settings.n
 
 
+def test_captions_find_images_and_images_captions_under_these_names():
+    """Of a batch in which the two differ; each term is half of a cross-entropy over the other side."""
+    method, settings = train.recipe("text_to_image", "caption-features")
+    torch.manual_seed(0)
+    training = method.build(nn.Identity(), 6, 9, settings)
+    inputs, rows = (torch.randn(9, 6), torch.randn(9, 6)), torch.arange(9)
+    terms = training.stages[0].loss(Batch(inputs, rows, rows), Step(0, 10, 1))
+    images, captions = training.model(inputs)
+    for name, asked, found in (("captions", captions, images), ("images", images, captions)):
+        scores = pe.pairwise(asked, found, "scale_cosine")
+        assert terms[name].item() == pytest.approx(nn.functional.cross_entropy(scores, rows).item() / 2, rel=1e-4)
+    assert abs(terms["captions"] - terms["images"]) > 1e-3
+
+
 GIVES = {
     "point": "arcface cosface magface",
     "point, of length 1": "contrastive margin_dws multi_similarity proxy_anchor proxy_nca triplet",
@@ -239,6 +254,16 @@ def test_what_a_model_gives(row):
     unit = torch.allclose(d.mu.norm(dim=1), torch.ones(len(SOME)), atol=1e-5)
     assert row in GIVES[f"{d.kind}{', of length 1' * unit}"].split()
     assert all((x > 0).any() for x in d.arrays[1:])  # what says how uncertain they are
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row != "mc_dropout"])  # whose head is within its passes
+def test_means_that_are_given_have_the_length_of_the_models_own(row):
+    """Features themselves, of any length, where the row's means have any; directions where they have length 1."""
+    training = build(row, lambda name, value: "given" if name == "mean" else value)[2].model.eval()
+    features, mean = training[0](SOME), training[1].mean
+    lengths = mean(features).norm(dim=1)
+    of_any = build(row)[2].model.eval()[1].mean(features).norm(dim=1)
+    assert torch.allclose(lengths, torch.ones(())) == torch.allclose(of_any, torch.ones(()))
 
 
 ANSWERS_BY = {

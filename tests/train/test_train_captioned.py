@@ -10,6 +10,7 @@ from command import run
 import peaccel as pe
 from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data.digits import WORDS
+from peaccel.train import captioned
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.evaluation import map_at_r
 from peaccel.train.sources import digits_settings
@@ -48,6 +49,24 @@ def test_an_open_digit_has_the_mean_of_its_place():
     captions = {hidden: parts(hidden)["test"]["captions"] for hidden in (0.0, 1.0)}
     assert np.ptp(captions[1.0], axis=0).max() < 1e-6
     assert np.unique(captions[0.0].round(5), axis=0).shape[0] == 20
+
+
+def test_one_seed_decides_numbers_their_corruption_and_what_is_hidden(monkeypatch):
+    found = []
+    for name, seed_of in (
+        ("make", lambda given: given[2]),
+        ("corrupted", lambda x: x[2]),
+        ("captions", lambda x: x[3]),
+    ):
+        real = getattr(captioned, name)
+
+        def spy(*given, real=real, seed_of=seed_of):
+            found.extend([seed_of(given)] if len(given) > 2 else [])  # digits are told whole once, without draws
+            return real(*given)
+
+        monkeypatch.setattr(captioned, name, spy)
+    parts(0.5)
+    assert found == [3] * 5  # captions of three parts
 
 
 def test_captions_are_the_queries():

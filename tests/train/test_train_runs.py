@@ -353,6 +353,20 @@ def test_a_search_goes_on_where_it_was_stopped(parts, tmp_path, monkeypatch):
         tuning.tune("cosface", chosen, replace(run, out=tmp_path / "bad"), tuning.SearchLimits(trials=1))
 
 
+def test_a_search_tries_settings_that_its_seed_draws(tmp_path, monkeypatch):
+    tried = {}
+
+    def trained(name, method, chosen, run):
+        tried.setdefault(run.out.parent.name, []).append(chosen.schedule.lr)
+        return runs.Result("validation", 0.0, 0.0, 0.0, 1, None, name, run.data, 0, 0.5, 0.0)
+
+    monkeypatch.setattr(tuning, "train", trained)
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        run = train.Run(data="features", out=tmp_path / name, seed=seed)
+        tuning.tune("cosface", settings("cosface", dim=6)[1], run, tuning.SearchLimits(trials=2))
+    assert tried["a"] == tried["b"] and not {*tried["a"]} & {*tried["c"]}
+
+
 def test_a_search_needs_a_validation_part(parts, tmp_path, monkeypatch):
     np.savez(tmp_path / "train.npz", features=parts["train"].data, labels=parts["train"].labels)
     run = train.Run(data="features", root=tmp_path, out=tmp_path / "out", device="cpu", threads=1)

@@ -1,0 +1,380 @@
+"""What a command's files and options become: that which the package's own functions make of them, each in its place.
+
+No two sides have as many items, and no option has its default. A test of each command tells which options it has seen.
+"""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from command import run
+from PIL import Image
+
+import peaccel as pe
+from peaccel import backbones, cli, evaluation, io, metrics
+from peaccel._utils import report
+from peaccel.backbones import ImageInput
+from peaccel.cli import _embed_data, demo
+from peaccel.cli._embed_options import Embed
+from peaccel.cli.choose_score import ChooseScore
+from peaccel.cli.evaluate import Evaluate
+from peaccel.data import digits
+from peaccel.data.images import crop_sizes
+from peaccel.evaluation import pages
+from peaccel.measures.fitted import Calibration
+from peaccel.metrics import Relevance
+from peaccel.train.runs import Run
+from peaccel.train.sources import Items
+
+Q, G, M, DIM = 30, 41, 12, 4
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(12, DIM))
+Y, Z = RNG.integers(0, 6, Q), RNG.integers(0, 6, G)
+
+
+def normals(labels):
+    return pe.Normal(CENTRES[labels] + 0.5 * RNG.normal(size=(len(labels), DIM)), RNG.uniform(0.5, 2, len(labels)))
+
+
+QUERIES, GALLERY, NOVEL = normals(Y), normals(Z), normals(RNG.integers(0, 6, M))
+TEMPLATES = 2 * Y + RNG.integers(0, 2, Q)
+APART = [(i, j) for i in range(Q) for j in range(i, Q) if TEMPLATES[i] != TEMPLATES[j]]
+SAME, OTHER = (next((i, j) for i, j in APART if (Y[i] == Y[j]) == alike) for alike in (True, False))
+ARRAYS = {
+    "y": Y,
+    "z": Z,
+    "at_q": RNG.uniform(0, 80, (Q, 2)),
+    "at_g": RNG.uniform(0, 80, (G, 2)),
+    "right": np.unique(np.c_[RNG.integers(0, Q, 60), RNG.integers(0, G, 60)], axis=0),
+    "pairs": np.c_[RNG.permutation(Q), RNG.permutation(G)[:Q]],
+    "templates": TEMPLATES,
+    "of_templates": TEMPLATES[[SAME, OTHER]],
+    "quality": RNG.normal(size=Q),
+    "images": RNG.integers(0, 255, (Q, 3, 4), np.uint8),
+    "gallery_images": RNG.integers(0, 255, (G, 5, 6), np.uint8),
+}
+PRIOR, FIT = pe.fit_prior(GALLERY, Z), Calibration(2.0, 0.5, "Normal")
+LLR = pe.scores.llr(prior_mean=PRIOR.mean, prior_var=PRIOR.var)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder, the current one, of all files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+    monkeypatch.setattr(report, "write", lambda page, title, sections: None)  # it takes a second to draw
+    for name, d in (("q", QUERIES), ("g", GALLERY), ("novel", NOVEL)):
+        io.write_distribution(f"{name}.npz", d)
+    for name, x in ARRAYS.items():
+        np.save(f"{name}.npy", x)
+    io.write_fit("prior.json", PRIOR)
+    io.write_fit("fit.json", FIT)
+    return tmp_path
+
+
+def spied(monkeypatch, owner, name):
+    """The arguments of each call of a function, which goes on as it did."""
+    real, found = getattr(owner, name), []
+
+    def spy(*given, **named):
+        found.append((given, named))
+        return real(*given, **named)
+
+    monkeypatch.setattr(owner, name, spy)
+    return found
+
+
+def options(*lines):
+    """The options that lines hold, as fields are called."""
+    words = [word for line in lines for word in line.split()]
+    return {word.removeprefix("--").replace("-", "_") for word in words if word.startswith("--")}
+
+
+# -- evaluate ----------------------------------------------------------------------------------------------------------
+
+SIDES = "evaluate --queries q.npz --gallery g.npz --out o"
+ALONE = "evaluate --embeddings q.npz --out o"
+BETWEEN = (
+    f"{SIDES} --query-labels y.npy --gallery-labels z.npy --scores cosine,neg_sq_l2,llr --prior prior.json "
+    "--calibration fit.json --pairs pairs.npy --quality quality.npy --novel novel.npz --images images.npy "
+    "--gallery-images gallery_images.npy --seed 3"
+)
+AMONG = f"{ALONE} --labels y.npy --templates templates.npy --pairs of_templates.npy --scores mls --seed 3"
+PLACES = f"{SIDES} --query-coords at_q.npy --gallery-coords at_g.npy --radius 20"
+LINES = {
+    PLACES: (QUERIES, GALLERY, Relevance.within(ARRAYS["at_q"], ARRAYS["at_g"], 20)),
+    f"{ALONE} --coords at_q.npy --radius 20": (QUERIES, None, Relevance.within(ARRAYS["at_q"], None, 20)),
+    f"{SIDES} --relevance right.npy": (QUERIES, GALLERY, Relevance.from_pairs(ARRAYS["right"], Q, G)),
+}
+
+
+def written(path):
+    return json.loads(Path(path).read_text())
+
+
+def saved(result):
+    """What a result is in a file."""
+    result.save("expected.json")
+    return written("expected.json")
+
+
+def test_lines_have_every_option_of_evaluate():
+    assert options(BETWEEN, AMONG, *LINES) == {f.name for f in fields(Evaluate)}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_is_right_is_read_from_its_files(here, capsys, line):
+    assert run(capsys, line)[0] == 0
+    assert written("o/results.json") == saved(pe.evaluate(*LINES[line]))
+
+
+def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypatch):
+    shown, found = spied(monkeypatch, pages, "sections"), spied(monkeypatch, pages, "retrievals")
+    assert run(capsys, BETWEEN)[0] == 0
+    q, g, novel = map(FIT, (QUERIES, GALLERY, NOVEL))
+    scores = pe.scores.cosine, pe.scores.neg_sq_l2, LLR
+    expected = pe.evaluate(q, g, (Y, Z), scores, pairs=ARRAYS["pairs"], quality=ARRAYS["quality"], novel=novel, seed=3)
+    assert written("o/results.json") == saved(expected)
+    (result, confidence, quality, images, of_novel), _ = shown[0]
+    assert saved(result) == saved(expected) and np.array_equal(quality, ARRAYS["quality"])
+    assert np.array_equal(confidence, pe.confidence(q)) and np.array_equal(of_novel, pe.confidence(novel))
+    assert np.array_equal(images, ARRAYS["images"] / 255)
+    (queries, gallery, truth, both, pictures, seed), _ = found[0]
+    better = max(scores[1:], key=lambda score: pe.evaluate(q, g, (Y, Z), score).scores[0].recall_at_1.value)
+    assert both == (scores[0], better) and seed == 3
+    assert np.array_equal(queries.var, q.var) and np.array_equal(gallery.var, g.var)
+    assert np.array_equal(truth.query_labels, Y) and np.array_equal(truth.gallery_labels, Z)
+    assert np.array_equal(pictures[0], ARRAYS["images"] / 255)
+    assert np.array_equal(pictures[1], ARRAYS["gallery_images"] / 255)
+
+
+def test_an_evaluation_of_templates_is_that_of_its_files(here, capsys):
+    assert run(capsys, AMONG)[0] == 0
+    assert written("o/results.json") == saved(pe.evaluate(QUERIES, None, Y, "mls", seed=3))
+    fused = evaluation.evaluate_templates(QUERIES, TEMPLATES, Y, "mls", pairs=ARRAYS["of_templates"], seed=3)
+    assert written("o/templates.json") == saved(fused)
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def test_pictures_of_a_page_are_of_what_their_headings_say(monkeypatch):
+    drawn = {name: spied(monkeypatch, report, name) for name in ("curves", "scatter", "image_grid")}
+    confidence, quality = RNG.permutation(60) / 60.0, RNG.random(60)
+    images = confidence[:, None, None] + np.zeros((60, 2, 2))  # each shows how sure it is
+    labels = np.repeat(np.arange(20), 3)
+    found = pe.evaluate(pe.Normal(CENTRES[labels % 12] + RNG.normal(size=(60, DIM)), np.ones(60)), None, labels)
+    sections = pages.sections(found, confidence, quality, images, confidence[:9] / 2)
+    (shares, curves, *axes), _ = drawn["curves"][0]
+    assert shares == found.shares and curves == {c.confidence: c.curve for c in found.confidences}
+    assert axes == ["share of queries rejected", "Recall@1"]
+    ((points, *axes), _), names = drawn["scatter"][0], [section.heading for section in sections]
+    assert np.array_equal(points["queries"], (quality, confidence)) and axes == ["quality", "confidence"]
+    (bins, most, least), falling = ([given for given, _ in drawn["image_grid"]], np.sort(confidence)[::-1])
+    assert bins[0][:, 0, 0] == pytest.approx(falling[::-1].reshape(6, 10).mean(1))
+    assert np.array_equal(most[0][:, 0, 0], falling[:24]) and most[1] == [f"{x:.3g}" for x in falling[:24]]
+    assert np.array_equal(least[0][:, 0, 0], falling[::-1][:24])
+    assert names[-3:] == ["Mean image by confidence", "Most confident queries", "Least confident queries"]
+
+    figure = sections[names.index("Calibration")].content
+    panels = np.array(figure.axes).reshape(2, -1)
+    for c, above, below in zip(found.confidences, *panels, strict=True):
+        predicted, observed, count = np.array(c.calibration).T
+        assert above.get_title() == c.confidence
+        assert np.array_equal(above.lines[1].get_xydata(), np.c_[predicted, observed])
+        lines = [[[x, 0], [x, n]] for x, n in zip(predicted, count, strict=True)]
+        assert np.array_equal(below.collections[0].get_segments(), lines)
+    histogram = sections[names.index("Confidence of the queries and of the novel queries")].content
+    labels = histogram.axes[0].get_legend_handles_labels()[1]
+    sizes = [sum(bar.get_height() for bar in bars) for bars in histogram.axes[0].containers]
+    assert dict(zip(labels, sizes, strict=True)) == {"queries": 60, "novel queries": 9}
+
+
+def test_pictures_of_a_choice_are_of_what_their_headings_say(monkeypatch):
+    drawn, labels = spied(monkeypatch, report, "intervals"), np.arange(48).repeat(4)
+    d = pe.Normal(RNG.normal(size=(48, DIM))[labels] + RNG.normal(size=(192, DIM)), RNG.uniform(0.1, 2, 192))
+    found = pe.choose_score(d, labels)
+    pages.choice(found)
+    (names, gains, _), (names_again, recalls, _) = (given for given, _ in drawn)
+    assert names == names_again == [s.name for s in found.scores]
+
+    def ends(x):
+        return pytest.approx((100 * x.value, 100 * x.low, 100 * x.high))
+
+    for i, s in enumerate(found.scores):
+        assert recalls["Recall@1"][i] == ends(s.recall_at_1)
+        assert gains["over cosine"][i] == (None if s.score == "cosine" else ends(s.gain))
+        assert gains["over equal uncertainties"][i] == (None if s.worth is None else ends(s.worth))
+
+
+# -- choose-score ------------------------------------------------------------------------------------------------------
+
+
+def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, monkeypatch):
+    labels = RNG.permutation(np.arange(60).repeat(4))
+    d = pe.Normal(RNG.normal(size=(60, DIM))[labels] + RNG.normal(size=(240, DIM)), RNG.uniform(0.1, 2, 240))
+    io.write_distribution("d.npz", d)
+    np.save("l.npy", labels)
+    line = "choose-score --embeddings d.npz --labels l.npy --out o --draws --items 200 --seed 3"
+    assert options(line) == {f.name for f in fields(ChooseScore)}
+    code, _, err = run(capsys, line)
+    assert code == 0, err
+    found = pe.choose_score(d, labels, draws=True, items=200, seed=3)
+    assert written("o/choice.json") == saved(found)
+    pairs, same = evaluation.verification_pairs(labels, None, 3)
+    prior = pe.fit_prior(d, labels)
+    assert io.read_fit("o/calibration.json") == pe.calibrate(d, pairs, same)
+    assert np.array_equal(io.read_fit("o/prior.json").mean, prior.mean) and io.read_fit("o/prior.json").var == prior.var
+
+
+# -- embed -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """A folder of parts of different sizes, whose images are not square."""
+    monkeypatch.chdir(tmp_path)
+    for part, classes, each in (("train", "ab", 4), ("test", "cd", 3), ("query", "ef", 1), ("gallery", "ef", 2)):
+        for c in classes:
+            (tmp_path / "images" / part / c).mkdir(parents=True)
+            for i in range(each):
+                pixels = RNG.integers(0, 255, (40, 50, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "images" / part / c / f"{i}.png")
+    return tmp_path
+
+
+def opened(monkeypatch):
+    """The arguments with which items are opened, by name; then the command ends."""
+    found = []
+
+    def ask(*given):
+        found.append(dict(zip(("data", "root", "seed", "expected", "quick", "parts", "skip_bad"), given, strict=True)))
+        raise SystemExit
+
+    monkeypatch.setattr(_embed_data, "open_items", ask)
+    return found
+
+
+OF_BACKBONE = (
+    "embed --backbone test_resnet --data folder --root images --part train --seed 5 --crops published "
+    "--out f.npz --labels-out l.npy --quality-out q.npy"
+)
+OF_RUN = (
+    "embed --run r --data folder --root images --part query --seed 5 --quick --skip-bad --side captions --out f.npz"
+)
+ELSEWHERE = {"features", "hidden_digits", "weights"}  # of tests/train/test_train_cli.py, test_seeds.py, and below
+
+
+def test_lines_have_every_option_of_embed():
+    assert options(OF_BACKBONE, OF_RUN) | ELSEWHERE == {f.name for f in fields(Embed)}
+
+
+def test_features_are_those_of_the_part_that_was_asked_for(pictures, capsys):
+    assert run(capsys, OF_BACKBONE)[0] == 0
+    with np.load("f.npz") as held:
+        assert held["labels"].tolist() == np.load("l.npy").tolist() == [0] * 4 + [1] * 4
+    assert np.array_equal(np.load("q.npy"), crop_sizes(8, 5, "published"))
+
+
+class Towers(torch.nn.Module):
+    """A model of two sides, which differ."""
+
+    def forward(self, x):
+        return pe.Point(x), pe.Point(2 * x)
+
+
+RUN = Run(data="sop", root=Path("elsewhere"), seed=3, quick=True)
+
+
+@pytest.fixture
+def trained(pictures, monkeypatch):
+    """A folder r of a run, which is not read."""
+    (pictures / "r").mkdir()
+    (pictures / "r" / "run.json").write_text("{}")
+    model = SimpleNamespace(run=RUN, model=Towers(), features=4)
+    monkeypatch.setattr(_embed_data, "load", lambda folder: model if folder == Path("r") else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    {
+        "": {"data": "sop", "root": Path("elsewhere"), "seed": 3, "quick": True, "parts": ["test"], "skip_bad": False},
+        "--root images": {"data": "sop", "root": Path("images")},
+        "--data folder": {"data": "folder", "root": None},  # what lies elsewhere is the run's own data
+        "--data folder --root images": {"data": "folder", "root": Path("images")},
+        "--part query --skip-bad": {"parts": ["query"], "skip_bad": True},
+        "--seed 0": {"seed": 0},
+    }.items(),
+)
+def test_a_run_embeds_its_own_data_unless_told(trained, monkeypatch, words, expected):
+    found = opened(monkeypatch)
+    with pytest.raises(SystemExit):
+        cli.main(f"embed --run r {words} --out f.npz".split())
+    assert found[0] | expected == found[0]
+
+
+def test_images_are_opened_as_the_backbone_takes_them(pictures, monkeypatch):
+    found, made = opened(monkeypatch), spied(monkeypatch, backbones, "create")
+    with pytest.raises(SystemExit):
+        cli.main(f"{OF_BACKBONE} --skip-bad --quick".split())
+    (asked,) = found
+    assert isinstance(asked.pop("expected"), ImageInput) and made == [(("test_resnet",), {"weights": None})]
+    assert asked == {
+        "data": "folder", "root": Path("images"), "seed": 5, "quick": True, "parts": ["train"], "skip_bad": True
+    }  # fmt: skip
+    (pictures / "w.pth").write_bytes(b"")
+    with pytest.raises(SystemExit):  # as nothing can be read from it
+        cli.main(f"{OF_BACKBONE} --weights w.pth".split())
+    assert made[1][1] == {"weights": Path("w.pth")}
+
+
+@pytest.mark.parametrize(("side", "factor"), [("images", 1), ("captions", 2)])
+def test_the_side_that_is_asked_for_is_embedded(trained, capsys, monkeypatch, side, factor):
+    items = Items(torch.rand(5, DIM), np.arange(5))
+    monkeypatch.setattr(_embed_data, "open_items", lambda *given: {"test": items})
+    assert run(capsys, f"embed --run r --side {side} --out f.npz")[0] == 0
+    assert np.array_equal(io.read_distribution("f.npz").mu, factor * items.data)
+
+
+# -- demo --------------------------------------------------------------------------------------------------------------
+
+
+def seed_run(seed):
+    """A run of the demo in which every set of items is another one."""
+    strips = [
+        digits.Strips(RNG.random((len(of), 2, 2)), of, np.zeros(len(of), int), RNG.random(len(of)), None)
+        for of in (Y + 10 * seed, Z + 10 * seed)
+    ]
+    sides = tuple({kind: normals(of) for kind in ("clean", "mixed")} for of in (Y, Z))
+    calibrated = tuple({kind: pe.Normal(d.mu, 2 * d.var) for kind, d in side.items()} for side in sides)
+    scores = {"cosine": (pe.scores.cosine, sides), "mls": (pe.scores.mls, sides), "llr": (LLR, sides)}
+    return demo.SeedRun(1.0 + seed, 2.0 + seed, scores | {"llr calibrated": (LLR, calibrated)}, *strips)
+
+
+def test_the_rows_of_the_demo_are_of_the_conditions_that_they_name(tmp_path):
+    """Reranking what cosine finds under the same condition; gains are over cosine, and classes those of each seed."""
+    seeds = [seed_run(0), seed_run(1)]
+    results = demo._gather(seeds, [demo.rank(seed, 9) for seed in seeds], demo._evaluated(seeds[0]), tmp_path)
+    assert len(results.rows) == 4 * 4 and results.train_seconds == (1, 2) and results.variance_factors == (2, 3)
+    for row in results.rows:
+        right, classes = [], []
+        for seed in seeds:
+            _, (queries, gallery) = seed.scores["cosine"]
+            found = pe.search(queries[row.queries], gallery[row.gallery], 9, "cosine").ids
+            score, (a, b) = seed.scores[row.score]
+            labels = seed.queries.labels, seed.gallery.labels
+            ids = pe.rerank(a[row.queries], b[row.gallery], found, 9, score).ids
+            right.append((metrics.hit_at_k(ids, *labels), metrics.hit_at_k(found, *labels)))
+            classes.append(seed.queries.labels)
+        assert row.recall_at_1 == pytest.approx([own.mean() for own, _ in right])
+        gained = np.concatenate([own - cosine for own, cosine in right])
+        assert row.gain == evaluation.mean_interval(gained, np.concatenate(classes))
+    first, (queries, gallery) = seeds[0], seeds[0].scores["cosine"][1]
+    labels, quality = (first.queries.labels, first.gallery.labels), 1 - first.queries.severity
+    assert results.evaluation == pe.evaluate(
+        queries["mixed"], gallery["mixed"], labels, ("cosine", "mls", LLR), quality=quality
+    )

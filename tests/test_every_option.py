@@ -1,0 +1,515 @@
+"""Every option of every public function is handed on: another value of it gives another result.
+
+A row is a function, the arguments of a call, and for each option another value. No two sides have equal sizes, no two
+classes as many items, and labels are not sorted, so that what is dropped or exchanged shows. Arrays and distributions
+of a call are tried with their rows in another order without being named.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from items import make
+from PIL import Image
+from torch import nn
+
+import peaccel as pe
+import peaccel.data
+from peaccel import backbones, evaluation, heads, io, losses, metrics, torch_distributions
+from peaccel.data import corruption, digits, images, transforms
+from peaccel.distributions import Distribution
+
+# -- what calls are made on --------------------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+Q, G, DIM = 14, 23, 6
+CENTRES = RNG.normal(size=(3, DIM))
+Y, Z, OTHERS = (RNG.choice(3, n, p=[0.2, 0.35, 0.45]) for n in (Q, G, 9))
+
+
+def normals(labels, seed=1):
+    """Normals about the centres of their classes."""
+    d = make("normal_diagonal", len(labels), DIM, seed)
+    return pe.Normal(CENTRES[labels] + 0.7 * d.mu, d.var)
+
+
+QUERIES, GALLERY, NOVEL = normals(Y), normals(Z, 2), normals(OTHERS, 3)
+IDS, OWN_IDS = (pe.search(d, GALLERY, 13, "mls").ids for d in (QUERIES, GALLERY))
+ISOTROPIC, DIRECTIONS, SPREAD, SCALED = (make(kind, G, DIM) for kind in ("normal_isotropic", "vmf", "nivmf", "scaled"))
+PAIRS = np.array([(0, 3), (1, 2), (5, 7), (2, 9), (4, 4), (13, 20), (7, 1)])
+RIGHT, QUALITY = RNG.random(60) < 0.6, RNG.normal(size=60)
+SURE = (RIGHT + RNG.normal(size=60)).round(1)
+PROBABILITY = (SURE - SURE.min()) / np.ptp(SURE)
+CLASSES = RNG.choice(24, 60, p=np.arange(1, 25) / 300)
+OF_MANY = np.concatenate([np.repeat(np.arange(22), 2), RNG.integers(0, 22, 16)])[RNG.permutation(60)]
+TEMPLATES = 10 * OF_MANY + RNG.integers(0, 2, 60)
+SIBLINGS = next(p for p in np.argwhere(OF_MANY[:, None] == OF_MANY) if TEMPLATES[p[0]] != TEMPLATES[p[1]])
+MANY = pe.Normal(RNG.normal(size=(22, 3))[OF_MANY] + 0.7 * RNG.normal(size=(60, 3)), RNG.uniform(0.1, 2, 60))
+
+
+def tensors(d):
+    """The distribution with tensors in float32."""
+    return type(d)(*(torch.tensor(x, dtype=torch.float32) for x in d.arrays))
+
+
+# -- what a call gives -------------------------------------------------------------------------------------------------
+
+
+def told(x, path=""):
+    """All that a result holds, as text by its place; of records without the seed, which they only repeat."""
+    if isinstance(x, nn.Module):
+        x = dict(x.state_dict())
+    elif isinstance(x, Distribution):
+        x = {"kind": x.kind, **dict(enumerate(x.arrays))}
+    elif isinstance(x, pe.scores.Score):
+        x = x.label
+    elif is_dataclass(x):
+        x = {f.name: getattr(x, f.name) for f in fields(x) if f.name != "seed"}
+    elif isinstance(x, tuple) and hasattr(x, "_asdict"):
+        x = x._asdict()
+    elif isinstance(x, list | tuple):
+        x = dict(enumerate(x))
+    if isinstance(x, Mapping):
+        return {place: text for key, y in x.items() for place, text in told(y, f"{path}.{key}").items()}
+    if isinstance(x, torch.Tensor):
+        x = x.detach().double().numpy()
+    if isinstance(x, np.ndarray) and x.dtype != object:
+        x = x.dtype, x.shape, x.tolist() if x.size < 100 else hash(x.tobytes())
+    return {path: repr(x)}
+
+
+class Row:
+    """A call, other values of its options, how what it makes is used, and what it is `of` if it is a helper here."""
+
+    def __init__(self, call, given, other, use=lambda made: made, of=None):
+        self.call, self.given, self.other, self.use, self.of = call, given, other, use, of or call
+
+    def result(self, **changes):
+        """All that the call gives, with some arguments changed; each time from the same state of torch's generator."""
+        torch.manual_seed(0)
+        return told(self.use(self.call(**deepcopy(self.given) | changes)))
+
+    def changes(self):
+        """Arguments, each with another value: those that the row names, and others with their rows turned."""
+        yield from self.other.items()
+        for name, value in self.given.items():
+            if name not in self.other:
+                yield from ((name, x) for x in turned(value))
+
+    def __repr__(self):
+        return self.of.__qualname__
+
+
+def turned(value):
+    """Arrays and distributions, or one of a tuple of them, with their rows in another order."""
+    if isinstance(value, tuple):
+        for i, x in enumerate(value):
+            yield from ((*value[:i], y, *value[i + 1 :]) for y in turned(x))
+    elif isinstance(value, np.ndarray | torch.Tensor | Distribution):
+        yield value[(np.arange(len(value)) + 1) % len(value)]
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+SIDES = {"queries": QUERIES, "gallery": GALLERY}
+LEARNED = pe.Normal(torch.ones(2, 3, requires_grad=True), torch.ones(2))
+SURER, SPREAD_OUT = pe.Normal(QUERIES.mu, QUERIES.var / 9), pe.Normal(3 * NOVEL.mu, NOVEL.var)
+VERBS = [
+    Row(pe.pairwise, SIDES, {"score": "cosine"}),
+    Row(pe.paired, {"a": QUERIES, "b": GALLERY[:Q]}, {"score": "cosine"}),
+    Row(pe.rescore, {**SIDES, "candidates": IDS}, {"score": "cosine"}),
+    Row(pe.rerank, {**SIDES, "candidates": IDS, "k": 3}, {"k": 2, "score": "cosine"}),
+    Row(pe.search, {**SIDES, "k": 3}, {"k": 2, "score": "cosine"}),
+    Row(pe.prepare, {"gallery": GALLERY}, {"score": "ppk", "dtype": "float32"}, lambda x: [x.score, x.distribution]),
+    Row(pe.Prepared, {"gallery": GALLERY, "score": pe.scores.mls}, {"score": pe.scores.ppk, "pack": False},
+        lambda x: [x.score, x.packed, x.distribution]),
+    Row(pe.first_stage_features, {"d": GALLERY}, {"score": "cosine"}),
+    Row(pe.first_stage_features, {"d": GALLERY, "reference": pe.first_stage_reference(GALLERY)},
+        {"side": "query", "reference": pe.first_stage_reference(GALLERY, queries=SURER)}),
+    Row(pe.first_stage_reference, {"gallery": GALLERY},
+        {"gallery": QUERIES, "score": "cosine", "queries": SURER}),
+]  # fmt: skip
+
+
+def flat(ids=None, metric=faiss.IndexFlatL2):
+    """An exact index of the gallery's means."""
+    index, means = metric(DIM), np.ascontiguousarray(GALLERY.mu, np.float32)
+    index = index if ids is None else faiss.IndexIDMap(index)
+    _ = index.add(means) if ids is None else index.add_with_ids(means, ids)
+    return index
+
+
+def found(reranker):
+    """What it finds, by how much it is worth."""
+    return [reranker.search(QUERIES, 4, 6), reranker.ids, type(reranker.index).__name__]
+
+
+def searched(build, ids=None, **given):
+    """A search of an index that was built with some ids."""
+    return pe.FaissReranker.build(GALLERY, build, ids=ids).search(QUERIES, 4, **given)
+
+
+def added(ids):
+    """What is found after items were added."""
+    reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=np.arange(G))
+    return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
+
+
+ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
+SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
+RERANKER = [
+    Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
+        {"score": "ppk:rho=0.2", "features": "unit"}, found),
+    Row(pe.FaissReranker, {"index": flat(np.arange(G) + 50), "gallery": GALLERY, "ids": np.arange(G) + 50},
+        {"ids": np.arange(G)[::-1] + 50}, found),
+    Row(pe.FaissReranker.build, {"gallery": GALLERY, "factory": "Flat"},
+        {"factory": "IVF5,Flat", "first_stage": "surrogate", "score": "cosine", "ids": np.arange(G) + 50}, found),
+    Row(searched, {"build": "IVF5,Flat", "shortlist": 9},
+        {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
+        of=pe.FaissReranker.search),
+    Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
+]  # fmt: skip
+
+
+MEASURES = [
+    Row(pe.confidence, {"d": GALLERY}, {"kind": "harmonic_var"}),
+    Row(pe.confidence, {"d": GALLERY, "kind": "self_match", "seed": 1}, {"a": 2.0, "b": 1.0, "n": 9, "seed": 2}),
+    Row(pe.log_prob, {"d": SPREAD, "z": SPREAD.mu}, {"variant": "published"}),
+    Row(pe.sample, {"d": DIRECTIONS, "n": 3, "seed": 1}, {"n": 2, "seed": 2, "first_row": 5}),
+    Row(pe.sample, {"d": LEARNED, "n": 3, "seed": 1}, {"d": LEARNED.detach(), "gradient": "none"},
+        lambda drawn: drawn.requires_grad),
+    Row(pe.fuse, {"d": ISOTROPIC, "groups": Z}, {"rule": "mean"}),
+    Row(pe.fit_vmf, {"z": DIRECTIONS.mu}, {"z": DIRECTIONS.mu[1:], "weights": DIRECTIONS.kappa, "groups": Z}),
+    Row(pe.triplet_probability, {"a": QUERIES, "p": GALLERY[:Q], "n": GALLERY[-Q:]}, {"margin": 1.0, "log": True}),
+    Row(pe.triplet_probability, {"a": QUERIES, "p": GALLERY[:Q], "n": GALLERY[-Q:], "margin": 1.0},
+        {"variant": "published"}),
+    Row(pe.triplet_probability, {"a": DIRECTIONS[:9], "p": DIRECTIONS[9:18], "n": DIRECTIONS[14:]},
+        {"match_moments": True}),
+    Row(pe.fit_match_probability, {"scores": SURE, "labels": RIGHT}, {"method": "isotonic"}),
+    Row(pe.reliability_curve, {"probabilities": PROBABILITY, "labels": RIGHT}, {"bins": 4}),
+    Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": np.arange(60), "alpha": 0.2},
+        {"alpha": 0.3, "delta": 0.5, "classes": CLASSES}),
+    Row(pe.learn_then_test, {"confidence": RIGHT + SURE / 4, "correct": RIGHT, "classes": CLASSES, "alpha": 0.5},
+        {"seed": 3}),  # queries of a class, of which one is drawn
+    Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2},
+        {"scores": QUALITY / 2, "alpha": 0.3, "delta": 0.5, "groups": CLASSES}),
+    Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2, "groups": CLASSES}, {"each": "greatest", "seed": 3}),
+    Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
+]  # fmt: skip
+
+EVALUATION = [
+    Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
+        {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
+         "quality": None, "novel": SPREAD_OUT}),
+    Row(pe.evaluate, {"queries": GALLERY, "gallery": None, "labels": Z, "quality": QUALITY[:G], "novel": NOVEL},
+        {"scores": "mls", "k": 2, "pairs": PAIRS[[0, 1, 2, 3, 5, 6]], "novel": SPREAD_OUT, "seed": 1}),
+    Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
+        {"templates": 10 * TEMPLATES + np.arange(len(MANY)) % 2, "labels": OF_MANY % 20, "scores": "mls",
+         "pairs": TEMPLATES[[(0, 1), (2, 3), SIBLINGS]], "seed": 1}),
+    Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
+    Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
+        {"level": 0.5, "seed": 1}),
+    Row(evaluation.verification_pairs, {"query_labels": Y, "gallery_labels": Z}, {"seed": 1, "different": 9999}),
+]  # fmt: skip
+
+RANKED, AMONG = {"ids": IDS, "query_labels": Y, "gallery_labels": Z}, {"ids": OWN_IDS, "query_labels": Z}
+PUBLISHED = {"variant": "published"}
+SORTED = {"scores": SURE, "same": RIGHT}
+METRICS = [
+    *(Row(f, AMONG, {"gallery_labels": Z})  # own rows are first
+      for f in (metrics.relevance, metrics.average_precision_at_r, metrics.map_at_r)),
+    *(Row(f, AMONG, {"gallery_labels": Z, "k": 5}) for f in (metrics.hit_at_k, metrics.recall_at_k)),
+    *(Row(f, AMONG | {"k": 6}, {"gallery_labels": Z, "k": 5, **PUBLISHED})
+      for f in (metrics.average_precision_at_k, metrics.map_at_k)),
+    Row(metrics.hit_at_k, RANKED, {}),
+    Row(metrics.without_self, {"ids": OWN_IDS}, {"values": OWN_IDS / 2}),
+    Row(metrics.random_confidence, {"count": 4}, {"count": 5, "seed": 1}),
+    Row(metrics.calibration_error, {"values": RIGHT, "confidence": PROBABILITY},
+        {"scale": "rank", "binning": "equal-count", "bins": 4}),
+    Row(metrics.nmi, {"embeddings": GALLERY.mu, "labels": Z}, {"seed": 1}),
+    Row(metrics.ceda, {"right": RIGHT, "confidence": SURE}, {"threshold": 0.3}),
+    Row(metrics.truncated_rows, {"labels": CLASSES, "items": 9}, {"items": 30, "seed": 1}),
+    Row(metrics.novelty_detection, {"known": SURE, "novel": QUALITY[:9]}, {"known": QUALITY, "novel": SURE, "bins": 4}),
+    Row(metrics.pair_uncertainty, {"first": abs(QUALITY), "second": abs(SURE) + 1}, {"rule": "max"}),
+    Row(metrics.reject_verification, {**SORTED, "uncertainty": QUALITY.round(), "far": 0.1},
+        {"far": 0.4, "shares": [0.0, 0.4], "seed": 1}),
+    Row(metrics.ausc, {"values": RIGHT, "confidence": SURE}, PUBLISHED),
+    Row(metrics.error_discard, {"errors": RIGHT, "quality": SURE}, {"limit": 0.5}),
+    Row(metrics.filter_out_curve, {"ids": np.argsort(RNG.random((G, G)), 1), "labels": Z, "confidence": SURE[:G],
+                                   "shares": [0.0, 0.4]},
+        {"shares": [0.0, 0.5], "metric": metrics.recall_at_k}),
+    Row(metrics.tar_at_far, {"scores": RIGHT + QUALITY, "same": RIGHT, "far": 0.2, "resamples": 10},
+        {"far": 0.4, "resamples": 9, "level": 0.5, "seed": 1}),
+    Row(metrics.verification_accuracy, SORTED, {"threshold": 1.0}),
+    Row(metrics.Relevance.from_pairs, {"pairs": PAIRS, "queries": G, "gallery": 30},
+        {"gallery": None, "pairs": PAIRS[1:]}),
+    Row(metrics.Relevance.within, {"query_coords": CENTRES, "gallery_coords": CENTRES[:2] + 0.1, "radius": 0.3},
+        {"gallery_coords": None, "radius": 9.0}),
+]  # fmt: skip
+
+ENSEMBLE = RNG.normal(size=(4, G, DIM)) + GALLERY.mu
+IO = [
+    Row(io.from_ensemble, {"embeddings": ENSEMBLE}, {"kind": "vmf", "diagonal": True}),
+    Row(io.from_pcmepp, {"mean": GALLERY.mu, "std": np.log(GALLERY.var / 9)}, {}),
+    Row(io.from_prolip, {"mean": GALLERY.mu, "std": np.log(GALLERY.var / 9)}, {}),
+    Row(io.from_pfe, {"mu": GALLERY.mu, "sigma_sq": GALLERY.var}, {}),
+    Row(io.from_url, {"features": GALLERY.mu, "unc": GALLERY.var[:, 0]}, {}),
+]
+
+FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)
+
+
+def on(inputs):
+    """What a module makes of some inputs in training, and its parameters."""
+    return lambda module: [module.train()(inputs), module]
+
+
+IMAGES, BACKBONE = torch.rand(4, 3, 32, 32), {"pooling": "avg+max", "frozen_bn": True, "dropout": 0.5}
+HEADS = [
+    Row(heads.MeanHead, {"features": 16, "dim": 3}, {"dim": 4, "unit": False}, on(FEATURES)),
+    Row(heads.ScaleHead, {"features": 16}, {"hidden": (5, 6), "activation": "softplus", "constant": 3.0}, on(FEATURES)),
+    Row(heads.SoftplusHead, {"features": 16, "start": 1.0}, {"start": 2.0, "hidden": 3}, on(FEATURES)),
+    Row(
+        heads.UncertaintyHead,
+        {"features": 16},
+        {"out": 3, "start": 2.0, "floor": 0.5, "variant": "published"},
+        on(FEATURES),
+    ),
+    Row(heads.VarianceHead, {"features": 16, "dim": 3, "hidden": 5}, {"dim": 4, "hidden": 6}, on(FEATURES)),
+    Row(heads.VonMisesFisherHead, {"mean": nn.Linear(16, 3)}, {"uncertainty": heads.UncertaintyHead(16)}, on(FEATURES)),
+    Row(backbones.GeM, {}, {"p": 2.0, "eps": 0.9}, on(PIXELS)),
+    Row(backbones.create, {"name": "test_resnet"}, BACKBONE, on(IMAGES)),
+    Row(backbones.Backbone, {"network": backbones.create("test_resnet").network}, BACKBONE, on(IMAGES)),
+]
+
+BATCH = (*map(tensors, (DIRECTIONS, ISOTROPIC, GALLERY, SCALED)), pe.Point(3 * tensors(GALLERY).mu))
+OF_CLASSES = {"dim": DIM, "classes": 3}
+
+
+def of(kind):
+    """The loss of a batch of a kind, with seed 1, and its parameters."""
+    d = next(d for d in BATCH if d.kind == kind)
+    return lambda loss: [loss(d, torch.tensor(Z), seed=1), loss]
+
+
+def uneven(loss):
+    """The loss of proxies that are surer in some dimensions."""
+    with torch.no_grad():
+        loss.log_concentration.add_(torch.arange(float(DIM)))
+    return of("vmf")(loss)
+
+
+def drawn(loss, verb, seed):
+    """What a loss makes of draws of a seed."""
+    kind = "normal_diagonal" if isinstance(loss, losses.HIB) else "vmf"
+    d = next(d for d in BATCH if d.kind == kind)
+    return getattr(loss, verb)(d, *[torch.tensor(Z)] * (verb == "forward"), seed=seed)
+
+
+LOSSES = [
+    Row(losses.PriorDivergence, {}, {"prior_var": 2.0}, of("normal_diagonal")),
+    Row(losses.PriorDivergence, {}, PUBLISHED, of("vmf")),
+    Row(losses.NegativeMLS, {}, PUBLISHED, of("normal_diagonal")),
+    Row(losses.ArcFace, OF_CLASSES | {"margin": 1.5}, {"scale": 9.0, "margin": 0.1, "beyond": "plain"}, of("point")),
+    Row(losses.CosFace, OF_CLASSES, {"scale": 9.0, "margin": 0.1}, of("point")),
+    Row(losses.MagFace, OF_CLASSES | {"margins": (1.4, 1.5)},
+        {"scale": 9.0, "norms": (1.0, 9.0), "margins": (0.1, 0.2), "regulariser": 9.0, "beyond": "plain", **PUBLISHED},
+        of("point")),
+    Row(losses.ScaleFace, OF_CLASSES | {"margin": 1.5}, {"margin": 0.1, "beyond": "plain"}, of("scaled")),
+    Row(losses.HIB, {}, {"n": 3, **PUBLISHED}, of("normal_diagonal")),
+    Row(losses.ProxyNCAPP, OF_CLASSES,
+        {"distance": "nivmf", "temperature": 2.0, "concentration": 5.0, "n": 3, **PUBLISHED}, uneven),
+    Row(losses.ScoreNCE, {"prior_var": 1.0}, {"prior_var": 2.0, "prior_mean": 0.5, "temperature": 2.0},
+        of("normal_diagonal")),
+    Row(losses.ScoreNCE, {"score": "mls"}, {"score": "ppk"}, of("normal_diagonal")),
+    Row(losses.Contrastive, {}, {"positive_margin": 0.3, "negative_margin": 1.5}, of("point")),
+    Row(losses.MarginLoss, {}, {"margin": 0.3, "beta": 1.0, "cutoff": 1.3, "far": 1.1}, of("point")),
+    Row(losses.MultiSimilarity, {}, {"threshold": 0.3, "margin": 0.5, "alpha": 1.0, "beta": 9.0}, of("point")),
+    Row(losses.ProxyAnchor, OF_CLASSES,
+        {"scale": 9.0, "margin": 0.3, "weight": nn.Parameter(torch.ones(3, DIM))}, of("point")),
+    Row(losses.ProxyNCA, OF_CLASSES, {"scale": 3.0}, of("point")),
+    Row(losses.ClassLikelihood, {"weight": nn.functional.normalize(torch.randn(3, DIM))}, PUBLISHED, of("vmf")),
+    Row(losses.BayesianTriplet, {"margin": 0.2}, {"margin": 0.5, "only_violating": True, **PUBLISHED},
+        of("normal_isotropic")),
+    Row(losses.BayesianTriplet, {}, {"match_moments": True}, of("vmf")),
+    Row(losses.Triplet, {}, {"margin": 0.5, "only_violating": True}, of("point")),
+    Row(losses.TripletRegression, {}, {"margin": 0.5}, of("normal_isotropic")),
+    Row(losses.VMFLoss, OF_CLASSES,
+        {"samples": 3, "scale": 3.0, "confidence": 0.8, "deterministic_classes": True}, of("point")),
+    Row(drawn, {"loss": losses.HIB(), "verb": "forward", "seed": 1}, {"seed": 2}, of=losses.Loss.forward),
+    Row(drawn, {"loss": losses.ProxyNCAPP(**OF_CLASSES), "verb": "similarities", "seed": 1}, {"seed": 2},
+        of=losses.ProxyNCAPP.similarities),
+    Row(drawn, {"loss": losses.VMFLoss(**OF_CLASSES), "verb": "class_probabilities", "seed": 1}, {"seed": 2},
+        of=losses.VMFLoss.class_probabilities),
+]  # fmt: skip
+
+IMAGE = Image.fromarray(RNG.integers(0, 255, (40, 50, 3), np.uint8))
+STRIPS = corruption.Pictures(RNG.random((9, 8, 16)).astype(np.float32), np.arange(9), np.zeros(9, int), np.zeros(9))
+HARD = corruption.Corruption(probability=0.8, severity=(0.2, 0.9), crop=0.6, occlusion=0.6, blur=2.0)
+
+
+def thrice(transform):
+    """An image, three times."""
+    return [transform(IMAGE) for _ in range(3)]
+
+
+DATA = [
+    Row(images.crop_sizes, {"n": 9}, {"n": 8, "seed": 1, "variant": "published"}),
+    Row(corruption.corrupt, {"pictures": STRIPS, "corruption": HARD, "seed": 0}, {"seed": 1, "kinds": ("blur",)}),
+    Row(digits.captions, {"numbers": np.array([12, 345]), "digits": 3}, {"digits": 4, "hidden": 0.5}),
+    Row(digits.captions, {"numbers": np.array([12, 345]), "digits": 3, "hidden": 0.5}, {"seed": 3}),
+    Row(transforms.train_transform, {"normalisation": transforms.IMAGENET, "side": 32},
+        {"normalisation": transforms.FACES, "side": 20, "scale": (0.1, 0.2), "ratio": (2.0, 3.0), "jitter": 0.9,
+         "degrees": 45.0}, thrice),
+    Row(transforms.eval_transform, {"normalisation": transforms.IMAGENET, "shorter": 30, "side": 24},
+        {"normalisation": transforms.FACES, "shorter": 40, "side": 20}, thrice),
+    Row(transforms.face_transform, {}, {"side": 20, "flip": True}, thrice),
+]  # fmt: skip
+
+ROWS = [*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO, *HEADS, *LOSSES, *DATA]
+
+
+@pytest.fixture(autouse=True)
+def _few_draws(monkeypatch):
+    """What an option changes shows in the intervals of fifty draws."""
+    monkeypatch.setattr("peaccel.evaluation.intervals.RESAMPLES", 50)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=repr)
+def test_every_option_makes_a_difference(row):
+    plain = row.result()
+    assert plain == row.result(), "two calls with the same arguments differ"
+    for name, value in row.changes():
+        assert row.result(**{name: value}) != plain, name
+
+
+# -- what an option may change -----------------------------------------------------------------------------------------
+
+PAIRED = "pairs scores.attained_far scores.equal_error_rate scores.roc_auc scores.tar_at_far"
+ALL_OF_CONFIDENCES = "aurc ausc brier calibration curve ece novel_auroc r_auroc spearman"
+CHANGED = {
+    "k": "scores.recall_at_k",
+    "metrics": "scores.metrics",
+    "pairs": PAIRED,
+    "quality": "confidences.spearman",
+    "novel": "confidences.novel_auroc",
+}
+"""The fields of an evaluation that an option changes, and no others."""
+
+
+def changed(before, after):
+    """The fields by their names that differ, without the number of a score or a confidence."""
+    places = {place for place in before.keys() | after.keys() if before.get(place) != after.get(place)}
+    return {".".join(part for part in place.split(".")[1:] if not part.isdigit()) for place in places}
+
+
+@pytest.mark.parametrize("row", EVALUATION[:2], ids=["sides", "among themselves"])
+def test_an_option_of_an_evaluation_changes_its_own_fields_alone(row):
+    plain = row.result()
+    for name, fields_ in CHANGED.items():
+        if name in row.other:
+            found = changed(plain, row.result(**{name: row.other[name]}))
+            assert {".".join(field.split(".")[:2]) for field in found} <= set(fields_.split()), name
+
+
+# -- what stands for None ----------------------------------------------------------------------------------------------
+
+STANDS_FOR = [
+    (pe.evaluate, {**SIDES, "labels": (Y, Z)}, {"scores": ("cosine", "mls"), "k": (5, 10)}),
+    (evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
+     {"scores": ("cosine", "mls")}),
+    (pe.fuse, {"d": ISOTROPIC, "groups": Z}, {"rule": "product"}),
+    (pe.fuse, {"d": SCALED, "groups": Z}, {"rule": "mean"}),
+    (pe.confidence, {"d": GALLERY}, {"kind": "neg_log_var"}),
+    (pe.confidence, {"d": GALLERY, "kind": "self_match", "seed": 1}, {"a": 1.0, "b": 0.0, "n": 8}),
+    (pe.first_stage_reference, {"gallery": GALLERY}, {"queries": GALLERY}),
+    (pe.first_stage_features, {"d": GALLERY}, {"reference": pe.first_stage_reference(GALLERY)}),
+    (metrics.ceda, {"right": RIGHT, "confidence": SURE}, {"threshold": metrics.best_threshold(SURE, RIGHT)}),
+    (metrics.verification_accuracy, SORTED, {"threshold": metrics.best_threshold(**SORTED)}),
+    (metrics.without_self, {"ids": OWN_IDS}, {"values": OWN_IDS}),
+    (pe.FaissReranker, {"index": flat(), "gallery": GALLERY}, {"ids": np.arange(G)}),
+]  # fmt: skip
+"""What an option is taken for that is not given."""
+
+
+@pytest.mark.parametrize(("call", "given", "options"), STANDS_FOR, ids=lambda x: getattr(x, "__qualname__", ""))
+def test_what_is_not_given_is_what_the_page_says(call, given, options):
+    def result(**more):
+        made = call(**deepcopy(given), **more)
+        return told(found(made)[:2] if call is pe.FaissReranker else made)
+
+    for name, value in options.items():
+        assert result(**{name: value}) == result(), name
+
+
+# -- no option is forgotten --------------------------------------------------------------------------------------------
+
+MODULES = (
+    *("peaccel", "peaccel.metrics", "peaccel.io", "peaccel.evaluation", "peaccel.measures", "peaccel.retrieval"),
+    *("peaccel.reranker", "peaccel.heads", "peaccel.backbones", "peaccel.losses", "peaccel.train", "peaccel.data"),
+    *("peaccel.torch_distributions", "peaccel.special", "peaccel.scores"),
+    *(f"peaccel.data.{m.name}" for m in pkgutil.iter_modules(peaccel.data.__path__) if not m.name.startswith("_")),
+)
+OF_DISTRIBUTIONS = "tests/distributions/test_torch_distributions.py"
+READERS = "tests/data/test_data_readers.py"
+ELSEWHERE = {
+    **dict.fromkeys(("search prune", "embed batch"), "a choice of how, which changes no result, as their tests say"),
+    **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
+    **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
+    **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
+    "create weights": "tests/backbones",
+    "reader use": "tests/cli/test_extend.py",
+    **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},
+    **{f"{name}.rsample sample_shape": OF_DISTRIBUTIONS for name in ("VonMisesFisher", "NonIsotropicVonMisesFisher")},
+    **{f"HypersphericalUniform{name}": OF_DISTRIBUTIONS for name in (" dtype", " device", ".expand _instance")},
+    **{f"{name} folds": READERS for name in ("cars196", "cub200", "features", "identities", "image_folder", "in_shop")},
+    **dict.fromkeys(("sop folds", "cplfw test_identities", "cplfw seed", "features labels", "ijbc variant"), READERS),
+    **dict.fromkeys(("lfw view", "labelled names", "msls parts"), READERS),
+    **{f"fit {name}": "tests/train/test_train.py" for name in (
+        "options", "name", "folder", "validate", "logger", "accelerator")},
+    **{f"ConsoleLogger {name}": "tests/train" for name in ("folder", "description", "tensorboard")},
+    **dict.fromkeys(("recipe changes", "train parts"), "tests/train/test_train_runs.py"),
+}  # fmt: skip
+"""Options of which other files say what they change, and those that change no result."""
+
+
+def public():
+    """Functions, classes that are no records, and public methods, by their names."""
+    for module in map(importlib.import_module, MODULES):
+        for name in getattr(module, "__all__", ()):
+            found = getattr(module, name)
+            if not inspect.isclass(found):
+                yield name, found
+                continue
+            if not (is_dataclass(found) or issubclass(found, tuple)):
+                yield name, found
+            own = {key: getattr(x, "__func__", x) for key, x in vars(found).items() if not key.startswith("_")}
+            yield from ((f"{name}.{key}", x) for key, x in own.items() if inspect.isfunction(x))
+
+
+def options():
+    """By function, its arguments that may be left out; those of scores are `tests/test_every_score.py`'s."""
+    known = {}
+    for name, function in public():
+        if callable(function) and not isinstance(function, pe.scores.Score) and function is not pe.CudaError:
+            given = inspect.signature(function).parameters.values()
+            found = [p.name for p in given if p.default is not p.empty or p.kind is p.KEYWORD_ONLY]
+            known |= {name: found} if found else {}
+    return known
+
+
+def test_every_option_of_every_public_function_has_a_row():
+    tried = {}
+    for row in ROWS:
+        tried.setdefault(repr(row), set()).update(row.given.keys() | row.other.keys())
+    missing = {
+        f"{name} {option}" for name, known in options().items() for option in known if option not in tried.get(name, ())
+    }
+    assert missing == ELSEWHERE.keys()
