@@ -188,6 +188,8 @@ def test_confidences_that_need_no_training():
     assert metrics.top_score_confidence([[3, 1], [2, 2]]).tolist() == [3, 2]
     assert metrics.top_score_confidence([[3, -math.inf]]).tolist() == [3]
     assert metrics.margin_confidence([[3, 1, 0], [2, 2, -math.inf]]).tolist() == [2, 0]
+    spread = metrics.spread_confidence([[3, 1, 2], [2, 2, 2]])
+    assert spread.tolist() == [pytest.approx(math.sqrt(2 / 3)), 0]
     chance = metrics.random_confidence(1000, seed=3)
     np.testing.assert_array_equal(chance, metrics.random_confidence(1000, seed=3))
     assert len(set(chance)) == 1000 and (chance != metrics.random_confidence(1000)).all()
@@ -263,6 +265,7 @@ def test_confidences_that_need_no_training():
             lambda: metrics.margin_confidence([[2, 1], [1, 2]]),
             r"^margin_confidence: scores of query 1 rise, expected the",
         ),
+        (lambda: metrics.spread_confidence([[1, -math.inf]]), r"1 of the 2 numbers of scores are NaN or infinite$"),
         (lambda: metrics.margin_confidence([[1, -math.inf]]), r"1 of the 2 numbers of scores are NaN or infinite$"),
     ],
 )

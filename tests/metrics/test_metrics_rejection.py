@@ -67,6 +67,44 @@ def test_generalised_risk_has_a_closed_form_in_the_roc_area(seed, ties):
     assert metrics.augrc(right, confidence) == pytest.approx(expected, abs=1e-13)
 
 
+def naive_nauc(values, confidence):
+    """By what retrieval benchmarks define: abstention from none to nine tenths, its area between flat and best."""
+
+    def area(by):
+        order = np.argsort(by, kind="stable")
+        curve = [values[order[min(round(rate * len(order)), len(order) - 1) :]].mean() for rate in RATES]
+        return trapezoid(curve, RATES)
+
+    flat = values.mean() * 0.9
+    return (area(confidence) - flat) / (area(values) - flat)
+
+
+RATES = np.linspace(0, 1, 11)[:-1]
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 25, 60, 145])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_area_of_abstention_is_that_of_retrieval_benchmarks(seed, size):
+    rng = np.random.default_rng(seed)
+    values, confidence = rng.random(size), rng.normal(size=size)
+    for quality in (values, (values > np.median(values)).astype(float)):
+        assert metrics.nauc(quality, confidence) == pytest.approx(naive_nauc(quality, confidence), abs=1e-12)
+    assert metrics.nauc(values, values) == pytest.approx(1)
+    assert metrics.nauc(values, np.zeros(size)) == pytest.approx(0, abs=1e-12)
+    orders = [metrics.nauc([1.0, 0.25, 0.0], p) for p in itertools.permutations([1, 2, 3])]
+    assert metrics.nauc([1.0, 0.25, 0.0], [5, 5, 5]) == pytest.approx(0) and min(orders) < 0 < max(orders)
+    assert math.isnan(metrics.nauc(np.ones(size), confidence))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_excess_of_the_area_is_over_the_best_order(seed):
+    values, confidence = np.random.default_rng(seed).random((2, 6))
+    areas = [metrics.erc(values, p) for p in itertools.permutations(range(6))]
+    assert metrics.e_aurc(values, confidence) == pytest.approx(metrics.erc(values, confidence) - min(areas))
+    assert metrics.e_aurc(values, values) == 0 == metrics.e_aurc([1, 1], [1, 2])
+    assert metrics.e_aurc(values, -values) == pytest.approx(max(areas) - min(areas))
+
+
 def test_all_right_all_wrong_one_query_and_a_constant_confidence():
     for value in (0.0, 1.0):
         for confidence in ([3.0], [1.0, 2, 3, math.inf]):
@@ -222,6 +260,8 @@ def test_where_a_class_is_gone_the_rate_and_the_areas_are_nan():
             r"^rejection_curve: shares span -0.1..-0.1, expected \[0, 1",
         ),
         (lambda: metrics.erc([2, 0], [1, 1]), r"^erc: values span 0..2, expected \[0, 1\]$"),
+        (lambda: metrics.nauc([1], [1, 2]), r"^nauc: confidence has shape \(2,\), expected \(1,\) like values$"),
+        (lambda: metrics.e_aurc([2], [1]), r"^erc: values span 2..2, expected \[0, 1\]$"),
         (lambda: metrics.augrc([1], [1, 2]), r"^augrc: confidence has shape \(2,\), expected \(1,\) like values$"),
         (lambda: metrics.ausc([1], [1], "old"), r"^ausc: variant is 'old', expected None or 'published'$"),
         (lambda: metrics.ausc([], []), r"^ausc: values has shape \(0,\), expected \(Q,\) with Q > 0$"),

@@ -10,6 +10,7 @@ __all__ = [
     "margin_confidence",
     "norm_confidence",
     "random_confidence",
+    "spread_confidence",
     "top_score_confidence",
 ]
 
@@ -101,6 +102,26 @@ def margin_confidence(scores: ArrayLike) -> Array:
     """
     best = _best("margin_confidence", scores, 2)
     return np.asarray(best[:, 0] - best[:, 1])
+
+
+def spread_confidence(scores: ArrayLike) -> Array:
+    """Standard deviation of the scores of the items that a query is returned.
+
+    Parameters
+    ----------
+    scores
+        [Q, K].
+
+    Returns
+    -------
+    [Q], at least 0.
+
+    Raises
+    ------
+    ValueError
+        There is no score, or one is not finite.
+    """
+    return np.asarray(as_numbers("spread_confidence", "scores", scores, "(Q, K)", finite=True).std(1))
 
 
 def random_confidence(count: int, seed: int = 0) -> Array:

@@ -17,7 +17,17 @@ from peaccel.metrics._arrays import as_array, as_flags, as_numbers, as_shares, r
 from peaccel.metrics._ranking import as_ids, blocks
 from peaccel.metrics.retrieval import map_at_r
 
-__all__ = ["ErrorDiscard", "augrc", "ausc", "erc", "error_discard", "filter_out_curve", "rejection_curve"]
+__all__ = [
+    "ErrorDiscard",
+    "augrc",
+    "ausc",
+    "e_aurc",
+    "erc",
+    "error_discard",
+    "filter_out_curve",
+    "nauc",
+    "rejection_curve",
+]
 
 Array = NDArray[Any]
 
@@ -147,6 +157,78 @@ def erc(values: ArrayLike, confidence: ArrayLike) -> float:
     """
     errors = 1 - _by_confidence("erc", values, confidence, unit=True)
     return float((errors.cumsum() / np.arange(1, len(errors) + 1)).mean())
+
+
+def e_aurc(values: ArrayLike, confidence: ArrayLike) -> float:
+    """Excess of the area under the risk-coverage curve over that of the best order, by the values themselves.
+
+    Parameters
+    ----------
+    values
+        As the module's docstring says, in [0, 1].
+    confidence
+        As the module's docstring says.
+
+    Returns
+    -------
+    `erc` less the least that these values allow, lower = better: 0 where no query is surer than a better one.
+
+    Raises
+    ------
+    ValueError
+        As for `erc`.
+
+    References
+    ----------
+    Geifman, Uziel & El-Yaniv, Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers, ICLR 2019.
+    """
+    area = erc(values, confidence)
+    return area - erc(values, values)
+
+
+def nauc(values: ArrayLike, confidence: ArrayLike) -> float:
+    """Normalised area under the abstention curve, as retrieval benchmarks (MTEB) report it.
+
+    The mean value of the queries that are kept where the least confident tenth, two tenths, ..., nine tenths are not
+    answered (rounded to queries, halves to even), by the trapezoidal rule; less that of all queries, over the same for
+    the best order, which is that of the values.
+
+    Parameters
+    ----------
+    values, confidence
+        As the module's docstring says. MTEB's confidences of a query's results are `top_score_confidence` ("max"),
+        `margin_confidence` ("diff1") and `spread_confidence` ("std").
+
+    Returns
+    -------
+    At most 1, which is the best order; 0 where confidence says nothing; NaN where all values are equal.
+
+    Raises
+    ------
+    ValueError
+        Lengths differ, there is no query, or something is NaN.
+
+    Notes
+    -----
+    Queries of equal confidence count with their mean value; MTEB takes them in the order of the rows.
+
+    References
+    ----------
+    Gisserot-Boukhlef et al., Towards Trustworthy Reranking: A Simple yet Effective Abstention Mechanism, TMLR 2024.
+    """
+    ordered = _by_confidence("nauc", values, confidence)
+    count = len(ordered)
+    kept = [count - min(round(tenths / 10 * count), count - 1) for tenths in range(10)]
+
+    def area(falling: Array) -> float:
+        curve = falling.cumsum()[np.array(kept) - 1] / kept
+        return float((curve[1:] + curve[:-1]).mean() / 2)
+
+    best = np.sort(as_numbers("nauc", "values", values))[::-1]
+    if best[0] == best[-1]:
+        return np.nan
+    flat = float(best.mean())
+    return (area(ordered) - flat) / (area(best) - flat)
 
 
 def ausc(values: ArrayLike, confidence: ArrayLike, variant: Literal["published"] | None = None) -> float:
