@@ -21,14 +21,15 @@ from peaccel.data.digits import load_scans
 from peaccel.methods.method import AtLeast0, Positive
 from reproduction import ledger
 from reproduction.failures import best_trial, retries
-from reproduction.page import markdown
-from reproduction.plan import REFERENCE, TASKS, WHOLE, Cell, Plan, cells, changes, read_plan, resolved, rows_of
+from reproduction.hedging import PICTURE, draw
+from reproduction.page import markdown, plane_of
+from reproduction.plan import REFERENCE, TASKS, WHOLE, Cell, Plan, Task, cells, changes_on, read_plan, resolved, rows_of
 from reproduction.running import run
 from reproduction.workers import workers
 
 __all__ = ["Reproduce", "main"]
 
-Experiment = Literal["numbers", "garments", "hard", "places", "published"]
+Experiment = Literal["numbers", "garments", "hard", "places", "hib", "published"]
 EXPERIMENTS: tuple[Experiment, ...] = (*TASKS, "published")
 
 MARK = "<!-- What follows is written by python -m reproduction. -->"
@@ -91,6 +92,8 @@ def _run(task: Reproduce) -> None:
     above = page.read_text(encoding="utf-8").partition(MARK)[0] if page.exists() else "# Reproduction\n\n"
     with aside(page) as fresh:
         fresh.write_text(f"{above}{MARK}\n\n{text}", encoding="utf-8")
+    if (plane := plane_of(records)) is not None:
+        draw(plane, plan.hib.numbers.digits, page.parent / PICTURE)
     print(f"-> {page}")
 
 
@@ -108,10 +111,12 @@ def print_list() -> None:
 
 def _belongs(plan: Plan, cell: Cell, task: Reproduce) -> bool:
     """Whether a cell is of the experiments that are asked for, or of the search for one of their rows."""
-    only = task.only
+    only = [name for name in task.only if name != "hib"]
+    if cell.task == "hib":
+        return "hib" in task.only
     if cell.searches:
         rows = {row for name in only for row in (plan.published if name == "published" else rows_of(plan, name))}
-        return cell.row in rows | {REFERENCE}
+        return cell.row in rows | {REFERENCE} and bool(rows)
     if cell.task == "garments" and task.fashion_root is None:
         return False
     # Failures of rows with published defects are told by the reference too.
@@ -150,9 +155,10 @@ def _carry_out(plan: Plan, task: Reproduce, wanted: Sequence[Cell], results: Pat
 def _chosen(plan: Plan, wanted: Iterable[Cell], records: dict[Cell, ledger.Record]) -> Iterator[tuple[Cell, Any]]:
     """Each cell with its changes of the recipe: a trial's own, or those of the row's best trial."""
     for cell in wanted:
-        trial = (cell.trial or 0) if cell.searches else best_trial(plan, records, cell.row)
+        own: Task = "hib" if cell.task == "hib" else "numbers"
+        trial = (cell.trial or 0) if cell.searches else best_trial(plan, records, cell.row, own)
         if trial is not None:
-            yield cell, changes(cell.row, trial, plan.search.within)
+            yield cell, changes_on(plan, cell.task, cell.row, trial)
 
 
 def _finished(plan: Plan, records: dict[Cell, ledger.Record]) -> dict[Cell, ledger.Record]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils import config
 from reproduction.ledger import Record, unpacked
-from reproduction.plan import Cell, Task
+from reproduction.plan import WHOLE, Cell, Task
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
 __all__ = ["Claim", "Comparison", "Decision", "decided", "differences", "read_claims", "values"]
@@ -60,6 +60,8 @@ class Claim:
     """Whether its rows are trained on more splits."""
     one_is_enough: bool = False
     """Whether one of its comparisons is enough to hold it; else it takes all of them."""
+    tasks: tuple[Task, ...] = WHOLE
+    """On each of which it is decided."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def differences(records: Records, comparison: Comparison, task: Task = "numbers"
 
 
 def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -> tuple[Decision, ...]:
-    """Decide every claim on a task, where its comparisons have `FEWEST` seeds, of one training of each row and split.
+    """Decide every claim of a task, where its comparisons have `FEWEST` seeds, of one training of each row and split.
 
     A claim of several comparisons holds if all of them do: its p is their largest, which needs no correction
     (intersection-union). It is reversed if any of them is, whose smallest p counts as often as there are comparisons.
@@ -133,6 +135,7 @@ def decided(records: Records, claims: Sequence[Claim], task: Task = "numbers") -
     ----------
     Berger, Multiparameter Hypothesis Testing and Acceptance Sampling, Technometrics 1982, for intersection-union tests.
     """
+    claims = [claim for claim in claims if task in claim.tasks]
     found = [tuple(where_mean(differences(records, c, task), c.between) for c in claim.comparisons) for claim in claims]
     together = [_together(claim, own) for claim, own in zip(claims, found, strict=True)]
     tested = [i for i, p in enumerate(together) if not np.isnan(p).any()]

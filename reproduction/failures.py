@@ -62,14 +62,14 @@ def failed(records: Records, cell: Cell) -> bool | None:
     return None if below is None or cell not in records else bool(records[cell]["validation"] < below)
 
 
-def best_trial(plan: Plan, records: Records, row: str) -> int | None:
+def best_trial(plan: Plan, records: Records, row: str, task: Task = "numbers") -> int | None:
     """The trial of a row with the best mean validation over the splits of the search; None before all are finished.
 
     One that failed on any split is refused, unless all did.
     """
     found = {}
-    for trial in range(plan.search.trials):
-        trials = [tried(row, trial, number) for number in range(plan.search.splits)]
+    for trial in range(plan.trials(task)):
+        trials = [tried(row, trial, number, task) for number in range(plan.search.splits)]
         if not records.keys() >= set(trials):
             return None
         bad = any(failed(records, cell) for cell in trials)

@@ -9,12 +9,13 @@ import numpy as np
 
 from reproduction.claims import FEWEST, Comparison, Decision, decided, differences, read_claims, values
 from reproduction.failures import kept, rates
+from reproduction.hedging import PICTURE
 from reproduction.ledger import Record
 from reproduction.measuring import CONDITIONS
-from reproduction.plan import WHOLE, Cell, Plan, Task, rows_of
+from reproduction.plan import TASKS, WHOLE, Cell, Plan, Task, rows_of, trained
 from reproduction.student import LEVEL, WhereMean, holm, where_mean
 
-__all__ = ["SECTIONS", "markdown"]
+__all__ = ["SECTIONS", "markdown", "plane_of"]
 
 Records = Mapping[Cell, Record]
 
@@ -31,6 +32,8 @@ class PageSection:
     measures: Mapping[str, str]
     """By column."""
     tasks: tuple[Task, ...] = WHOLE
+    picture: str = ""
+    """A file beside the page, which a split's results draw."""
 
 
 BASELINES = {"own": "own", "norm": "norm", "class probability": "class_probability", "random": "random"}
@@ -146,6 +149,35 @@ SECTIONS: Mapping[str, PageSection] = {
         BRIEF,
         ("places",),
     ),
+    "HIB on its own task": PageSection(
+        "Numbers of two digits, embeddings of two and three dimensions with diagonal variances; queries clean and with "
+        "a rectangle over each digit, the gallery clean. Points are trained by the same loss without variances. "
+        "Recall@1 and MAP@R by the match probability; the mean self-mismatch; rank correlation of each uncertainty and "
+        "the occluded share of the image, over all queries and over the occluded ones alone; AUROC of telling queries "
+        "that are answered rightly from the others, by each uncertainty and by the best item's match probability.",
+        {
+            f"{name}, {queries}": f"{key}.{queries}"
+            for name, key in {
+                "Recall@1": "recall_at_1",
+                "MAP@R": "map_at_r",
+                "self-mismatch": "numbers.self_mismatch",
+            }.items()
+            for queries in ("clean", "occluded")
+        }
+        | {
+            f"{name}, {kind.replace('_', '-')}": f"numbers.{key}.{kind}"
+            for name, key in {
+                "occlusion": "occlusion",
+                "occlusion of the occluded": "occlusion_occluded",
+                "AUROC": "r_auroc",
+                "AUROC of the occluded": "r_auroc_occluded",
+            }.items()
+            for kind in ("self_mismatch", "variance")
+        }
+        | {"AUROC, best match": "numbers.r_auroc.best"},
+        ("hib",),
+        PICTURE,
+    ),
 }
 
 
@@ -153,7 +185,8 @@ def markdown(plan: Plan, records: Records, of: int) -> str:
     """What to take, the claims, all tables and what failed; `of` cells there are, finished or not."""
     last, first = kept(records), kept(records, retried=False)
     claims = read_claims()
-    by_task = {task: (decided(last, claims, task), decided(first, claims, task)) for task in WHOLE}
+    claimed = [task for task in TASKS if any(task in claim.tasks for claim in claims)]
+    by_task = {task: (decided(last, claims, task), decided(first, claims, task)) for task in claimed}
     blocks = [
         *_choice(plan, last),
         *_claims(by_task),
@@ -210,6 +243,12 @@ def _first(plan: Plan, records: Records, task: Task, what: str, title: str, besi
     yield _table(("row", "splits", "found", f"less {first}", *(f"less its {name}" for name in beside)), lines)
 
 
+def plane_of(records: Records) -> Record | None:
+    """What the picture of HIB's own task shows: items of the first split that has them."""
+    found = {cell.split: record["plane"] for cell, record in records.items() if not cell.form and "plane" in record}
+    return found[min(found)] if found else None
+
+
 def _points(records: Records, row: str, measure: str, task: Task) -> list[float]:
     """A measure of a row in points of a hundred, of each split."""
     return [100 * float(x.mean()) for x in values(records, row, measure, task).values()]
@@ -225,10 +264,11 @@ def _claims(by_task: Mapping[Task, tuple[Sequence[Decision], Sequence[Decision]]
         "other images, networks or sizes would give."
     )
     lines = []
-    for decisions in zip(*(with_retries for with_retries, _ in by_task.values()), strict=True):
-        said = [_said(decision) for decision in decisions]
-        known = {decision.verdict for decision in decisions if not np.isnan(decision.p)}
-        lines.append([str(decisions[0].claim.number), decisions[0].claim.text, *said, "yes" if len(known) > 1 else ""])
+    for claim in read_claims():
+        own = {task: x for task, (with_retries, _) in by_task.items() for x in with_retries if x.claim == claim}
+        said = [_said(own[task]) if task in own else "" for task in by_task]
+        known = {decision.verdict for decision in own.values() if not np.isnan(decision.p)}
+        lines.append([str(claim.number), claim.text, *said, "yes" if len(known) > 1 else ""])
     yield _table(("claim", "", *(f"on {task}" for task in by_task), "differ"), lines)
     for task, (with_retries, without) in by_task.items():
         tested = sum(not np.isnan(decision.p) for decision in with_retries)
@@ -277,6 +317,12 @@ def _sections(plan: Plan, records: Records) -> Iterator[str]:
         yield section.about
         for task in section.tasks:
             yield from _measures(plan, records, section, task)
+        if section.picture and plane_of(records) is not None:
+            yield f"![Numbers clean and occluded in the plane]({section.picture})"
+            yield (
+                "The same test images of ten numbers, clean and occluded, of the first split in two dimensions: "
+                "ellipses of one standard deviation."
+            )
 
 
 def _measures(plan: Plan, records: Records, section: PageSection, task: Task) -> Iterator[str]:
@@ -284,6 +330,8 @@ def _measures(plan: Plan, records: Records, section: PageSection, task: Task) ->
     names = [*rows_of(plan, task)]
     if task in WHOLE:
         names += [f"{row} (longer)" for row in plan.longer]
+    elif task == "hib":
+        names = [trained(task, "hib", 0, form).name for form in plan.hib.forms]
     found = {
         (row, column): _points(records, row, measure, task)
         for row in names

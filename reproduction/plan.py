@@ -1,4 +1,7 @@
-"""What is run: rows of the papers' table on four tasks, each training known by its name and its settings' hash."""
+"""What is run: rows of the papers' table on four tasks, and HIB on its own.
+
+Each training is known by its name and its settings' hash.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from peaccel.backbones import small_cnn
 from peaccel.data import photographs
 from peaccel.data.digits import DigitsSettings
 from peaccel.data.photographs import PlacesSettings
-from peaccel.methods.method import AtLeast1, Method, Positive, Schedule
+from peaccel.methods.method import AtLeast1, Method, NonNegative, Positive, Schedule
 from peaccel.train import recipe
 from peaccel.train.recipes import ranges
 
@@ -32,6 +35,7 @@ __all__ = [
     "Plan",
     "cells",
     "changes",
+    "changes_on",
     "read_plan",
     "resolved",
     "rows_of",
@@ -41,13 +45,14 @@ __all__ = [
     "variation",
 ]
 
-Task = Literal["numbers", "garments", "hard", "places"]
-TASKS: tuple[Task, ...] = ("numbers", "garments", "hard", "places")
+Task = Literal["numbers", "garments", "hard", "places", "hib"]
+TASKS: tuple[Task, ...] = ("numbers", "garments", "hard", "places", "hib")
 WHOLE: tuple[Task, ...] = ("numbers", "garments")
-"""The tasks with all rows and forms, on each of which claims are decided."""
+"""The tasks with all rows and forms, on each of which claims are decided but for those of HIB's own."""
 
-Form = Literal["", "published", "longer", "reference"]
-"""Of a row: as its recipe is, with published defects, trained longer, or for the line below which others failed."""
+Form = Literal["", "published", "longer", "reference", "3 dimensions", "point", "point, 3 dimensions"]
+"""Of a row: as its recipe is, with published defects, trained longer, or for the line below which others failed; of HIB
+on its own task, in two dimensions or three, with variances or without."""
 
 REFERENCE = "cosface"
 """The row whose validation says below what others have failed: its margin is constant, and it never did."""
@@ -94,6 +99,20 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Hedging:
+    """HIB on its own task."""
+
+    numbers: DigitsSettings
+    """Its images, see `reproduction.occlusion`."""
+    kl: tuple[NonNegative, ...]
+    """Weights of the divergence from the prior that are tried beside that of `settings`, in two dimensions."""
+    settings: Mapping[str, Any]
+    """Over those of the recipe."""
+    forms: Mapping[Form, Mapping[str, Any]]
+    """Over these and the weight that was chosen."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """plan.toml."""
 
@@ -108,6 +127,7 @@ class Plan:
     numbers: DigitsSettings
     hard: DigitsSettings
     places: PlacesSettings
+    hib: Hedging
     rows: Mapping[str, tuple[str, ...]]
     """By task; `garments` has those of `numbers`, and its sizes."""
     primary: tuple[str, ...]
@@ -117,6 +137,10 @@ class Plan:
     longer: Mapping[str, Variation]
     """By row, on the tasks of `WHOLE`: trained as long as another row that they are compared with."""
     quick: Mapping[str, Any] = field(default_factory=dict)
+
+    def trials(self, task: Task) -> int:
+        """How many settings are tried for each row of a search."""
+        return 1 + len(self.hib.kl) if task == "hib" else self.search.trials
 
 
 @dataclass(frozen=True)
@@ -168,10 +192,10 @@ def trained(task: Task, row: str, split: int, form: Form = "", attempt: int = 0,
     )
 
 
-def tried(row: str, trial: int, number: int) -> Cell:
+def tried(row: str, trial: int, number: int, task: Task = "numbers") -> Cell:
     """The cell of a trial on one of the splits of the search."""
     split = TRIAL_SPLIT + number
-    return Cell("numbers", row, "", trial, split, split + APART)
+    return Cell(task, row, "", trial, split, split + APART)
 
 
 @cache
@@ -193,14 +217,17 @@ def cells(plan: Plan) -> Iterator[Cell]:
         )
         for trial in range(plan.search.trials):
             yield from (tried(row, trial, number) for row in plan.rows["numbers"])
+        yield from (tried("hib", trial, number, "hib") for trial in range(plan.trials("hib")))
     for split in range(max(plan.seeds.primary, plan.seeds.others)):
         for task in TASKS:
             forms: list[tuple[str, Form]] = [(row, "") for row in rows_of(plan, task)]
             if task in WHOLE:
                 forms += [(row, "published") for row in plan.published] + [(row, "longer") for row in plan.longer]
+            elif task == "hib":
+                forms = [("hib", form) for form in plan.hib.forms]
             found = [trained(task, row, split, form) for row, form in forms]
             found = [cell for cell in found if split < _splits(plan, cell)]
-            if found:
+            if found and task != "hib":
                 yield from (trained(task, REFERENCE, split, "reference", number=i) for i in range(plan.references))
             yield from found
 
@@ -217,8 +244,8 @@ def rows_of(plan: Plan, task: Task) -> tuple[str, ...]:
 
 def task_settings(plan: Plan, task: Task) -> DigitsSettings | PlacesSettings:
     """Sizes of a task."""
-    if task == "places":
-        return plan.places
+    if task in ("places", "hib"):
+        return plan.places if task == "places" else plan.hib.numbers
     return plan.hard if task == "hard" else plan.numbers
 
 
@@ -250,8 +277,17 @@ def changes(row: str, trial: int, within: float) -> dict[str, Any]:
     return nested
 
 
+def changes_on(plan: Plan, task: Task, row: str, trial: int) -> dict[str, Any]:
+    """A trial's settings over those of the recipe, of HIB on its own task over those of the plan."""
+    if task == "hib":
+        return {"kl": plan.hib.kl[trial - 1]} if trial else {}
+    return changes(row, trial, plan.search.within)
+
+
 def variation(plan: Plan, cell: Cell) -> Variation:
     """In what a cell's form differs from the recipe."""
+    if cell.task == "hib":
+        return Variation(settings=plan.hib.forms[cell.form])
     forms = {"published": plan.published, "longer": plan.longer}
     return forms[cell.form][cell.row] if cell.form in forms else Variation()
 
@@ -270,10 +306,11 @@ def resolved(plan: Plan, cell: Cell, chosen: Mapping[str, Any]) -> tuple[Method,
     plan, cell
         What is run.
     chosen
-        `changes` of the trial that was best for the row, or of the trial that the cell is.
+        `changes_on` of the trial that was best for the row, or of the trial that the cell is.
     """
     varied = variation(plan, cell)
-    over = config.merge(chosen, varied.settings)
+    under = plan.hib.settings if cell.task == "hib" else {}
+    over = config.merge(config.merge(under, chosen), varied.settings)
     over = config.merge(over, {"variant": varied.variant} if varied.variant else {})
     method, settings = recipe(cell.row, "mnist", over)
     known = {f.name: getattr(settings, f.name) for f in fields(settings)}

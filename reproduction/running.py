@@ -19,8 +19,10 @@ from peaccel.train import Options, embed, fit
 from peaccel.train.evaluation import map_at_r, scored
 from peaccel.train.runs import versions
 from reproduction.defects import first_classes, with_blended_draws
+from reproduction.hedging import measure_hedging
 from reproduction.ledger import Record
 from reproduction.measuring import measure
+from reproduction.occlusion import ComposedAnew, occluded_parts
 from reproduction.plan import Cell, read_plan, resolved, task_settings, variation
 from reproduction.tasks import images, parts
 
@@ -51,8 +53,12 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any], fashion_root: Path |
     method, settings, decides = resolved(plan, cell, chosen)
     start = process_time()
     sizes = task_settings(plan, cell.task)
-    data = parts(sizes, plan.trained_kinds, cell.split, fashion_root if cell.task == "garments" else None)
+    if cell.task == "hib":
+        data = occluded_parts(plan.hib.numbers, cell.split)
+    else:
+        data = parts(sizes, plan.trained_kinds, cell.split, fashion_root if cell.task == "garments" else None)
     train, validation = data["train"], data["validation"]
+    inputs = ComposedAnew(train.clean, plan.hib.numbers.corruption) if cell.task == "hib" else images(train.mixed)
     torch.manual_seed(cell.initialisation)
     classes = int(train.labels.max()) + 1
     training = method.build(small_cnn.small_cnn(), small_cnn.FEATURES, classes, settings)
@@ -62,14 +68,16 @@ def run(quick: bool, cell: Cell, chosen: Mapping[str, Any], fashion_root: Path |
     about = {"settings": decides, "commit": versions()["commit"], "machine": _machine()}
     try:
         with with_blended_draws() if varied.blended_draws else nullcontext():
-            fit(training, images(train.mixed), train.labels, Options(seed=cell.initialisation), name=cell.row)
+            fit(training, inputs, train.labels, Options(seed=cell.initialisation), name=cell.row)
     except FloatingPointError:
         nothing: Record = {"recall_at_1": {}, "map_at_r": {}, "numbers": {}} if cell.measured else {}
         return {**about, "validation": 0.0, **nothing, "seconds": round(process_time() - start, 1)}
     d = embed(training.model, images(validation.mixed))
     reached = map_at_r(d, validation.labels, scored(method, training, d, validation.labels)).map_at_r
     record: Record = {**about, "validation": round(reached, 6)}
-    if cell.measured:
+    if cell.measured and cell.task == "hib":
+        record |= measure_hedging(method, training, data)
+    elif cell.measured:
         radius = sizes.step / 2 if isinstance(sizes, PlacesSettings) else None
         record |= measure(method, training, data, radius)
     return {**record, "seconds": round(process_time() - start, 1)}

@@ -149,7 +149,7 @@ def test_retries_are_run_after_all_others_and_shown(monkeypatch, capsys, tmp_pat
     ledger.append(results, again, {**result(0.4), "settings": resolved(QUICK, again, {})[2]})
     commands.main(["--quick", "--results-out", str(results)])
     assert (
-        f"{total} of {total} trainings, 34 of them trials of settings and 1 retries"
+        f"{total} of {total} trainings, 35 of them trials of settings and 1 retries"
         in (tmp_path / "page.md").read_text()
     )
     capsys.readouterr()

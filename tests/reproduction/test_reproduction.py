@@ -1,5 +1,6 @@
 """The reproduction: its plan, its results file, what decides claims, and the page."""
 
+import itertools
 import json
 import re
 import signal
@@ -70,7 +71,7 @@ def test_cells_are_told_apart_and_the_search_comes_first():
     assert final == sorted(final)
     splits = [cell.split for cell in every if not cell.searches]
     assert splits == sorted(splits) and set(splits) == set(range(PLAN.seeds.primary))
-    trials = {(cell.row, cell.trial, cell.split) for cell in every if cell.trial is not None}
+    trials = {(cell.row, cell.trial, cell.split) for cell in every if cell.trial is not None and cell.task != "hib"}
     assert len(trials) == 34 * 6 * 3 and {split for _, _, split in trials} == {1000, 1001, 1002}
 
 
@@ -123,7 +124,7 @@ def test_rows_of_primary_comparisons_have_more_splits():
 
 def test_each_split_has_its_references_and_no_initialisation_is_that_of_another():
     every = list(cells(PLAN))
-    splits = {(cell.task, cell.split) for cell in every}
+    splits = {(cell.task, cell.split) for cell in every if cell.task != "hib"}
     for task, split in splits:
         own = [cell for cell in every if (cell.task, cell.split, cell.row) == (task, split, "cosface")]
         own = [cell for cell in own if cell.form in ("", "reference") and not cell.trial]
@@ -277,10 +278,10 @@ def test_published_samplers_draw_from_where_they_did(dim, kappa, mean):
 
 
 def test_claims_name_rows_that_are_run():
-    run = {cell.name for cell in cells(PLAN) if cell.measured and cell.task == "numbers"}
+    run = {(cell.task, cell.name) for cell in cells(PLAN) if cell.measured}
     for c in read_claims():
-        for comparison in c.comparisons:
-            assert set(comparison.left) | set(comparison.right) <= run
+        for task, comparison in itertools.product(c.tasks, c.comparisons):
+            assert {(task, row) for row in comparison.left + comparison.right} <= run
 
 
 def test_papers_are_mapped_to_commands_that_there_are():
@@ -293,7 +294,7 @@ def test_papers_are_mapped_to_commands_that_there_are():
             assert item["command"] in known and item["section"] in {*SECTIONS, "Defects"}, item
 
 
-RECALL = {"numbers": 0.4, "garments": 0.6, "hard": 0.2, "places": 0.8}
+RECALL = {"numbers": 0.4, "garments": 0.6, "hard": 0.2, "places": 0.8, "hib": 0.5}
 
 
 def written(path, plan, leave_out=()):
@@ -379,7 +380,7 @@ def test_bad_options_are_refused(capsys, words, error):
 def test_the_page_explains_its_tables_as_the_program_does():
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
     for title, section in SECTIONS.items():
-        assert f"## {title}\n\n{section.about} Splits" in page, title
+        assert f"## {title}\n\n{section.about}\n" in page, title
 
 
 def test_the_threshold_of_ceda_is_chosen_on_validation_items():

@@ -121,5 +121,5 @@ class _SeededItems(Dataset[Any]):
     def __getitem__(self, key: tuple[int, int]) -> Any:
         row, seed = key
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             return self.data[row]
