@@ -48,6 +48,8 @@ RIGHT, QUALITY = RNG.random(60) < 0.6, RNG.normal(size=60)
 SURE = (RIGHT + RNG.normal(size=60)).round(1)
 PROBABILITY = (SURE - SURE.min()) / np.ptp(SURE)
 CLASSES = RNG.choice(24, 60, p=np.arange(1, 25) / 300)
+ANSWERS = -np.sort(-RNG.normal(size=(60, 5)), axis=1)
+FOUND = RNG.random((60, 5)) < 0.3
 OF_MANY = np.concatenate([np.repeat(np.arange(22), 2), RNG.integers(0, 22, 16)])[RNG.permutation(60)]
 TEMPLATES = 10 * OF_MANY + RNG.integers(0, 2, 60)
 SIBLINGS = next(p for p in np.argwhere(OF_MANY[:, None] == OF_MANY) if TEMPLATES[p[0]] != TEMPLATES[p[1]])
@@ -201,6 +203,10 @@ MEASURES = [
     Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2},
         {"scores": QUALITY / 2, "alpha": 0.3, "delta": 0.5, "groups": CLASSES}),
     Row(pe.limit_false_matches, {"scores": QUALITY, "alpha": 0.2, "groups": CLASSES}, {"each": "greatest", "seed": 3}),
+    Row(pe.conformal_sets, {"scores": ANSWERS, "relevant": FOUND, "classes": CLASSES, "alpha": 0.3,
+                            "answerable": FOUND.any(1)},
+        {"scores": ANSWERS * 2, "relevant": FOUND & (ANSWERS < 1), "alpha": 0.5, "classes": CLASSES[::-1],
+         "answerable": np.ones(60, bool), "of": "all"}),
     Row(pe.choose_score, {"d": MANY, "labels": OF_MANY}, {"draws": True, "items": 50, "seed": 1}),
 ]  # fmt: skip
 

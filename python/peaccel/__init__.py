@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         ReliabilityCurve,
         calibrate,
         confidence,
+        conformal_sets,
         entropy,
         fit_match_probability,
         fit_prior,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     )
     from peaccel.measures.fitted import (
         Calibration,
+        ConformalSets,
         FalseMatchLimit,
         IsotonicProbability,
         LogisticProbability,
@@ -74,6 +76,7 @@ __version__ = _core.__version__
 
 __all__ = [
     "Calibration",
+    "ConformalSets",
     "CudaError",
     "Distribution",
     "Evaluation",
@@ -99,6 +102,7 @@ __all__ = [
     "choose_score",
     "concat",
     "confidence",
+    "conformal_sets",
     "enable_torch",
     "entropy",
     "evaluate",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
 from peaccel.ops._array import (
     HALVES,
@@ -23,18 +24,20 @@ from peaccel.ops._array import (
 __all__ = [
     "EUCLIDEAN",
     "NORMALS",
-    "booleans",
     "cast",
     "checked_candidates",
     "checked_k",
+    "class_numbers",
     "compute_dtype",
     "converted",
     "finite_numbers",
+    "flags",
     "order",
     "plural",
     "require_distribution",
     "require_kind",
     "require_pair",
+    "require_shares",
 ]
 
 NORMALS = ("normal_isotropic", "normal_diagonal")
@@ -167,10 +170,26 @@ def finite_numbers(owner: str, name: str, x: Any, length: int | None = None) -> 
     return found
 
 
-def booleans(owner: str, name: str, x: Any, length: int) -> Array:
-    """[length] booleans, of booleans or of 0 and 1."""
+def flags(owner: str, name: str, x: Any, shape: tuple[int, ...]) -> Array:
+    """Booleans of this shape, of booleans or of 0 and 1."""
     found = on_host(owner, name, x)
-    if found.shape != (length,) or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
+    if found.shape != shape or not (found.dtype.kind in "biu" and ((found == 0) | (found == 1)).all()):
         what = f"shape {found.shape} and dtype {found.dtype}"
-        raise ValueError(f"{owner}: {name} have {what}, expected booleans ({length},)")
+        raise ValueError(f"{owner}: {name} have {what}, expected booleans {shape}")
     return found.astype(bool)
+
+
+def require_shares(owner: str, **shares: Any) -> None:
+    """Refuse what is no number between 0 and 1."""
+    for name, value in shares.items():
+        if not (isinstance(value, (int, float)) and 0 < value < 1):
+            raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
+
+
+def class_numbers(owner: str, name: str, classes: Array, length: int) -> Array:
+    """[length] the number of each item's class, from 0 on."""
+    names = on_host(owner, name, classes)
+    if names.shape != (length,):
+        raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
+    require_classes(owner, name, names)
+    return np.asarray(np.unique(names, return_inverse=True)[1])

@@ -12,7 +12,15 @@ from safetensors.torch import save_file
 
 import peaccel as pe
 from peaccel import io
-from peaccel.measures import Calibration, FalseMatchLimit, IsotonicProbability, LogisticProbability, Prior, Selection
+from peaccel.measures import (
+    Calibration,
+    ConformalSets,
+    FalseMatchLimit,
+    IsotonicProbability,
+    LogisticProbability,
+    Prior,
+    Selection,
+)
 
 D = make("normal_diagonal", 12, 4)
 MEAN = np.array([1 / 3, -0.0, 5e-324, 1e308])
@@ -32,6 +40,8 @@ FITS = [
     Selection(float("inf"), 0.05, 0.1, 20, 0, 0),
     FalseMatchLimit(1 / 3, 0.01, 0.05, 300, 0),
     FalseMatchLimit(float("inf"), 0.01, 0.05, 3, 0),
+    ConformalSets(1 / 3, 0.1, 200, "answerable"),
+    ConformalSets(float("inf"), 0.1, 8, "all"),
     -1 / 3,
     pe.fit_prior(D, np.arange(12) % 3),
     pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
@@ -117,11 +127,7 @@ def test_fits_and_scores_come_back_through_torch():
     sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
     for fit in (
         sided,
-        *(
-            fit
-            for fit in FITS
-            if isinstance(fit, LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit)
-        ),
+        *(fit for fit in FITS if not isinstance(fit, Prior | Calibration | float)),
     ):
         assert io.from_state(loaded(io.to_state(fit))) == fit
     assert pe.scores.get(states["score"]) == score

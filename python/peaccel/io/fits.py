@@ -15,6 +15,7 @@ from peaccel.io._array_files import existing, on_host, write_text
 from peaccel.io.states import Fit, to_state
 from peaccel.measures.fitted import (
     Calibration,
+    ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
     LogisticProbability,
@@ -32,6 +33,7 @@ KINDS = {
     IsotonicProbability: "isotonic",
     Selection: "selection",
     FalseMatchLimit: "false_match_limit",
+    ConformalSets: "conformal_sets",
 }
 KEYS = {
     "prior": {"mean", "var"},
@@ -41,23 +43,25 @@ KEYS = {
     "isotonic": {"scores", "probabilities"},
     "selection": {"threshold", "alpha", "delta", "number", "accepted", "wrong"},
     "false_match_limit": {"threshold", "alpha", "delta", "number", "allowed"},
+    "conformal_sets": {"gap", "alpha", "classes", "of"},
 }
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
-    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability`, `learn_then_test` or
-    `limit_false_matches` found, so that ``read_fit`` gives it back.
+    """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
+    `limit_false_matches` or `conformal_sets` found, so that ``read_fit`` gives it back.
 
     Parameters
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
         "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value; of
-        a "logistic", "isotonic", "selection" or "false_match_limit" the attributes; a threshold that accepts nothing is
-        null. An existing file is replaced once the new one is whole.
+        a "logistic", "isotonic", "selection", "false_match_limit" or "conformal_sets" the attributes; a threshold that
+        accepts nothing and a gap that leaves out nothing are null. An existing file is replaced once the new one is
+        whole.
     fit
         A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
-        ``FalseMatchLimit`` or a float.
+        ``FalseMatchLimit``, ``ConformalSets`` or a float.
 
     Raises
     ------
@@ -79,8 +83,7 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
         kind, values = KINDS[type(fit)], to_state(fit)
     else:
         raise TypeError(f"write_fit: fit must be a fit, such as a Prior, or a float, got {type(fit).__name__}")
-    if values.get("threshold") == math.inf:  # which JSON has no word for
-        values["threshold"] = None
+    values = {key: None if key in ("threshold", "gap") and x == math.inf else x for key, x in values.items()}  # no JSON
     plain = {key: value if value is None or isinstance(value, str) else _plain(value) for key, value in values.items()}
     try:
         _fit(kind, plain)
@@ -143,6 +146,12 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
         return LogisticProbability(float(_numbers("bias", values, rank=0)), _row("weights", values))
     if kind == "isotonic":
         return _isotonic(_row("scores", values), _row("probabilities", values, least=0))
+    if kind == "conformal_sets":
+        if values["of"] not in ("answerable", "all"):
+            raise ValueError(f"of is {values['of']!r}, expected 'answerable' or 'all'")
+        gap = math.inf if values["gap"] is None else float(_numbers("gap", values, rank=0, least=0))
+        alpha, classes = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "classes"))
+        return ConformalSets(gap, alpha, int(classes), values["of"])
     if kind in ("selection", "false_match_limit"):
         threshold = math.inf if values["threshold"] is None else float(_numbers("threshold", values, rank=0))
         alpha, delta = (float(_numbers(key, values, rank=0, least=0)) for key in ("alpha", "delta"))

@@ -11,6 +11,7 @@ import numpy as np
 from peaccel.distributions import Distribution, NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
 from peaccel.measures.fitted import (
     Calibration,
+    ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
     LogisticProbability,
@@ -20,7 +21,9 @@ from peaccel.measures.fitted import (
 
 __all__ = ["Fit", "from_state", "to_state"]
 
-Fit: TypeAlias = Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit
+Fit: TypeAlias = (
+    Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets
+)
 
 
 def to_state(x: Distribution | Fit) -> dict[str, Any]:
@@ -32,8 +35,8 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     Parameters
     ----------
     x
-        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability`, `learn_then_test` or
-        `limit_false_matches` found.
+        A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability`, `learn_then_test`,
+        `limit_false_matches` or `conformal_sets` found.
 
     Returns
     -------
@@ -89,7 +92,7 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return Prior(**state)
     if keys - {"mean"} == {"a", "b", "of"}:
         return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit):
+    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit, ConformalSets):
         if keys == {field.name for field in fields(kind)}:
             rows: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in state.items()}
             return kind(**rows)

@@ -2,16 +2,18 @@
 
 `density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
 `calibrating`: calibrate, fit_shift; `sides`: two modalities; `probability`: fit_match_probability, reliability_curve;
-`thresholds`: learn_then_test, limit_false_matches; `fusing`: fuse; `sampling`: sample; `triplet_margins`:
-triplet_probability.
+`thresholds`: learn_then_test, limit_false_matches; `conformal`: conformal_sets; `fusing`: fuse; `sampling`: sample;
+`triplet_margins`: triplet_probability.
 """
 
 from peaccel.measures.calibrating import calibrate, fit_shift
 from peaccel.measures.certainty import confidence
+from peaccel.measures.conformal import conformal_sets
 from peaccel.measures.density import entropy, log_prob
 from peaccel.measures.divergence import kl, match_variance
 from peaccel.measures.fitted import (
     Calibration,
+    ConformalSets,
     FalseMatchLimit,
     IsotonicProbability,
     LogisticProbability,
@@ -27,6 +29,7 @@ from peaccel.measures.triplet_margins import triplet_probability
 
 __all__ = [
     "Calibration",
+    "ConformalSets",
     "FalseMatchLimit",
     "IsotonicProbability",
     "LogisticProbability",
@@ -35,6 +38,7 @@ __all__ = [
     "Selection",
     "calibrate",
     "confidence",
+    "conformal_sets",
     "entropy",
     "fit_match_probability",
     "fit_prior",

@@ -15,6 +15,7 @@ from peaccel.ops._array import Array, is_torch, namespace
 
 __all__ = [
     "Calibration",
+    "ConformalSets",
     "FalseMatchLimit",
     "IsotonicProbability",
     "LogisticProbability",
@@ -206,17 +207,15 @@ class Threshold:
         ValueError
             Confidences of another number of queries.
         """
-        ids, scores = ranking.ids, ranking.scores
+        scores = ranking.scores
         if confidence is None:
             refused = ~(scores >= self.threshold)
-        elif np.shape(confidence) == (len(ids),):
+        elif np.shape(confidence) == (len(scores),):
             of_query = ~(np.asarray(confidence, np.float64) >= self.threshold)[:, None]
             refused = scores.new_tensor(of_query).bool() if is_torch(scores) else of_query
         else:
-            raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(ids)},)")
-        where = namespace(ids).where
-        found: R = ranking._replace(ids=where(refused, -1, ids), scores=where(refused, -np.inf, scores))
-        return found
+            raise ValueError(f"select: confidence has shape {np.shape(confidence)}, expected ({len(scores)},)")
+        return _without(ranking, refused)
 
 
 @dataclass(frozen=True)
@@ -306,3 +305,51 @@ class FalseMatchLimit(Threshold):
             missing = f"takes {self.missing} more searches than {self.number}"
             return f"return no matches: to promise that {promise}, {missing}"
         return f"return matches from a score of {self.threshold:.6g} on: {promise} ({self.number} searches)"
+
+
+@dataclass(frozen=True)
+class ConformalSets:
+    """How far behind the best score answers are still given, as `conformal_sets` finds it.
+
+    Attributes
+    ----------
+    gap
+        The greatest difference from the best score, >= 0; inf where all answers are given.
+    alpha
+        The probability that a list holds no right answer.
+    classes
+        How many classes the gap was found on.
+    of
+        "answerable": the promise is of queries that have a right answer; "all": of all queries.
+
+    Examples
+    --------
+    >>> found = pe.ConformalSets(gap=0.5, alpha=0.1, classes=200, of="answerable")
+    >>> found(pe.Ranking(np.array([[0.9, 0.4, 0.3]]), np.array([[7, 3, 5]]))).ids.tolist()
+    [[7, 3, -1]]
+    """
+
+    gap: float
+    alpha: float
+    classes: int
+    of: str
+
+    def __call__(self, ranking: R) -> R:
+        """The ranking with id -1 and score -inf in place of what is further from the best of its query."""
+        scores = ranking.scores.double() if is_torch(ranking.scores) else ranking.scores.astype(np.float64)
+        return _without(ranking, ~(scores[:, :1] - scores <= self.gap))
+
+    def __str__(self) -> str:
+        """A sentence of what is promised."""
+        whom = "that have one " if self.of == "answerable" else ""
+        miss = "hold no right answer" if self.of == "answerable" else "have a right answer and miss it"
+        promise = f"at most {100 * self.alpha:g} % of queries {whom}{miss} ({self.classes} classes)"
+        if np.isinf(self.gap):
+            return f"give all answers: that {promise} is promised of no shorter list"
+        return f"give answers down to {self.gap:.6g} below the best score: {promise}"
+
+
+def _without(ranking: R, refused: Any) -> R:
+    where = namespace(ranking.ids).where
+    found: R = ranking._replace(ids=where(refused, -1, ranking.ids), scores=where(refused, -np.inf, ranking.scores))
+    return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from peaccel.measures.fitted import IsotonicProbability, LogisticProbability
 from peaccel.ops._array import Array
-from peaccel.validation import booleans, finite_numbers
+from peaccel.validation import finite_numbers, flags
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "reliability_curve"]
 
@@ -64,7 +64,7 @@ def fit_match_probability(
         raise ValueError(f"{owner}: confidences are given, which isotonic does not take")
     inputs = [finite_numbers(owner, "scores", scores)]
     inputs += [finite_numbers(owner, "confidences", x, len(inputs[0])) for x in confidences]
-    same = booleans(owner, "labels", labels, len(inputs[0]))
+    same = flags(owner, "labels", labels, (len(inputs[0]),))
     if same.all() or not same.any():
         raise ValueError(f"{owner}: labels name {same.sum()} same of {len(same)} pairs, expected some and not all")
     if method == "isotonic":
@@ -128,7 +128,7 @@ def reliability_curve(probabilities: Array, labels: Array, bins: int = 10) -> Re
     """
     owner = "reliability_curve"
     p = finite_numbers(owner, "probabilities", probabilities)
-    same = booleans(owner, "labels", labels, len(p))
+    same = flags(owner, "labels", labels, (len(p),))
     if not (p.min() >= 0 and p.max() <= 1):
         raise ValueError(f"{owner}: probabilities are {p.min():g} to {p.max():g}, expected 0 to 1")
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:

@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from peaccel._utils.suggestions import require_classes
 from peaccel.measures.fitted import FalseMatchLimit, Selection
 from peaccel.ops._array import Array, on_host
-from peaccel.validation import booleans, finite_numbers
+from peaccel.validation import class_numbers, finite_numbers, flags, require_shares
 
 __all__ = ["learn_then_test", "limit_false_matches"]
 
@@ -107,9 +106,9 @@ def learn_then_test(
     [False, True]
     """
     owner = "learn_then_test"
-    _require_shares(owner, alpha=alpha, delta=delta)
+    require_shares(owner, alpha=alpha, delta=delta)
     sure = finite_numbers(owner, "confidence", confidence)
-    wrong = ~booleans(owner, "correct", correct, len(sure))
+    wrong = ~flags(owner, "correct", correct, (len(sure),))
     one = _one_of_each(owner, "classes", classes, len(sure), seed)
     if len(one) < 2:
         raise ValueError(f"{owner}: classes name {len(one)} class, expected at least two")
@@ -197,14 +196,14 @@ def limit_false_matches(
     [False, True]
     """
     owner = "limit_false_matches"
-    _require_shares(owner, alpha=alpha, delta=delta)
+    require_shares(owner, alpha=alpha, delta=delta)
     if each not in ("one", "greatest"):
         raise ValueError(f"{owner}: each is {each!r}, expected 'one' or 'greatest'")
     found = finite_numbers(owner, "scores", scores)
     if groups is not None and each == "one":
         found = found[_one_of_each(owner, "groups", groups, len(found), seed)]
     elif groups is not None:
-        of = _numbered(owner, "groups", groups, len(found))
+        of = class_numbers(owner, "groups", groups, len(found))
         greatest = np.full(of.max() + 1, -math.inf)
         np.maximum.at(greatest, of, found)
         found = greatest
@@ -260,24 +259,9 @@ def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = Non
 # -- what is given -----------------------------------------------------------------------------------------------------
 
 
-def _require_shares(owner: str, **shares: Any) -> None:
-    for name, value in shares.items():
-        if not (isinstance(value, (int, float)) and 0 < value < 1):
-            raise ValueError(f"{owner}: {name} is {value!r}, expected a number between 0 and 1")
-
-
-def _numbered(owner: str, name: str, classes: Array, length: int) -> Array:
-    """[length] the number of each item's class, from 0 on."""
-    names = on_host(owner, name, classes)
-    if names.shape != (length,):
-        raise ValueError(f"{owner}: {name} have shape {names.shape}, expected ({length},)")
-    require_classes(owner, name, names)
-    return np.asarray(np.unique(names, return_inverse=True)[1])
-
-
 def _one_of_each(owner: str, name: str, classes: Array, length: int, seed: int) -> Array:
     """The row of one item of each class, drawn at random."""
-    of = _numbered(owner, name, classes, length)
+    of = class_numbers(owner, name, classes, length)
     order = np.random.default_rng(seed).permutation(length)
     return order[np.unique(of[order], return_index=True)[1]]
 
