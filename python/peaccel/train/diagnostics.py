@@ -61,7 +61,7 @@ def signs(d: Distribution, labels: NDArray[np.int64]) -> dict[str, str]:
     if not same.all() and (mean := float(cosine[~same].mean())) > CONE:
         found["cone"] = (
             f"embeddings of different classes lie in one cone (mean cosine {mean:.3f}): batch normalisation at the end "
-            "of the backbone, a smaller margin or another seed may help"
+            "of the backbone, a margin that is smaller or rises (classifier.warmup), or another seed may help"
         )
     np.fill_diagonal(cosine, -np.inf)
     right = labels[cosine.argmax(1)] == labels
