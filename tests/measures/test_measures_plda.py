@@ -160,6 +160,17 @@ def test_the_fit_finds_what_items_were_drawn_from():
     np.testing.assert_allclose(plda.means[0], mean, atol=0.06)
 
 
+@pytest.mark.parametrize("between", [2.0, 0.3])
+def test_em_stops_where_little_is_left_to_gain(between):
+    x, labels, *_ = drawn(300, 10, unequal(300, 6), seed=19, between=between)
+    given = statistics(x, labels)
+    model = plda_fitting._likeliest(given)
+    _, value = plda_fitting._step(given, model)
+    for _ in range(2000):
+        model, best = plda_fitting._step(given, model)
+    assert 0 <= best - value < 1e-6 * len(x)  # what the constant GAIN says
+
+
 def test_directions_are_those_of_linear_discriminant_analysis():
     """Where classes have one size, up to sign and length."""
     x, labels, *_ = drawn(40, 8, 6, seed=6)

@@ -22,7 +22,7 @@ from peaccel.validation import checked_k
 __all__ = ["fit_plda"]
 
 STEPS = 1000  # of EM, at most; a hundred are usual
-GAIN = 1e-9  # log-likelihood of an item below which a step is the last
+GAIN = 1e-8  # log-likelihood of an item below which a step is the last; where tried, 1e-7 to 1e-6 were left to gain
 NEGLIGIBLE = 1e-8  # variance between classes, where that within is 1, that is taken for 0
 ROUNDING = 2.0**-52
 
