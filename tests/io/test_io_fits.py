@@ -138,10 +138,10 @@ def test_fits_and_scores_come_back_through_torch():
     sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
     for fit in (
         sided,
-        *(fit for fit in FITS if not isinstance(fit, Prior | Calibration | float)),
+        *(fit for fit in FITS if not isinstance(fit, Prior | Calibration | Plda | float)),
     ):
         assert io.from_state(loaded(io.to_state(fit))) == fit
-    plda = FITS[-1]
+    plda = FITS[-1]  # of numpy arrays, which torch keeps as tensors
     assert same(io.from_state(io.to_state(plda)), plda)
     tensors = {key: [torch.tensor(x) for x in value] for key, value in io.to_state(plda).items()}
     assert same(io.from_state(loaded(tensors)), plda)
