@@ -35,6 +35,7 @@ from peaccel.distributions import (
 )
 from peaccel.ops import enable_torch
 from peaccel.retrieval.prepared import Prepared, prepare
+from peaccel.retrieval.score_norms import normalise_scores
 from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         conformal_sets,
         entropy,
         fit_match_probability,
+        fit_plda,
         fit_prior,
         fit_shift,
         fit_vmf,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
         Prior,
         Selection,
     )
+    from peaccel.measures.plda import Plda
     from peaccel.reranker.inner_product_features import FirstStageReference, first_stage_features, first_stage_reference
     from peaccel.reranker.reranker import FaissReranker
 
@@ -87,6 +90,7 @@ __all__ = [
     "LogisticProbability",
     "NonIsotropicVonMisesFisher",
     "Normal",
+    "Plda",
     "Point",
     "Prepared",
     "Prior",
@@ -109,6 +113,7 @@ __all__ = [
     "first_stage_features",
     "first_stage_reference",
     "fit_match_probability",
+    "fit_plda",
     "fit_prior",
     "fit_shift",
     "fit_vmf",
@@ -120,6 +125,7 @@ __all__ = [
     "log_prob",
     "match_variance",
     "metrics",
+    "normalise_scores",
     "paired",
     "pairwise",
     "prepare",

@@ -18,6 +18,7 @@ from peaccel.measures import (
     FalseMatchLimit,
     IsotonicProbability,
     LogisticProbability,
+    Plda,
     Prior,
     Selection,
 )
@@ -46,6 +47,8 @@ FITS = [
     pe.fit_prior(D, np.arange(12) % 3),
     pe.calibrate(D, [[0, 3], [1, 4]], [1, 1]),
     pe.fit_shift(D, [[0, 3], [1, 4]], [1, 0]),
+    Plda((MEAN,), (np.array([MEAN, 1 / MEAN.clip(0.1)]),), [1 / 3, 5e-324]),
+    Plda((MEAN, [1.0]), (MEAN[None], [[1 / 3]]), [0.0]),
 ]
 
 
@@ -59,7 +62,15 @@ def test_fits_come_back_from_a_file_to_the_last_bit(tmp_path, fit):
             assert to_numpy(x).tobytes() == to_numpy(y).tobytes()
             assert isinstance(x, np.ndarray if np.ndim(y) else float)
     else:
-        assert found == fit
+        assert same(found, fit)
+
+
+def same(found, fit):
+    """Whether two fits are alike to the last bit; those of arrays have no equality."""
+    if not isinstance(fit, Plda):
+        return found == fit
+    pairs = zip((*found.means, *found.matrices, found.psi), (*fit.means, *fit.matrices, fit.psi), strict=True)
+    return type(found) is Plda and all(x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in pairs)
 
 
 def test_a_fit_in_a_file_is_json_that_others_can_read(tmp_path):
@@ -127,9 +138,13 @@ def test_fits_and_scores_come_back_through_torch():
     sided = Calibration(0.5, 0.25, "Normal", (1 / 3, 2.0))
     for fit in (
         sided,
-        *(fit for fit in FITS if not isinstance(fit, Prior | Calibration | float)),
+        *(fit for fit in FITS if not isinstance(fit, Prior | Calibration | Plda | float)),
     ):
         assert io.from_state(loaded(io.to_state(fit))) == fit
+    plda = FITS[-1]  # of numpy arrays, which torch keeps as tensors
+    assert same(io.from_state(io.to_state(plda)), plda)
+    tensors = {key: [torch.tensor(x) for x in value] for key, value in io.to_state(plda).items()}
+    assert same(io.from_state(loaded(tensors)), plda)
     assert pe.scores.get(states["score"]) == score
 
 
@@ -138,6 +153,7 @@ def test_fits_and_scores_come_back_through_torch():
 PRIOR = {"peaccel": "prior", "version": 1, "mean": [0.0, 1.0], "var": 1.0}
 CALIBRATION = {"peaccel": "calibration", "version": 1, "a": 1.0, "b": 0.0, "of": "Normal"}
 ISOTONIC = {"peaccel": "isotonic", "version": 1, "scores": [1.0, 2.0], "probabilities": [0.0, 1.0]}
+PLDA = {"peaccel": "plda", "version": 1, "means": [[0.0, 1.0]], "matrices": [[[1.0, 2.0]]], "psi": [1.0]}
 NO_FIT = 'is not a fit: expected an object with the key "peaccel", one of prior, calibration, '
 LIST = "expected a finite number or a list of them"
 NOT_NEGATIVE = "expected a finite number >= 0"
@@ -168,6 +184,14 @@ WRONG = [
     (ISOTONIC | {"scores": [2.0, 1.0]}, "scores is [2.0, 1.0], expected rising numbers"),
     (ISOTONIC | {"probabilities": [0.5]}, "probabilities has 1 numbers, expected 2 like scores"),
     (ISOTONIC | {"probabilities": [-0.5, 1]}, f"probabilities is [-0.5, 1], {NOT_NEGATIVE} or a list of them"),
+    (PLDA | {"means": 1.0}, "Plda: means are 0 and matrices 1, expected one a step"),
+    (PLDA | {"means": [[0.0, "a"]]}, "means[0] is [0.0, 'a'], expected a finite number or a list of them"),
+    (
+        PLDA | {"matrices": [[[1.0], [1.0, 2.0]]]},
+        "matrices[0] is [[1.0], [1.0, 2.0]], expected a finite number, a list of",
+    ),
+    (PLDA | {"matrices": [[[1.0]]]}, "Plda: matrices[0] has shape (1, 1), expected (K, 2) like means[0]"),
+    (PLDA | {"psi": [-1.0]}, "Plda: psi holds -1, expected variances >= 0"),
     (CALIBRATION | {"of": "Point"}, "of is 'Point', expected 'Normal' or 'VonMisesFisher'"),
 ]
 

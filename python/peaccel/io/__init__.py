@@ -9,6 +9,7 @@ from peaccel._utils.atomic_files import check_output
 from peaccel.io.distribution_files import read_distribution, write_distribution
 from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
+from peaccel.io.plda_files import read_plda
 from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url
 from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_labels, read_ranking, write_ranking
 from peaccel.io.states import from_state, to_state
@@ -28,6 +29,7 @@ __all__ = [
     "read_fit",
     "read_ids",
     "read_labels",
+    "read_plda",
     "read_ranking",
     "to_state",
     "write_distribution",

@@ -22,6 +22,7 @@ from peaccel.measures.fitted import (
     Prior,
     Selection,
 )
+from peaccel.measures.plda import Plda
 
 __all__ = ["read_fit", "write_fit"]
 
@@ -34,6 +35,7 @@ KINDS = {
     Selection: "selection",
     FalseMatchLimit: "false_match_limit",
     ConformalSets: "conformal_sets",
+    Plda: "plda",
 }
 KEYS = {
     "prior": {"mean", "var"},
@@ -44,24 +46,24 @@ KEYS = {
     "selection": {"threshold", "alpha", "delta", "number", "accepted", "wrong"},
     "false_match_limit": {"threshold", "alpha", "delta", "number", "allowed"},
     "conformal_sets": {"gap", "alpha", "classes", "of"},
+    "plda": {"means", "matrices", "psi"},
 }
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:
     """Write what `fit_prior`, `calibrate`, `fit_shift`, `fit_match_probability`, `learn_then_test`,
-    `limit_false_matches` or `conformal_sets` found, so that ``read_fit`` gives it back.
+    `limit_false_matches`, `conformal_sets` or `fit_plda` found, so that ``read_fit`` gives it back.
 
     Parameters
     ----------
     path : path
         A .json file: {"peaccel": "prior", "version": 1, "mean": [...], "var": 0.5}, every number in full; of a
         "calibration" a, b, of and, where it is of one side of two, mean; of a "shift" its value; of
-        a "logistic", "isotonic", "selection", "false_match_limit" or "conformal_sets" the attributes; a threshold that
-        accepts nothing and a gap that leaves out nothing are null. An existing file is replaced once the new one is
-        whole.
+        the others the attributes; a threshold that accepts nothing and a gap that leaves out nothing are null. An
+        existing file is replaced once the new one is whole.
     fit
         A ``Prior``, ``Calibration``, ``LogisticProbability``, ``IsotonicProbability``, ``Selection``,
-        ``FalseMatchLimit``, ``ConformalSets`` or a float.
+        ``FalseMatchLimit``, ``ConformalSets``, ``Plda`` or a float.
 
     Raises
     ------
@@ -125,7 +127,9 @@ def read_fit(path: PathLike) -> Fit | float:
 
 
 def _plain(value: Any) -> Any:
-    """A number or a list of numbers as JSON has them, without loss."""
+    """A number or lists of numbers as JSON has them, without loss."""
+    if isinstance(value, tuple):
+        return [_plain(x) for x in value]
     return np.asarray(on_host(value.double() if hasattr(value, "double") else value), np.float64).tolist()
 
 
@@ -158,6 +162,8 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
         names = ("number", "accepted", "wrong") if kind == "selection" else ("number", "allowed")
         counts = (int(_numbers(key, values, rank=0, least=0)) for key in names)
         return (Selection if kind == "selection" else FalseMatchLimit)(threshold, alpha, delta, *counts)
+    if kind == "plda":
+        return Plda(_list("means", values, rank=1), _list("matrices", values, rank=2), _numbers("psi", values, rank=1))
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
@@ -176,14 +182,20 @@ def _row(key: str, values: dict[str, Any], least: float = -math.inf) -> tuple[fl
     return tuple(_numbers(key, values, rank=1, least=least).reshape(-1).tolist())
 
 
+def _list(key: str, values: dict[str, Any], rank: int) -> tuple[np.ndarray[Any, Any], ...]:
+    """The arrays, of this rank, whose list is under a key."""
+    found = values[key] if isinstance(values[key], list) else []
+    return tuple(_numbers(name, {name: x}, rank) for name, x in ((f"{key}[{i}]", x) for i, x in enumerate(found)))
+
+
 def _numbers(key: str, values: dict[str, Any], rank: int, least: float = -math.inf) -> np.ndarray[Any, Any]:
-    """The number, or the list of them where the rank is 1, under a key."""
+    """The number, or the list of them, or the list of such lists, by the rank, under a key."""
     try:
         x = np.asarray(values[key])
     except ValueError:  # lists of different lengths
         x = np.empty(0)
     if not (x.dtype.kind in "iuf" and x.ndim <= rank and x.size and np.isfinite(x).all() and x.min() >= least):
-        lists = " or a list of them" if rank else ""
+        lists = ("", " or a list of them", ", a list of them or lists of one length")[rank]
         expected = f"a finite number{'' if least else ' >= 0'}{lists}"
         raise ValueError(f"{key} is {reprlib.repr(values[key])}, expected {expected}")
     return x.astype(np.float64)

@@ -18,11 +18,12 @@ from peaccel.measures.fitted import (
     Prior,
     Selection,
 )
+from peaccel.measures.plda import Plda
 
 __all__ = ["Fit", "from_state", "to_state"]
 
 Fit: TypeAlias = (
-    Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets
+    Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets | Plda
 )
 
 
@@ -36,7 +37,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     ----------
     x
         A distribution, or what `fit_prior`, `calibrate`, `fit_match_probability`, `learn_then_test`,
-        `limit_false_matches` or `conformal_sets` found.
+        `limit_false_matches`, `conformal_sets` or `fit_plda` found.
 
     Returns
     -------
@@ -92,7 +93,7 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return Prior(**state)
     if keys - {"mean"} == {"a", "b", "of"}:
         return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit, ConformalSets):
+    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit, ConformalSets, Plda):
         if keys == {field.name for field in fields(kind)}:
             rows: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in state.items()}
             return kind(**rows)

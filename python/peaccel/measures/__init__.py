@@ -1,9 +1,9 @@
 """Densities, entropies and divergences of distributions, and what is fitted to them, fused or drawn from them.
 
 `density`: log_prob, entropy; `divergence`: kl, match_variance; `certainty`: confidence; `fitting`: fit_prior, fit_vmf;
-`calibrating`: calibrate, fit_shift; `sides`: two modalities; `probability`: fit_match_probability, reliability_curve;
-`thresholds`: learn_then_test, limit_false_matches; `conformal`: conformal_sets; `fusing`: fuse; `sampling`: sample;
-`triplet_margins`: triplet_probability.
+`plda_fitting`: fit_plda; `calibrating`: calibrate, fit_shift; `sides`: two modalities; `probability`:
+fit_match_probability, reliability_curve; `thresholds`: learn_then_test, limit_false_matches; `conformal`:
+conformal_sets; `fusing`: fuse; `sampling`: sample; `triplet_margins`: triplet_probability.
 """
 
 from peaccel.measures.calibrating import calibrate, fit_shift
@@ -22,6 +22,8 @@ from peaccel.measures.fitted import (
 )
 from peaccel.measures.fitting import fit_prior, fit_vmf
 from peaccel.measures.fusing import fuse
+from peaccel.measures.plda import Plda
+from peaccel.measures.plda_fitting import fit_plda
 from peaccel.measures.probability import ReliabilityCurve, fit_match_probability, reliability_curve
 from peaccel.measures.sampling import sample
 from peaccel.measures.thresholds import learn_then_test, limit_false_matches
@@ -33,6 +35,7 @@ __all__ = [
     "FalseMatchLimit",
     "IsotonicProbability",
     "LogisticProbability",
+    "Plda",
     "Prior",
     "ReliabilityCurve",
     "Selection",
@@ -41,6 +44,7 @@ __all__ = [
     "conformal_sets",
     "entropy",
     "fit_match_probability",
+    "fit_plda",
     "fit_prior",
     "fit_shift",
     "fit_vmf",
