@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import reprlib
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,10 @@ KINDS = {
 }
 KEYS = {
     "prior": {"mean", "var"},
-    "calibration": {"a", "b", "of"},
+    "calibration": {"a", "b", "of"},  # and mean, where it is of one side of two
     "shift": {"value"},
-    "logistic": {"bias", "weights"},
-    "isotonic": {"scores", "probabilities"},
-    "selection": {"threshold", "alpha", "delta", "number", "accepted", "wrong"},
-    "false_match_limit": {"threshold", "alpha", "delta", "number", "allowed"},
-    "conformal_sets": {"gap", "alpha", "classes", "of"},
-    "plda": {"means", "matrices", "psi"},
 }
+KEYS |= {kind: {x.name for x in fields(fit)} for fit, kind in KINDS.items() if kind not in KEYS and is_dataclass(fit)}
 
 
 def write_fit(path: PathLike, fit: Fit | float) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeAlias
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 
@@ -93,10 +93,11 @@ def from_state(state: Mapping[str, Any]) -> Any:
         return Prior(**state)
     if keys - {"mean"} == {"a", "b", "of"}:
         return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    for kind in (LogisticProbability, IsotonicProbability, Selection, FalseMatchLimit, ConformalSets, Plda):
-        if keys == {field.name for field in fields(kind)}:
-            rows: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in state.items()}
-            return kind(**rows)
+    kinds: dict[frozenset[str], Any] = {
+        frozenset(field.name for field in fields(kind)): kind for kind in get_args(Fit) if is_dataclass(kind)
+    }
+    if kind := kinds.get(frozenset(keys)):
+        return kind(**{key: tuple(x) if isinstance(x, list) else x for key, x in state.items()})
     expected = "mu and at most one of var, kappa, scale; mean and var; a, b and of; or those of another fit"
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
 
