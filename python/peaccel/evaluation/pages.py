@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from peaccel import metrics, retrieval
@@ -34,8 +35,7 @@ ABOUT_CONFIDENCE = (
 )
 ABOUT_OPEN_SET = (
     "A query is returned its best item where that scores at least a threshold, and else nothing. A threshold chosen by "
-    "these very queries keeps its FPIR on them; one that keeps it on others is what pe.limit_false_matches finds. "
-    "Intervals draw classes of queries and, with a threshold of its own in each draw, "
+    "these very queries keeps its FPIR on them; one that keeps it on others is what pe.limit_false_matches finds."
 )
 
 
@@ -62,10 +62,9 @@ def sections(
         [M], the learned confidence of novel queries, or None.
     """
     baseline = found.scores[0].score
-    drawn = (
-        "classes of novel ones." if found.novel_classes else "novel ones by themselves, as their classes are unknown."
-    )
-    about = (found.summary(), *([ABOUT_OPEN_SET + drawn] if found.open_set else []), ABOUT_CONFIDENCE)
+    apart = "classes of novel ones" if found.novel_classes else "novel ones one by one, as their labels are not given"
+    drawn = f"Intervals draw {found.grouping} of queries and, with a threshold of its own in each draw, {apart}."
+    about = (found.summary(), *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []), ABOUT_CONFIDENCE)
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
         *tables(found.tables(), about, explained(ScoreResult, OpenSetResult, ConfidenceResult)),
@@ -192,7 +191,11 @@ def _trade_off(found: Evaluation) -> list[report.Section]:
             np.maximum(fpir, left), np.maximum(fnir, lowest), style, where="post", label=result.score, linewidth=2
         )
     axes.axvspan(left, min(FEWEST / found.novel, 1), color="#ddd", zorder=0)
-    axes.set(xlabel="FPIR", ylabel="FNIR", xscale="log", yscale="log", xlim=(left, 1))
+    axes.set(xlabel="FPIR %", ylabel="FNIR %", xscale="log", yscale="log", xlim=(left, 1))
+    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, (1, 2, 3, 5, 7))):
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter(lambda rate, place: f"{100 * rate:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.spines[["top", "right"]].set_visible(False)
     report.legend(figure, axes)
     text = (
