@@ -186,6 +186,7 @@ def test_the_trade_off_is_drawn_of_each_score(many):
     assert [line.get_label() for line in axes.lines] == ["cosine", "mls"]
     for line, result in zip(axes.lines, found.open_set, strict=True):
         assert np.array_equal(line.get_xydata(), np.maximum(result.curve, (1 / 360, 1 / 486)))
+        assert line.get_drawstyle() == "steps-post"  # up to the next FPIR that is attained, the FNIR of this one
     assert "novel ones one by one, as their labels are not given." in sections["Open-set identification"].text
     plain = pages.sections(pe.evaluate(queries, gallery, (labels, of_gallery), ("cosine", "mls")))
     assert [x.heading for x in plain] == [x for x in sections if not x.startswith(("Open-set", "Detection"))]

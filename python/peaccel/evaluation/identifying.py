@@ -95,7 +95,7 @@ def _drawn(
     What is returned at the lowest threshold that keeps an FPIR is what lies above the greatest score of a novel query
     at which that FPIR is exceeded.
     """
-    falling = np.unique(np.append(others, -np.inf))[::-1]  # at the last one every FPIR below 1 is exceeded
+    falling = np.unique(others)[::-1]  # at the last one, be it -inf, every FPIR below 1 is exceeded
     levels = falling[_ranks(len(falling), LEVELS)][::-1]
     bins = len(levels)
     at_least = bins - np.searchsorted(levels, others, side="right")  # 0 holds the highest scores
