@@ -216,7 +216,7 @@ MEASURES = [
 EVALUATION = [
     Row(pe.evaluate, {**SIDES, "labels": (Y, Z), "quality": QUALITY[:Q], "novel": NOVEL},
         {"scores": "mls", "k": 2, "metrics": {"own": metrics.average_precision_at_r}, "pairs": PAIRS, "seed": 1,
-         "quality": None, "novel": SPREAD_OUT}),
+         "quality": None, "novel": SPREAD_OUT, "novel_labels": OTHERS}),
     Row(pe.evaluate, {"queries": GALLERY, "gallery": None, "labels": Z, "quality": QUALITY[:G], "novel": NOVEL},
         {"scores": "mls", "k": 2, "pairs": PAIRS[[0, 1, 2, 3, 5, 6]], "novel": SPREAD_OUT, "seed": 1}),
     Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
@@ -231,6 +231,7 @@ EVALUATION = [
 RANKED, AMONG = {"ids": IDS, "query_labels": Y, "gallery_labels": Z}, {"ids": OWN_IDS, "query_labels": Z}
 PUBLISHED = {"variant": "published"}
 SORTED = {"scores": SURE, "same": RIGHT}
+FOUND, MATES = -np.sort(RNG.random((Q, 5)), 1), RNG.random((Q, 5)) < 0.4
 METRICS = [
     *(Row(f, AMONG, {"gallery_labels": Z})  # own rows are first
       for f in (metrics.relevance, metrics.average_precision_at_r, metrics.map_at_r)),
@@ -245,6 +246,8 @@ METRICS = [
     Row(metrics.nmi, {"embeddings": GALLERY.mu, "labels": Z}, {"seed": 1}),
     Row(metrics.ceda, {"right": RIGHT, "confidence": SURE}, {"threshold": 0.3}),
     Row(metrics.truncated_rows, {"labels": CLASSES, "items": 9}, {"items": 30, "seed": 1}),
+    Row(metrics.mate_scores, {"scores": FOUND, "relevant": MATES}, {"rank": 3}),
+    Row(metrics.open_set, {"mated": SURE, "non_mated": QUALITY[:9]}, {"mated": QUALITY, "non_mated": SURE}),
     Row(metrics.novelty_detection, {"known": SURE, "novel": QUALITY[:9]}, {"known": QUALITY, "novel": SURE, "bins": 4}),
     Row(metrics.pair_uncertainty, {"first": abs(QUALITY), "second": abs(SURE) + 1}, {"rule": "max"}),
     Row(metrics.reject_verification, {**SORTED, "uncertainty": QUALITY.round(), "far": 0.1},
@@ -408,7 +411,8 @@ CHANGED = {
     "metrics": "scores.metrics",
     "pairs": PAIRED,
     "quality": "confidences.spearman",
-    "novel": "confidences.novel_auroc",
+    "novel": "confidences.novel_auroc open_set.curve",
+    "novel_labels": "novel_classes",
 }
 """The fields of an evaluation that an option changes, and no others."""
 

@@ -54,6 +54,7 @@ ARRAYS = {
     "templates": TEMPLATES,
     "of_templates": TEMPLATES[[SAME, OTHER]],
     "quality": RNG.normal(size=Q),
+    "of_novel": np.arange(M) // 2,
     "images": RNG.integers(0, 255, (Q, 3, 4), np.uint8),
     "gallery_images": RNG.integers(0, 255, (G, 5, 6), np.uint8),
 }
@@ -100,7 +101,8 @@ SIDES = "evaluate --queries q.npz --gallery g.npz --out o"
 ALONE = "evaluate --embeddings q.npz --out o"
 BETWEEN = (
     f"{SIDES} --query-labels y.npy --gallery-labels z.npy --scores cosine,neg_sq_l2,llr --prior prior.json "
-    "--calibration fit.json --pairs pairs.npy --quality quality.npy --novel novel.npz --images images.npy "
+    "--calibration fit.json --pairs pairs.npy --quality quality.npy --novel novel.npz "
+    "--novel-labels of_novel.npy --images images.npy "
     "--gallery-images gallery_images.npy --seed 3"
 )
 AMONG = f"{ALONE} --labels y.npy --templates templates.npy --pairs of_templates.npy --scores mls --seed 3"
@@ -137,7 +139,9 @@ def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypat
     assert run(capsys, BETWEEN)[0] == 0
     q, g, novel = map(FIT, (QUERIES, GALLERY, NOVEL))
     scores = pe.scores.cosine, pe.scores.neg_sq_l2, LLR
-    expected = pe.evaluate(q, g, (Y, Z), scores, pairs=ARRAYS["pairs"], quality=ARRAYS["quality"], novel=novel, seed=3)
+    named = {"pairs": "pairs", "quality": "quality", "novel_labels": "of_novel"}
+    named = {name: ARRAYS[key] for name, key in named.items()}
+    expected = pe.evaluate(q, g, (Y, Z), scores, **named, novel=novel, seed=3)
     assert written("o/results.json") == saved(expected)
     (result, confidence, quality, images, of_novel), _ = shown[0]
     assert saved(result) == saved(expected) and np.array_equal(quality, ARRAYS["quality"])

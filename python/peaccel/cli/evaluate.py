@@ -71,7 +71,10 @@ class Evaluate:
     quality: Path | None = None
     """Quality of each query, [Q] numbers, higher = better, such as the size of its crop."""
     novel: Path | None = None
-    """Queries that are out of distribution, a file as --queries: how well confidences tell them."""
+    """Queries without a right item in the gallery, a file as --queries: how well confidences tell them, and how often a
+    query finds its right item where few of these find anything (open-set identification)."""
+    novel_labels: Path | None = None
+    """The classes of the novel queries, [M] numbers or strings, which intervals draw as a whole."""
     images: Path | None = None
     """Images of the queries, [Q, H, W] in an .npy file, 0 to 255 or in [0, 1], of which the page shows some."""
     gallery_images: Path | None = None
@@ -103,7 +106,18 @@ def main(arguments: Sequence[str]) -> None:
         templates = evaluate_templates(queries, which, labels, scores, pairs=pairs, seed=task.seed)
         pairs = None
     novel = None if task.novel is None else _distribution(task, task.novel)
-    found = evaluate(queries, gallery, labels, scores, pairs=pairs, quality=quality, novel=novel, seed=task.seed)
+    classes = None if task.novel_labels is None else io.read_labels(task.novel_labels)
+    found = evaluate(
+        queries,
+        gallery,
+        labels,
+        scores,
+        pairs=pairs,
+        quality=quality,
+        novel=novel,
+        novel_labels=classes,
+        seed=task.seed,
+    )
     print(found)
     found.save(numbers)
     if templates is not None:

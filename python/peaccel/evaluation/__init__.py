@@ -10,6 +10,7 @@ The way of one evaluation through the floors::
         retrieval.search                        the ranking of the gallery, without a query's own row
         columns.py  ranked                      metrics.hit_at_k, average_precision_at_r, and those of the caller
     verifying.py  verified                  AUC, equal error rate, TAR at FAR of the pairs' scores
+    identifying.py  identified              where there are novel queries: FNIR at an FPIR, by each score
     confidences.py  judged                  of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
     results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
@@ -19,13 +20,14 @@ from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.protocol import evaluate
-from peaccel.evaluation.results import ConfidenceResult, Evaluation, ScoreResult
+from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
 
 __all__ = [
     "ConfidenceResult",
     "Evaluation",
     "Interval",
+    "OpenSetResult",
     "RankedScore",
     "ScoreChoice",
     "ScoreResult",

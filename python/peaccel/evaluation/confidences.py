@@ -10,15 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
 from peaccel.distributions import Distribution, Normal, Point
-from peaccel.evaluation.answers import Answers, numbers, on_host
+from peaccel.evaluation.answers import Answers, on_host
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
 from peaccel.measures.probability import fit_match_probability
-from peaccel.retrieval.verbs import search
-from peaccel.scores import Score
 
-__all__ = ["SHARES", "judged", "of_novel", "probability"]
+__all__ = ["SHARES", "by_name", "judged", "probability"]
 
 SHARES = tuple(round(0.02 * n, 2) for n in range(46))
 """Shares of queries that the curves reject, least confident first."""
@@ -42,7 +40,7 @@ def judged(
     """Each confidence of the queries that can be answered, of which the clusters and the resamples are."""
     known = ~np.isnan(answers.right)
     right = answers.right[known]
-    for name, confidence in _by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+    for name, confidence in by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
         p = probability(confidence, right, clusters, seed)
         points, of = _calibration(p, right)
         yield ConfidenceResult(
@@ -55,21 +53,6 @@ def judged(
             points,
             tuple(metrics.rejection_curve(right, confidence, SHARES).tolist()),
         )
-
-
-def of_novel(
-    novel: Distribution | None, queries: Distribution, items: Distribution, score: Score, seed: int
-) -> dict[str, NDArray[np.float64]]:
-    """The confidences of novel queries, which search the same gallery; none where there are none."""
-    if novel is None:
-        return {}
-    if (novel.kind, novel.dim) != (queries.kind, queries.dim) or not len(novel):
-        given, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
-        raise ValueError(f"evaluate: novel is {len(novel)} {given}, expected {expected} like queries, at least one")
-    found = numbers("evaluate", search(novel, items, min(2, len(items)), score).scores, score)
-    best = np.full((len(novel), 2), -np.inf)
-    best[:, : found.shape[1]] = found
-    return _by_name(novel, best, seed + 1)
 
 
 def probability(
@@ -97,7 +80,7 @@ def _unit(mu: NDArray[Any]) -> bool:
     return bool(np.all(np.abs(np.linalg.norm(mu, axis=1) - 1) < 1e-3))
 
 
-def _by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
+def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str, NDArray[np.float64]]:
     """The confidences of queries whose best two items have these scores, by name."""
     kinds: dict[str, Any] = {}
     if not isinstance(d, Point):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from peaccel import metrics, retrieval
@@ -17,7 +18,8 @@ from peaccel.evaluation.choosing import RankedScore, ScoreChoice
 from peaccel.evaluation.columns import explained
 from peaccel.evaluation.formatting import Table
 from peaccel.evaluation.intervals import Interval
-from peaccel.evaluation.results import ConfidenceResult, Evaluation, ScoreResult
+from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
+from peaccel.evaluation.verifying import FEWEST
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
@@ -30,6 +32,10 @@ QUERIES = 12
 ABOUT_CONFIDENCE = (
     "Of the queries that have an answer: whether each confidence tells which of them are answered rightly. What is "
     "worth something lies above random confidence in AUROC and AUSC, and below it in AURC and Brier score."
+)
+ABOUT_OPEN_SET = (
+    "A query is returned its best item where that scores at least a threshold, and else nothing. A threshold chosen by "
+    "these very queries keeps its FPIR on them; one that keeps it on others is what pe.limit_false_matches finds."
 )
 
 
@@ -55,10 +61,14 @@ def sections(
     novel
         [M], the learned confidence of novel queries, or None.
     """
-    baseline, about = found.scores[0].score, (found.summary(), ABOUT_CONFIDENCE)
+    baseline = found.scores[0].score
+    apart = "classes of novel ones" if found.novel_classes else "novel ones one by one, as their labels are not given"
+    drawn = f"Intervals draw {found.grouping} of queries and, with a threshold of its own in each draw, {apart}."
+    about = (found.summary(), *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []), ABOUT_CONFIDENCE)
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
-        *tables(found.tables(), about, explained(ScoreResult, ConfidenceResult)),
+        *tables(found.tables(), about, explained(ScoreResult, OpenSetResult, ConfidenceResult)),
+        *_trade_off(found),
         report.Section(
             "Rejecting the least confident queries",
             f"Recall@1 of {baseline} over the queries that are kept. A learned confidence is worth something where its "
@@ -165,6 +175,35 @@ def retrievals(
             (scores[0].name, scores[1].name),
         ),
     )
+
+
+def _trade_off(found: Evaluation) -> list[report.Section]:
+    """The detection error trade-off of each score, where there are novel queries."""
+    if not found.open_set:
+        return []
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    left, lowest = 1 / (2 * found.novel), 1 / (2 * (found.queries - found.unanswerable))
+    for i, result in enumerate(found.open_set):
+        fpir, fnir = np.array(result.curve).T
+        style = report.STYLES[i % len(report.STYLES)]
+        axes.step(
+            np.maximum(fpir, left), np.maximum(fnir, lowest), style, where="post", label=result.score, linewidth=2
+        )
+    axes.axvspan(left, min(FEWEST / found.novel, 1), color="#ddd", zorder=0)
+    axes.set(xlabel="FPIR %", ylabel="FNIR %", xscale="log", yscale="log", xlim=(left, 1))
+    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, (1, 2, 3, 5, 7))):
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter(lambda rate, place: f"{100 * rate:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.spines[["top", "right"]].set_visible(False)
+    report.legend(figure, axes)
+    text = (
+        "Share of queries that are not returned their right item (FNIR), against the share of novel queries that are "
+        "returned anything (FPIR), over all thresholds: the lower a line, the better. In grey fewer than ten novel "
+        "queries are returned anything, which may be chance. What is 0 is drawn as half a query."
+    )
+    return [report.Section("Detection error trade-off", text, figure)]
 
 
 def _calibration(found: Evaluation) -> Figure:

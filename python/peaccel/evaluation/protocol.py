@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
 from peaccel.evaluation.columns import Metric, ranked
-from peaccel.evaluation.confidences import SHARES, judged, of_novel
+from peaccel.evaluation.confidences import SHARES, by_name, judged
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
+from peaccel.evaluation.identifying import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
-from peaccel.evaluation.results import Evaluation, ScoreResult
+from peaccel.evaluation.results import Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.verifying import VerificationIntervals, verified
 from peaccel.metrics import Relevance, hit_at_k, precision_recall_auc_at_1
 from peaccel.metrics._relation import Relation
@@ -41,6 +42,7 @@ def evaluate(
     pairs: ArrayLike | None = None,
     quality: ArrayLike | None = None,
     novel: Distribution | None = None,
+    novel_labels: ArrayLike | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Evaluate embeddings by the papers' protocols: retrieval, verification, and what their confidence is worth.
@@ -78,8 +80,12 @@ def evaluate(
     quality
         [Q] of the queries, higher = better, such as the size of the crop; ties are allowed.
     novel
-        Queries that are out of distribution, of the queries' kind and dim: how well each confidence tells them from the
-        queries.
+        M queries without a right item in the gallery, of the queries' kind and dim: how well each confidence tells them
+        from the queries, and open-set identification by each score, FNIR at an FPIR of 1 % and of 10 %, where a query
+        is returned its best item or nothing.
+    novel_labels
+        [M], the classes of the novel queries, numbers or strings: intervals draw these as a whole, beside the classes
+        of the queries. None: each novel query by itself, which is too sure where several are of one class.
     seed
         Seed of verification pairs, of the draws of intervals, and of the random confidence.
 
@@ -99,13 +105,15 @@ def evaluate(
         A score does not take these kinds.
     ValueError
         Shapes disagree, no query can be answered, there is no score, k is out of range, a score, a metric or
-        a confidence that is not finite, novel queries of another kind or none, or as for `pe.search`.
+        a confidence that is not finite, novel queries of another kind or none, novel_labels of another length or
+        without novel, or as for `pe.search`.
 
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5; Kirchhof et al., URL, NeurIPS 2023 (R-AUROC);
     Geifman & El-Yaniv, Selective Classification for Deep Neural Networks, 2017 (AURC); Zadrozny & Elkan, 2002 (isotonic
-    regression). `pe.metrics.calibration_error` has the published ECE of retrieval, which no useful confidence lowers.
+    regression); ISO/IEC 19795-1 (FPIR and FNIR). `pe.metrics.calibration_error` has the published ECE of retrieval,
+    which no useful confidence lowers.
 
     Examples
     --------
@@ -124,6 +132,7 @@ def evaluate(
     depths = _depths(k, len(items) - truth.leave_one_out)
     if quality is not None and np.shape(quality) != (len(queries),):
         raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
+    of_novel = novel_clusters("evaluate", novel, novel_labels, queries)
     known = truth.sizes() > 0
     if not known.any():
         raise ValueError("evaluate: no query has an answer in the gallery")
@@ -137,17 +146,15 @@ def evaluate(
     of_both = Resamples(np.stack([of_queries[asked[:, 0]], of_items[asked[:, 1]]], 1), seed)
     wanted: dict[Any, Metric] = {**ranked(ScoreResult), **{at: partial(hit_at_k, k=at) for at in depths}}
     wanted |= {f"{GIVEN}{name}": metric for name, metric in (metrics or {}).items()}
+    every: list[Answers] = []
     results: list[ScoreResult] = []
-    first: Answers | None = None
     for score in named:
-        answers = answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2))
-        first = first or answers
+        every.append(answered("evaluate", queries, gallery, truth, score, wanted, max(depths, default=2)))
         verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
-        results.append(_result(score, answers, first, known, resamples, verification))
-    assert first is not None
+        results.append(_result(score, every[-1], every[0], known, resamples, verification))
     if gallery is not None:
-        _warn_of_copies(queries, gallery, first.best)
-    novel_ones = of_novel(novel, queries, items, named[0], seed)
+        _warn_of_copies(queries, gallery, every[0].best)
+    open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
     return Evaluation(
         queries=len(queries),
         gallery=len(items),
@@ -157,8 +164,11 @@ def evaluate(
         unanswerable=int((~known).sum()),
         kinds=(type(queries).__name__, type(items).__name__),
         pairs=(int(same.sum()), int((~same).sum())),
+        novel=len(of_novel),
+        novel_classes=None if novel_labels is None else len(np.unique(of_novel)),
         scores=tuple(results),
-        confidences=tuple(judged(queries, first, quality, novel_ones, of_queries[known], resamples, seed)),
+        open_set=open_set,
+        confidences=tuple(judged(queries, every[0], quality, novel_ones, of_queries[known], resamples, seed)),
         shares=SHARES,
         seed=seed,
     )
@@ -186,6 +196,27 @@ def _result(
         **means,
         **verification._asdict(),
     )
+
+
+def _identified(
+    novel: Distribution | None,
+    clusters: NDArray[np.int64],
+    items: Distribution,
+    named: Sequence[Score],
+    every: Sequence[Answers],
+    resamples: Resamples,
+    seed: int,
+) -> tuple[tuple[OpenSetResult, ...], dict[str, NDArray[np.float64]]]:
+    """Identification by each score where novel queries search the same items, and their confidences by the first."""
+    if novel is None:
+        return (), {}
+    found = [best_two("evaluate", novel, items, score) for score in named]
+    apart = Resamples(clusters, seed + 1)  # by other draws than the queries
+    results = (
+        identified(score, answers, best[:, 0], resamples, apart)
+        for score, answers, best in zip(named, every, found, strict=True)
+    )
+    return tuple(results), by_name(novel, found[0], seed + 1)
 
 
 def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:

@@ -14,7 +14,9 @@ from peaccel.evaluation.intervals import Interval, plainly
 from peaccel.evaluation.verifying import AUC, EER, TAR
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
-__all__ = ["ConfidenceResult", "Evaluation", "ScoreResult"]
+__all__ = ["ConfidenceResult", "Evaluation", "OpenSetResult", "ScoreResult"]
+
+_FPIR = partial(percent, digits=2)
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,34 @@ class ScoreResult:
         ),
     ]
     """Area under precision and recall where queries whose best item scores low are not answered."""
+
+
+@dataclass(frozen=True)
+class OpenSetResult:
+    """How well a score finds the right item for queries that have one, and nothing for novel ones.
+
+    What is found is the best item where its score is at least a threshold, which is the lowest at which at most a given
+    share of the novel queries is returned anything.
+    """
+
+    score: Annotated[str, Column("score")]
+    fnir_at_1_percent: Annotated[
+        Interval,
+        Column(
+            "FNIR@FPIR=1% %",
+            "share of queries with a right item whose best item is wrong, or scores below the threshold at which at "
+            "most 1 % of the novel queries are returned anything; lower is better, and 100 less that is the detection "
+            "and identification rate; - where 1 % would be fewer than 10 novel queries.",
+        ),
+    ]
+    """FNIR at rank 1; NaN where 1 % of the novel queries are fewer than 10."""
+    attained_fpir_at_1_percent: Annotated[
+        float, Column("FPIR of 1% %", "share of the novel queries that is returned anything there in fact.", _FPIR)
+    ]
+    fnir_at_10_percent: Annotated[Interval, Column("FNIR@FPIR=10% %", "the same for 10 %.")]
+    attained_fpir_at_10_percent: Annotated[float, Column("FPIR of 10% %", "the same for 10 %.", _FPIR)]
+    curve: tuple[tuple[float, float], ...]
+    """(FPIR, FNIR) over falling thresholds, of each FPIR the least FNIR; at most 200 points."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +200,13 @@ class Evaluation:
     """The kinds of queries and of gallery."""
     pairs: tuple[int, int]
     """How many pairs of one class and of two were verified."""
+    novel: int
+    """How many novel queries there are."""
+    novel_classes: int | None
+    """How many classes these have; None where their labels are not known: each is drawn by itself for intervals."""
     scores: tuple[ScoreResult, ...]
+    open_set: tuple[OpenSetResult, ...]
+    """Of each score, where there are novel queries."""
     confidences: tuple[ConfidenceResult, ...]
     shares: tuple[float, ...]
     seed: int
@@ -180,16 +216,19 @@ class Evaluation:
         first = self.scores[0]
         return {
             "Retrieval and verification": table(self.scores, lambda s, name: name == "gain_at_1" and s is first),
+            **({"Open-set identification": table(self.open_set)} if self.open_set else {}),
             f"Confidence of queries answered by {first.score}": table(self.confidences),
         }
 
     def summary(self) -> str:
         """What was evaluated, in one sentence."""
         left_out = f", {self.unanswerable} of them without an answer in it" if self.unanswerable else ""
+        of_classes = "drawn one by one" if self.novel_classes is None else f"of {self.novel_classes} classes"
+        novel = f"; {self.novel} novel queries {of_classes}" if self.novel else ""
         return (
             f"{self.queries} queries of {self.classes} {self.grouping}{left_out}, {self.gallery} gallery items, "
             f"{self.dim} dimensions, {' and '.join(dict.fromkeys(self.kinds))}; {self.pairs[0]} right pairs and "
-            f"{self.pairs[1]} wrong ones verified; [95 % over {self.grouping}], seed {self.seed}"
+            f"{self.pairs[1]} wrong ones verified{novel}; [95 % over {self.grouping}], seed {self.seed}"
         )
 
     def __str__(self) -> str:

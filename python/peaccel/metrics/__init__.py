@@ -9,6 +9,7 @@ from peaccel.metrics import (
     calibration,
     clustering,
     error_detection,
+    identification,
     novelty,
     pair_rejection,
     precision_recall,
@@ -23,6 +24,7 @@ from peaccel.metrics.baselines import *  # noqa: F403  (a metric is named in its
 from peaccel.metrics.calibration import *  # noqa: F403  (a metric is named in its file alone)
 from peaccel.metrics.clustering import *  # noqa: F403  (a metric is named in its file alone)
 from peaccel.metrics.error_detection import *  # noqa: F403  (a metric is named in its file alone)
+from peaccel.metrics.identification import *  # noqa: F403  (a metric is named in its file alone)
 from peaccel.metrics.novelty import *  # noqa: F403  (a metric is named in its file alone)
 from peaccel.metrics.pair_rejection import *  # noqa: F403  (a metric is named in its file alone)
 from peaccel.metrics.precision_recall import *  # noqa: F403  (a metric is named in its file alone)
@@ -36,6 +38,7 @@ __all__ += baselines.__all__
 __all__ += calibration.__all__
 __all__ += clustering.__all__
 __all__ += error_detection.__all__
+__all__ += identification.__all__
 __all__ += novelty.__all__
 __all__ += pair_rejection.__all__
 __all__ += precision_recall.__all__
