@@ -34,7 +34,10 @@ class Part:
 
 @lru_cache(maxsize=2)
 def parts(
-    settings: DigitsSettings | PlacesSettings, trained_kinds: tuple[str, ...], seed: int, fashion_root: Path | None = None
+    settings: DigitsSettings | PlacesSettings,
+    trained_kinds: tuple[str, ...],
+    seed: int,
+    fashion_root: Path | None = None,
 ) -> Mapping[str, Part]:
     """Draw the images of "train", "validation", "gallery", "query", and of numbers also "seen".
 
