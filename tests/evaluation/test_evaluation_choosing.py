@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,13 +78,70 @@ def test_what_the_uncertainty_is_worth():
     found = pe.choose_score(d, labels)
     assert found.best.score == "llr" and found.best.gain.low > 0 and found.best.worth.low > 0
     assert found.sentence() == str(found).splitlines()[-1]
-    assert re.fullmatch(
+    assert re.match(
         r"Use llr, calibrated: Recall@1 is \S+ \[\S+, \S+\] points above that of cosine, with \d+ scores tried, and "
-        r"\S+ \[\S+, \S+\] points above its own with equal uncertainties: the uncertainty is worth something here\.",
+        r"\S+ \[\S+, \S+\] points above its own with equal uncertainties: the uncertainty is worth something here\. "
+        r"As a confidence, ",
         found.sentence(),
     )
     shuffled = pe.Normal(d.mu, np.random.default_rng(1).permutation(d.var))
     assert "is worth something" not in pe.choose_score(shuffled, labels).sentence()
+
+
+def test_every_best_score_and_the_learned_confidence_are_held_against_that_of_cosine():
+    """Errors of answers by cosine come of the variances, which `llr` and the learned confidence know."""
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(120), 4)
+    sigma = rng.choice([0.3, 3.0], (len(labels), 1))
+    mu = rng.normal(size=(120, 16))[labels] + sigma * rng.normal(size=(len(labels), 16))
+    d = pe.Normal(mu, sigma**2)
+    found = pe.choose_score(d, labels, seed=3)
+    judged = np.isin(labels, np.random.default_rng(3).permutation(120)[1::2])
+    half, of_half = d[judged], labels[judged]
+    by_form = {s.name: s for s in found.scores}
+    cosine, right = by_form["cosine, raw"], first_is_right(half, of_half, "cosine")
+    for name in ("cosine", "mls", "neg_w2"):
+        scores = np.array(pe.pairwise(half, half, name), np.float64)
+        np.fill_diagonal(scores, -np.inf)
+        auroc = metrics.r_auroc(of_half[scores.argmax(1)] == of_half, scores.max(1))
+        shown = by_form[f"{name}, raw"]
+        assert shown.best_auroc.value == pytest.approx(auroc)
+        assert shown.best_auroc_gain.value == pytest.approx(auroc - cosine.best_auroc.value, abs=1e-12)
+    learned = metrics.r_auroc(right, pe.confidence(half))
+    assert found.learned_auroc.value == pytest.approx(learned)
+    assert found.learned_auroc_gain.value == pytest.approx(learned - cosine.best_auroc.value)
+    assert (cosine.best_auroc_gain.low, cosine.best_auroc_gain.high) == (0, 0)
+    # All gains are held at once, so that an interval is wider than that of one pair of scores alone.
+    alone = {s.score: s for s in pe.evaluate(half, None, of_half, ("cosine", "neg_w2"), seed=3).scores}["neg_w2"]
+    together, one = by_form["neg_w2, raw"].best_auroc_gain, alone.best_auroc_gain
+    assert together.value == pytest.approx(one.value) and together.high - together.low > 1.1 * (one.high - one.low)
+
+
+def test_the_sentence_says_what_is_worth_having_as_a_confidence():
+    def interval(value, low, high):
+        return pe.evaluation.Interval(value, low, high)
+
+    found = pe.choose_score(*items(), seed=3)
+    cosine = next(s for s in found.scores if s.score == "cosine")
+    other, third = (s for s in found.scores if s.name in ("mls, raw", "neg_w2, raw"))
+    flat, better, more = interval(0.0, 0.0, 0.0), interval(0.1, 0.05, 0.15), interval(0.2, 0.1, 0.3)
+    worse, unclear = interval(-0.1, -0.15, -0.05), interval(0.1, -0.05, 0.25)
+    for second, last, learned, expected in (
+        (better, more, worse, f"; that by {third.name}, in its own answers, is better by 20.0 [10.0, 30.0] points; the "
+         "learned confidence is worse by 10.0 [5.0, 15.0] points."),
+        (worse, unclear, more, "; that of none of the 2 others is distinguishably better; the learned confidence is "
+         "better by 20.0 [10.0, 30.0] points."),
+        (flat, flat, unclear, "; the learned confidence is not distinguishably better (10.0 [-5.0, 25.0] points)."),
+        (flat, flat, None, "; that of none of the 2 others is distinguishably better."),
+    ):  # fmt: skip
+        shown = (
+            replace(cosine, best_auroc=interval(0.75, 0.7, 0.8), best_auroc_gain=flat),
+            replace(other, best_auroc_gain=second),
+            replace(third, best_auroc_gain=last),
+        )
+        said = replace(found, scores=shown, learned_auroc=learned, learned_auroc_gain=learned).sentence()
+        assert "As a confidence, the best score by cosine has an AUROC of 75.0 [70.0, 80.0] %; " in said
+        assert said.endswith(expected)
 
 
 def test_a_gain_that_the_prior_alone_makes_is_not_put_down_to_the_uncertainty():
@@ -137,7 +195,7 @@ def test_one_seed_decides_all_that_is_drawn(monkeypatch):
 
         monkeypatch.setattr(choosing, name, spy)
 
-    for name in ("_sampled", "_second_half", "fit", "_forms", "verification_pairs", "_ranked"):
+    for name in ("_sampled", "_second_half", "fit", "_forms", "verification_pairs", "_compared"):
         spied(name, lambda given: given[-1])
     spied("answered", lambda given: given[4].params.get("seed", 7))  # closed forms have none
     pe.choose_score(d, labels, draws=True, items=100, seed=7)

@@ -57,6 +57,9 @@ def test_every_field_of_a_score_is_that_metric(own):
         at = metrics.tar_at_far(together, same, 0.001, resamples=1)
         assert (result.tar_at_far.value, result.attained_far) == (at.tar, at.attained_far)
         assert result.precision_recall_at_1 == metrics.precision_recall_auc_at_1(right[known], best[known, 0])
+        of_best = metrics.r_auroc(right[known], best[known, 0])
+        assert result.best_auroc.value == of_best
+        assert result.best_auroc_gain.value == of_best - found.scores[0].best_auroc.value
     assert found.unanswerable == (~known).sum() == 1 and found.pairs == (same.sum(), (~same).sum())
 
 
@@ -89,6 +92,11 @@ def test_every_field_of_a_confidence_is_that_metric(own):
         assert np.array(c.calibration) == pytest.approx(np.array([*curve]).T)
         assert c.curve == tuple(metrics.rejection_curve(right, confidence, found.shares))
         assert c.spearman == metrics.spearman(quality[known], confidence)
+        if c.confidence == "score of the best":
+            assert c.gain is None and c.r_auroc == found.scores[0].best_auroc
+        else:
+            assert c.gain.value == c.r_auroc.value - found.scores[0].best_auroc.value
+            assert c.gain.low < c.gain.value < c.gain.high
         for x in (c.r_auroc, c.ausc, c.aurc, c.brier):
             assert x.low < x.value < x.high
 

@@ -15,12 +15,13 @@ from peaccel import measures, metrics, retrieval
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import require_classes
-from peaccel.distributions import Distribution, Normal, Scaled, VonMisesFisher
-from peaccel.evaluation.answers import answered, as_truth, of_pairs
+from peaccel.distributions import Distribution, Normal, Point, Scaled, VonMisesFisher
+from peaccel.evaluation.answers import answered, as_truth, of_pairs, on_host
 from peaccel.evaluation.columns import Column, ranked, table
+from peaccel.evaluation.confidences import Areas, areas_of
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.formatting import Table, as_text, percent, save_json
-from peaccel.evaluation.intervals import Interval, Resamples
+from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 from peaccel.evaluation.verifying import AUC
 from peaccel.measures.fitted import Calibration, Prior
 from peaccel.scores import SCORES, Score
@@ -39,7 +40,8 @@ PROBE = 64
 
 @dataclass(frozen=True)
 class RankedScore:
-    """How well a score separates items. Both gains are of Recall@1; their intervals hold for all scores at once."""
+    """How well a score separates items. Intervals of gains hold for all scores at once: those of Recall@1, and those of
+    the AUROC."""
 
     score: Annotated[str, Column("score")]
     form: Annotated[str, Column("form")]
@@ -67,6 +69,19 @@ class RankedScore:
         Column("gain over cosine", "Recall@1 less that of cosine, item by item; above 0 is better than it."),
     ]
     """Gain over cosine, query by query; 0 for cosine itself."""
+    best_auroc: Annotated[
+        Interval,
+        Column(
+            "AUROC of best %",
+            "how probably an item that is answered rightly has a higher best score than one that is answered wrongly; "
+            "50: the score says nothing of its answers, higher is better.",
+        ),
+    ]
+    """How well the score of the best item tells right answers of this score from wrong ones."""
+    best_auroc_gain: Annotated[
+        Interval, Column("AUROC over cosine", "that less the one of cosine, in the same draws; above 0 is better.")
+    ]
+    """Gain of `best_auroc` over cosine; 0 for cosine itself."""
     worth: Annotated[
         Interval | None,
         Column(
@@ -107,6 +122,10 @@ class ScoreChoice:
     """How many classes those items have."""
     scores: tuple[RankedScore, ...]
     """The scores by Recall@1, then by MAP@R, best first."""
+    learned_auroc: Interval | None
+    """How well what `pe.confidence` says of the items tells cosine's right answers from wrong ones; None of points."""
+    learned_auroc_gain: Interval | None
+    """Gain of `learned_auroc` over the score of the best item by cosine, held at once with those of all scores."""
     seed: int
 
     @property
@@ -117,6 +136,25 @@ class ScoreChoice:
 
     def sentence(self) -> str:
         """Which score to use, and whether the uncertainty is worth anything here."""
+        return f"{self._of_retrieval()} {self._of_confidence()}"
+
+    def _of_confidence(self) -> str:
+        """Which best score tells most of its answers, and whether the learned confidence tells more than cosine's."""
+        cosine = next(s for s in self.scores if s.score == "cosine")
+        others = [s for s in self.scores if s is not cosine]
+        above = [s for s in others if s.best_auroc_gain.low > 0]
+        said = [f"As a confidence, the best score by cosine has an AUROC of {cosine.best_auroc} %"]
+        if above:
+            best = max(above, key=lambda s: s.best_auroc_gain.value)
+            said.append(f"that by {best.name}, in its own answers, is {compared(best.best_auroc_gain)}")
+        else:
+            said.append(f"that of none of the {len(others)} others is distinguishably better")
+        if self.learned_auroc_gain is not None:
+            said.append(f"the learned confidence is {compared(self.learned_auroc_gain)}")
+        return "; ".join(said) + "."
+
+    def _of_retrieval(self) -> str:
+        """Which score to search by, and whether its use of the uncertainty is what gains."""
         best, others = self.best, len(self.scores) - 1
         uncertain = any(s.worth is not None for s in self.scores)
         if best.score == "cosine":
@@ -134,7 +172,7 @@ class ScoreChoice:
 
     def tables(self) -> dict[str, Table]:
         """Header and rows of the table, by its title."""
-        shown = table(self.scores, lambda s, name: name == "gain" and s.score == "cosine")
+        shown = table(self.scores, lambda s, name: name in ("gain", "best_auroc_gain") and s.score == "cosine")
         return {"Scores, best first; gains of Recall@1, in intervals that hold for all of them at once": shown}
 
     def summary(self) -> str:
@@ -243,17 +281,60 @@ def choose_score(
         fitted=len(fitted),
         judged=len(judged),
         classes=len(np.unique(truth)),
-        scores=_ranked(found, truth, seed),
         seed=seed,
+        **_compared(found, _learned(d[judged]), truth, seed),
     )
 
 
-def _ranked(found: list[_Judged], truth: NDArray[np.int64], seed: int) -> tuple[RankedScore, ...]:
-    """The scores, best first, with intervals of one set of draws; queries without an answer are left out."""
+def _learned(d: Distribution) -> NDArray[np.float64] | None:
+    """How sure the items are of themselves; a variance of 0 is as sure as can be."""
+    if isinstance(d, Point):
+        return None
+    with np.errstate(divide="ignore"):
+        return _finite(on_host(measures.confidence(d)).astype(np.float64))
+
+
+def _finite(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Infinite numbers as great ones, which keep their order and can be subtracted."""
+    return np.clip(x, -1e300, 1e300)
+
+
+def _compared(
+    found: list[_Judged], learned: NDArray[np.float64] | None, truth: NDArray[np.int64], seed: int
+) -> dict[str, Any]:
+    """The scores, best first, and the learned confidence, with intervals of one set of draws.
+
+    Queries without an answer are left out.
+    """
     known = ~np.isnan(found[0].right)
     resamples = Resamples(truth[known], seed)
-    cosine = next(x.right for x in found if x.score == "cosine")
-    gains = [x.right - cosine for x in found]
+    cosine = next(x for x in found if x.score == "cosine")
+    areas = [areas_of(x.right[known], x.confidence[known], resamples) for x in found]
+    if learned is not None:
+        areas.append(areas_of(cosine.right[known], learned[known], resamples))
+    base = areas[found.index(cosine)]
+    above = at_once(
+        np.array([x.auroc.value - base.auroc.value for x in areas]),
+        np.stack([x.drawn_auroc - base.drawn_auroc for x in areas], 1),
+    )
+    ranked = _ranked(found, cosine, areas, above, resamples, known)
+    return {
+        "scores": ranked,
+        "learned_auroc": None if learned is None else areas[-1].auroc,
+        "learned_auroc_gain": None if learned is None else above[-1],
+    }
+
+
+def _ranked(
+    found: list[_Judged],
+    cosine: _Judged,
+    areas: list[Areas],
+    above: tuple[Interval, ...],
+    resamples: Resamples,
+    known: NDArray[np.bool_],
+) -> tuple[RankedScore, ...]:
+    """The scores, best first."""
+    gains = [x.right - cosine.right for x in found]
     worths = [x.right - x.right_if_equal for x in found if x.right_if_equal is not None]
     intervals = iter(resamples.means(np.stack(gains + worths, 1)[known]))
     of_gains = [next(intervals) for _ in gains]
@@ -265,9 +346,11 @@ def _ranked(found: list[_Judged], truth: NDArray[np.int64], seed: int) -> tuple[
             map_at_r=resamples.mean(x.precision[known]),
             roc_auc=x.roc_auc,
             gain=gain,
+            best_auroc=area.auroc,
+            best_auroc_gain=over,
             worth=None if x.right_if_equal is None else next(intervals),
         )
-        for x, gain in zip(found, of_gains, strict=True)
+        for x, gain, area, over in zip(found, of_gains, areas, above, strict=False)
     ]
     return tuple(sorted(ranked, key=lambda s: (-s.recall_at_1.value, -s.map_at_r.value)))
 
@@ -352,6 +435,8 @@ class _Judged:
     precision: NDArray[np.float64]
     """Average precision at R."""
     roc_auc: float
+    confidence: NDArray[np.float64]
+    """The score of the best item."""
     right_if_equal: NDArray[np.float64] | None
     """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
 
@@ -366,5 +451,6 @@ def _judged(
         mu, uncertainty = d.arrays
         mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
         equal = answered(owner, mean, None, truth, score, asked).right
-    together = np.clip(of_pairs(owner, d, d, pairs, score), -1e300, 1e300)
-    return _Judged(score.name, form, answers.right, answers.values["map_at_r"], metrics.roc_auc(together, same), equal)
+    roc_auc = metrics.roc_auc(_finite(of_pairs(owner, d, d, pairs, score)), same)
+    confidence = _finite(answers.scores[:, 0])
+    return _Judged(score.name, form, answers.right, answers.values["map_at_r"], roc_auc, confidence, equal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +16,10 @@ from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
 from peaccel.measures.probability import fit_match_probability
 
-__all__ = ["SHARES", "by_name", "judged", "probability"]
+__all__ = ["SHARES", "areas_of", "by_name", "judged", "probability"]
+
+BEST = "score of the best"
+"""The name of the confidence that every score has, which others must beat."""
 
 SHARES = tuple(round(0.02 * n, 2) for n in range(46))
 """Shares of queries that the curves reject, least confident first."""
@@ -40,12 +43,18 @@ def judged(
     """Each confidence of the queries that can be answered, of which the clusters and the resamples are."""
     known = ~np.isnan(answers.right)
     right = answers.right[known]
-    for name, confidence in by_name(queries[np.flatnonzero(known)], answers.scores[known], seed).items():
+    kinds = by_name(queries[np.flatnonzero(known)], answers.scores[known], seed)
+    areas = {name: areas_of(right, confidence, resamples) for name, confidence in kinds.items()}
+    for name, confidence in kinds.items():
         p = probability(confidence, right, clusters, seed)
         points, of = _calibration(p, right)
+        own = areas[name]
         yield ConfidenceResult(
             name,
-            *_areas(right, confidence, resamples),
+            own.auroc,
+            None if name == BEST else own.gain(areas[BEST]),
+            own.ausc,
+            own.aurc,
             resamples.mean((p - right) ** 2),
             _calibration_error(p, right, of, resamples),
             None if quality is None else metrics.spearman(np.asarray(quality)[known], confidence),
@@ -88,7 +97,7 @@ def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str
             kinds["learned"] = on_host(of_items(d))
     if isinstance(d, Normal | Point) and not _unit(mu := on_host(d.mu)):
         kinds["norm of the mean"] = metrics.norm_confidence(mu)
-    kinds["score of the best"] = metrics.top_score_confidence(scores)
+    kinds[BEST] = metrics.top_score_confidence(scores)
     if np.isfinite(scores).all():
         kinds["best less second"] = metrics.margin_confidence(scores)
     kinds["random"] = metrics.random_confidence(len(d), seed)
@@ -100,9 +109,21 @@ def by_name(d: Distribution, scores: NDArray[np.float64], seed: int) -> dict[str
     return {name: np.asarray(x, np.float64) for name, x in kinds.items()}
 
 
-def _areas(
-    right: NDArray[np.float64], confidence: NDArray[np.float64], resamples: Resamples
-) -> tuple[Interval, Interval, Interval]:
+class Areas(NamedTuple):
+    """What a confidence tells of right answers."""
+
+    auroc: Interval
+    ausc: Interval
+    aurc: Interval
+    drawn_auroc: NDArray[np.float64]
+    """[draws], AUROC in each draw."""
+
+    def gain(self, other: Areas) -> Interval:
+        """AUROC less that of another confidence in the same draws."""
+        return ends(self.auroc.value - other.auroc.value, self.drawn_auroc - other.drawn_auroc)
+
+
+def areas_of(right: NDArray[np.float64], confidence: NDArray[np.float64], resamples: Resamples) -> Areas:
     """AUROC, AUSC and AURC; of draws at levels of confidence, between which curves are linear."""
     levels = np.unique(np.quantile(confidence, np.linspace(0, 1, LEVELS), method="lower"))
     bins = len(levels)
@@ -121,10 +142,11 @@ def _areas(
     lost = np.array([np.interp(*row) for row in zip(shares, kept, errors, strict=True)]).reshape(shares.shape)
     curve = 1 - lost / shares
     ausc = (curve[:, 1:] + curve[:, :-1]).mean(1) / 2
-    return (
+    return Areas(
         ends(metrics.r_auroc(right, confidence), auroc),
         ends(metrics.ausc(right, confidence), ausc),
         ends(metrics.erc(right, confidence), aurc),
+        auroc,
     )
 
 

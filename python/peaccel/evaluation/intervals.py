@@ -85,17 +85,35 @@ class Resamples:
     def means(self, values: NDArray[np.float64], level: float = 0.95) -> tuple[Interval, ...]:
         """The means of M numbers [N, M] of each item, in intervals that hold all of them at once."""
         value, drawn = self._means(values)
-        if not len(drawn):
-            return tuple(Interval(float(x), np.nan, np.nan) for x in value)
-        spread = np.where(np.ptp(drawn, 0) > 1e-12 * np.abs(values).max(0), drawn.std(0), 0)  # else it is rounding
-        far = np.abs(drawn - value) / np.where(spread > 0, spread, np.inf)
-        half = spread * np.quantile(far.max(1), level)
-        return tuple(Interval(float(x), float(x - h), float(x + h)) for x, h in zip(value, half, strict=True))
+        return at_once(value, drawn, np.abs(values).max(0), level)
 
     def _means(self, values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """[M], and of the draws [draws, M]."""
         drawn = self.sums(np.c_[values, np.ones(len(values))])
         return values.mean(0), drawn[:, :-1] / drawn[:, -1:]
+
+
+def compared(gain: Interval, unit: str = "points") -> str:
+    """In words whether a number is above another, by the interval of what it has more; larger is better."""
+    if np.isnan(gain.value):
+        return "which cannot be compared, as all answers are right, or all are wrong"
+    if gain.high < 0:
+        return f"worse by {Interval(-gain.value, -gain.high, -gain.low)} {unit}"
+    return f"better by {gain} {unit}" if gain.low > 0 else f"not distinguishably better ({gain} {unit})"
+
+
+def at_once(
+    value: NDArray[np.float64], drawn: NDArray[np.float64], largest: ArrayLike = 1.0, level: float = 0.95
+) -> tuple[Interval, ...]:
+    """Intervals that hold M numbers [M] at once, by their draws [draws, M]; what varies by less than 1e-12 of the
+    largest addend [M] is rounding. Draws in which a number is not defined are left out; without ends where all are."""
+    drawn = drawn[np.isfinite(drawn).all(1)]
+    if not len(drawn):
+        return tuple(Interval(float(x), np.nan, np.nan) for x in value)
+    spread = np.where(np.ptp(drawn, 0) > 1e-12 * np.asarray(largest), drawn.std(0), 0)
+    far = np.abs(drawn - value) / np.where(spread > 0, spread, np.inf)
+    half = spread * np.quantile(far.max(1), level)
+    return tuple(Interval(float(x), float(x - h), float(x + h)) for x, h in zip(value, half, strict=True))
 
 
 def ends(value: float, drawn: NDArray[np.float64], level: float = 0.95) -> Interval:

@@ -64,7 +64,11 @@ def sections(
     baseline = found.scores[0].score
     apart = "classes of novel ones" if found.novel_classes else "novel ones one by one, as their labels are not given"
     drawn = f"Intervals draw {found.grouping} of queries and, with a threshold of its own in each draw, {apart}."
-    about = (found.summary(), *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []), ABOUT_CONFIDENCE)
+    about = (
+        f"{found.sentence()} {found.summary()}.",
+        *([f"{ABOUT_OPEN_SET} {drawn}"] if found.open_set else []),
+        ABOUT_CONFIDENCE,
+    )
     curves = {c.confidence: c.curve for c in found.confidences}
     return [
         *tables(found.tables(), about, explained(ScoreResult, OpenSetResult, ConfidenceResult)),

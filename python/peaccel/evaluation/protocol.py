@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel.distributions import Distribution
 from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
 from peaccel.evaluation.columns import Metric, ranked
-from peaccel.evaluation.confidences import SHARES, by_name, judged
+from peaccel.evaluation.confidences import SHARES, areas_of, by_name, judged
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
 from peaccel.evaluation.identifying import best_two, identified, novel_clusters
 from peaccel.evaluation.intervals import Resamples
@@ -186,6 +186,7 @@ def _result(
     means: dict[str, Any] = {
         name: resamples.mean(x[known]) for name, x in answers.values.items() if isinstance(name, str)
     }
+    best, of_first = (areas_of(x.right[known], x.scores[known, 0], resamples) for x in (answers, first))
     given = {name.removeprefix(GIVEN): means.pop(name) for name in tuple(means) if name.startswith(GIVEN)}
     return ScoreResult(
         score=score.label,
@@ -193,6 +194,8 @@ def _result(
         metrics=given,
         gain_at_1=resamples.mean(answers.right[known] - first.right[known]),
         precision_recall_at_1=precision_recall_auc_at_1(answers.right[known], answers.scores[known, 0]),
+        best_auroc=best.auroc,
+        best_auroc_gain=best.gain(of_first),
         **means,
         **verification._asdict(),
     )

@@ -10,7 +10,7 @@ from typing import Annotated
 from peaccel._utils.atomic_files import PathLike
 from peaccel.evaluation.columns import Column, table
 from peaccel.evaluation.formatting import Table, as_text, number, percent, save_json
-from peaccel.evaluation.intervals import Interval, plainly
+from peaccel.evaluation.intervals import Interval, compared, plainly
 from peaccel.evaluation.verifying import AUC, EER, TAR
 from peaccel.metrics.retrieval import average_precision_at_r, hit_at_k
 
@@ -70,6 +70,19 @@ class ScoreResult:
         ),
     ]
     """Area under precision and recall where queries whose best item scores low are not answered."""
+    best_auroc: Annotated[
+        Interval,
+        Column(
+            "AUROC of best %",
+            "how probably a query that the score answers rightly has a higher best score than one that it answers "
+            "wrongly: the confidence that costs nothing; 50: it says nothing, higher is better.",
+        ),
+    ]
+    """Probability that the best item of a query answered rightly scores higher than that of one answered wrongly."""
+    best_auroc_gain: Annotated[
+        Interval, Column("gain AUROC", "that less the one of the first score, in the same draws; above 0 is better.")
+    ]
+    """Gain of `best_auroc` over the first score; 0 for the first score itself."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,15 @@ class ConfidenceResult:
         ),
     ]
     """Probability that a query answered rightly has more of it than one that was not."""
+    gain: Annotated[
+        Interval | None,
+        Column(
+            "over best score",
+            "AUROC less that of the score of the best item, in the same draws: above 0 the confidence tells more than "
+            "what every score says anyway.",
+        ),
+    ]
+    """Gain of `r_auroc` over that of the best item's score; None for that score itself."""
     ausc: Annotated[
         Interval,
         Column(
@@ -215,7 +237,9 @@ class Evaluation:
         """Header and rows of each table, by its title."""
         first = self.scores[0]
         return {
-            "Retrieval and verification": table(self.scores, lambda s, name: name == "gain_at_1" and s is first),
+            "Retrieval and verification": table(
+                self.scores, lambda s, name: name in ("gain_at_1", "best_auroc_gain") and s is first
+            ),
             **({"Open-set identification": table(self.open_set)} if self.open_set else {}),
             f"Confidence of queries answered by {first.score}": table(self.confidences),
         }
@@ -231,9 +255,21 @@ class Evaluation:
             f"{self.pairs[1]} wrong ones verified{novel}; [95 % over {self.grouping}], seed {self.seed}"
         )
 
+    def sentence(self) -> str:
+        """Whether a confidence is worth having: whether it tells right answers from wrong ones better than the score of
+        the best item by the first score, which costs nothing."""
+        first, told = self.scores[0], {c.confidence: c for c in self.confidences}
+        said = [f"As a confidence, the best score by {first.score} has an AUROC of {first.best_auroc} %, for nothing."]
+        if "learned" in told and (learned := told["learned"]).gain is not None:
+            said.append(f"The learned confidence has {learned.r_auroc} %: {compared(learned.gain)}.")
+        for s in self.scores[1:]:
+            own = f"The best score by {s.score}, in its own answers, has {s.best_auroc} %"
+            said.append(f"{own}: {compared(s.best_auroc_gain)}.")
+        return " ".join(said)
+
     def __str__(self) -> str:
         """The tables as text."""
-        return as_text(self.summary(), self.tables())
+        return as_text(f"{self.summary()}\n{self.sentence()}", self.tables())
 
     def save(self, path: PathLike) -> None:
         """Write all of it as JSON; NaN becomes null."""
