@@ -255,7 +255,7 @@ class Distribution(Generic[ArrayT]):
         """
         name = self._names[-1]
         x = getattr(self, name)
-        if name == "mu" or _is_out_of_sight(x):
+        if name == "mu" or (is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))):
             return
         step = len(x) // LOOKED_AT + 1
         negative = as_numpy(x[::step] if step > 1 else x) < 0
@@ -487,17 +487,13 @@ def concat(distributions: Sequence[D]) -> D:
 def _concatenated(arrays: Sequence[Array]) -> Array:
     """The arrays one after another; what is one row in all of them stays one row."""
     filled = [x for x in arrays if len(x)]
-    if (
-        filled
-        and all(map(is_repeated, filled))
-        and not any((is_torch(x) and x.requires_grad) or _is_out_of_sight(x) for x in filled)
-    ):
+    if filled and all(is_repeated(x) and not _is_hidden(x) for x in filled):
         first, *others = (x[:1] for x in filled)
         if all(bool((row == first).all()) for row in others):
             return repeated(first, sum(map(len, filled)))
     return namespace(arrays[0]).concatenate(list(arrays))
 
 
-def _is_out_of_sight(x: Array) -> bool:
-    """Whether the values of a tensor cannot be read, or not without waiting for a GPU."""
-    return is_torch(x) and (not x.is_cpu or is_traced(x) or transformed(x))
+def _is_hidden(x: Array) -> bool:
+    """Whether values cannot be read, or not without waiting for a GPU, or are to be differentiated."""
+    return is_torch(x) and (not x.is_cpu or x.requires_grad or is_traced(x) or transformed(x))
