@@ -312,6 +312,7 @@ def plan(quick: bool) -> dict[str, list[Callable[[], Any]]]:
             partial(search.diagonal, 2048 if quick else 16_384, 128, quick),
             partial(search.diagonal, 2048 if quick else 8192, 512, quick),
         ],
+        "plda": [partial(search.one_variance, dim, quick) for dim in (64, 128, 512)],
         "prune": [
             partial(search.pruned, "clusters, het .5", search.clusters, rows, 128, 0.5, 0.5, quick=quick),
             partial(search.pruned, "clusters, het 1", search.clusters, rows, 128, 1.0, 0.5, quick=quick),

@@ -124,6 +124,57 @@ def dense(rows: int, dim: int, quick: bool) -> Iterator[Work]:
     )
 
 
+def one_variance(dim: int, quick: bool) -> Iterator[Work]:
+    """The likelihood ratio of a PLDA, whose items all have one variance, beside one product and a variance of each."""
+    queries, rows, count = 256, 2000 if quick else 20_000, 200
+    rng = np.random.default_rng(0)
+    q, g = (rng.standard_normal((n, dim), np.float32) for n in (queries, rows))
+    prior, ids = np.exp(rng.standard_normal(dim)).astype(np.float32), rng.integers(0, rows, (queries, count))
+    llr, product = pe.scores.llr(prior_var=prior), pe.scores.get("neg_sq_l2")
+    points = pe.Normal(q, 1.0), pe.Normal(g, 1.0)
+    own = tuple(pe.Normal(d.mu, d.var.copy()) for d in points)
+    weight, share = doubled(0.5 * prior / (2 * prior + 1)), doubled(1 / (prior + 1))
+    x, y = (doubled(z)[:, None] for z in (q[:CHECKED], g))
+    square = (x - y[:, 0]) ** 2 - share * x**2 - share * y[:, 0] ** 2
+    want = 0.5 * np.log((prior + 1.0) ** 2 / (2.0 * prior + 1)).sum() - (weight * square).sum(-1)
+    plain = "one squared distance of the same arrays"
+
+    def sides(call: Callable[..., Any], gallery: int | None, truth: Callable[[Any], Any], prepared: bool) -> list[Side]:
+        a, b = ((d[0], d[1] if gallery is None else d[1][:gallery]) for d in (points, own))
+        laid_out = [pe.prepare(d, s) if prepared else d for d, s in ((a[1], llr), (b[1], llr), (a[1], product))]
+        return [
+            Side(
+                "one variance", partial(call, a[0], laid_out[0], score=llr), truth, goals=(Goal("within", plain, 1.5),)
+            ),
+            Side("a variance of each", partial(call, b[0], laid_out[1], score=llr), truth),
+            Side(plain, partial(call, a[0], laid_out[2], score=product)),
+        ]
+
+    best_of = -np.sort(-want)[:, :K]
+    few = -np.sort(-np.take_along_axis(want, ids[:CHECKED], 1))[:, :K]
+    verbs: dict[str, tuple[float, list[Side]]] = {
+        f"pairwise, {queries} x 2000": (
+            queries * 2000.0,
+            sides(pe.pairwise, 2000, lambda s: (s[:CHECKED], want[:, :2000]), False),
+        ),
+        f"paired, {queries}": (
+            queries,
+            sides(pe.paired, queries, lambda s: (s[:CHECKED], want[range(CHECKED), range(CHECKED)]), False),
+        ),
+    }
+    for how, prepared in (("prepared", True), ("raw", False)):
+        verbs[f"search, {queries} into {rows:,}, top-{K}, {how}"] = (
+            float(queries * rows),
+            sides(partial(pe.search, k=K), None, lambda r: (r.scores[:CHECKED], best_of), prepared),
+        )
+        verbs[f"rerank, {queries} x {count} of {rows:,}, {how}"] = (
+            float(queries * count),
+            sides(partial(pe.rerank, candidates=ids, k=K), None, lambda r: (r.scores[:CHECKED], few), prepared),
+        )
+    for name, (pairs, contest) in verbs.items():
+        yield Work(f"PLDA, {dim} dimensions, {name}", "ns/pair", pairs, "", 5 if quick else 15, contest)
+
+
 def llr_by_dots(q: tuple[Any, ...], g: tuple[Any, ...]) -> np.ndarray:
     """The likelihood ratio of isotropic normals by its textbook form."""
     a, b, dim = PRIOR + q[1][:, None], PRIOR + g[1], q[0].shape[1]

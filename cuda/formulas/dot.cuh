@@ -88,7 +88,7 @@ struct Cosine : ShiftedCosine {
     __device__ Cosine transposed() const { return *this; }
 };
 
-// -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances.
+// -(|mu1 - mu2|^2 + v + w), where v and w are the traces of the covariances, or numbers of any sign.
 struct NegSqL2 : Differentiated<NegSqL2> {
     static constexpr bool DIFFERENCE = true, NORMS = false;
 
@@ -96,7 +96,7 @@ struct NegSqL2 : Differentiated<NegSqL2> {
     __device__ NegSqL2 transposed() const { return *this; }
     template <typename Pair>
     __device__ auto value(const Pair& pair) const {
-        return in_domain(pair, -(pair.x + (pair.v + pair.w)));
+        return -(pair.x + (pair.v + pair.w));
     }
 };
 

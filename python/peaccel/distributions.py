@@ -25,10 +25,12 @@ from peaccel.ops._array import (
     bfloat16,
     device_of,
     dtype_name,
+    is_repeated,
     is_torch,
     is_traced,
     namespace,
     numpy_dtype,
+    repeated,
     require_same_kind,
 )
 from peaccel.ops._dispatch import transformed
@@ -98,10 +100,12 @@ class Distribution(Generic[ArrayT]):
         if len(shape) in self._kinds and shape == like[: len(shape)]:
             return x
         per_item, per_dimension = 1 in self._kinds, 2 in self._kinds
-        if shape in ((), (1,), (1, 1), (like[0], 1)):  # one number for all dimensions
-            return namespace(x).broadcast_to(x.reshape(-1) if per_item else x, like[:1] if per_item else like)
+        if shape in ((), (1,), (1, 1)):  # one number for all items and dimensions
+            return repeated(x.reshape(1) if per_item else namespace(x).broadcast_to(x, (1, like[1])), like[0])
+        if shape == (like[0], 1):
+            return x.reshape(-1) if per_item else namespace(x).broadcast_to(x, like)
         if per_dimension and shape == (1, like[1]):
-            return namespace(x).broadcast_to(x, like)
+            return repeated(x, like[0])
         expected = " or ".join(str(like[:rank]) for rank in self._kinds)
         hint = ""
         if per_dimension and shape in (like[:1], like[1:]):
@@ -136,7 +140,9 @@ class Distribution(Generic[ArrayT]):
             An int out of range, or a mask of another length than the distribution; an index of any other type.
         """
         rows = index if isinstance(index, slice) else self._rows(index)
-        return self._map(lambda x: x[rows])
+        mu, *others = self.arrays
+        taken = mu[rows]
+        return type(self)(taken, *[repeated(x[:1], len(taken)) if is_repeated(x) else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
         """The index of the arrays: a slice for an int, else an array of the distribution's own kind."""
@@ -179,7 +185,7 @@ class Distribution(Generic[ArrayT]):
             dtypes = {name: getattr(namespace(self.mu), name) for name in FLOATING}
             args = tuple(dtypes[a] if isinstance(a, str) and a in dtypes else a for a in args)
             try:
-                arrays = [x.to(*args, **kwargs) for x in self.arrays]
+                arrays = self._converted(lambda x: x.to(*args, **kwargs))
             except (TypeError, RuntimeError) as error:
                 reason = str(error).partition("\n")[0]
                 raise ValueError(
@@ -187,7 +193,7 @@ class Distribution(Generic[ArrayT]):
                 ) from error
         else:
             dtype = numpy_dtype(f"{type(self).__name__}.to", *args, **kwargs)
-            arrays = [x.astype(dtype, copy=False) for x in self.arrays]
+            arrays = self._converted(lambda x: x.astype(dtype, copy=False))
         if dtype_name(arrays[0]) not in FLOATING:
             what = f"{type(self).__name__}: mu has dtype {dtype_name(arrays[0])}"
             raise ValueError(f"{what}, expected float16, bfloat16, float32 or float64")
@@ -231,6 +237,18 @@ class Distribution(Generic[ArrayT]):
                 length = f"length {float(norm[bad]):.4g}, expected 1 within {tolerance:g}"
                 raise ValueError(f"{owner}: mu in row {start + bad} has {length}")
 
+    def common_parameter(self) -> ArrayT | None:
+        """The parameter [1] or [1, D] that was given as one for all items; None where each item has its own.
+
+        It is told by the memory, not by the values. None also where it is to be differentiated, since a derivative with
+        respect to each item's parameter could not be told from the common one's.
+        """
+        x = getattr(self, self._names[-1])
+        if len(self._names) == 1 or not is_repeated(x) or (is_torch(x) and (x.requires_grad or transformed(x))):
+            return None
+        row: ArrayT = x[:1]
+        return row
+
     def check_signs(self) -> None:
         """Refuse negative parameters, such as logarithms of variances, in 64 evenly spaced rows: retrieval and
         measures can afford that at every call. On a GPU, in compiled functions and under torch.func no row is checked.
@@ -249,8 +267,20 @@ class Distribution(Generic[ArrayT]):
         return ValueError(f"{type(self).__name__}: {name} is negative in row {row}{hint}")
 
     def _map(self, function: Callable[[Array], Array]) -> Self:
-        """A distribution of the same class with the function applied to each array."""
-        return type(self)(*[function(x) for x in self.arrays])
+        """A distribution of the same class with the function of single numbers applied to each array."""
+        return type(self)(*self._converted(function))
+
+    def _converted(self, function: Callable[[Array], Array]) -> list[Array]:
+        """The arrays with a function of single numbers applied to each; what is one row for all items stays that."""
+        mu, *others = self.arrays
+        return [
+            function(mu),
+            *[repeated(function(x[:1]), len(mu)) if is_repeated(x) else function(x) for x in others],
+        ]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        mu, *others = self.arrays
+        return type(self), (mu, *[x[:1] if is_repeated(x) else x for x in others])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,7 +293,8 @@ class Normal(Distribution[ArrayT]):
         Means, anywhere in space; D >= 1.
     var : array [N] (isotropic) or [N, D] (diagonal)
         VARIANCES: sigma squared, neither sigma nor log sigma^2; >= 0. One number and [N, 1] are isotropic (but with
-        D = 1 [N, 1] is diagonal), [1, D] is diagonal.
+        D = 1 [N, 1] is diagonal), [1, D] is diagonal. What is given once for all items stays one, in parts, copies and
+        files: scores with weights per dimension, such as those of a PLDA, are then one product, several times as fast.
 
     Raises
     ------
@@ -450,4 +481,19 @@ def concat(distributions: Sequence[D]) -> D:
         if (d.dim, d.mu.dtype) != (first.dim, first.mu.dtype):
             raise ValueError(f"concat: item {i} is {d!r}, expected the dimension and dtype of item 0, {first!r}")
     columns = zip(*(d.arrays for d in distributions), strict=True)
-    return type(first)(*[namespace(first.mu).concatenate(column) for column in columns])
+    return type(first)(*map(_concatenated, columns))
+
+
+def _concatenated(arrays: Sequence[Array]) -> Array:
+    """The arrays one after another; what is one row in all of them stays one row."""
+    filled = [x for x in arrays if len(x)]
+    if filled and all(is_repeated(x) and not _is_hidden(x) for x in filled):
+        first, *others = (x[:1] for x in filled)
+        if all(bool((row == first).all()) for row in others):
+            return repeated(first, sum(map(len, filled)))
+    return namespace(arrays[0]).concatenate(list(arrays))
+
+
+def _is_hidden(x: Array) -> bool:
+    """Whether values cannot be read, or not without waiting for a GPU, or are to be differentiated."""
+    return is_torch(x) and (not x.is_cpu or x.requires_grad or is_traced(x) or transformed(x))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+import peaccel as pe
 from peaccel import io
 from peaccel.distributions import NonIsotropicVonMisesFisher, Normal, Point, Scaled, VonMisesFisher
 
@@ -339,3 +340,27 @@ def test_without_ml_dtypes_the_extra_is_named(tmp_path, monkeypatch):
         io.read_distribution(path)
     with pytest.raises(ImportError, match="^" + re.escape(message) + "$"):
         Point(MU).to("bfloat16")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(
+    "d",
+    [
+        pe.Normal(np.eye(5), 0.5),
+        pe.Normal(np.eye(5), [[1.0, 2.0, 3.0, 4.0, 5.0]]),
+        pe.VonMisesFisher(np.eye(5), 7.0),
+        pe.NonIsotropicVonMisesFisher(np.eye(5), [[1.0, 2.0, 3.0, 4.0, 5.0]]),
+        pe.Scaled(torch.eye(5), 3.0),
+    ],
+    ids=lambda d: d.kind,
+)
+def test_what_is_one_for_all_items_is_written_once(d, suffix, tmp_path):
+    path = tmp_path / f"items{suffix}"
+    pe.io.write_distribution(path, d)
+    again = pe.io.read_distribution(path)
+    assert again.kind == d.kind and again.common_parameter() is not None
+    for x, y in zip(again.arrays, d.arrays, strict=True):
+        np.testing.assert_array_equal(x, np.asarray(y))
+    large = type(d)(np.tile(np.asarray(d.mu), (2000, 1)), np.asarray(d.common_parameter()))
+    pe.io.write_distribution(path, large)
+    assert path.stat().st_size < 10_000 * 5 * large.mu.itemsize + 2000

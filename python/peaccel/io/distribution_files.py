@@ -19,8 +19,8 @@ def read_distribution(path: PathLike) -> Distribution:
     ----------
     path : path
         An .npz or .safetensors file with the key ``mu`` [N, D] and at most one of ``var`` [N] or [N, D] (VARIANCE, not
-        sigma nor its logarithm), ``kappa`` [N] or [N, D] and ``scale`` [N]; or an .npy file with a plain [N, D] array.
-        All float16, float32 or float64; .safetensors may hold bfloat16 as well.
+        sigma nor its logarithm), ``kappa`` [N] or [N, D] and ``scale`` [N], or [1] or [1, D] for one of all items; or
+        an .npy file with a plain [N, D] array. All float16, float32 or float64; .safetensors may hold bfloat16 as well.
 
     Returns
     -------
@@ -56,6 +56,8 @@ def read_distribution(path: PathLike) -> Distribution:
 def write_distribution(path: PathLike, d: Distribution) -> None:
     """Write a distribution so that ``read_distribution`` gives it back, as numpy arrays.
 
+    A parameter that is one for all items is written once.
+
     Parameters
     ----------
     path : path
@@ -84,7 +86,11 @@ def write_distribution(path: PathLike, d: Distribution) -> None:
         raise TypeError(f"write_distribution: d must be a distribution, got {type(d).__name__}")
     # Tensors of bfloat16 are converted to float32 first, since numpy cannot take them.
     brain = str(d.mu.dtype).endswith("bfloat16")
-    arrays = {key: on_host(x) for key, x in to_state(d.to("float32") if brain else d).items()}
+    given = d.to("float32") if brain else d
+    state, one = to_state(given), given.detach().common_parameter()
+    if one is not None:
+        state[list(state)[-1]] = one
+    arrays = {key: on_host(x) for key, x in state.items()}
     if brain and Path(path).suffix == ".safetensors":
         arrays = {key: x.astype(bfloat16()) for key, x in arrays.items()}
     write(path, (*SEVERAL, ".npy") if len(arrays) == 1 else SEVERAL, arrays)

@@ -25,12 +25,14 @@ __all__ = [
     "bfloat16",
     "device_of",
     "dtype_name",
+    "is_repeated",
     "is_torch",
     "is_traced",
     "lies_adjacent",
     "namespace",
     "numpy_dtype",
     "on_host",
+    "repeated",
     "require_on_host",
     "require_same_kind",
     "widened",
@@ -186,8 +188,13 @@ def lies_adjacent(x: Array) -> bool:
 
 
 def appended(buffer: Array, size: int, new: Array) -> Array:
-    """A buffer with `new` after its first `size` rows; a new one of twice the size if that does not fit."""
+    """A buffer with `new` after its first `size` rows; a new one of twice the size if that does not fit.
+
+    What is one row for all items, and is the same one in `new`, stays that.
+    """
     stop = size + len(new)
+    if is_repeated(buffer) and is_repeated(new) and bool((buffer[:1] == new[:1]).all()):
+        return repeated(buffer[:1], stop)
     if stop > len(buffer):
         shape = (max(2 * size, stop), *buffer.shape[1:])
         grown = buffer.new_empty(shape) if is_torch(buffer) else np.empty(shape, buffer.dtype)
@@ -195,6 +202,16 @@ def appended(buffer: Array, size: int, new: Array) -> Array:
         buffer = grown
     buffer[size:stop] = new
     return buffer
+
+
+def repeated(row: Array, count: int) -> Array:
+    """A row [1, ...] as that of so many items: a view whose stride is 0, even for one item."""
+    return namespace(row).broadcast_to(row, (max(count, 2), *row.shape[1:]))[:count]
+
+
+def is_repeated(x: Array) -> bool:
+    """Whether all items have the same row in memory."""
+    return bool(len(x)) and (x.stride(0) if is_torch(x) else x.strides[0]) == 0
 
 
 def widened(x: Array) -> Array:

@@ -22,6 +22,7 @@ from peaccel.ops._array import (
     as_numpy,
     device_of,
     dtype_name,
+    is_repeated,
     is_torch,
     is_traced,
     lies_adjacent,
@@ -31,6 +32,7 @@ from peaccel.ops._array import (
 from peaccel.ops._dispatch import differentiates, transformed
 from peaccel.retrieval.half_precision import rounded
 from peaccel.scores import Pair, Score, get
+from peaccel.scores._common_variance import common_variance, weighted_pair
 from peaccel.scores._inputs import AS_THEY_LIE
 from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
 
@@ -73,15 +75,19 @@ class Prepared(Generic[ArrayT]):
         # Keys compare by value: a score that was unpickled has pairs of its own, equal to those of the first.
         self._inputs: dict[Pair, tuple[Array, Array]] = {}
         self._panels: dict[Pair, list[np.ndarray[Any, Any]]] = {}
-        self._copies: list[Array] = []
+        self._copies: dict[Pair, list[Array]] = {}
+        # Where all items have one variance: the one that all queries have, and the pair for these.
+        self._variance = common_variance(gallery)
+        self._weighted: tuple[Array, Pair] | None = None
         # Buffers with spare rows for inputs of a gallery that grows, by pair and position (mu 0, uncertainty 1).
         self._growing: dict[tuple[Pair, int], Array] = {}
         for pair in pairs:
-            self.inputs(pair)
-            self.panels(pair)
+            self.lay_out(pair)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _laid_out, (self.distribution, self.score, self.packed, tuple(self._inputs))
+        weighted = self._weighted and self._weighted[1]
+        pairs = tuple(pair for pair in self._inputs if pair is not weighted)
+        return _laid_out, (self.distribution, self.score, self.packed, pairs, weighted in self._inputs)
 
     def __len__(self) -> int:
         return len(self.distribution)
@@ -92,8 +98,33 @@ class Prepared(Generic[ArrayT]):
     @property
     def nbytes(self) -> int:
         """Bytes held, the gallery's own arrays included."""
-        panels = (x for pair in self._panels.values() for x in pair)
-        return sum(int(x.nbytes) for x in (*self.distribution.arrays, *self._copies, *panels))
+        made = (x for of_pairs in (self._copies, self._panels) for arrays in of_pairs.values() for x in arrays)
+        return sum(int((x[:1] if is_repeated(x) else x).nbytes) for x in (*self.distribution.arrays, *made))
+
+    def pair(self, queries: Distribution) -> Pair:
+        """How the score takes these queries with the gallery, by weighted squares where all have one variance.
+
+        These are laid out for one variance of queries at a time, and where its values can be read here.
+        """
+        pair = self.score.pair(queries.kind, self.kind)
+        if pair.weighted is None or device_of(queries.mu) not in ("numpy", "cpu") or is_traced(queries.mu):
+            return pair
+        var1 = common_variance(queries)
+        if var1 is None or self._variance is None:
+            return pair
+        laid_out, numbers = self._weighted, as_numpy(var1)
+        if laid_out is None or not np.array_equal(numbers, laid_out[0]):
+            if laid_out is not None:
+                for of_pairs in (self._inputs, self._panels, self._copies):
+                    of_pairs.pop(laid_out[1], None)
+            laid_out = numbers.copy(), weighted_pair(pair, self.mu, var1, self._variance, self.score.params)
+            self._weighted = laid_out
+        return laid_out[1]
+
+    def lay_out(self, pair: Pair) -> None:
+        """Compute ahead what the pair needs of the gallery."""
+        self.inputs(pair)
+        self.panels(pair)
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
         """`gallery_inputs` of the gallery, computed at the first call for a pair."""
@@ -101,10 +132,10 @@ class Prepared(Generic[ArrayT]):
             mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
             if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:
                 rows = namespace(mu).concatenate((mu, uncertainty), -1)  # the kernel reads views of the halves
-                self._copies.append(rows)
+                self._copies[pair] = [rows]
                 mu, uncertainty = rows[:, : self.dim], rows[:, self.dim :]
             else:
-                self._copies += [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
+                self._copies[pair] = [x for x in (mu, uncertainty) if not _takes_no_memory(x, self.distribution)]
             self._inputs[pair] = mu, uncertainty
         return self._inputs[pair]
 
@@ -113,7 +144,11 @@ class Prepared(Generic[ArrayT]):
         size, new = len(self), Prepared(gallery, self.score, pack=False)
         if not size:  # arrays of no items share an address
             return new
+        if new._variance is not None:
+            new._weighted = self._weighted
         for pair, inputs in self._inputs.items():
+            if self._weighted is not None and pair is self._weighted[1] and new._weighted is None:
+                continue
             arrays = []
             added = gallery_inputs(pair, gallery[size:], self.score)
             for i, (old, rows) in enumerate(zip(inputs, added, strict=True)):
@@ -123,7 +158,7 @@ class Prepared(Generic[ArrayT]):
                     buffer = appended(self._growing.get((pair, i), old), size, _detached(rows))
                     new._growing[pair, i], grown = buffer, buffer[: len(gallery)]
                     arrays.append(grown)
-                    new._copies.append(grown)
+                    new._copies.setdefault(pair, []).append(grown)
             new._inputs[pair] = arrays[0], arrays[1]
         return new
 
@@ -136,8 +171,11 @@ class Prepared(Generic[ArrayT]):
         return self._panels.get(pair)
 
 
-def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[Pair]) -> Prepared:
-    return Prepared(gallery, score, pack=pack, pairs=pairs)
+def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[Pair], weighted: bool) -> Prepared:
+    prepared = Prepared(gallery, score, pack=pack, pairs=pairs)
+    if weighted:
+        prepared.lay_out(prepared.pair(gallery))
+    return prepared
 
 
 def _detached(x: Array) -> Array:
@@ -212,9 +250,11 @@ def prepare(gallery: Distribution[ArrayT], score: str | Score = "mls", dtype: st
     kinds = [query for query, kind in record.pairs if kind == gallery.kind]
     if not kinds:
         raise TypeError(f"{record.name}: no query can be scored against {gallery.kind}")
-    # Most queries are of the gallery's own kind; what others need is computed when they come.
-    pair = record.pair(gallery.kind if gallery.kind in kinds else kinds[0], gallery.kind)
-    return Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record, pairs=[pair])
+    # Most queries are of the gallery's own kind and variance; what others need is computed when they come.
+    prepared = Prepared(rounded(gallery, dtype or dtype_name(gallery.mu)), record)
+    own = gallery.kind in kinds
+    prepared.lay_out(prepared.pair(prepared.distribution) if own else record.pair(kinds[0], gallery.kind))
+    return prepared
 
 
 def gallery_inputs(pair: Pair, gallery: Distribution, score: Score) -> tuple[Array, Array]:
@@ -290,7 +330,10 @@ def plan(
         if isinstance(gallery, Distribution):
             gallery = gallery.detach()
             gallery.check_signs()
-    mu1, uncertainty1 = pair.query(converted(queries, dtype), record.params)
+    queries = converted(queries, dtype)
+    if pair.weighted is not None:
+        pair = _weighted(pair, queries, gallery, record)
+    mu1, uncertainty1 = pair.query(queries, record.params)
     shared, draws = pair.shared(mu1, record.params), record.draws(pair, mu1)
     rows = None
     if isinstance(gallery, Prepared):
@@ -309,6 +352,15 @@ def plan(
             mu2, uncertainty2 = (mu2, uncertainty2) if rows is None else (mu2[rows], uncertainty2[rows])
         inputs = inputs._replace(mu2=widened(mu2), uncertainty2=widened(uncertainty2))
     return ScorePlan(record, pair, inputs, candidates, rows, prepared)
+
+
+def _weighted(pair: Pair, queries: Distribution, gallery: Distribution | Prepared, score: Score) -> Pair:
+    """The pair by weighted squares where all queries have one variance, and all items; else the pair itself."""
+    if isinstance(gallery, Prepared):
+        trained = any(is_torch(x) and x.requires_grad for x in score.params.values())  # a Prepared's are copies
+        return pair if trained else gallery.pair(queries)
+    var1, var2 = common_variance(queries), common_variance(gallery)
+    return pair if var1 is None or var2 is None else weighted_pair(pair, gallery.mu, var1, var2, score.params)
 
 
 def _reads_gallery(pair: Pair, gallery: Distribution) -> bool:

@@ -108,10 +108,10 @@ def moments(d: Any, params: Params) -> tuple[Array, Array]:
     if d.kind == "vmf":
         v = order(d.dim / 2, d.kappa)
         return bessel.iv_ratio(v, d.kappa)[:, None] * d.mu, bessel.iv_ratio_complement(v, d.kappa)
-    if d.kind == "normal_diagonal":
-        # NaN, because a sum could hide a negative variance.
-        return d.mu, namespace(d.var).where(d.var >= 0, d.var, math.nan).sum(-1)
-    return d.mu, d.dim * variance(d)
+    # NaN, because a sum could hide a negative variance, and the kernel takes traces of any sign.
+    var = variance(d)
+    var = namespace(var).where(var >= 0, var, math.nan)
+    return d.mu, var.sum(-1) if var.ndim == 2 else d.dim * var
 
 
 def like(value: Any, mu: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,8 @@ __all__ = [
     "Params",
     "Score",
     "Shared",
+    "Weighted",
+    "WeightedSquares",
     "every",
 ]
 
@@ -35,6 +37,7 @@ Params: TypeAlias = Mapping[str, Any]
 KernelInputs: TypeAlias = Callable[[Distribution, Params], tuple[Array, Array]]
 
 Shared: TypeAlias = Callable[[Array, Params], Array]
+Weighted: TypeAlias = Callable[[Array, Array, Array], "WeightedSquares"]
 
 KINDS = ("normal_isotropic", "normal_diagonal", "vmf", "nivmf", "scaled", "point")
 ISOTROPIC = ("normal_isotropic", "point")
@@ -46,14 +49,28 @@ def _nothing_shared(mu: Array, params: Params) -> Array:
     return mu.new_empty(0) if is_torch(mu) else np.empty(0, mu.dtype)
 
 
+class WeightedSquares(NamedTuple):
+    """``sum constant - weight ((mu1 - mu2)^2 - query mu1^2 - gallery mu2^2)``, each [1] or [D] in float64."""
+
+    weight: Array
+    constant: Array | None = None
+    query: Array | None = None
+    gallery: Array | None = None
+
+
 @dataclass(frozen=True)
 class Pair:
-    """How a pair of kinds is scored: the op, its inputs from each side, and the row that all pairs share."""
+    """How a pair of kinds is scored: the op, its inputs from each side, and the row that all pairs share.
+
+    `weighted` says what the score is where all queries have one variance, and all gallery items one, of these
+    variances, [1] or [D], and the shared row, all in float64.
+    """
 
     op: PairOp
     query: KernelInputs
     gallery: KernelInputs
     shared: Shared = _nothing_shared
+    weighted: Weighted | None = None
 
 
 @dataclass(frozen=True)

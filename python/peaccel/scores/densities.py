@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from peaccel.ops import PairOp, bessel, diag_scores, dot_scores
 from peaccel.ops._array import Array, is_torch, namespace
 from peaccel.scores._inputs import centred_isotropic, centred_rows, is_centred, isotropic, like, normal_rows, vmf
-from peaccel.scores._score import ISOTROPIC, SCALAR, Choice, Kinds, Pair, Params, Score, Shared, every
+from peaccel.scores._score import (
+    ISOTROPIC,
+    SCALAR,
+    Choice,
+    Kinds,
+    Pair,
+    Params,
+    Score,
+    Shared,
+    Weighted,
+    WeightedSquares,
+    every,
+)
 from peaccel.validation import EUCLIDEAN, order
 
 __all__ = ["inclusion", "llr", "mls", "neg_kl", "neg_mahalanobis", "ppk"]
@@ -49,6 +63,20 @@ def _normals(isotropic: Choice, diagonal: Choice) -> dict[Kinds, Choice]:
     return _without_two_points({**every(EUCLIDEAN, diagonal), **every(ISOTROPIC, isotropic)})
 
 
+def _weighted_mls(v: Array, w: Array, none: Array) -> WeightedSquares:
+    return WeightedSquares(0.5 / (v + w), -0.5 * namespace(v).log(2 * math.pi * (v + w)))
+
+
+def _weighted_mahalanobis(v: Array, w: Array, none: Array) -> WeightedSquares:
+    return WeightedSquares(1 / (v + w))
+
+
+def _weighted_llr(v: Array, w: Array, p: Array) -> WeightedSquares:
+    det = p * (v + w) + v * w
+    logs = namespace(v).log((p + v) * (p + w) / det)
+    return WeightedSquares(0.5 * p / det, 0.5 * logs, v / (p + v), w / (p + w))
+
+
 mls = Score(
     "mls",
     """Mutual likelihood score: log of the integrated product of the two densities.
@@ -76,7 +104,7 @@ mls = Score(
     {
         **_normals(
             Pair(dot_scores.mls_isotropic, isotropic, isotropic),
-            Pair(diag_scores.mls_diagonal, normal_rows, normal_rows),
+            Pair(diag_scores.mls_diagonal, normal_rows, normal_rows, weighted=_weighted_mls),
         ),
         ("vmf", "vmf"): Pair(dot_scores.mls_vmf, vmf, vmf, _no_offset),
     },
@@ -102,7 +130,7 @@ neg_mahalanobis = Score(
     """,
     _normals(
         Pair(dot_scores.neg_mahalanobis_isotropic, isotropic, isotropic),
-        Pair(diag_scores.neg_mahalanobis_diagonal, normal_rows, normal_rows),
+        Pair(diag_scores.neg_mahalanobis_diagonal, normal_rows, normal_rows, weighted=_weighted_mahalanobis),
     ),
 )
 
@@ -112,8 +140,8 @@ _LLR_ISOTROPIC = (
     Pair(dot_scores.llr_isotropic, centred_isotropic, centred_isotropic, _prior_var),
 )
 _LLR_DIAGONAL = (
-    Pair(diag_scores.llr_diagonal, normal_rows, normal_rows, _prior_var_row),
-    Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prior_var_row),
+    Pair(diag_scores.llr_diagonal, normal_rows, normal_rows, _prior_var_row, _weighted_llr),
+    Pair(diag_scores.llr_diagonal, centred_rows, centred_rows, _prior_var_row, _weighted_llr),
 )
 
 
@@ -182,14 +210,23 @@ def _twice_the_query(mu: Array, params: Params) -> Array:
     return like([2.0, 1.0], mu)
 
 
-def _densities(isotropic_op: PairOp, diagonal_op: PairOp, vmf_op: PairOp, shared: Shared) -> dict[Kinds, Choice]:
+def _densities(
+    isotropic_op: PairOp, diagonal_op: PairOp, vmf_op: PairOp, shared: Shared, weighted: Weighted
+) -> dict[Kinds, Choice]:
     """A score of two densities, neither of which may be a point."""
-    diagonal = Pair(diagonal_op, normal_rows, normal_rows, shared)
+    diagonal = Pair(diagonal_op, normal_rows, normal_rows, shared, weighted)
     return {
         **every(("normal_isotropic", "normal_diagonal"), diagonal),
         ("normal_isotropic", "normal_isotropic"): Pair(isotropic_op, isotropic, isotropic, shared),
         ("vmf", "vmf"): Pair(vmf_op, vmf, vmf, shared),
     }
+
+
+def _weighted_overlap(v: Array, w: Array, powers: Array) -> WeightedSquares:
+    alpha, beta, log = powers[0], powers[1], namespace(v).log
+    s = v / alpha + w / beta
+    logs = log(s) - (1 - alpha) * log(v) - (1 - beta) * log(w) + log(alpha * beta)
+    return WeightedSquares(0.5 / s, -0.5 * (logs + (alpha + beta - 1) * math.log(2 * math.pi)))
 
 
 _OVERLAPS = (dot_scores.overlap_isotropic, diag_scores.overlap_diagonal, dot_scores.overlap_vmf)
@@ -222,7 +259,7 @@ ppk = Score(
     >>> pe.paired(a, b, pe.scores.ppk(rho=0.5)).round(3).tolist()
     [-0.223, -0.5]
     """,
-    _densities(*_OVERLAPS, _rho),
+    _densities(*_OVERLAPS, _rho, _weighted_overlap),
     {"rho": 0.5},
 )
 
@@ -249,7 +286,7 @@ inclusion = Score(
     >>> pe.paired(sharp, broad, "inclusion").round(3).tolist(), pe.paired(broad, sharp, "inclusion").round(3).tolist()
     ([0.9], [-2.367])
     """,
-    _densities(*_OVERLAPS, _twice_the_query),
+    _densities(*_OVERLAPS, _twice_the_query, _weighted_overlap),
 )
 
 _SHARES = {"query_to_gallery": 1.0, "gallery_to_query": 0.0, "symmetric": 0.5}
@@ -257,6 +294,12 @@ _SHARES = {"query_to_gallery": 1.0, "gallery_to_query": 0.0, "symmetric": 0.5}
 
 def _share(mu: Array, params: Params) -> Array:
     return like([_SHARES[params["direction"]]], mu)
+
+
+def _weighted_kl(v: Array, w: Array, share: Array) -> WeightedSquares:
+    log = namespace(v).log
+    logs = share * (v / w - 1 - log(v / w)) + (1 - share) * (w / v - 1 - log(w / v))
+    return WeightedSquares(0.5 * (share / w + (1 - share) / v), -0.5 * logs)
 
 
 neg_kl = Score(
@@ -284,7 +327,7 @@ neg_kl = Score(
     >>> [pe.paired(a, b, pe.scores.neg_kl(direction=x)).round(3).item() for x in ("query_to_gallery", "symmetric")]
     [-1.209, -2.8]
     """,
-    _densities(dot_scores.neg_kl_isotropic, diag_scores.neg_kl_diagonal, dot_scores.neg_kl_vmf, _share),
+    _densities(dot_scores.neg_kl_isotropic, diag_scores.neg_kl_diagonal, dot_scores.neg_kl_vmf, _share, _weighted_kl),
     {"direction": "query_to_gallery"},
     {"direction": tuple(_SHARES)},
 )

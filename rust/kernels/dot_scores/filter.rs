@@ -230,13 +230,14 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         let uncertainties = &self.score.inputs.uncertainty2;
         let uncertainty = |&row: &i64| uncertainties.first(row as usize);
         let mut take = |uncertainty: f64| {
-            self.group.uncertainties =
-                (self.group.uncertainties.0.min(uncertainty.max(0.0)), self.group.uncertainties.1.max(uncertainty));
+            let least = if F::SIGNED { uncertainty } else { uncertainty.max(0.0) };
+            self.group.uncertainties = (self.group.uncertainties.0.min(least), self.group.uncertainties.1.max(uncertainty));
         };
         if self.score.packed.is_some() {
-            // The rows of a prepared gallery are sorted by uncertainty, NaN last.
-            rows.first().map(uncertainty).into_iter().for_each(&mut take);
-            rows.iter().rev().map(uncertainty).find(|uncertainty| !uncertainty.is_nan()).into_iter().for_each(take);
+            // The rows of a prepared gallery are sorted by uncertainty, NaN at the ends by their signs.
+            let number = |uncertainty: &f64| !uncertainty.is_nan();
+            rows.iter().map(uncertainty).find(number).into_iter().for_each(&mut take);
+            rows.iter().rev().map(uncertainty).find(number).into_iter().for_each(take);
         } else {
             rows.iter().map(uncertainty).for_each(take);
         }

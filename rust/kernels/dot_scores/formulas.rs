@@ -80,6 +80,8 @@ pub trait Formula: Copy + Sync {
     /// Whether the score depends on the sum of the uncertainties alone (and on no norm), so that its partial derivatives with
     /// respect to both uncertainties are equal.
     const BY_SUM: bool = false;
+    /// Whether uncertainties may be negative; else a score with a negative one is NaN.
+    const SIGNED: bool = false;
     /// Whether any partial derivative depends on `x`.
     const BY_X: bool = true;
     /// How many numbers [`Formula::per_item`] and [`Formula::per_item_for_partials`] make.
@@ -266,23 +268,25 @@ impl Formula for Cosine {
     }
 }
 
-/// `-(|mu1 - mu2|^2 + t1 + t2)`: minus the squared distance; minus its expectation if `t` are the traces of the covariances.
+/// `-(|mu1 - mu2|^2 + t1 + t2)`: minus the squared distance; minus its expectation if `t` are the traces of the covariances; with
+/// `t` of any sign, whatever is a weighted squared distance and a number of each item.
 #[derive(Clone, Copy)]
 pub struct NegSqL2;
 
 impl Formula for NegSqL2 {
     const DIFFERENCE: bool = true;
     const NORMS: bool = false;
+    const SIGNED: bool = true;
     const BY_SUM: bool = true;
     const BY_X: bool = false;
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
-        in_domain(pair.uncertainties, -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1)))
+        -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1))
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {
-        let traces = query.uncertainty + group.uncertainties.0;
-        SPARE.mul_add(traces + threshold.abs(), -threshold - traces)
+        let (own, least) = (query.uncertainty, group.uncertainties.0);
+        SPARE.mul_add(own.abs() + least.abs() + threshold.abs(), -threshold - (own + least))
     }
 }
 
