@@ -231,7 +231,8 @@ impl<'a, T: Float, F: Formula> Filter<'a, '_, T, F> {
         let uncertainty = |&row: &i64| uncertainties.first(row as usize);
         let mut take = |uncertainty: f64| {
             let least = if F::SIGNED { uncertainty } else { uncertainty.max(0.0) };
-            self.group.uncertainties = (self.group.uncertainties.0.min(least), self.group.uncertainties.1.max(uncertainty));
+            self.group.uncertainties =
+                (self.group.uncertainties.0.min(least), self.group.uncertainties.1.max(uncertainty));
         };
         if self.score.packed.is_some() {
             // The rows of a prepared gallery are sorted by uncertainty, NaN at the ends by their signs.
