@@ -365,16 +365,20 @@ def test_the_rows_of_the_demo_are_of_the_conditions_that_they_name(tmp_path):
     results = demo._gather(seeds, [demo.rank(seed, 9) for seed in seeds], demo._evaluated(seeds[0]), tmp_path)
     assert len(results.rows) == 4 * 4 and results.train_seconds == (1, 2) and results.variance_factors == (2, 3)
     for row in results.rows:
-        right, classes = [], []
+        right, classes, aurocs = [], [], []
         for seed in seeds:
             _, (queries, gallery) = seed.scores["cosine"]
             found = pe.search(queries[row.queries], gallery[row.gallery], 9, "cosine").ids
             score, (a, b) = seed.scores[row.score]
             labels = seed.queries.labels, seed.gallery.labels
-            ids = pe.rerank(a[row.queries], b[row.gallery], found, 9, score).ids
-            right.append((metrics.hit_at_k(ids, *labels), metrics.hit_at_k(found, *labels)))
+            ranking = pe.rerank(a[row.queries], b[row.gallery], found, 9, score)
+            right.append((metrics.hit_at_k(ranking.ids, *labels), metrics.hit_at_k(found, *labels)))
             classes.append(seed.queries.labels)
+            (answered, _), best = right[-1], ranking.scores[:, 0]
+            beats = np.sign(best[answered == 1][:, None] - best[answered == 0])
+            aurocs.append((1 + beats.mean()) / 2)
         assert row.recall_at_1 == pytest.approx([own.mean() for own, _ in right])
+        assert row.auroc == pytest.approx(aurocs)
         gained = np.concatenate([own - cosine for own, cosine in right])
         assert row.gain == evaluation.mean_interval(gained, np.concatenate(classes))
     first, (queries, gallery) = seeds[0], seeds[0].scores["cosine"][1]

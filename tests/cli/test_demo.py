@@ -27,7 +27,7 @@ def test_table_covers_every_condition_and_score(results):
     assert conditions == [("clean", "clean"), ("clean", "mixed"), ("mixed", "clean"), ("mixed", "mixed")]
     assert {row.score for row in results.rows} >= {"cosine", "mls", "llr", "llr_nce"}
     for row in results.rows:
-        assert len(row.recall_at_1) == len(row.map_at_r) == len(row.microseconds) == 2
+        assert len(row.recall_at_1) == len(row.map_at_r) == len(row.auroc) == len(row.microseconds) == 2
         assert all(0 <= value <= 1 for value in row.recall_at_1 + row.map_at_r)
         assert min(row.microseconds) > 0
         baseline = next(

@@ -45,7 +45,7 @@ from peaccel.train.progress import NullLogger
 from peaccel.train.sources import digits_settings
 
 CONDITIONS = [(queries, gallery) for queries in ("clean", "mixed") for gallery in ("clean", "mixed")]
-HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "us/query")
+HEADER = ("queries", "gallery", "score", "Recall@1 %", "gain [95 %]", "MAP@R %", "AUROC %", "us/query")
 SHOWN = ("mls", "llr calibrated")
 """Scores for which the report shows what they find where cosine does not, and the other way round."""
 
@@ -89,6 +89,8 @@ class Row:
     gain: Interval
     """Gain of Recall@1 over the first score, query by query; the interval is over the classes of all seeds."""
     map_at_r: tuple[float, ...]
+    auroc: tuple[float, ...]
+    """Of the best item's score, by which right answers are told from wrong ones."""
     microseconds: tuple[float, ...]
     """Time to rerank one query's candidates."""
 
@@ -111,10 +113,11 @@ class Results:
         lines: list[tuple[str, ...]] = []
         for row in self.rows:
             first = row.score == self.rows[0].score
-            recall, map_at_r = (_spread(100 * np.array(values)) for values in (row.recall_at_1, row.map_at_r))
+            shares = (row.recall_at_1, row.map_at_r, row.auroc)
+            recall, map_at_r, auroc = (_spread(100 * np.array(values)) for values in shares)
             condition = (row.queries, row.gallery) if first else ("", "")
             gain = "" if first else str(row.gain)
-            lines.append((*condition, row.score, recall, gain, map_at_r, f"{np.mean(row.microseconds):.1f}"))
+            lines.append((*condition, row.score, recall, gain, map_at_r, auroc, f"{np.mean(row.microseconds):.1f}"))
         return lines
 
 
@@ -126,6 +129,7 @@ class Ranked:
     right: NDArray[np.float64]
     """[Q], 1 where the first item is right, else 0."""
     map_at_r: float
+    auroc: float
     microseconds: float
 
 
@@ -343,9 +347,11 @@ def _rank(
     seconds = []
     for _ in range(3):
         start = perf_counter()
-        ids = retrieval.rerank(queries, gallery, candidates, largest_class, score=score).ids
+        found = retrieval.rerank(queries, gallery, candidates, largest_class, score=score)
         seconds.append(perf_counter() - start)
-    return Ranked(ids, metrics.hit_at_k(ids, *labels), metrics.map_at_r(ids, *labels), 1e6 * min(seconds) / len(ids))
+    ids, right = found.ids, metrics.hit_at_k(found.ids, *labels)
+    auroc = metrics.r_auroc(right, metrics.top_score_confidence(found.scores))
+    return Ranked(ids, right, metrics.map_at_r(ids, *labels), auroc, 1e6 * min(seconds) / len(ids))
 
 
 def _evaluated(run: SeedRun) -> Evaluation:
@@ -367,9 +373,9 @@ def _gather(
     for key in ranked[0]:
         cells = [of[key] for of in ranked]
         gained = [cell.right - of[*key[:2], "cosine"].right for cell, of in zip(cells, ranked, strict=True)]
-        values = zip(*((float(cell.right.mean()), cell.map_at_r, cell.microseconds) for cell in cells), strict=True)
-        recall, map_at_r, microseconds = values
-        rows.append(Row(*key, recall, mean_interval(np.concatenate(gained), classes), map_at_r, microseconds))
+        each = ((float(cell.right.mean()), cell.map_at_r, cell.auroc, cell.microseconds) for cell in cells)
+        recall, *others = zip(*each, strict=True)
+        rows.append(Row(*key, recall, mean_interval(np.concatenate(gained), classes), *others))
     return Results(
         rows=tuple(rows),
         train_seconds=tuple(run.train_seconds for run in runs),
@@ -409,7 +415,8 @@ def _sections(
             "The table",
             f"Numbers of {data.digits} digits from real scans ({settings.data}); neither scans nor numbers "
             f"were seen in training. FAISS finds {recipe.shortlist} candidates by cosine, each score reranks them; "
-            "us/query is the time of that. In a mixed set images are cropped, occluded or blurred "
+            "us/query is the time of that. AUROC is of the best item's score: whether it tells right answers from wrong "
+            "ones. In a mixed set images are cropped, occluded or blurred "
             f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
             f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "
