@@ -22,6 +22,7 @@ __all__ = [
     "Prior",
     "Selection",
     "Threshold",
+    "fewest",
 ]
 
 D = TypeVar("D", bound=Distribution)
@@ -174,6 +175,11 @@ class IsotonicProbability:
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
 
 
+def fewest(alpha: float, delta: float) -> int:
+    """How many trials it takes until none of them failing shows that at most alpha fail, but for a chance of delta."""
+    return math.ceil(math.log(delta) / math.log1p(-alpha))
+
+
 class Threshold:
     """What is accepted from a threshold on: values, or the answers of a ranking."""
 
@@ -240,6 +246,8 @@ class Selection(Threshold):
     >>> s = pe.Selection(threshold=0.4, alpha=0.05, delta=0.1, number=100, accepted=60, wrong=0)
     >>> s([0.3, 0.4, float("nan")]).tolist()
     [False, True, False]
+    >>> s.missing
+    0
     """
 
     threshold: float
@@ -249,11 +257,18 @@ class Selection(Threshold):
     accepted: int
     wrong: int
 
+    @property
+    def missing(self) -> int:
+        """How many more classes it takes to promise anything, even where all answers are right."""
+        return max(0, fewest(self.alpha, self.delta) - self.number)
+
     def __str__(self) -> str:
         """A sentence of what is promised."""
         promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
         if np.isinf(self.threshold):
-            return f"accept no answers: of {self.number} labelled ones none could be shown to be such that {promise}"
+            more = f"; it takes at least {self.missing} more" if self.missing else ""
+            none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
+            return f"accept no answers: {none}{more}"
         share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
         return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
 
@@ -293,7 +308,7 @@ class FalseMatchLimit(Threshold):
     @property
     def missing(self) -> int:
         """How many more searches it takes to promise anything."""
-        return max(0, math.ceil(math.log(self.delta) / math.log1p(-self.alpha)) - self.number)
+        return max(0, fewest(self.alpha, self.delta) - self.number)
 
     def __str__(self) -> str:
         """A sentence of what is promised."""
