@@ -17,11 +17,13 @@ The way of one evaluation through the floors::
 """
 
 from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
+from peaccel.evaluation.choosing_thresholds import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.protocol import evaluate
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
 
 __all__ = [
     "ConfidenceResult",
@@ -33,7 +35,11 @@ __all__ = [
     "ScoreResult",
     "TemplateEvaluation",
     "TemplateResult",
+    "ThresholdChoice",
+    "ThresholdResult",
+    "choose_pair_threshold",
     "choose_score",
+    "choose_threshold",
     "evaluate",
     "evaluate_templates",
     "mean_interval",
