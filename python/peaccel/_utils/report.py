@@ -182,7 +182,7 @@ def trade_off(
     point
         The rates at a threshold that was chosen, if any.
     """
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
     axes = figure.subplots()
     for i, (name, curve) in enumerate(curves.items()):
         x, y = np.maximum(curve, least).T

@@ -78,8 +78,8 @@ def choose_threshold(
     delta
         In (0, 1): the probability with which a threshold may break its promise; 1 - delta is its certainty.
     novel
-        M searches without a mate: queries without a right item in the gallery, of the queries' kind and dim. None: those
-        among the queries that have none.
+        M searches without a mate: queries without a right item in the gallery, of the queries' kind and dim. None:
+        those among the queries that have none.
     novel_labels
         [M], their classes, numbers or strings, of each of which one search counts. None: each is independent.
     seed
@@ -131,7 +131,7 @@ def choose_threshold(
     if not mated.any():
         raise ValueError(f"{owner}: no query has an answer in the gallery")
     if fpir is not None and novel is None and mated.all():
-        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or some of queries; all have a right item")
+        raise ValueError(f"{owner}: fpir needs searches without a mate, novel or among queries")
     answers = answered(owner, queries, gallery, truth, named, {"recall_at_1": metrics.hit_at_k})
     if gallery is not None:
         warn_of_copies(owner, queries, gallery, answers.best)
@@ -256,14 +256,14 @@ def _asked(owner: str, delta: float, **targets: float | None) -> tuple[str, floa
     given = {name: x for name, x in targets.items() if x is not None}
     require_shares(owner, delta=delta, **given)
     if len(given) > 1:
-        raise ValueError(f"{owner}: {' and '.join(given)} are given, expected one: no threshold is promised to keep both")
+        raise ValueError(f"{owner}: {' and '.join(given)} are given, expected one")
     return next(((name, float(x)) for name, x in given.items()), None)
 
 
 def _finite(owner: str, found: NDArray[Any], score: Score) -> NDArray[Any]:
     if not np.isfinite(found).all():
         count = (~np.isfinite(found)).sum()
-        raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is not finite: no threshold parts them")
+        raise ValueError(f"{owner}: the best score by {score.label} of {count} queries is not finite")
     return found
 
 
@@ -291,7 +291,7 @@ def _chosen(
         if promise == "wrong" or len(x.others):
             own = {asked[1]} if asked is not None and asked[0] == promise else set()
             targets = sorted(own | set(TARGETS[promise]), reverse=True)
-            results += [_result(x, promise, target, delta, seed, curve, told["grouping"]) for target in targets]
+            results += [_result(x, promise, target, delta, seed, curve) for target in targets]
     shown = np.unique(np.linspace(0, len(curve) - 1, min(len(curve), POINTS)).round().astype(np.int64))
     right = x.right.astype(np.float64)
     chances = probability(x.scores.astype(np.float64), right, x.units, seed)
@@ -318,13 +318,13 @@ def _chosen(
 
 
 def _errors(x: _Given) -> metrics.OpenSet:
-    """Errors over all thresholds: of searches FNIR and FPIR, of pairs the shares of both kinds that are decided wrongly."""
+    """Errors over all thresholds: of searches FNIR and FPIR, of pairs the shares of both kinds decided wrongly."""
     mates = metrics.mate_scores(x.scores[x.matches, None].astype(np.float64), x.right[x.matches, None])
     return metrics.open_set(mates, x.others.astype(np.float64))
 
 
 def _result(
-    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64], grouping: str
+    x: _Given, promise: str, target: float, delta: float, seed: int, curve: NDArray[np.float64]
 ) -> ThresholdResult:
     """The threshold for one target, and what it does."""
     found = (
@@ -346,17 +346,17 @@ def _result(
         accept=found,
         tested=found.number,
         perhaps=perhaps,
-        missing=_missing(promise, found.missing, perhaps, grouping) if refused else "",
+        missing=_missing(promise, found.missing, perhaps) if refused else "",
     )
 
 
-def _missing(promise: str, least: int, perhaps: int | None, grouping: str) -> str:
+def _missing(promise: str, least: int, perhaps: int | None) -> str:
     """What is missing to a threshold, in some words."""
     if promise != "wrong":
-        return f"{least} {'pairs' if promise == 'far' else 'searches'}"
+        return str(least)
     if perhaps is None:
-        return f"surer scores, {least} {grouping}" if least else "surer scores"
-    return f"{f'{least} to ' if least else ''}perhaps {perhaps} {grouping}"
+        return "surer scores"
+    return f"{least} to perhaps {perhaps}" if least else f"perhaps {perhaps}"
 
 
 def _risks(scores: NDArray[Any], right: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -380,7 +380,7 @@ def _perhaps(curve: NDArray[np.float64], target: float, delta: float, number: in
         apart = np.where(risk > 0, risk * np.log(risk / target), 0) + (1 - risk) * np.log((1 - risk) / (1 - target))
         needed = float((math.log(1 / delta) / apart / coverage).min())
     more = max(needed - number, number / 4)  # these were not enough, whatever the bound says
-    digits = 10 ** max(math.floor(math.log10(more)) - 1, 0)
+    digits = int(10 ** max(math.floor(math.log10(more)) - 1, 0))
     return math.ceil(more / digits) * digits
 
 

@@ -50,13 +50,13 @@ class ThresholdResult:
     ]
     wrong: Annotated[
         float,
-        Column("wrong of these %", "share of these that are wrong; what keeps a promise is mostly below it.", percent),
+        Column("wrong %", "share of what is accepted that is wrong, mostly well below what is promised.", percent),
     ]
     """NaN where nothing is accepted."""
     found: Annotated[
         float,
         Column(
-            "right that remain %",
+            "right kept %",
             "share of the queries with a right item that are given it, the detection and identification rate; or of "
             "the matching pairs that are accepted (TAR).",
             percent,
@@ -65,7 +65,7 @@ class ThresholdResult:
     false: Annotated[
         float | None,
         Column(
-            "false matches %",
+            "false %",
             "share of the searches without a mate that return anything (FPIR); or of the pairs that do not match that "
             "are accepted (FAR).",
             partial(percent, digits=2),
@@ -74,13 +74,18 @@ class ThresholdResult:
     """None where there is no such search."""
     accept: Selection | FalseMatchLimit
     """What `pe.learn_then_test` or `pe.limit_false_matches` found, which is applied and kept."""
-    tested: Annotated[
-        int, Column("tested on", "how many answers, pairs or searches it was tested on, each independent of the others.")
-    ]
+    tested: int
+    """How many answers, pairs or searches it was tested on, one of each class or group."""
     perhaps: int | None
     """Where there is no threshold for a share of wrong answers: about how many more it takes where others are like
     these; None where what scores best is wrong too often."""
-    missing: Annotated[str, Column("what is missing", "where no threshold keeps the promise surely.")]
+    missing: Annotated[
+        str,
+        Column(
+            "missing",
+            "where there is no threshold, how many more classes, groups, pairs or searches it takes at least, and perhaps.",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class ThresholdChoice:
         what, least = self._counted(x), fewest(x.target, self.delta)
         if x.promise != "wrong":
             return f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more."
-        worse = f"however few are accepted, more than {share(x.target)} of them are wrong, so that a surer score is needed"
+        worse = f"however few are accepted, more than {share(x.target)} of them are wrong: it takes a surer score"
         if x.tested < least:
             few = f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more"
             if x.perhaps is None:

@@ -49,8 +49,8 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     Parameters
     ----------
     path : path
-        A .csv file whose first line names its columns, among them ``score``, ``match`` (0 and 1, or false and true) and,
-        where pairs are of groups, ``group``, any text; .parquet with these columns (pyarrow reads it); .npz or
+        A .csv file whose first line names its columns, among them ``score``, ``match`` (0 and 1, or false and true)
+        and, where pairs are of groups, ``group``, any text; .parquet with these columns (pyarrow reads it); .npz or
         .safetensors with these keys, [P] each; or .npy, [P, 2], a score and 0 or 1 in each row.
 
     Raises
@@ -125,7 +125,9 @@ def _parquet(path: Path) -> dict[str, Any]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ImportError(f"{path}: .parquet files need pyarrow: pip install pyarrow, or write the pairs as .csv") from None
+        raise ImportError(
+            f"{path}: .parquet files need pyarrow: pip install pyarrow, or write the pairs as .csv"
+        ) from None
     try:
         table = parquet.read_table(path)
     except ArrowException as error:
@@ -141,7 +143,9 @@ def _parquet(path: Path) -> dict[str, Any]:
 def _require(path: Path, names: list[str]) -> None:
     for name in ("score", "match"):
         if name not in names:
-            raise ValueError(f"{path}: column {name} is missing, found {', '.join(names) or 'none'}; expected score, match[, group]")
+            raise ValueError(
+                f"{path}: column {name} is missing, found {', '.join(names) or 'none'}; expected score, match[, group]"
+            )
 
 
 def _number(at: str, text: str) -> float:
