@@ -153,10 +153,10 @@ def test_a_threshold_says_what_it_keeps_what_remains_and_what_was_counted():
     false = found.accept(pe.search(novel, gallery, 1, "cosine").scores[:, 0]).sum()
     assert said(found) == (
         "Accept the best item of a query where it has a cosine of at least T: at most 5 % of the accepted answers are "
-        f"wrong, with a certainty of 90 %. Of these 660 queries {kept.sum()} are answered, {(kept & ~right).sum()} of "
-        f"them wrongly; of the 660 that have a right item {(kept & right).sum()} are given it; of 200 searches "
-        f"without a mate {false} return something. One query of each of 220 classes was tested, since those of one are right or "
-        "wrong together: each counts alike, however many it has."
+        f"wrong, with a certainty of 90 %. Of these 660 queries {kept.sum()} are answered, "
+        f"{(kept & ~right).sum()} of them wrongly; of the 660 that have a right item {(kept & right).sum()} are given "
+        f"it; of 200 searches without a mate {false} return something. One query of each of 220 classes was tested, "
+        "since those of one are right or wrong together: each counts alike, however many it has."
     )
     assert said(pe.choose_threshold(*given, fpir=0.05, novel=novel)).endswith(
         "Searches without a mate are taken as independent: where several are of one person, say so by their labels "

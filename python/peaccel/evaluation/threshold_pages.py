@@ -48,7 +48,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
         *sections,
         report.Section(
             "Scores",
-            "Where the scores of each kind lie, in shares of it: the less the kinds overlap, the more a threshold tells. "
+            "Where the scores of each kind lie, in shares of it: the less they overlap, the more a threshold tells. "
             "The first and the last bin hold what lies beyond.",
             _histogram(found),
         ),

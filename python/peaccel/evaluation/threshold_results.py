@@ -83,7 +83,7 @@ class ThresholdResult:
         str,
         Column(
             "missing",
-            "where there is no threshold: how many more classes, groups, pairs or searches it takes at least, or perhaps.",
+            "where there is no threshold: how many more classes, groups, pairs or searches it takes.",
         ),
     ]
 
