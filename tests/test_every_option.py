@@ -54,7 +54,7 @@ OF_MANY = np.concatenate([np.repeat(np.arange(22), 2), RNG.integers(0, 22, 16)])
 TEMPLATES = 10 * OF_MANY + RNG.integers(0, 2, 60)
 SIBLINGS = next(p for p in np.argwhere(OF_MANY[:, None] == OF_MANY) if TEMPLATES[p[0]] != TEMPLATES[p[1]])
 MANY = pe.Normal(RNG.normal(size=(22, 3))[OF_MANY] + 0.7 * RNG.normal(size=(60, 3)), RNG.uniform(0.1, 2, 60))
-SPREAD_MANY = pe.Normal(RNG.normal(size=(9, 3)), RNG.uniform(0.1, 2, 9))
+SPREAD_MANY = pe.Normal(2 * MANY.mu[::7], MANY.var[::7])
 
 
 def tensors(d):

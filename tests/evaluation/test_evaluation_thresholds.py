@@ -17,6 +17,7 @@ from peaccel.evaluation import choosing_thresholds
 from peaccel.evaluation.threshold_pages import threshold_sections
 from peaccel.metrics import Relevance
 
+PAGE = Path(__file__).parents[2] / "docs" / "thresholds.md"
 PEOPLE, DIM = 320, 24
 CENTRES = np.random.default_rng(9).normal(size=(PEOPLE, DIM))
 
@@ -463,6 +464,24 @@ def test_the_command_refuses_in_one_line(folder, capsys, line, message):
     code, out, err = run(capsys, f"choose-threshold {line}")
     assert (code, out) == (2, "") and err.startswith(f"peaccel choose-threshold: {message}"), err
     assert err.count("\n") == 1 and Path("o/accept.json").read_text() == "{}"
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        exec(block, {})
+        assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("row", "certainty"), [("certainty 90 %", 0.9), ("certainty 95 %", 0.95)])
+def test_the_fewest_labels_of_the_page_are_those_that_find_a_threshold(row, certainty):
+    (head,), (cells,) = (
+        re.findall(rf"^\| {name} \| (.*) \|$", PAGE.read_text(), re.MULTILINE) for name in ("at most", row)
+    )
+    for share, count in zip(head.split(" | "), map(int, cells.split(" | ")), strict=True):
+        alpha = float(share.removesuffix(" %")) / 100
+        for n, accepts in ((count - 1, False), (count, True)):
+            made = pe.learn_then_test(np.arange(n), np.ones(n, bool), np.arange(n), alpha, 1 - certainty)
+            assert np.isfinite(made.threshold) == accepts, (share, n)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
