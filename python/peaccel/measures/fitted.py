@@ -147,6 +147,12 @@ class LogisticProbability:
         logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
         return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
 
+    def __str__(self) -> str:
+        """The formula."""
+        names = ("score", *(f"confidence {i}" for i in range(1, len(self.weights))))
+        terms = "".join(f" {w:+.6g} * {name}" for w, name in zip(self.weights, names, strict=True))
+        return f"the probability of a match is 1 / (1 + exp(-z)) with z = {self.bias:.6g}{terms}"
+
 
 @dataclass(frozen=True)
 class IsotonicProbability:
@@ -173,6 +179,11 @@ class IsotonicProbability:
     def __call__(self, scores: Any) -> np.ndarray[Any, Any]:
         """Probabilities, float64, of scores of any shape."""
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
+
+    def __str__(self) -> str:
+        """From where to where it rises."""
+        ends = (f"{p:.6g} at a score of {s:.6g}" for p, s in ((self.probabilities[i], self.scores[i]) for i in (0, -1)))
+        return f"the probability of a match rises from {' to '.join(ends)}, by {len(self.scores)} points"
 
 
 def fewest(alpha: float, delta: float) -> int:
