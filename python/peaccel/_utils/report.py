@@ -191,7 +191,9 @@ def trade_off(
         axes.plot(*np.maximum(point, least)[:, None], "o", color=WRONG, label="the threshold", zorder=3, clip_on=False)
     axes.axvspan(least[0], min(chance, 1), color="#ddd", zorder=0)
     axes.set(xlabel=labels[0], ylabel=labels[1], xscale="log", yscale="log", xlim=(least[0], 1))
-    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, (1, 2, 3, 5, 7))):
+    lowest, highest = axes.get_ylim()
+    steps_of_y = (1, 2, 3, 5, 7) if highest < 30 * lowest else (1, 3) if highest < 1e3 * lowest else (1,)
+    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, steps_of_y)):
         axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter(lambda rate, place: f"{100 * rate:g}")
         axis.set_minor_formatter(NullFormatter())

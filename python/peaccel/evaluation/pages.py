@@ -195,7 +195,9 @@ def _trade_off(found: Evaluation) -> list[report.Section]:
     return [report.Section("Detection error trade-off", text, figure)]
 
 
-def calibration(points: Mapping[str, Sequence[tuple[float, float, int]]], counted: str = "queries") -> Figure:
+def calibration(
+    points: Mapping[str, Sequence[tuple[float, float, int]]], counted: str = "queries", judged: str = "answer"
+) -> Figure:
     """By the name of each probability the points over the line on which they should lie, and what each stands for."""
     shown = {name: each for name, each in points.items() if each}
     figure = Figure(figsize=(max(2.2 * len(shown) + 0.6, 4.4), 3.6), layout="constrained")
@@ -209,8 +211,8 @@ def calibration(points: Mapping[str, Sequence[tuple[float, float, int]]], counte
         below.vlines(predicted, 0, count, linewidth=3)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("probability that the answer is right", fontsize=10)
-    panels[0, 0].set_ylabel("share of right answers")
+    figure.supxlabel(f"probability that the {judged} is right", fontsize=10)
+    panels[0, 0].set_ylabel(f"share of right {judged}s")
     most = max((x[2] for each in shown.values() for x in each), default=1)
     panels[1, 0].set(ylabel=counted, ylim=(0, 1.05 * most))
     return figure

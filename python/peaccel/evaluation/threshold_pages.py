@@ -39,7 +39,7 @@ def threshold_sections(found: ThresholdChoice) -> list[report.Section]:
             f"{'other' if found.of_pairs else 'queries of other'} {found.grouping}, and the share that is right, in "
             "bins of about equal count: on the grey line it may be believed, and the further points spread along it, "
             "the more the score tells.",
-            calibration({found.score or "score": found.calibration}, accepted),
+            calibration({found.score or "score": found.calibration}, accepted, "pair" if found.of_pairs else "answer"),
         ),
     ]
     if found.trade_off:
