@@ -14,6 +14,9 @@ The way of one evaluation through the floors::
     confidences.py  judged                  of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
     results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
+
+`choosing.choose_score` and `choosing_thresholds.choose_threshold` ask `answers.answered` the same way: which score to
+use, and from which score on to accept an answer.
 """
 
 from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
