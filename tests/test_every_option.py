@@ -54,6 +54,7 @@ OF_MANY = np.concatenate([np.repeat(np.arange(22), 2), RNG.integers(0, 22, 16)])
 TEMPLATES = 10 * OF_MANY + RNG.integers(0, 2, 60)
 SIBLINGS = next(p for p in np.argwhere(OF_MANY[:, None] == OF_MANY) if TEMPLATES[p[0]] != TEMPLATES[p[1]])
 MANY = pe.Normal(RNG.normal(size=(22, 3))[OF_MANY] + 0.7 * RNG.normal(size=(60, 3)), RNG.uniform(0.1, 2, 60))
+SPREAD_MANY = pe.Normal(2 * MANY.mu[::7], MANY.var[::7])
 
 
 def tensors(d):
@@ -222,6 +223,15 @@ EVALUATION = [
     Row(evaluation.evaluate_templates, {"d": MANY, "templates": TEMPLATES, "labels": OF_MANY},
         {"templates": 10 * TEMPLATES + np.arange(len(MANY)) % 2, "labels": OF_MANY % 20, "scores": "mls",
          "pairs": TEMPLATES[[(0, 1), (2, 3), SIBLINGS]], "seed": 1}),
+    Row(pe.choose_threshold, {"queries": MANY[::2], "gallery": MANY[1::2], "labels": (OF_MANY[::2], OF_MANY[1::2]),
+                              "novel": SPREAD_MANY, "wrong": 0.6},
+        {"score": "mls", "wrong": 0.7, "delta": 0.5, "novel": None, "novel_labels": OF_MANY[:9] % 4, "seed": 4}),
+    Row(pe.choose_threshold, {"queries": MANY, "gallery": None, "labels": OF_MANY, "novel": SPREAD_MANY, "fpir": 0.3},
+        {"fpir": 0.4, "novel": SPREAD_MANY[:8]}),
+    Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "wrong": 0.3},
+        {"wrong": 0.4, "groups": CLASSES, "delta": 0.5}),
+    Row(pe.choose_pair_threshold, {"scores": RIGHT + SURE, "match": RIGHT, "groups": CLASSES, "far": 0.3},
+        {"far": 0.4, "seed": 3}),
     Row(evaluation.mean_interval, {"values": SURE, "clusters": CLASSES}, {"level": 0.5, "seed": 1}),
     Row(evaluation.simultaneous_intervals, {"values": np.c_[SURE, QUALITY], "clusters": CLASSES},
         {"level": 0.5, "seed": 1}),

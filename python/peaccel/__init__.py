@@ -40,7 +40,15 @@ from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, 
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
-    from peaccel.evaluation import Evaluation, ScoreChoice, choose_score, evaluate
+    from peaccel.evaluation import (
+        Evaluation,
+        ScoreChoice,
+        ThresholdChoice,
+        choose_pair_threshold,
+        choose_score,
+        choose_threshold,
+        evaluate,
+    )
     from peaccel.measures import (
         ReliabilityCurve,
         calibrate,
@@ -99,11 +107,14 @@ __all__ = [
     "Scaled",
     "ScoreChoice",
     "Selection",
+    "ThresholdChoice",
     "VonMisesFisher",
     "__version__",
     "build_info",
     "calibrate",
+    "choose_pair_threshold",
     "choose_score",
+    "choose_threshold",
     "concat",
     "confidence",
     "conformal_sets",
@@ -146,7 +157,8 @@ __all__ = [
 _MODULES = ("io", "metrics", "torch_distributions")
 _MODULE_OF = {
     "FaissReranker": "reranker",
-    **dict.fromkeys(("Evaluation", "ScoreChoice", "choose_score", "evaluate"), "evaluation"),
+    **dict.fromkeys(("Evaluation", "ScoreChoice", "ThresholdChoice"), "evaluation"),
+    **dict.fromkeys(("choose_pair_threshold", "choose_score", "choose_threshold", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "reranker"),
 }  # the modules of names; all other names are those of measures
 

@@ -21,6 +21,7 @@ from peaccel.backbones import ImageInput
 from peaccel.cli import _embed_data, demo
 from peaccel.cli._embed_options import Embed
 from peaccel.cli.choose_score import ChooseScore
+from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.evaluate import Evaluate
 from peaccel.data import digits
 from peaccel.data.images import crop_sizes
@@ -233,6 +234,57 @@ def test_a_choice_is_that_of_its_files_and_fits_are_of_all_items(here, capsys, m
     prior = pe.fit_prior(d, labels)
     assert io.read_fit("o/calibration.json") == pe.calibrate(d, pairs, same)
     assert np.array_equal(io.read_fit("o/prior.json").mean, prior.mean) and io.read_fit("o/prior.json").var == prior.var
+
+
+# -- choose-threshold --------------------------------------------------------------------------------------------------
+
+OF_SEARCHES = (
+    "choose-threshold --queries q.npz --gallery g.npz --query-labels y.npy --gallery-labels z.npy --score llr "
+    "--prior prior.json --calibration fit.json --novel novel.npz --novel-labels of_novel.npy --out o --seed 3 "
+    "--certainty 55%"
+)
+OF_PAIRS = "choose-threshold --pairs scored.csv --certainty 0.7 --seed 3 --out o"
+WHAT_IS_RIGHT = {
+    line.replace("evaluate", "choose-threshold"): given for line, given in LINES.items()
+} | {"choose-threshold --embeddings q.npz --out o --labels y.npy": (QUERIES, None, Y)}  # fmt: skip
+
+
+def test_lines_have_every_option_of_choose_threshold():
+    assert options(OF_SEARCHES, OF_PAIRS, *WHAT_IS_RIGHT) | {"wrong", "fpir", "far"} == {
+        f.name for f in fields(ChooseThreshold)
+    }
+
+
+@pytest.mark.parametrize("line", WHAT_IS_RIGHT)
+def test_what_is_right_for_a_threshold_is_read_from_its_files(here, capsys, line):
+    code, _, err = run(capsys, line)
+    assert code == 0, err
+    assert written("o/threshold.json") == saved(pe.choose_threshold(*WHAT_IS_RIGHT[line]))
+
+
+@pytest.mark.parametrize(
+    ("words", "target"), [("--wrong 40%", {"wrong": 0.4}), ("--fpir 0.45", {"fpir": 0.45}), ("", {})]
+)
+def test_a_threshold_of_two_sides_is_that_of_its_files(here, capsys, words, target):
+    assert run(capsys, f"{OF_SEARCHES} {words}")[0] == 0
+    named = {"delta": 0.45, "novel": FIT(NOVEL), "novel_labels": ARRAYS["of_novel"], "seed": 3}
+    found = pe.choose_threshold(FIT(QUERIES), FIT(GALLERY), (Y, Z), LLR, **target, **named)
+    assert written("o/threshold.json") == saved(found)
+    assert Path("o/accept.json").exists() == bool(target)
+    if target:
+        assert io.read_fit("o/accept.json") == found.accept
+
+
+@pytest.mark.parametrize(("words", "target"), [("--wrong 0.4", {"wrong": 0.4}), ("--far 45%", {"far": 0.45})])
+def test_a_threshold_of_pairs_is_that_of_their_file(here, capsys, words, target):
+    match, groups = RNG.random(300) < 0.5, RNG.integers(0, 60, 300)
+    scores = match + RNG.normal(size=300)
+    rows = zip(groups.tolist(), scores.tolist(), match.astype(int).tolist(), strict=True)
+    lines = ["group,score,match", *(f"{g},{s!r},{m}" for g, s, m in rows)]
+    Path("scored.csv").write_text("\n".join(lines) + "\n")
+    assert run(capsys, f"{OF_PAIRS} {words}")[0] == 0
+    found = pe.choose_pair_threshold(scores, match, groups.astype(str), **target, delta=0.3, seed=3)
+    assert written("o/threshold.json") == saved(found) and io.read_fit("o/accept.json") == found.accept
 
 
 # -- embed -------------------------------------------------------------------------------------------------------------

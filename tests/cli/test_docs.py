@@ -66,6 +66,15 @@ SHOWN = {
     "peaccel evaluate --queries q.npz --gallery g.npz --query-labels ql.npy --gallery-labels gl.npy "
     "--scores cosine,mls --out page/": "",
     "peaccel choose-score --embeddings validation.npz --labels labels.npy --out choice/": "",
+    "peaccel choose-threshold --queries q.npz --gallery g.npz --query-labels ql.npy --gallery-labels gl.npy --wrong 5% "
+    "--out threshold/": "",
+    "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy --wrong 5% "
+    "--out choice/": "",
+    "peaccel search --score cosine --k 1 --accept choice/accept.json --gallery g.npy --queries new.npy "
+    "--out answers.csv": "",
+    "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy "
+    "--novel strangers.npy --novel-labels persons.npy --fpir 5% --out known/": "",
+    "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
 }
 
 
@@ -125,6 +134,12 @@ def inputs(tmp_path, monkeypatch):
         np.save(f"{name}.npy", x)
     for name, x in {"validation": d, "q": d[::2], "g": d[1::2]}.items():
         io.write_distribution(f"{name}.npz", x)
+    arrays = {"q": mu[::2], "g": mu[1::2], "new": mu[:40] + 0.1, "strangers": -mu[:60], "persons": labels[:60]}
+    for name, x in arrays.items():
+        np.save(f"{name}.npy", x)
+    match = labels % 2 == 0
+    lines = [f"{score},{int(m)},{group}" for score, m, group in zip(mu[:, 0] + match, match, labels, strict=True)]
+    Path("scored.csv").write_text("\n".join(["score,match,group", *lines]) + "\n")
     for name in ("photos", "CUB_200_2011", "COCO", "features"):
         Path(name).mkdir()
     for part in ("train", "validation", "test"):

@@ -19,6 +19,7 @@ from peaccel._utils import options
 from peaccel.cli._embed_options import Embed
 from peaccel.cli._search_files import SearchFiles
 from peaccel.cli.choose_score import ChooseScore
+from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HeadFiles
@@ -38,6 +39,7 @@ KINDS = {
     "embed": [Embed],
     "evaluate": [Evaluate],
     "choose-score": [ChooseScore],
+    "choose-threshold": [ChooseThreshold],
 }
 """Where the options of each command stand, but for the settings of methods."""
 
@@ -48,18 +50,28 @@ MEANINGS = {
     "backbone": "timm",
     "begin": "start from",
     "calibration": "pe.calibrate",
+    "coords": "where they were taken",
     "data": "mnist|data set",
     "device": "GPU",
     "embeddings": "[Ii]tems",
     "features": "means",
     "gallery": "gallery",
+    "gallery_coords": "gallery was taken",
+    "gallery_labels": "gallery's labels",
     "labels": "labels",
+    "novel": "without a right item",
+    "novel_labels": "novel queries",
     "out": "[Ff]older|file|write",
+    "pairs": "[Vv]erification pairs",
     "patience": "Epochs",
     "precision": "Mixed",
     "prior": "pe.fit_prior",
     "queries": "queries",
+    "query_coords": "where they were taken",
+    "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",
+    "radius": "metres",
+    "relevance": "pairs that are right",
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
@@ -172,6 +184,7 @@ LINES = [
     f"evaluate --embeddings embeddings.npz --labels labels.npy --quality quality.npy --novel novel.npz {FITS} "
     "--templates templates.npy --images images.npy --scores cosine,llr --out new",
     "choose-score --embeddings embeddings.npz --labels labels.npy --out new",
+    f"choose-threshold --embeddings embeddings.npz --labels labels.npy --score llr {FITS} --wrong 50% --out new",
 ]
 
 
@@ -209,6 +222,9 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
         "embed --backbone small_cnn --data features --root root.npz --out root.npz": "root.npz: is also an input",
         "embed --run c --part query --out e.npz --labels-out e.npy --quality-out e.npy": "e.npy: is the file of two",
         "embed --run h --features features.npy --labels-out labels.npy --out e.npz": "--features has no labels",
+        "choose-threshold --embeddings embeddings.npz --labels labels.npy --prior p/accept.json --score llr --out p": (
+            "p/accept.json: is also an input"
+        ),
         "evaluate --embeddings embeddings.npz --labels labels.npy --prior p/results.json --out p": (
             "p/results.json: is also an input"
         ),
@@ -216,7 +232,8 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
 )
 def test_an_output_is_never_an_input_nor_another_output(here, capsys, line, message):
     (here / "p").mkdir(exist_ok=True)
-    (here / "p" / "results.json").write_bytes((here / "prior.json").read_bytes())
+    for name in ("results.json", "accept.json"):
+        (here / "p" / name).write_bytes((here / "prior.json").read_bytes())
     before = {path: path.stat().st_mtime_ns for path in here.rglob("*") if path.is_file()}
     code, out, err = run(capsys, line)
     assert (code, out) == (2, "") and err.startswith(f"peaccel {line.split()[0]}: {message}"), err

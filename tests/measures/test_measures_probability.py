@@ -144,3 +144,12 @@ def test_what_cannot_be_decided_is_refused(call, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+def test_a_fitted_probability_is_printed_in_a_sentence():
+    logistic = pe.LogisticProbability(-1.0, (2.5, -0.125))
+    says = "the probability of a match is 1 / (1 + exp(-z)) with z = -1 +2.5 * score -0.125 * confidence 1"
+    assert str(logistic) == says and "weights=" in repr(logistic)
+    isotonic = pe.IsotonicProbability((0.0, 0.5, 1.0), (0.25, 0.25, 0.75))
+    says = "the probability of a match rises from 0.25 at a score of 0 to 0.75 at a score of 1, by 3 points"
+    assert str(isotonic) == says and "scores=" in repr(isotonic)

@@ -99,6 +99,16 @@ def test_few_labels_find_a_threshold_that_keeps_its_promise(n, share, runs):
     assert found >= share - 3.1 * (share * (1 - share) / runs) ** 0.5
 
 
+@pytest.mark.parametrize("runs", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_of_a_small_share_too_some_hundred_labels_find_a_threshold(runs):
+    """Two sequences of ranks would waste half of delta: in the first of them there is no rank at which anything passes,
+    and 17 and 27 % find one."""
+    for n, alpha, at_0, share in ((600, 0.01, 4.0, 0.4), (400, 0.02, 3.0, 0.45)):
+        found, broken = found_and_broken(n, lambda z, at_0=at_0: special.expit(at_0 + 2.2 * z), alpha, 0.1, runs)
+        assert broken <= allowed(0.1, runs)
+        assert found >= share - 3.1 * (share * (1 - share) / runs) ** 0.5
+
+
 ZIGZAG = ((1.2, 0.97), (0.6, 0.7), (0.0, 0.97), (-0.3, 0.5), (-9.0, 0.96))
 
 
@@ -179,11 +189,15 @@ def test_answers_that_are_never_wrong_are_all_accepted_and_always_wrong_ones_nev
     assert (alike.threshold, alike.accepted) == (1, 60)
 
 
-def test_too_few_classes_accept_nothing():
+@pytest.mark.parametrize(
+    ("alpha", "delta", "needed"), [(0.05, 0.1, 45), (0.01, 0.1, 230), (0.014, 0.1, 164), (0.001, 0.05, 2995)]
+)
+def test_too_few_classes_accept_nothing_and_say_how_many_are_missing(alpha, delta, needed):
     """log(0.1) / log(0.95) = 44.9: with 44 right answers none can be told from a risk of 0.05, with 45 it can."""
-    for classes in (44, 45):
-        found = pe.learn_then_test(np.arange(classes), np.ones(classes, bool), np.arange(classes), 0.05, 0.1)
-        assert (found.number, found.accepted) == (classes, 45 * (classes == 45))
+    for classes in (needed - 1, needed):
+        found = pe.learn_then_test(np.arange(classes), np.ones(classes, bool), np.arange(classes), alpha, delta)
+        assert (found.number, found.accepted) == (classes, needed * (classes == needed))
+        assert found.missing == needed - classes
 
 
 def test_what_comes_after_a_failure_has_no_level_left():
@@ -304,7 +318,7 @@ def test_refused_answers_are_taken_out_of_a_ranking(accept, kind):
         (
             pe.Selection(np.inf, 0.05, 0.1, 40, 0, 0),
             "accept no answers: of 40 labelled ones none could be shown to be such that at most 5 % of them are wrong, "
-            "with a certainty of 90 %",
+            "with a certainty of 90 %; it takes at least 5 more",
         ),
         (
             LIMIT,

@@ -31,6 +31,7 @@ COMMANDS = (
     "tune",
     "evaluate",
     "choose-score",
+    "choose-threshold",
     "search",
     "rerank",
     "info",

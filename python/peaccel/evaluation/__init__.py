@@ -14,14 +14,19 @@ The way of one evaluation through the floors::
     confidences.py  judged                  of each confidence whether it tells right answers from wrong ones
     intervals.py  Resamples                 intervals over classes, of all of these
     results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
+
+`choosing.choose_score` and `choosing_thresholds.choose_threshold` ask `answers.answered` the same way: which score to
+use, and from which score on to accept an answer.
 """
 
 from peaccel.evaluation.choosing import RankedScore, ScoreChoice, choose_score
+from peaccel.evaluation.choosing_thresholds import choose_pair_threshold, choose_threshold
 from peaccel.evaluation.drawn_pairs import verification_pairs
 from peaccel.evaluation.intervals import Interval, mean_interval, simultaneous_intervals
 from peaccel.evaluation.protocol import evaluate
 from peaccel.evaluation.results import ConfidenceResult, Evaluation, OpenSetResult, ScoreResult
 from peaccel.evaluation.templates import TemplateEvaluation, TemplateResult, evaluate_templates
+from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
 
 __all__ = [
     "ConfidenceResult",
@@ -33,7 +38,11 @@ __all__ = [
     "ScoreResult",
     "TemplateEvaluation",
     "TemplateResult",
+    "ThresholdChoice",
+    "ThresholdResult",
+    "choose_pair_threshold",
     "choose_score",
+    "choose_threshold",
     "evaluate",
     "evaluate_templates",
     "mean_interval",

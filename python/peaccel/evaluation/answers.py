@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from peaccel.retrieval.prepared import prepare
 from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score
 
-__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "of_pairs", "on_host"]
+__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "of_pairs", "on_host", "warn_of_copies"]
 
 BLOCK = 1 << 22
 """Ids, or coordinates of pairs, that are held at once."""
@@ -72,6 +73,8 @@ class Answers:
     """[Q], the gallery's row of the first item; -1 where there is none."""
     scores: NDArray[np.float64]
     """[Q, 2], the scores of the best two; -inf where there is none."""
+    dtype: np.dtype[Any]
+    """In which the scores were computed, and in which a threshold of them is to part them."""
     values: Mapping[Any, NDArray[np.float64]]
     """By what was asked for, [Q]; NaN where no item of the gallery is right."""
 
@@ -113,7 +116,7 @@ def answered(
             )
         )
     first, scores_, *values = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    return Answers(first, scores_, dict(zip(asked, values, strict=True)))
+    return Answers(first, scores_, found.dtype, dict(zip(asked, values, strict=True)))
 
 
 def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], truth: Relation) -> NDArray[np.float64]:
@@ -126,6 +129,21 @@ def _measured(owner: str, name: Any, metric: Metric, ids: NDArray[np.int64], tru
         query = getattr(truth, "first", 0) + lost[0]
         raise ValueError(f"{owner}: {name} is {found[lost[0]]} for query {query}, expected a finite number")
     return np.asarray(found, np.float64)
+
+
+def warn_of_copies(owner: str, queries: Distribution, gallery: Distribution, best: NDArray[np.int64]) -> None:
+    """Say to the caller of the owner, which calls this, how many queries found themselves."""
+    if queries.kind != gallery.kind:
+        return
+    sides = [[on_host(x) for x in d.arrays] for d in (queries, gallery)]
+    alike = [(q == g[best]).reshape(len(q), -1).all(1) for q, g in zip(*sides, strict=True)]
+    copies = int((np.all(alike, 0) & (best >= 0)).sum())
+    if copies:
+        warnings.warn(
+            f"{owner}: the best item of {copies} of {len(queries)} queries equals the query bit for bit: where "
+            "queries are in the gallery, give gallery=None (--embeddings), and each is searched for among the others",
+            stacklevel=3,
+        )
 
 
 def of_pairs(

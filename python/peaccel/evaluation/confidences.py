@@ -16,7 +16,7 @@ from peaccel.evaluation.results import ConfidenceResult
 from peaccel.measures.certainty import confidence as of_items
 from peaccel.measures.probability import fit_match_probability
 
-__all__ = ["SHARES", "areas_of", "by_name", "judged", "probability"]
+__all__ = ["SHARES", "areas_of", "by_name", "calibration", "judged", "probability"]
 
 BEST = "score of the best"
 """The name of the confidence that every score has, which others must beat."""
@@ -47,7 +47,7 @@ def judged(
     areas = {name: areas_of(right, confidence, resamples) for name, confidence in kinds.items()}
     for name, confidence in kinds.items():
         p = probability(confidence, right, clusters, seed)
-        points, of = _calibration(p, right)
+        points, of = calibration(p, right)
         own = areas[name]
         yield ConfidenceResult(
             name,
@@ -150,7 +150,7 @@ def areas_of(right: NDArray[np.float64], confidence: NDArray[np.float64], resamp
     )
 
 
-def _calibration(
+def calibration(
     p: NDArray[np.float64], right: NDArray[np.float64]
 ) -> tuple[tuple[tuple[float, float, int], ...], NDArray[np.int64]]:
     """Mean probability, share of right answers and count of bins of equal count; and the bin of each query."""

@@ -15,7 +15,7 @@ from peaccel.metrics._arrays import as_classes
 from peaccel.retrieval.verbs import search
 from peaccel.scores import Score
 
-__all__ = ["best_two", "identified", "novel_clusters"]
+__all__ = ["best_two", "curve_of", "identified", "novel_clusters"]
 
 FPIRS = (0.01, 0.1)
 """The shares of novel queries that are returned something, at which results are shown."""
@@ -69,10 +69,14 @@ def identified(
         _rates(found.at_fpir(fpir), of_draws, len(others) * fpir >= FEWEST)
         for fpir, of_draws in zip(FPIRS, drawn, strict=True)
     )
+    return OpenSetResult(score.label, fnir_1, fpir_1, fnir_10, fpir_10, curve_of(found))
+
+
+def curve_of(found: metrics.OpenSet) -> tuple[tuple[float, float], ...]:
+    """(FPIR, FNIR) over falling thresholds, of each FPIR the least FNIR; at most `POINTS`, denser where FPIR is low."""
     last = np.flatnonzero(np.diff(found.fpir, append=2))  # of each FPIR the lowest threshold
     shown = last[_ranks(len(last), POINTS)]
-    curve = zip(found.fpir[shown].tolist(), found.fnir[shown].tolist(), strict=True)
-    return OpenSetResult(score.label, fnir_1, fpir_1, fnir_10, fpir_10, tuple(curve))
+    return tuple(zip(found.fpir[shown].tolist(), found.fnir[shown].tolist(), strict=True))
 
 
 def _rates(point: metrics.OpenSetPoint, drawn: NDArray[np.float64], enough: bool) -> tuple[Interval, float]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from peaccel import metrics, retrieval
@@ -23,7 +22,7 @@ from peaccel.evaluation.verifying import FEWEST
 from peaccel.metrics._relation import Relation
 from peaccel.scores import Score
 
-__all__ = ["choice", "retrievals", "sections", "tables"]
+__all__ = ["calibration", "choice", "retrievals", "sections", "tables"]
 
 PICTURED = 24
 BINS = 6
@@ -85,7 +84,7 @@ def sections(
             "and the share that it does answer rightly, in bins of about equal count; below, how many queries these "
             "hold. On the grey line the probability may be believed; the further points spread along it, the more the "
             "confidence tells.",
-            _calibration(found),
+            calibration({c.confidence: c.calibration for c in found.confidences}),
         ),
         *_of_items(confidence, quality, images, novel),
     ]
@@ -185,23 +184,9 @@ def _trade_off(found: Evaluation) -> list[report.Section]:
     """The detection error trade-off of each score, where there are novel queries."""
     if not found.open_set:
         return []
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    left, lowest = 1 / (2 * found.novel), 1 / (2 * (found.queries - found.unanswerable))
-    for i, result in enumerate(found.open_set):
-        fpir, fnir = np.array(result.curve).T
-        style = report.STYLES[i % len(report.STYLES)]
-        axes.step(
-            np.maximum(fpir, left), np.maximum(fnir, lowest), style, where="post", label=result.score, linewidth=2
-        )
-    axes.axvspan(left, min(FEWEST / found.novel, 1), color="#ddd", zorder=0)
-    axes.set(xlabel="FPIR %", ylabel="FNIR %", xscale="log", yscale="log", xlim=(left, 1))
-    for axis, steps in ((axes.xaxis, (1,)), (axes.yaxis, (1, 2, 3, 5, 7))):
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(lambda rate, place: f"{100 * rate:g}")
-        axis.set_minor_formatter(NullFormatter())
-    axes.spines[["top", "right"]].set_visible(False)
-    report.legend(figure, axes)
+    least = 1 / (2 * found.novel), 1 / (2 * (found.queries - found.unanswerable))
+    curves = {result.score: result.curve for result in found.open_set}
+    figure = report.trade_off(curves, least, FEWEST / found.novel, ("FPIR %", "FNIR %"))
     text = (
         "Share of queries that are not returned their right item (FNIR), against the share of novel queries that are "
         "returned anything (FPIR), over all thresholds: the lower a line, the better. In grey fewer than ten novel "
@@ -210,23 +195,26 @@ def _trade_off(found: Evaluation) -> list[report.Section]:
     return [report.Section("Detection error trade-off", text, figure)]
 
 
-def _calibration(found: Evaluation) -> Figure:
-    """For each confidence the points over the line on which they should lie, and how many queries each stands for."""
-    shown = [c for c in found.confidences if c.calibration]
-    figure = Figure(figsize=(2.2 * max(len(shown), 1) + 0.6, 3.6), layout="constrained")
+def calibration(
+    points: Mapping[str, Sequence[tuple[float, float, int]]], counted: str = "queries", judged: str = "answer"
+) -> Figure:
+    """By the name of each probability the points over the line on which they should lie, and what each stands for."""
+    shown = {name: each for name, each in points.items() if each}
+    figure = Figure(figsize=(max(2.2 * len(shown) + 0.6, 4.4), 3.6), layout="constrained")
     panels = figure.subplots(2, max(len(shown), 1), sharex=True, sharey="row", height_ratios=[3, 1], squeeze=False)
-    ends = [at(x[0] for c in shown for x in c.calibration) for at in (min, max)] if shown else []
-    for c, above, below in zip(shown, *panels, strict=True):
-        predicted, observed, count = zip(*c.calibration, strict=True)
+    ends = [at(x[0] for each in shown.values() for x in each) for at in (min, max)] if shown else []
+    for (name, each), above, below in zip(shown.items(), *panels, strict=True):
+        predicted, observed, count = zip(*each, strict=True)
         above.plot(ends, ends, color="#999", linewidth=1)
         above.plot(predicted, observed, "o", markersize=4)
-        above.set_title(c.confidence, fontsize=9)
+        above.set_title(name, fontsize=9)
         below.vlines(predicted, 0, count, linewidth=3)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("probability that the answer is right", fontsize=10)
-    panels[0, 0].set_ylabel("share of right answers")
-    panels[1, 0].set(ylabel="queries", ylim=(0, 1.05 * max((x[2] for c in shown for x in c.calibration), default=1)))
+    figure.supxlabel(f"probability that the {judged} is right", fontsize=10)
+    panels[0, 0].set_ylabel(f"share of right {judged}s")
+    most = max((x[2] for each in shown.values() for x in each), default=1)
+    panels[1, 0].set(ylabel=counted, ylim=(0, 1.05 * most))
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host
+from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host, warn_of_copies
 from peaccel.evaluation.columns import Metric, ranked
 from peaccel.evaluation.confidences import SHARES, areas_of, by_name, judged
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
@@ -153,7 +152,7 @@ def evaluate(
         verification = verified(of_pairs("evaluate", queries, items, asked, score), same, of_both)
         results.append(_result(score, every[-1], every[0], known, resamples, verification))
     if gallery is not None:
-        _warn_of_copies(queries, gallery, every[0].best)
+        warn_of_copies("evaluate", queries, gallery, every[0].best)
     open_set, novel_ones = _identified(novel, of_novel, items, named, every, resamples, seed)
     return Evaluation(
         queries=len(queries),
@@ -230,21 +229,6 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
     if not depths or not all(isinstance(at, int) and 1 <= at <= ranked for at in depths):
         raise ValueError(f"evaluate: k is {k}, expected integers from 1 to {ranked}, the items that are ranked")
     return depths
-
-
-def _warn_of_copies(queries: Distribution, gallery: Distribution, best: NDArray[np.int64]) -> None:
-    """Say how many queries found themselves."""
-    if queries.kind != gallery.kind:
-        return
-    sides = [[on_host(x) for x in d.arrays] for d in (queries, gallery)]
-    alike = [(q == g[best]).reshape(len(q), -1).all(1) for q, g in zip(*sides, strict=True)]
-    copies = int((np.all(alike, 0) & (best >= 0)).sum())
-    if copies:
-        warnings.warn(
-            f"evaluate: the best item of {copies} of {len(queries)} queries equals the query bit for bit: where "
-            "queries are in the gallery, give gallery=None (--embeddings), and each is searched for among the others",
-            stacklevel=3,
-        )
 
 
 def _given(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

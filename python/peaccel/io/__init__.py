@@ -12,10 +12,12 @@ from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.plda_files import read_plda
 from peaccel.io.projects import from_norms, from_pcmepp, from_pfe, from_prolip, from_url
 from peaccel.io.rankings import RANKINGS, read_candidates, read_ids, read_labels, read_ranking, write_ranking
+from peaccel.io.scored_pairs import ScoredPairs, read_scored_pairs
 from peaccel.io.states import from_state, to_state
 
 __all__ = [
     "RANKINGS",
+    "ScoredPairs",
     "check_output",
     "from_ensemble",
     "from_norms",
@@ -31,6 +33,7 @@ __all__ = [
     "read_labels",
     "read_plda",
     "read_ranking",
+    "read_scored_pairs",
     "to_state",
     "write_distribution",
     "write_fit",

@@ -22,6 +22,7 @@ __all__ = [
     "Prior",
     "Selection",
     "Threshold",
+    "fewest",
 ]
 
 D = TypeVar("D", bound=Distribution)
@@ -146,6 +147,12 @@ class LogisticProbability:
         logit = self.bias + sum(weight * x for weight, x in zip(self.weights, inputs, strict=True))
         return np.exp(-np.logaddexp(0, -logit))  # a form that never overflows
 
+    def __str__(self) -> str:
+        """The formula."""
+        names = ("score", *(f"confidence {i}" for i in range(1, len(self.weights))))
+        terms = "".join(f" {w:+.6g} * {name}" for w, name in zip(self.weights, names, strict=True))
+        return f"the probability of a match is 1 / (1 + exp(-z)) with z = {self.bias:.6g}{terms}"
+
 
 @dataclass(frozen=True)
 class IsotonicProbability:
@@ -172,6 +179,16 @@ class IsotonicProbability:
     def __call__(self, scores: Any) -> np.ndarray[Any, Any]:
         """Probabilities, float64, of scores of any shape."""
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
+
+    def __str__(self) -> str:
+        """From where to where it rises."""
+        ends = (f"{p:.6g} at a score of {s:.6g}" for p, s in ((self.probabilities[i], self.scores[i]) for i in (0, -1)))
+        return f"the probability of a match rises from {' to '.join(ends)}, by {len(self.scores)} points"
+
+
+def fewest(alpha: float, delta: float) -> int:
+    """How many trials it takes until none of them failing shows that at most alpha fail, but for a chance of delta."""
+    return math.ceil(math.log(delta) / math.log1p(-alpha))
 
 
 class Threshold:
@@ -240,6 +257,8 @@ class Selection(Threshold):
     >>> s = pe.Selection(threshold=0.4, alpha=0.05, delta=0.1, number=100, accepted=60, wrong=0)
     >>> s([0.3, 0.4, float("nan")]).tolist()
     [False, True, False]
+    >>> s.missing
+    0
     """
 
     threshold: float
@@ -249,11 +268,18 @@ class Selection(Threshold):
     accepted: int
     wrong: int
 
+    @property
+    def missing(self) -> int:
+        """How many more classes it takes to promise anything, even where all answers are right."""
+        return max(0, fewest(self.alpha, self.delta) - self.number)
+
     def __str__(self) -> str:
         """A sentence of what is promised."""
         promise = f"at most {100 * self.alpha:g} % of them are wrong, with a certainty of {100 * (1 - self.delta):g} %"
         if np.isinf(self.threshold):
-            return f"accept no answers: of {self.number} labelled ones none could be shown to be such that {promise}"
+            more = f"; it takes at least {self.missing} more" if self.missing else ""
+            none = f"of {self.number} labelled ones none could be shown to be such that {promise}"
+            return f"accept no answers: {none}{more}"
         share = f"{self.accepted} of {self.number} labelled answers, {self.wrong} of them wrong"
         return f"accept answers from a confidence of {self.threshold:.6g} on: {promise} ({share})"
 
@@ -293,7 +319,7 @@ class FalseMatchLimit(Threshold):
     @property
     def missing(self) -> int:
         """How many more searches it takes to promise anything."""
-        return max(0, math.ceil(math.log(self.delta) / math.log1p(-self.alpha)) - self.number)
+        return max(0, fewest(self.alpha, self.delta) - self.number)
 
     def __str__(self) -> str:
         """A sentence of what is promised."""

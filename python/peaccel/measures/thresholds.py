@@ -10,15 +10,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from peaccel.measures.fitted import FalseMatchLimit, Selection
+from peaccel.measures.fitted import FalseMatchLimit, Selection, fewest
 from peaccel.ops._array import Array, on_host
 from peaccel.validation import class_numbers, finite_numbers, flags, require_shares
 
 __all__ = ["learn_then_test", "limit_false_matches"]
 
 # The sequences of ranks at which answers are tested: the share of all answers at which each begins. Many labels bear
-# two, the second of which finds a threshold also where the surest answers are wrong; few are used up by one.
+# two, the second of which finds a threshold also where the surest answers are wrong; few are used up by one. Few they
+# are too where the first of two would begin beyond a fifth of them, as no fewer without a wrong one pass.
 MANY = 150
+TIMES = 5
 STARTS_OF_MANY = (0.1, 0.3)
 STARTS_OF_FEW = (0.125,)
 RANKS = 100  # how many ranks of a sequence are tested at most
@@ -54,8 +56,8 @@ def learn_then_test(
     -------
     Selection
         ``s(confidence)`` says which answers to accept, ``s(ranking)`` takes the others away. Its threshold is inf where
-        nothing was refuted, as always with fewer than log(delta) / log(1 - alpha) classes. ``pe.io.write_fit`` keeps
-        it.
+        nothing was refuted, as always with fewer than log(delta) / log(1 - alpha) classes; ``missing`` says how many
+        more it takes at least. ``pe.io.write_fit`` keeps it.
 
     Raises
     ------
@@ -224,7 +226,8 @@ def _ranks(n: int, alpha: float, delta: float) -> tuple[tuple[int, float], ...]:
     A rank at which no more wrong answers pass than at the one before is harder to pass than that; the next at which one
     more does takes its place.
     """
-    starts = STARTS_OF_MANY if n >= MANY else STARTS_OF_FEW
+    many = max(MANY, TIMES * fewest(alpha, delta / len(STARTS_OF_MANY)))
+    starts = STARTS_OF_MANY if n >= many else STARTS_OF_FEW
     share = delta / len(starts)
     log_factorial = _log_factorials(n)
 

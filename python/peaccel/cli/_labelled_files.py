@@ -1,0 +1,131 @@
+"""What `peaccel evaluate` and `peaccel choose-threshold` read: embeddings, and which of them are right for which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from peaccel import io, scores
+from peaccel.distributions import Distribution
+from peaccel.io._array_files import read
+from peaccel.measures.fitted import Calibration, Prior
+from peaccel.metrics import Relevance
+from peaccel.scores import Score
+
+__all__ = ["LabelledFiles", "array", "distribution", "novel", "scored_by", "sides"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledFiles:
+    """Embeddings, and what is right for them."""
+
+    embeddings: Path | None = None
+    """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
+    labels: Path | None = None
+    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels."""
+    coords: Path | None = None
+    """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
+    queries: Path | None = None
+    """Instead of --embeddings: the queries; then --gallery is needed, and what is right for them."""
+    gallery: Path | None = None
+    """The gallery."""
+    query_labels: Path | None = None
+    """The queries' labels, [Q] numbers or strings, with --gallery-labels."""
+    gallery_labels: Path | None = None
+    """The gallery's labels, [G] numbers or strings."""
+    query_coords: Path | None = None
+    """Instead of labels, where they were taken, [Q, 2] in metres, with --gallery-coords and --radius."""
+    gallery_coords: Path | None = None
+    """Where the gallery was taken, [G, 2] in metres."""
+    radius: float | None = None
+    """Within how many metres an item counts as right, such as 25."""
+    relevance: Path | None = None
+    """Or, with --embeddings or with --queries and --gallery, the pairs that are right: [M, 2] integers, rows of the
+    query and of the gallery; (i, j) among --embeddings makes j right for i alone. .npy, or .npz with key relevance."""
+    prior: Path | None = None
+    """The prior of score llr: what pe.fit_prior found, as pe.io.write_fit writes it."""
+    calibration: Path | None = None
+    """What pe.calibrate found, as pe.io.write_fit writes it; applied to both sides."""
+    novel: Path | None = None
+    """Queries without a right item in the gallery, a file as --queries: how often a query finds its right item where
+    few of these find anything (open-set identification), and how well confidences tell them."""
+    novel_labels: Path | None = None
+    """The classes of the novel queries, [M] numbers or strings, each of which counts as a whole."""
+
+
+AMONG = (("embeddings", "labels"), ("embeddings", "coords", "radius"), ("embeddings", "relevance"))
+BETWEEN = (
+    ("queries", "gallery", "query_labels", "gallery_labels"),
+    ("queries", "gallery", "query_coords", "gallery_coords", "radius"),
+    ("queries", "gallery", "relevance"),
+)
+
+
+def given(task: LabelledFiles) -> set[str]:
+    """Which of the options that say what is searched for, and what is right, are there."""
+    return {name for names in AMONG + BETWEEN for name in names if getattr(task, name) is not None}
+
+
+def sides(task: LabelledFiles, instead: str = "") -> tuple[Distribution, Distribution | None, Any]:
+    """Queries, gallery, and what is right; `instead` names what else would do."""
+    named = given(task)
+    if named not in map(set, AMONG + BETWEEN):
+        found, *expected = (
+            " ".join(f"--{name.replace('_', '-')}" for name in names) for names in (sorted(named), *AMONG, *BETWEEN)
+        )
+        ways = "; ".join([*expected, *filter(None, [instead])])
+        raise ValueError(f"expected one of these together: {ways}; found {found or 'none'}")
+    first = task.embeddings or task.queries
+    assert first is not None
+    queries, gallery = distribution(task, first), None if task.gallery is None else distribution(task, task.gallery)
+    if task.relevance is not None:
+        pairs = array(task.relevance, "relevance")
+        return queries, gallery, Relevance.from_pairs(pairs, len(queries), None if gallery is None else len(gallery))
+    if task.radius is not None:
+        of_queries, of_gallery = (
+            None if path is None else array(path, "coords")
+            for path in (task.coords or task.query_coords, task.gallery_coords)
+        )
+        assert of_queries is not None
+        return queries, gallery, Relevance.within(of_queries, of_gallery, task.radius)
+    paths = (task.labels,) if task.labels is not None else (task.query_labels, task.gallery_labels)
+    labels = tuple(io.read_labels(path) for path in paths if path is not None)
+    return queries, gallery, labels if gallery is not None else labels[0]
+
+
+def novel(task: LabelledFiles) -> tuple[Distribution | None, NDArray[Any] | None]:
+    """The novel queries and their classes, each None where it is not given."""
+    return (
+        None if task.novel is None else distribution(task, task.novel),
+        None if task.novel_labels is None else io.read_labels(task.novel_labels),
+    )
+
+
+def distribution(task: LabelledFiles, path: Path) -> Distribution:
+    """The items of a file, calibrated where the task says by what."""
+    d = io.read_distribution(path)
+    if task.calibration is None:
+        return d
+    fit = io.read_fit(task.calibration)
+    if not isinstance(fit, Calibration):
+        raise ValueError(f"{task.calibration}: is no calibration, expected what pe.calibrate found")
+    return fit(d)
+
+
+def scored_by(task: LabelledFiles, name: str) -> Score:
+    """A score by its name, with the task's prior where it takes one."""
+    score = scores.get(name)
+    if task.prior is None or score.params.get("prior_var", 0) is not None:
+        return score
+    prior = io.read_fit(task.prior)
+    if not isinstance(prior, Prior):
+        raise ValueError(f"{task.prior}: is no prior, expected what pe.fit_prior found")
+    return score(prior_mean=prior.mean, prior_var=prior.var)
+
+
+def array(path: Path, key: str) -> NDArray[Any]:
+    """An array of an .npy file, or under a key."""
+    return read(path, (key,))[key]

@@ -1,0 +1,127 @@
+"""Find the score from which on to accept answers, or pairs, so that a promise is kept, or say what is missing."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from peaccel import io, scores
+from peaccel._utils import options
+from peaccel.cli._labelled_files import LabelledFiles, given, novel, scored_by, sides
+from peaccel.cli._outputs import outputs
+from peaccel.evaluation.choosing_thresholds import choose_pair_threshold, choose_threshold
+from peaccel.evaluation.threshold_results import ThresholdChoice
+
+__all__ = ["ChooseThreshold", "main"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseThreshold(LabelledFiles):
+    """What to choose a threshold on, what it is to promise, and where the result goes.
+
+    Labelled queries and a gallery, of classes that nothing was trained on, or scored pairs."""
+
+    out: Path
+    """A folder that receives threshold.json, report.html and, where a target is named, accept.json, the threshold that
+    'peaccel search --accept' applies; made if missing."""
+    score: str = "cosine"
+    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
+    pairs: Path | None = None
+    """Instead of embeddings: verification pairs that are scored already, by any model. .csv with a first line that
+    names the columns score, match (0 or 1) and perhaps group, such as a person, of which one pair counts; .parquet with
+    these; .npz with these keys; or .npy, [P, 2], score and match."""
+    wrong: str | None = None
+    """The target: at most this share of accepted answers, or pairs, is wrong, such as 1% or 0.01; of pairs a precision
+    of 99%. Without a target tables show usual ones."""
+    fpir: str | None = None
+    """Or: at most this share of searches without a mate returns anything; with --novel, or where some of the queries
+    have no right item."""
+    far: str | None = None
+    """Or, of --pairs: at most this share of pairs that do not match is accepted."""
+    certainty: str = "90%"
+    """How surely the threshold keeps its promise."""
+    seed: int = 0
+    """Seed of the draw of one query, or pair, of each class, and of the parts of the fitted probability."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Carry out the command."""
+    task = options.parse(ChooseThreshold, "peaccel choose-threshold", __doc__, arguments)
+    named = {name: getattr(task, name) for name in ("wrong", "fpir", "far")}
+    targets = {name: float(_share(name, text)) for name, text in named.items() if text is not None}
+    if len(targets) > 1:
+        raise ValueError(f"expected one target, found {' and '.join(f'--{name}' for name in targets)}")
+    delta = float(1 - _share("certainty", task.certainty))
+    numbers, page, accept = outputs(task.out, task, "threshold.json", "report.html", "accept.json")
+    found = _of_pairs(task, targets, delta) if task.pairs is not None else _of_searches(task, targets, delta)
+    print(found)
+    found.save(numbers)
+    from peaccel._utils import report
+    from peaccel.evaluation.threshold_pages import threshold_sections
+
+    report.write(page, "Choice of a threshold", threshold_sections(found))
+    print(f"\n-> {page}")
+    if found.accept is None:
+        print("\nName a target to have its threshold written: --wrong 5%, for instance")
+        return
+    io.write_fit(accept, found.accept)
+    print(f"\n{accept} accepts nothing" if math.isinf(found.accept.threshold) else f"\n{_next(task, accept)}")
+
+
+def _of_searches(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
+    if "far" in targets:
+        raise ValueError("--far is of --pairs; of searches it is --fpir")
+    if task.prior is not None and scores.get(task.score).params.get("prior_var", 0) is not None:
+        raise ValueError(f"--prior is for score llr without a prior of its own, got score {task.score}")
+    queries, gallery, labels = sides(task, "--pairs")
+    others, classes = novel(task)
+    return choose_threshold(
+        queries,
+        gallery,
+        labels,
+        scored_by(task, task.score),
+        **targets,
+        delta=delta,
+        novel=others,
+        novel_labels=classes,
+        seed=task.seed,
+    )
+
+
+def _of_pairs(task: ChooseThreshold, targets: dict[str, float], delta: float) -> ThresholdChoice:
+    assert task.pairs is not None
+    beside = given(task) | {name for name in ("prior", "calibration", "novel", "novel_labels") if getattr(task, name)}
+    if beside or task.score != ChooseThreshold.score:
+        names = " ".join(f"--{name.replace('_', '-')}" for name in sorted(beside or {"score"}))
+        raise ValueError(f"--pairs are scored already and stand alone, found {names} beside it")
+    if "fpir" in targets:
+        raise ValueError("--fpir is of searches; of --pairs it is --far")
+    pairs = io.read_scored_pairs(task.pairs)
+    return choose_pair_threshold(*pairs, **targets, delta=delta, seed=task.seed)
+
+
+def _next(task: ChooseThreshold, accept: Path) -> str:
+    """How the threshold is applied."""
+    if task.pairs is not None:
+        return f"import peaccel as pe; accepted = pe.io.read_fit({str(accept)!r})(scores)"
+    flags = ["--score", task.score]
+    for name in ("prior", "calibration"):
+        if (path := getattr(task, name)) is not None:
+            flags += [f"--{name}", str(path)]
+    flags += ["--k", "1", "--accept", str(accept), "--gallery", str(task.gallery or task.embeddings)]
+    return f"peaccel search {shlex.join(flags)} --queries ... --out ..."
+
+
+def _share(name: str, text: str) -> Decimal:
+    """A share between 0 and 1 as it is written, in per cent or not."""
+    try:
+        number = Decimal(text.strip().removesuffix("%").strip()) / (100 if text.strip().endswith("%") else 1)
+    except InvalidOperation:
+        number = Decimal("nan")
+    if number.is_nan() or not 0 < number < 1:
+        raise ValueError(f"--{name} is {text!r}, expected a share between 0 and 1, such as 1% or 0.01")
+    return number

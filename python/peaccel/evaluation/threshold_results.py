@@ -1,0 +1,259 @@
+"""What `pe.choose_threshold` found, as numbers, as sentences and as tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+from peaccel._utils.atomic_files import PathLike
+from peaccel.evaluation.columns import Column, table
+from peaccel.evaluation.formatting import Table, as_text, percent, save_json
+from peaccel.measures.fitted import FalseMatchLimit, Selection, fewest
+
+__all__ = ["ThresholdChoice", "ThresholdResult"]
+
+TITLES = {
+    ("wrong", False): "At most a share of the answers that are accepted is wrong",
+    ("wrong", True): "At most a share of the pairs that are accepted does not match",
+    ("fpir", False): "At most a share of searches without a mate returns anything",
+    ("far", True): "At most a share of pairs that do not match is accepted",
+}
+
+
+def share(x: float) -> str:
+    """A share that somebody gave, in per cent, with all of its digits."""
+    return f"{100 * x:.10g} %"
+
+
+def _threshold(x: float) -> str:
+    return "-" if math.isinf(x) else f"{x:.6g}"
+
+
+@dataclass(frozen=True)
+class ThresholdResult:
+    """The threshold that keeps one promise, and what it does to the answers, or pairs, that it was found on."""
+
+    promise: str
+    """"wrong": of what is accepted at most a share is wrong; "fpir": of searches without a mate at most a share returns
+    anything; "far": of pairs that do not match at most a share is accepted."""
+    target: Annotated[float, Column("at most", "the share that is promised.", share)]
+    threshold: Annotated[
+        float,
+        Column("threshold", "the least score that is accepted; - where none keeps the promise surely.", _threshold),
+    ]
+    """inf where no threshold keeps the promise with that certainty."""
+    accepted: Annotated[
+        float, Column("accepted %", "share of the queries that are answered, or of the pairs.", percent)
+    ]
+    wrong: Annotated[
+        float,
+        Column("wrong %", "share of what is accepted that is wrong, mostly well below what is promised.", percent),
+    ]
+    """NaN where nothing is accepted."""
+    found: Annotated[
+        float,
+        Column(
+            "right kept %",
+            "share of the queries with a right item that are given it, the detection and identification rate; or of "
+            "the matching pairs that are accepted (TAR).",
+            percent,
+        ),
+    ]
+    false: Annotated[
+        float | None,
+        Column(
+            "false %",
+            "share of the searches without a mate that return anything (FPIR); or of the pairs that do not match that "
+            "are accepted (FAR).",
+            partial(percent, digits=2),
+        ),
+    ]
+    """None where there is no such search."""
+    accept: Selection | FalseMatchLimit
+    """What `pe.learn_then_test` or `pe.limit_false_matches` found, which is applied and kept."""
+    tested: int
+    """How many answers, pairs or searches it was tested on, one of each class or group."""
+    perhaps: int | None
+    """Where there is no threshold for a share of wrong answers: about how many more it takes where others are like
+    these; None where what scores best is wrong too often."""
+    missing: Annotated[
+        str,
+        Column(
+            "missing",
+            "where there is no threshold: how many more classes, groups, pairs or searches it takes.",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class ThresholdChoice:
+    """What `pe.choose_threshold` or `pe.choose_pair_threshold` found; prints as sentences and tables.
+
+    Examples
+    --------
+    >>> scores = np.linspace(0, 1, 400)
+    >>> found = pe.choose_pair_threshold(scores, match=scores > 0.3, wrong=0.05)
+    >>> round(found.accept.threshold, 2), found.chosen.accepted, found.chosen.promise
+    (0.28, 0.715, 'wrong')
+    >>> found.accept([0.1, 0.9]).tolist()
+    [False, True]
+    """
+
+    score: str | None
+    """The score by which queries were answered; None of pairs."""
+    about: str
+    """What was given, in a sentence's beginning."""
+    items: int
+    """How many queries, or pairs."""
+    matches: int
+    """How many queries have a right item in the gallery, or how many pairs match."""
+    units: int
+    """How many classes these are of, or groups; all of them count alike."""
+    grouping: str
+    """What `units` counts: classes, groups, or pairs that are taken as independent."""
+    others: int
+    """How many searches have no mate, or how many pairs do not match."""
+    other_units: int | None
+    """How many classes or groups these are of; None where each is taken as independent."""
+    apart: bool
+    """Whether searches without a mate were given apart from the queries."""
+    delta: float
+    """The probability with which each threshold may break its promise."""
+    asked: tuple[str, float] | None
+    """The promise and its share that were asked for."""
+    results: tuple[ThresholdResult, ...]
+    """By promise, and by falling share."""
+    coverage: tuple[tuple[float, float], ...]
+    """(share of queries, or pairs, that is accepted; share of these that is wrong) over falling thresholds."""
+    calibration: tuple[tuple[float, float, int], ...]
+    """Of the probability of being right, fitted to the scores of other classes, in bins: its mean, the share that is
+    right, how many these are."""
+    trade_off: tuple[tuple[float, float], ...]
+    """(FPIR, FNIR), or of pairs (FAR, share of rejected matches), over falling thresholds; empty where there is no
+    search without a mate, or no pair of a kind."""
+    edges: tuple[float, ...]
+    """Of the bins of `counts`; the first and the last one hold what lies beyond."""
+    counts: Mapping[str, tuple[int, ...]]
+    """How many scores lie in each bin: of right answers, of wrong ones, of searches without a mate."""
+    seed: int
+
+    @property
+    def chosen(self) -> ThresholdResult | None:
+        """The result that was asked for, if one was."""
+        return next((x for x in self.results if (x.promise, x.target) == self.asked), None)
+
+    @property
+    def accept(self) -> Selection | FalseMatchLimit | None:
+        """What to accept by for the promise that was asked for: ``accept(ranking)``, ``accept(scores)``."""
+        return None if self.chosen is None else self.chosen.accept
+
+    @property
+    def of_pairs(self) -> bool:
+        """Whether pairs were given, and not searches."""
+        return self.score is None
+
+    def sentence(self) -> str:
+        """Which threshold keeps what was asked for, what remains, and what was counted; or what is missing."""
+        if self.chosen is None:
+            return "No target was named: each row of a table is the threshold for one."
+        x = self.chosen
+        certainly = f"with a certainty of {share(1 - self.delta)}"
+        told = f"{self._promise(x)}, {certainly}"
+        if math.isinf(x.threshold):
+            return f"No threshold can be promised to keep this: {told}. {self._lacking(x)} {self._unit(x)}"
+        what = "pairs" if self.of_pairs else "the best item of a query"
+        verb = "score" if self.of_pairs else f"has a {self.score} of"
+        where = f"that {verb} at least" if self.of_pairs else f"where it {verb} at least"
+        return f"Accept {what} {where} {_threshold(x.threshold)}: {told}. {self._remaining(x)} {self._unit(x)}"
+
+    def _promise(self, x: ThresholdResult) -> str:
+        most = f"at most {share(x.target)} of"
+        return {
+            ("wrong", False): f"{most} the accepted answers are wrong",
+            ("wrong", True): f"{most} the accepted pairs do not match (a precision of {share(1 - x.target)})",
+            ("fpir", False): f"{most} searches without a mate return anything",
+            ("far", True): f"{most} the pairs that do not match are accepted",
+        }[x.promise, self.of_pairs]
+
+    def _remaining(self, x: ThresholdResult) -> str:
+        """What the threshold does to what it was found on."""
+        accepted = round(x.accepted * self.items)
+        wrong = round(x.wrong * accepted) if accepted else 0
+        right, false = round(x.found * self.matches), "" if x.false is None else str(round(x.false * self.others))
+        if self.of_pairs:
+            said = f"Of these {self.items} pairs {accepted} are accepted, {wrong} of them wrongly"
+            return f"{said}; of the {self.matches} that match {right} are."
+        said = f"Of these {self.items} queries {accepted} are answered, {wrong} of them wrongly"
+        said += f"; of the {self.matches} that have a right item {right} are given it"
+        return f"{said}; of {self.others} searches without a mate {false} return something." if false else f"{said}."
+
+    def _lacking(self, x: ThresholdResult) -> str:
+        """Why nothing can be promised, and what would help."""
+        what, least = self._counted(x), fewest(x.target, self.delta)
+        if x.promise != "wrong":
+            return f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more."
+        worse = f"however few are accepted, more than {share(x.target)} of them are wrong: it takes a surer score"
+        if x.tested < least:
+            few = f"It takes at least {least} {what}, and there are {x.tested}: {least - x.tested} more"
+            if x.perhaps is None:
+                return f"{few}; but {worse}."
+            return f"{few} if the surest are all right, and perhaps {x.perhaps} more if others are like these."
+        enough = f"There are {x.tested} {what}, of which {least} would do were all answers right"
+        if x.perhaps is None:
+            return f"{enough}; but {worse}."
+        return f"{enough}; with as many wrong ones as here it takes perhaps {x.perhaps} more."
+
+    def _counted(self, x: ThresholdResult) -> str:
+        """What is counted as independent."""
+        if x.promise == "wrong":
+            return self.grouping
+        each = "pairs that do not match" if self.of_pairs else "searches without a mate"
+        return each if self.other_units is None else f"groups of {each}" if self.of_pairs else f"classes of {each}"
+
+    def _unit(self, x: ThresholdResult) -> str:
+        """What was tested, and what is taken as independent."""
+        alone = self.grouping == "pairs" if x.promise == "wrong" else self.other_units is None
+        if self.of_pairs:
+            if alone:
+                return (
+                    "No groups are given, so that pairs are taken as independent: where several share an item or a "
+                    "person, the promise may be broken; say so by groups."
+                )
+            return f"One pair of each of {x.tested} groups was tested, since pairs of a group may be wrong together."
+        if alone:
+            return (
+                "Searches without a mate are taken as independent: where several are of one person, say so by their "
+                "labels (novel_labels)."
+            )
+        kind = "query" if x.promise == "wrong" else "search"
+        of = self.grouping if x.promise == "wrong" else "classes without a mate"
+        return (
+            f"One {kind} of each of {x.tested} {of} was tested, since those of one are right or wrong together: each "
+            "counts alike, however many it has."
+        )
+
+    def tables(self) -> dict[str, Table]:
+        """Header and rows of each table, by its title."""
+        promises = dict.fromkeys(x.promise for x in self.results)
+        return {
+            TITLES[promise, self.of_pairs]: table([x for x in self.results if x.promise == promise])
+            for promise in promises
+        }
+
+    def summary(self) -> str:
+        """What was given, in one sentence."""
+        return (
+            f"{self.about}; each row is kept with a certainty of {share(1 - self.delta)} by itself, not all of them at "
+            f"once: name the target before you look; seed {self.seed}"
+        )
+
+    def __str__(self) -> str:
+        """Sentences and tables as text."""
+        return f"{as_text(self.summary(), self.tables())}\n\n{self.sentence()}"
+
+    def save(self, path: PathLike) -> None:
+        """Write all of it as JSON; what is not finite becomes null."""
+        save_json(path, self)
