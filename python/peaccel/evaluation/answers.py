@@ -89,14 +89,16 @@ def answered(
     score: Score,
     asked: Mapping[Any, Metric],
     deepest: int = 2,
+    whole: bool = True,
 ) -> Answers:
-    """The gallery ranked for each query, to the depth that is given, or that of the largest class, and what is asked.
+    """The gallery ranked for each query, to the depth that is given, or, `whole`, that of the largest class where it is
+    larger, and what is asked.
 
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
     """
     leave_one_out = gallery is None
-    depth = max(int(truth.sizes().max(initial=0)), 2, deepest) + leave_one_out
+    depth = max(int(truth.sizes().max(initial=0)) if whole else 0, 2, deepest) + leave_one_out
     ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
