@@ -272,7 +272,12 @@ def choose_score(
     seconds, found, equal = _seconds(forms), [], _IfEqual(truth)
     with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
         for (score, form, shown), cost in zip(forms, seconds, strict=True):
-            found.append(_judged(score, form, shown, truth, pairs, same, equal))
+            other = next((x for x, at in zip(found, forms, strict=False) if _twins((score, form), at[:2])), None)
+            found.append(
+                _judged(score, form, shown, truth, pairs, same, equal)
+                if other is None
+                else replace(other, score=score.name)
+            )
             if bar is not None:
                 bar.advance(cost)
     return ScoreChoice(
@@ -285,6 +290,11 @@ def choose_score(
         seed=seed,
         **_compared(found, _learned(d[judged]), truth, seed),
     )
+
+
+def _twins(one: tuple[Score, str], other: tuple[Score, str]) -> bool:
+    """Whether two scores in their forms are one by two names."""
+    return one[1] == other[1] and replace(one[0], name=other[0].name) == other[0]
 
 
 def _learned(d: Distribution) -> NDArray[np.float64] | None:

@@ -70,12 +70,10 @@ def mean_score_of_classes(
     """
     if torch.compiler.is_compiling():
         same = labels[:, None] == labels
-        every = torch.arange(len(labels), device=labels.device).expand_as(same)
-        rows = every.masked_fill(~(same if ordered else same.triu(1)), -1)
-    else:
-        rows = _rows_of_classes(labels, ordered)
-        if rows.shape[1] <= ordered:
-            raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
+        return mean_score_of_pairs(d, same if ordered else same.triu(1), score)
+    rows = _rows_of_classes(labels, ordered)
+    if rows.shape[1] <= ordered:
+        raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
     return mean_of(retrieval.rescore(d, d, rows, score), rows >= 0)
 
 
@@ -94,8 +92,9 @@ def _rows_of_classes(labels: Tensor, ordered: bool) -> Tensor:
 
 
 def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
-    """The mean score, which is finite, of the pairs in a mask [N, N], which are most of all."""
-    return mean_of(retrieval.pairwise(d, d, score), pairs)
+    """The mean score of the pairs in a mask [N, N]; the others are not computed."""
+    every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
+    return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)
 
 
 def unit_means(d: Distribution) -> Point:
