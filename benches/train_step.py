@@ -1,9 +1,10 @@
-"""What losses cost in a training step: `python -m benches.train_step [--quick] [--only losses|plain|steps]`.
+"""What losses cost in a training step: `python -m benches.train_step [--quick] [--only losses|plain|peers|steps]`.
 
 "losses": loss and head alone, forward and backward, beside ArcFace's. "plain": two of them beside the same loss written
-in plain torch. "steps": whole steps of a ResNet-18 on images of 64 pixels, as a ratio to ArcFace's, and the share that
-loss and head have in them: small shares are told by it, not by the ratio, which a shared machine moves by some percent.
-One thread, all sides of a table in turn, medians. It fails (exit 1) only where two sides do not compute the same.
+in plain torch. "peers" (`benches.loss_peers`): losses alone by batch size beside plain torch, in processor time.
+"steps": whole steps of a ResNet-18 on images of 64 pixels, as a ratio to ArcFace's, and the share that loss and head
+have in them: small shares are told by it, not by the ratio, which a shared machine moves by some percent. One thread,
+all sides of a table in turn, medians. It fails (exit 1) only where two sides do not compute the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from benches import ONE_THREAD  # noqa: F401, sets one thread before torch is loaded
+from benches import ONE_THREAD, loss_peers  # noqa: F401, sets one thread before torch is loaded
 from benches.common import Goal, Side, Work, interleave, measure, row, torch
 from benches.data import distribution, optional
 from peaccel.ops import sample
@@ -329,13 +330,16 @@ def main() -> int:
     """Print the tables; 1 where two sides did not agree."""
     parser = argparse.ArgumentParser(prog="python -m benches.train_step", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round each: shows that all of it runs")
-    parser.add_argument("--only", choices=list(ROUNDS), help="one of the tables")
+    parser.add_argument("--only", choices=[*ROUNDS, "peers"], help="one of the tables")
+    parser.add_argument("--compiled", action="store_true", help="with the peers, both sides by torch.compile too")
     options = parser.parse_args()
     print(row("work", "side", "time", "rate", "ratio", "goal", "met"), row(*["---"] * 7), sep="\n")
     failures = []
     for name, works in (("losses", losses), ("plain", plain)):
         for work in works(options.quick) if options.only in (None, name) else ():
             failures += measure(work, judge=not options.quick)
+    for line in loss_peers.tables(options.quick, options.compiled) if options.only in (None, "peers") else ():
+        print(line, flush=True)
     for line in steps(options.quick) if options.only in (None, "steps") else ():
         print(line, flush=True)
     print(*(f"FAILED {message}" for message in failures), sep="\n")

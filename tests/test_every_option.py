@@ -537,3 +537,36 @@ def test_every_option_of_every_public_function_has_a_row():
         f"{name} {option}" for name, known in options().items() for option in known if option not in tried.get(name, ())
     }
     assert missing == ELSEWHERE.keys()
+
+
+# -- a distribution is no array ----------------------------------------------------------------------------------------
+
+
+def arrays_of(row):
+    """The arguments of a call that are numpy arrays."""
+    return [name for name, value in (row.given | row.other).items() if isinstance(value, np.ndarray)]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in (*VERBS, *RERANKER, *MEASURES, *EVALUATION, *METRICS, *IO) if arrays_of(row)], ids=repr
+)
+def test_a_distribution_in_the_place_of_an_array_is_a_type_error(row):
+    for name in arrays_of(row):
+        with pytest.raises(TypeError, match=rf"{name}\b.*expected an array.*(give its \.mu or \.var|or a Point)"):
+            row.call(**deepcopy(row.given) | {name: GALLERY})
+
+
+@pytest.mark.parametrize("module", [metrics, pe.special], ids=lambda module: module.__name__)
+def test_a_distribution_for_every_argument_of_a_function_of_arrays_is_a_type_error(module):
+    functions = [getattr(module, name) for name in module.__all__ if inspect.isfunction(getattr(module, name))]
+    assert len(functions) > 4
+    for function in functions:
+        needed = [name for name, p in inspect.signature(function).parameters.items() if p.default is p.empty]
+        with pytest.raises(TypeError):
+            function(*[GALLERY] * len(needed))
+
+
+@pytest.mark.parametrize("make_array", [np.asarray, np.array, np.mean, np.shape])
+def test_numpy_makes_no_array_of_a_distribution(make_array):
+    with pytest.raises(TypeError, match=r"expected an array, got a distribution, Normal\(N=23, D=6, .*; give its \.mu"):
+        make_array(GALLERY)

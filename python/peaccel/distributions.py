@@ -20,6 +20,7 @@ from peaccel.ops._array import (
     ArrayT,
     Given,
     KindT,
+    NotArrayError,
     as_array,
     as_numpy,
     bfloat16,
@@ -130,6 +131,14 @@ class Distribution(Generic[ArrayT]):
     def __len__(self) -> int:
         """N, the number of items."""
         return int(self.mu.shape[0])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> None:
+        """Refuse to become an array: it would be one of single items, taken one by one for minutes.
+
+        Typed as giving None, so that no type checker takes a distribution for an array either.
+        """
+        names = " or ".join(f".{name}" for name in self._names)
+        raise NotArrayError(f"expected an array, got a distribution, {self!r}; give its {names}")
 
     def __getitem__(self, index: Any) -> Self:
         """The items at ``index``: an int (a batch of 1), a slice, or a 1-D array of ints or bools, of either kind.

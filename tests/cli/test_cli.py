@@ -295,6 +295,7 @@ def test_user_errors_are_one_line_and_exit_code_2(files, capsys, options, messag
     (files / "folder.npz").mkdir()
     (files / "link.npz").symlink_to("g.npz")
     os.link("g.npz", "hard.npz")
+    (files / "g.txt").touch()
     for name in ("g.npz", "g.faiss"):
         (files / f"cut{name[1:]}").write_bytes((files / name).read_bytes()[:100])
     before = {path: path.read_bytes() for path in files.iterdir() if path.is_file()}

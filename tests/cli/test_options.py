@@ -213,7 +213,7 @@ def test_a_command_writes_where_its_outputs_say_and_nowhere_else(here, capsys, l
     ("line", "message"),
     {
         "search --queries queries.npz --gallery gallery.npz --out queries.npz": "queries.npz: is also an input",
-        "rerank --queries queries.npz --gallery gallery.npz --candidates candidates.npz --out gallery.npz": (
+        "rerank --queries queries.npz --gallery gallery.npz --candidates features.npy --out gallery.npz": (
             "gallery.npz: is also an input"
         ),
         "train cosface --resume --begin c/model.safetensors --out c": "c/model.safetensors: is also an input",
@@ -251,7 +251,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Outer:
-    path: Path | None = None
+    out: Path | None = None
     kind: Literal["one", "two"] | None = None
     some: tuple[int, ...] = (1,)
     inner: Inner = field(default_factory=Inner)
@@ -278,7 +278,7 @@ def test_help_says_path_of_a_path_that_may_be_missing(capsys, monkeypatch, comma
 
 
 def test_none_is_still_a_value():
-    assert options.parse(Outer, "", "", ["--inner.clip", "None", "--path", "None"]) == Outer(inner=Inner(clip=None))
+    assert options.parse(Outer, "", "", ["--inner.clip", "None", "--out", "None"]) == Outer(inner=Inner(clip=None))
 
 
 def test_help_of_fit_head_shows_no_width_but_that_of_the_features(capsys, here):
@@ -324,6 +324,34 @@ def test_errors_in_arguments_come_before_torch(here):
     assert made.stderr.count("False\n") == len(EARLY), told
     for line, message in EARLY.items():
         assert message in told, line
+
+
+BEFORE_OPTIONS = {  # in one process, which imports nothing that reads options or prints in colours
+    "nosuch": "peaccel: unknown command 'nosuch'; did you mean 'search'?",
+    "train hip": EARLY["train hip"],
+    "train pfe --data sob": EARLY["train pfe --data sob"],
+    "tune hip": EARLY["train hip"],
+    "embed --backbone small_cnn --data sob --out e.npz": "unknown data 'sob'",
+    "embed --features none.npy --run c --out e.npz": "none.npy: no such file",
+    "fit-head none.npy": EARLY["fit-head none.npy"],
+    "evaluate --embeddings none.npz --labels labels.npy --out e": "peaccel evaluate: none.npz: no such file",
+    "choose-score --embeddings none.npz --labels labels.npy --out e": "peaccel choose-score: none.npz: no such file",
+    "search --gallery=none.npz --queries q.npz --out r.npz": "peaccel search: none.npz: no such file",
+    "rerank --gallery none.npz --queries q.npz --out r.npz": "peaccel rerank: none.npz: no such file",
+}
+
+
+def test_unknown_names_and_missing_files_are_told_before_options_are_read(here):
+    code = (
+        "import sys, json\nfrom peaccel import cli\nfor line in json.loads(sys.argv[1]):\n"
+        "    try:\n        cli.main(line.split())\n    except SystemExit as stop:\n        assert stop.code == 2\n"
+        "    print(*{'torch', 'tyro', 'rich'} & sys.modules.keys(), file=sys.stderr)\n"
+    )
+    words = [sys.executable, "-c", code, json.dumps([*BEFORE_OPTIONS])]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stderr.splitlines()
+    assert told[1::2] == [""] * len(BEFORE_OPTIONS)
+    for line, message in zip(told[::2], BEFORE_OPTIONS.values(), strict=True):
+        assert message in line
 
 
 def test_data_sets_are_offered_to_train_on_where_they_have_labels():

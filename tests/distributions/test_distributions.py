@@ -311,7 +311,7 @@ REFUSED = {
         ("Point: mu must be a numpy array or a torch tensor, got str", lambda: Point("mu.npy")),
         ("Normal: var must be a numpy array or a torch tensor, got dict", lambda: Normal(M, {"var": V})),
         ("Point: mu must be a numpy array or a torch tensor, got list", lambda: Point([[1, 2], [3]])),
-        ("Point: mu must be a numpy array or a torch tensor, got Point", lambda: Point(Point(M))),
+        ("Point: mu: expected an array, got a distribution, Point(N=8, D=256", lambda: Point(Point(M))),
         ("Point: mu is a masked array, expected a plain one", lambda: Point(np.ma.masked_greater(M, 2))),
         ("Normal: var must be a numpy array or a torch tensor, got str", lambda: Normal(M, "0.1")),
         ("Normal: index is (0, 1), expected rows alone; a list of several", lambda: Normal(M, V)[0, 1]),

@@ -88,6 +88,33 @@ def test_what_the_uncertainty_is_worth():
     assert "is worth something" not in pe.choose_score(shuffled, labels).sentence()
 
 
+def test_equal_uncertainties_are_searched_once_for_each_ranking(monkeypatch):
+    """Of diagonal normals most scores then rank by one weighted distance: each by its own says the same."""
+    d, labels = items()
+    made, search = [], choosing.answered
+
+    def spy(owner, queries, gallery, truth, score, asked, **more):
+        if not more.get("whole", True):
+            made.append((score.name, queries.common_parameter() is not None))
+        return search(owner, queries, gallery, truth, score, asked, **more)
+
+    monkeypatch.setattr(choosing, "answered", spy)
+    found = pe.choose_score(d, labels)
+    once = ["neg_mahalanobis", "ppk", "inclusion", "neg_kl"]
+    assert "neg_csd" not in {name for name, _ in made}  # another name of neg_expected_sq_l2
+    csd, expected = ([s for s in found.scores if s.score == name] for name in ("neg_csd", "neg_expected_sq_l2"))
+    assert [replace(s, score="neg_expected_sq_l2") for s in csd] == expected
+    assert made.count(("mls", True)) == 2 and not {*once} & {name for name, _ in made} and all(one for _, one in made)
+    order = np.random.default_rng(0).permutation(CLASSES)
+    judged = np.isin(labels, order[1::2])
+    half, of_half = d[judged], labels[judged]
+    flat = pe.Normal(half.mu, np.tile(half.var.mean(0), (120, 1)))
+    for name in ("mls", *once):
+        result = next(s for s in found.scores if s.name == f"{name}, raw")
+        right = first_is_right(half, of_half, name).mean() - first_is_right(flat, of_half, name).mean()
+        assert result.worth.value == pytest.approx(right, abs=1e-12), name
+
+
 def test_every_best_score_and_the_learned_confidence_are_held_against_that_of_cosine():
     """Errors of answers by cosine come of the variances, which `llr` and the learned confidence know."""
     rng = np.random.default_rng(2)

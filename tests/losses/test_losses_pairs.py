@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import peaccel as pe
+from peaccel.losses import _batch
 from peaccel.losses.likelihood import NegativeMLS
 from peaccel.losses.matches import HIB
 from peaccel.losses.nce import ScoreNCE
@@ -280,3 +281,23 @@ def test_other_kinds_are_refused():
         HIB()(items("vmf")[1], labels)
     with pytest.raises(TypeError, match=r"^mls: cannot score point x point"):
         ScoreNCE("mls")(points, labels)
+
+
+@pytest.mark.parametrize("labels", [[3, 1, 3, 3, 1, 0], [0, 0], [5, 4, 3, 4], list(range(4)) * 5, [2, 2, 2, 2]])
+def test_rows_of_classes_are_the_pairs_of_one_class(labels):
+    labels = torch.tensor(labels)
+    same = labels[:, None] == labels
+    for ordered, pairs in ((False, same.triu(1)), (True, same)):
+        rows = _batch._rows_of_classes(labels, ordered)
+        found = [(i, j) for i, row in enumerate(rows.tolist()) for j in row if j >= 0]
+        assert len(found) == len(set(found)) and sorted(found) == [tuple(pair) for pair in pairs.nonzero().tolist()]
+
+
+def test_a_sharp_multi_similarity_stays_finite():
+    d = pe.Point(torch.nn.functional.normalize(torch.randn(8, 3)).requires_grad_())
+    for beta in (39.0, 41.0, 1e4):
+        value = MultiSimilarity(threshold=-1.0, beta=beta)(d, torch.arange(8) // 2)
+        (gradient,) = torch.autograd.grad(value, d.mu)
+        assert torch.isfinite(value) and torch.isfinite(gradient).all()
+    near = [MultiSimilarity(threshold=0.5, beta=beta)(d, torch.arange(8) // 2).item() for beta in (40.0, 40.001)]
+    assert near[0] == pytest.approx(near[1], rel=1e-3)

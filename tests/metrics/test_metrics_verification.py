@@ -176,3 +176,12 @@ def test_truncated_rows_are_as_many_as_fit():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_area_under_a_roc_curve_is_the_share_of_pairs_won_and_half_of_the_ties():
+    rng = np.random.default_rng(0)
+    for size in (2, 7, 60):
+        scores, same = rng.integers(0, 9, size) / 2, np.arange(size) % 3 == 0
+        won = (scores[same][:, None] > scores[~same]) + (scores[same][:, None] == scores[~same]) / 2
+        assert metrics.roc_auc(scores, same) == won.mean() == pytest.approx(roc_auc_score(same, scores), abs=1e-15)
+    assert metrics.r_auroc([True, False, False], [np.inf, np.inf, -np.inf]) == 0.75

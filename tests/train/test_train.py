@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -152,6 +154,55 @@ def test_groups_have_rates_and_weight_decays_of_their_own():
         rates.after_step()
         rates.after_epoch()
     assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([0.025, 1.25])
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}.items()
+)
+def test_optimizers_step_as_torch_s_own_bit_for_bit(name, made):
+    parameters = [nn.Parameter(torch.linspace(-1, 1, 7)) for _ in range(2)]
+    own = optimizer_of(Stage("s", Schedule(lr=0.1, weight_decay=0.3, optimizer=name), (Group((parameters[0],)),), {}))
+    more = {"momentum": 0.9} if name == "sgd" else {}
+    theirs = made([parameters[1]], 0.1, weight_decay=0.3, **more)
+    assert isinstance(own, made)
+    for step in range(4):
+        for parameter, optimizer in zip(parameters, (own, theirs), strict=True):
+            optimizer.zero_grad()
+            ((parameter - step) ** 3).sum().backward()
+            optimizer.step()
+            if step == 1:
+                optimizer.load_state_dict(optimizer.state_dict())
+        assert torch.equal(*parameters) and not torch.equal(parameters[0], torch.linspace(-1, 1, 7))
+    assert str(own.state_dict()["state"]) == str(theirs.state_dict()["state"])
+
+
+def test_training_does_not_import_the_compiler(tmp_path):
+    code = """
+import sys, torch
+from pathlib import Path
+from torch import nn
+from peaccel.distributions import Point
+from peaccel.methods.method import Group, Schedule, Stage, Training
+from peaccel.train import Options, fit
+
+class Head(nn.Linear):
+    def forward(self, x):
+        return Point(super().forward(x))
+
+x, labels = torch.randn(8, 2), torch.arange(2).repeat(4)
+for name in ("sgd", "adam", "adamw"):
+    model = Head(2, 2)
+    loss = lambda batch, step: {"loss": nn.functional.cross_entropy(model(batch.inputs).mu, batch.labels)}
+    schedule = Schedule(epochs=1, optimizer=name, clip=1.0)
+    training = Training(model, nn.Module(), (Stage("s", schedule, (Group((model,)),), loss),))
+    for options in (Options(), Options(resume=True)):
+        fit(training, x, labels.numpy(), options, folder=Path(sys.argv[1]) / name)
+    print("torch._dynamo" in sys.modules)
+"""
+    for name in ("sgd", "adam", "adamw"):
+        (tmp_path / name).mkdir()
+    made = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert made.stdout == 3 * "False\n", made.stderr
 
 
 def test_sgd_is_plain_unless_it_is_nesterov_s():

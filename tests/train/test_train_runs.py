@@ -58,6 +58,46 @@ def equal(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
+# -- what epochs are compared by ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("most", "kept"), [(72, 72), (71, 66), (20, 18), (3, 12)])
+def test_epochs_are_compared_by_whole_classes(parts, monkeypatch, most, kept):
+    monkeypatch.setattr(evaluation, "VALIDATED", most)
+    labels = parts["validation"].labels
+    rows = evaluation.validation_rows(labels, 0)
+    assert len(rows) == kept and (np.diff(rows) > 0).all()
+    assert set(np.bincount(labels[rows]).tolist()) <= {0, EACH}
+    assert np.array_equal(rows, evaluation.validation_rows(labels, 0))
+    assert kept == len(labels) or not np.array_equal(rows, evaluation.validation_rows(labels, 1))
+
+
+def test_what_epochs_are_compared_by_has_a_class_of_two_items(monkeypatch):
+    monkeypatch.setattr(evaluation, "VALIDATED", 10)
+    labels = np.append(np.arange(60), 7)
+    for seed in range(20):
+        assert np.bincount(labels[evaluation.validation_rows(labels, seed)]).max() == 2
+
+
+@pytest.mark.parametrize(("most", "after_epochs", "at_the_end"), [(72, 72, [72]), (20, 18, [72, 18])])
+def test_no_search_is_made_twice(parts, tmp_path, monkeypatch, capsys, most, after_epochs, at_the_end):
+    """One after each epoch, and at the end one of all held-out items, which is that of epochs where these are all."""
+    monkeypatch.setattr(evaluation, "VALIDATED", most)
+    searched, search = [], evaluation.map_at_r
+
+    def spy(d, labels, score):
+        searched.append((len(labels), search(d, labels, score)))
+        return searched[-1][1]
+
+    for module in (evaluation, runs):
+        monkeypatch.setattr(module, "map_at_r", spy)
+    result = carry_out("cosface", parts, tmp_path / "x", **SHORT)
+    assert [size for size, _ in searched] == [after_epochs, after_epochs, *at_the_end]
+    assert result.validation == searched[-1][1].map_at_r == max(found.map_at_r for _, found in searched[:2])
+    told = "cosface: epochs are compared by 18 of 72 held-out items, of whole classes"
+    assert (told in capsys.readouterr().err) == (most == 20)
+
+
 # -- recipes -----------------------------------------------------------------------------------------------------------
 
 TABLES = {"method", "settings", "digits", "tune"}

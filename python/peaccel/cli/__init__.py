@@ -1,7 +1,8 @@
 """The command ``peaccel``: each command is a file of this folder, whose first sentence is what ``--help`` says of it.
 
-A command's file is imported when it is called, since some import torch for seconds. An error of the user's is one line
-on stderr and exit code 2; Ctrl-C exits 130 without a word.
+A command's file is imported when it is called, since some import torch for seconds. An unknown name and a missing file
+are told before tyro is imported, which reads the options. An error of the user's is one line on stderr and exit code 2;
+Ctrl-C exits 130 without a word.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from peaccel._core import __version__
 from peaccel._utils import options
+from peaccel._utils.suggestions import unknown
 
 __all__ = ["COMMANDS", "main", "user_errors"]
 
@@ -49,15 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if list(arguments) == ["--version"]:
         print(f"peaccel {__version__}")
         return
-    try:
-        import rich  # noqa: F401  (found missing here, not after the work is done)
-        import tyro
-    except ImportError:
+    if None in map(find_spec, ("rich", "tyro")):  # not after the work is done
         _fail(command, "the command line needs tyro and rich: pip install peaccel[cli]")
+    if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
+        _fail("peaccel", unknown("command", arguments[0], COMMANDS))
     with user_errors(command):
         if arguments and arguments[0] in COMMANDS:
             _run(arguments[0], arguments[1:])
         else:
+            import tyro
+
             with options.without_none():
                 named = {name: _stands_for(name) for name in COMMANDS}
                 tyro.extras.subcommand_cli_from_dict(named, prog="peaccel", description=DESCRIPTION, args=arguments)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from peaccel._utils.atomic_files import check_outputs
-from peaccel.cli._training import check_there
-from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_name
+from peaccel.cli._training import check_there, early
+from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_known, check_name
 
-__all__ = ["Embed", "check"]
+__all__ = ["Embed", "check", "check_words"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,13 @@ class Embed:
     """With --run of mnist or digits8: write features of images and of captions that tell their digits, each left open
     with this probability, as 'peaccel train text_to_image --data caption-features' takes a folder of them, and which
     images each caption describes, PART-relevance.npy, as 'peaccel evaluate --relevance' takes it."""
+
+
+def check_words(arguments: Sequence[str]) -> None:
+    """Refuse a data set that is unknown before tyro is imported."""
+    given = early(arguments)
+    if given.data is not None and not given.help:
+        check_known(given.data, (*COMPOSED, *READERS))
 
 
 def check(task: Embed) -> None:

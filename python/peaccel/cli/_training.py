@@ -94,7 +94,7 @@ def parse(
         ],
     )
     head = f"{options.about(about)}\n\n{name}: {method.paper}"
-    parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again)
+    parsed: Any = options.parse(kinds, prog, head, arguments, pairs=again, positional=given)
     # Settings are read again as a mapping, which checks ranges that tyro does not know.
     return (
         config.from_mapping(vars(parsed.own), own, name),

@@ -415,8 +415,8 @@ def _sections(
             "The table",
             f"Numbers of {data.digits} digits from real scans ({settings.data}); neither scans nor numbers "
             f"were seen in training. FAISS finds {recipe.shortlist} candidates by cosine, each score reranks them; "
-            "us/query is the time of that. AUROC is of the best item's score: whether it tells right answers from wrong "
-            "ones. In a mixed set images are cropped, occluded or blurred "
+            "us/query is the time of that. AUROC is of the best item's score: whether it tells right answers from "
+            "wrong ones. In a mixed set images are cropped, occluded or blurred "
             f"with probability {data.corruption.probability:g}. "
             f"Mean ± standard deviation over {settings.seeds} seed(s) from {settings.seed}. "
             f"Calibrated: all variances times one factor ({factors}), fitted on validation pairs. "

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peaccel._utils import options
-from peaccel.cli._embed_options import Embed, check
+from peaccel.cli._embed_options import Embed, check, check_words
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> None:
     """Carry out the command."""
+    check_words(arguments)
     task = options.parse(Embed, "peaccel embed", __doc__, arguments)
     check(task)
     from peaccel.cli._embed_data import write

@@ -10,9 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
-
-import tyro
+from typing import Literal, get_args
 
 from peaccel.cli._training import check_run, check_there, early, parse, tell
 from peaccel.data.features import features
@@ -29,7 +27,7 @@ HEADS: tuple[str, ...] = get_args(Head)
 class HeadFiles:
     """The files that a head is fitted to."""
 
-    features: Annotated[Path, tyro.conf.Positional]
+    features: Path
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """Their labels, [N] numbers or strings, in an .npy file."""

@@ -21,6 +21,7 @@ __all__ = [
     "EVALUATED",
     "READERS",
     "TRAINED",
+    "check_known",
     "check_name",
     "of_features",
     "read",
@@ -43,6 +44,17 @@ TRAINED = (*COMPOSED, *sorted(READERS.keys() - {*EVALUATED}))
 """The data sets of this package that a model can be trained on."""
 
 
+def check_known(name: str, names: Sequence[str]) -> None:
+    """Refuse a data set that is none of these, or a file that is not there; arguments and errors as of `check_name`."""
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise FileNotFoundError(f"data {name}: there is no such file")
+    elif name not in names:
+        if name in (*COMPOSED, *READERS):
+            raise ValueError(f"data {name}: has no labelled items to train on, expected one of {', '.join(names)}")
+        raise ValueError(unknown("data", name, names))
+
+
 def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
     """Refuse a data set that is unknown, or whose root is missing where one is needed, or given where none is.
 
@@ -62,13 +74,7 @@ def check_name(name: str, root: Path | None, names: Sequence[str]) -> None:
     FileNotFoundError
         There is nothing at the root, or no such file.
     """
-    if name.endswith(".py"):
-        if not Path(name).is_file():
-            raise FileNotFoundError(f"data {name}: there is no such file")
-    elif name not in names:
-        if name in (*COMPOSED, *READERS):
-            raise ValueError(f"data {name}: has no labelled items to train on, expected one of {', '.join(names)}")
-        raise ValueError(unknown("data", name, names))
+    check_known(name, names)
     if name in DIGITS:
         if root is not None:
             raise ValueError(f"data {name}: root is {root}, but its scans come inside a package")

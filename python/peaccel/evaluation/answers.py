@@ -16,12 +16,22 @@ from peaccel.evaluation.columns import Metric
 from peaccel.metrics import Relevance
 from peaccel.metrics._ranking import drop_own
 from peaccel.metrics._relation import Relation, as_relation
-from peaccel.ops._array import as_numpy, is_torch
+from peaccel.ops._array import as_numpy, from_given, is_torch
 from peaccel.retrieval.prepared import prepare
 from peaccel.retrieval.verbs import paired, search
 from peaccel.scores import Score
 
-__all__ = ["Answers", "answered", "as_scores", "as_truth", "numbers", "of_pairs", "on_host", "warn_of_copies"]
+__all__ = [
+    "Answers",
+    "answered",
+    "as_scores",
+    "as_truth",
+    "given",
+    "numbers",
+    "of_pairs",
+    "on_host",
+    "warn_of_copies",
+]
 
 BLOCK = 1 << 22
 """Ids, or coordinates of pairs, that are held at once."""
@@ -42,15 +52,15 @@ def as_scores(owner: str, named: str | Score | Sequence[str | Score] | None, kin
 def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Relation:
     """Which items are right for which queries, by labels of both sides or by a `Relevance`."""
     if isinstance(labels, Relevance):
-        given, expected = (
+        found, expected = (
             f"{q} queries {'among themselves' if leave_one_out else f'and {g} gallery items'}"
             for q, g, leave_one_out in (
                 (labels.queries, labels.gallery, labels.leave_one_out),
                 (queries, gallery, gallery is None),
             )
         )
-        if given != expected:
-            raise ValueError(f"{owner}: labels is a Relevance of {given}, expected {expected}")
+        if found != expected:
+            raise ValueError(f"{owner}: labels is a Relevance of {found}, expected {expected}")
         return labels
     pair = isinstance(labels, tuple) and len(labels) == 2 and not np.isscalar(labels[0])
     if labels is None or pair != (gallery is not None):
@@ -59,9 +69,9 @@ def as_truth(owner: str, labels: Any, queries: int, gallery: int | None) -> Rela
         raise ValueError(f"{owner}: labels is {found}, expected {expected}")
     sides = [x.cpu() if is_torch(x) else x for x in (labels if pair else (labels,))]
     names = ("labels of queries", "labels of the gallery") if pair else ("labels",)
-    for name, given, count in zip(names, sides, (queries, gallery), strict=False):
-        if np.shape(given) != (count,):
-            raise ValueError(f"{owner}: {name} has shape {np.shape(given)}, expected ({count},)")
+    for name, side, count in zip(names, sides, (queries, gallery), strict=False):
+        if (shape := given(owner, name, side).shape) != (count,):
+            raise ValueError(f"{owner}: {name} has shape {shape}, expected ({count},)")
     return as_relation(owner, sides[0], sides[1] if pair else None, names)
 
 
@@ -92,14 +102,16 @@ def answered(
     score: Score,
     asked: Mapping[Any, Metric],
     deepest: int = 2,
+    whole: bool = True,
 ) -> Answers:
-    """The gallery ranked for each query, to the depth that is given, or that of the largest class, and what is asked.
+    """The gallery ranked for each query, to the depth that is given, or, `whole`, that of the largest class where it is
+    larger, and what is asked.
 
     Queries are ranked block by block: the rankings of all of them, where classes are large, are far larger than what
     is asked of them.
     """
     leave_one_out = gallery is None
-    depth = max(int(truth.sizes().max(initial=0)), 2, deepest) + leave_one_out
+    depth = max(int(truth.sizes().max(initial=0)) if whole else 0, 2, deepest) + leave_one_out
     ready, step = prepare(queries if gallery is None else gallery, score), max(BLOCK // depth, 1)
     blocks = []
     for start in range(0, len(queries), step):
@@ -164,7 +176,10 @@ def numbers(owner: str, scores: Any, score: Score) -> NDArray[np.float64]:
 
 
 def on_host(x: Any) -> NDArray[Any]:
-    """A list, an array, or a tensor on any device as an array on the host; bfloat16 becomes float32."""
-    if is_torch(x):
-        return as_numpy(x.cpu())
-    return as_numpy(x) if isinstance(x, np.ndarray) else np.asarray(x)
+    """An array, or a tensor on any device, as an array on the host; bfloat16 becomes float32."""
+    return as_numpy(x.cpu() if is_torch(x) else x)
+
+
+def given(owner: str, name: str, x: Any) -> NDArray[Any]:
+    """`on_host` of what a caller gave, which may be a list too."""
+    return on_host(x) if is_torch(x) or isinstance(x, np.ndarray) else from_given(owner, name, x)

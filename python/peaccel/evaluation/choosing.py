@@ -25,6 +25,7 @@ from peaccel.evaluation.intervals import Interval, Resamples, at_once, compared
 from peaccel.evaluation.verifying import AUC
 from peaccel.measures.fitted import Calibration, Prior
 from peaccel.scores import SCORES, Score
+from peaccel.scores._common_variance import ranking_weights
 
 __all__ = ["Fits", "RankedScore", "ScoreChoice", "choose_score", "fit"]
 
@@ -268,10 +269,15 @@ def choose_score(
     fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
     forms = list(_forms(d[judged], fits, draws, seed))
     pairs, same = verification_pairs(truth, None, seed)
-    seconds, found = _seconds(forms), []
+    seconds, found, equal = _seconds(forms), [], _IfEqual(truth)
     with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
         for (score, form, shown), cost in zip(forms, seconds, strict=True):
-            found.append(_judged(score, form, shown, truth, pairs, same))
+            other = next((x for x, at in zip(found, forms, strict=False) if _twins((score, form), at[:2])), None)
+            found.append(
+                _judged(score, form, shown, truth, pairs, same, equal)
+                if other is None
+                else replace(other, score=score.name)
+            )
             if bar is not None:
                 bar.advance(cost)
     return ScoreChoice(
@@ -284,6 +290,11 @@ def choose_score(
         seed=seed,
         **_compared(found, _learned(d[judged]), truth, seed),
     )
+
+
+def _twins(one: tuple[Score, str], other: tuple[Score, str]) -> bool:
+    """Whether two scores in their forms are one by two names."""
+    return one[1] == other[1] and replace(one[0], name=other[0].name) == other[0]
 
 
 def _learned(d: Distribution) -> NDArray[np.float64] | None:
@@ -391,7 +402,7 @@ def _seconds(forms: Sequence[tuple[Score, str, Distribution]]) -> list[float]:
     for score, _, d in forms:
         start = perf_counter()
         retrieval.search(d[:PROBE], d, 2, score)
-        seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)) * (1 + _uncertain(d, score)))
+        seconds.append((perf_counter() - start) * len(d) / min(PROBE, len(d)))
     return seconds
 
 
@@ -441,16 +452,47 @@ class _Judged:
     """1 or 0 as `right`, with the mean uncertainty for all items; None where the score uses none."""
 
 
+class _IfEqual:
+    """The answers of scores where all items have the mean uncertainty, from as few searches as there are rankings.
+
+    Most scores of diagonal normals then rank by one and the same weighted distance; where two items are equally far up
+    to rounding, which of them is the first is that of the score that came first.
+    """
+
+    def __init__(self, labels: NDArray[Any]) -> None:
+        self._labels = labels
+        self._known: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+
+    def right(self, d: Normal | VonMisesFisher | Scaled, score: Score) -> NDArray[np.float64]:
+        """1 or 0 of each query as `Answers.right`."""
+        mu, uncertainty = d.arrays
+        mean = type(d)(mu, uncertainty.mean(0)[None])
+        weights = ranking_weights(score.pair(mean.kind, mean.kind), mean, score.params)
+        if weights is not None:
+            weights = on_host(weights)
+            for others, right in self._known:
+                if np.allclose(weights, others, rtol=1e-12, atol=0):  # far below the rounding of scores
+                    return right
+        truth = as_truth("choose_score", self._labels, len(d), None)
+        asked = {"recall_at_1": metrics.hit_at_k}
+        right = answered("choose_score", mean, None, truth, score, asked, whole=False).right
+        if weights is not None:
+            self._known.append((weights, right))
+        return right
+
+
 def _judged(
-    score: Score, form: str, d: Distribution, labels: NDArray[Any], pairs: NDArray[np.int64], same: NDArray[np.bool_]
+    score: Score,
+    form: str,
+    d: Distribution,
+    labels: NDArray[Any],
+    pairs: NDArray[np.int64],
+    same: NDArray[np.bool_],
+    if_equal: _IfEqual,
 ) -> _Judged:
     owner, truth, asked = "choose_score", as_truth("choose_score", labels, len(d), None), ranked(RankedScore)
     answers = answered(owner, d, None, truth, score, asked)
-    equal = None
-    if _uncertain(d, score):
-        mu, uncertainty = d.arrays
-        mean = type(d)(mu, 0 * uncertainty + uncertainty.mean(0))
-        equal = answered(owner, mean, None, truth, score, asked).right
+    equal = if_equal.right(d, score) if _uncertain(d, score) else None
     roc_auc = metrics.roc_auc(_finite(of_pairs(owner, d, d, pairs, score)), same)
     confidence = _finite(answers.scores[:, 0])
     return _Judged(score.name, form, answers.right, answers.values["map_at_r"], roc_auc, confidence, equal)

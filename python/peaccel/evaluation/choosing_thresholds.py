@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from peaccel import metrics, scores
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import answered, as_truth, on_host, warn_of_copies
+from peaccel.evaluation.answers import answered, as_truth, given, warn_of_copies
 from peaccel.evaluation.confidences import calibration, probability
 from peaccel.evaluation.identifying import best_two, curve_of, novel_clusters
 from peaccel.evaluation.threshold_results import ThresholdChoice, ThresholdResult
@@ -209,16 +209,20 @@ def choose_pair_threshold(
     """
     owner = "choose_pair_threshold"
     asked = _asked(owner, delta, wrong=wrong, far=far)
-    given = on_host(scores)
-    pairs = finite_numbers(owner, "scores", given)
+    raw = given(owner, "scores", scores)
+    pairs = finite_numbers(owner, "scores", raw)
     right = flags(owner, "match", match, (len(pairs),))
-    units = np.arange(len(pairs)) if groups is None else class_numbers(owner, "groups", on_host(groups), len(pairs))
+    units = (
+        np.arange(len(pairs))
+        if groups is None
+        else class_numbers(owner, "groups", given(owner, "groups", groups), len(pairs))
+    )
     kind = "pairs" if groups is None else "groups"
     if units.max() < 1:
         raise ValueError(f"{owner}: scores are of one of the {kind}, expected at least two")
     if far is not None and right.all():
         raise ValueError(f"{owner}: far needs pairs that do not match; all {len(pairs)} do")
-    kept = pairs.astype(given.dtype if given.dtype.kind == "f" else np.float64)
+    kept = pairs.astype(raw.dtype if raw.dtype.kind == "f" else np.float64)
     grouped = "" if groups is None else f" of {units.max() + 1} groups"
     return _chosen(
         _Given(kept, right, units, right, kept[~right], None if groups is None else units[~right]),

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from peaccel import metrics
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import Answers, numbers, on_host
+from peaccel.evaluation.answers import Answers, given, numbers
 from peaccel.evaluation.intervals import Interval, Resamples, ends
 from peaccel.evaluation.results import OpenSetResult
 from peaccel.evaluation.verifying import FEWEST
@@ -34,11 +34,11 @@ def novel_clusters(
             raise ValueError(f"{owner}: novel_labels are given without novel, expected both")
         return np.empty(0, np.int64)
     if (novel.kind, novel.dim) != (queries.kind, queries.dim) or not len(novel):
-        given, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
-        raise ValueError(f"{owner}: novel is {len(novel)} {given}, expected {expected} like queries, at least one")
+        found, expected = (f"{d.kind} of dim {d.dim}" for d in (novel, queries))
+        raise ValueError(f"{owner}: novel is {len(novel)} {found}, expected {expected} like queries, at least one")
     if labels is None:
         return np.arange(len(novel))
-    names = as_classes(owner, "novel_labels", on_host(labels))
+    names = as_classes(owner, "novel_labels", given(owner, "novel_labels", labels))
     if len(names) != len(novel):
         raise ValueError(f"{owner}: novel_labels has shape {names.shape}, expected ({len(novel)},) like novel")
     return np.unique(names, return_inverse=True)[1]

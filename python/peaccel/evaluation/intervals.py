@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.evaluation.formatting import percent
+from peaccel.ops._array import from_given
 
 __all__ = ["Interval", "Resamples", "mean_interval", "plainly", "simultaneous_intervals"]
 
@@ -145,11 +146,11 @@ def mean_interval(values: ArrayLike, clusters: ArrayLike, *, level: float = 0.95
     -------
     NaN all three where no query has a value; without ends where there is but one class.
     """
-    given = np.asarray(values, np.float64)
+    given = from_given("mean_interval", "values", values, np.float64)
     known = ~np.isnan(given)
     if not known.any():
         return Interval(np.nan, np.nan, np.nan)
-    return Resamples(np.asarray(clusters)[known], seed).mean(given[known], level)
+    return Resamples(from_given("mean_interval", "clusters", clusters)[known], seed).mean(given[known], level)
 
 
 def simultaneous_intervals(
@@ -176,8 +177,8 @@ def simultaneous_intervals(
     ----------
     Romano & Wolf, Exact and Approximate Stepdown Methods for Multiple Hypothesis Testing, JASA 2005 (the first step).
     """
-    given = np.asarray(values, np.float64)
+    given = from_given("simultaneous_intervals", "values", values, np.float64)
     known = ~np.isnan(given).any(1)
     if not known.any():
         return tuple(Interval(np.nan, np.nan, np.nan) for _ in given.T)
-    return Resamples(np.asarray(clusters)[known], seed).means(given[known], level)
+    return Resamples(from_given("simultaneous_intervals", "clusters", clusters)[known], seed).means(given[known], level)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel.distributions import Distribution
-from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, of_pairs, on_host, warn_of_copies
+from peaccel.evaluation.answers import Answers, answered, as_scores, as_truth, given, of_pairs, warn_of_copies
 from peaccel.evaluation.columns import Metric, ranked
 from peaccel.evaluation.confidences import SHARES, areas_of, by_name, judged
 from peaccel.evaluation.drawn_pairs import DIFFERENT, verification_pairs
@@ -129,8 +129,8 @@ def evaluate(
     truth = as_truth("evaluate", labels, len(queries), None if gallery is None else len(gallery))
     named = as_scores("evaluate", scores, (queries.kind, items.kind))
     depths = _depths(k, len(items) - truth.leave_one_out)
-    if quality is not None and np.shape(quality) != (len(queries),):
-        raise ValueError(f"evaluate: quality has shape {np.shape(quality)}, expected ({len(queries)},) like queries")
+    if quality is not None and (shape := given("evaluate", "quality", quality).shape) != (len(queries),):
+        raise ValueError(f"evaluate: quality has shape {shape}, expected ({len(queries)},) like queries")
     of_novel = novel_clusters("evaluate", novel, novel_labels, queries)
     known = truth.sizes() > 0
     if not known.any():
@@ -138,7 +138,7 @@ def evaluate(
     if pairs is None:
         asked, same = verification_pairs(truth, None, seed, different=DIFFERENT)
     else:
-        asked, same = _given("evaluate", pairs, truth)
+        asked, same = _listed("evaluate", pairs, truth)
     clusters = np.unique(np.concatenate([truth.clusters, truth.gallery_clusters]), return_inverse=True)[1]
     of_queries, of_items = clusters[: len(queries)], clusters[len(queries) :]
     resamples = Resamples(of_queries[known], seed)
@@ -231,9 +231,9 @@ def _depths(k: int | Sequence[int] | None, ranked: int) -> tuple[int, ...]:
     return depths
 
 
-def _given(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _listed(owner: str, pairs: ArrayLike, truth: Relation) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Pairs of rows that the caller listed, and which of them are right."""
-    rows, sides = np.asarray(on_host(pairs)), (truth.queries, truth.gallery)
+    rows, sides = given(owner, "pairs", pairs), (truth.queries, truth.gallery)
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"{owner}: pairs has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2) integers")
     outside = np.flatnonzero((rows < 0) | (rows >= np.array(sides)))

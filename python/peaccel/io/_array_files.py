@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
 from peaccel.distributions import bfloat16
+from peaccel.ops._array import is_torch
 
 __all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_text"]
 
@@ -111,7 +112,7 @@ def _write(path: PathLike, suffixes: Sequence[str], save: Callable[[Path], objec
 
 def on_host(x: Any) -> Any:
     """An array, or the numpy array of a tensor; anything else as it is."""
-    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+    return x.detach().cpu().numpy() if is_torch(x) else x
 
 
 def _safetensors() -> Any:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.io._array_files import on_host
+from peaccel.ops._array import from_given
 
 __all__ = ["from_ensemble"]
 
@@ -109,7 +110,8 @@ def from_ensemble(
 def _stacked(owner: str, embeddings: Any) -> Floats:
     """The embeddings stacked as [M, N, D] of finite numbers, float64 or float32."""
     given = embeddings if isinstance(embeddings, (list, tuple)) else [embeddings]
-    arrays = [np.asarray(on_host(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x)) for x in given]
+    plain = (on_host(x.float() if str(getattr(x, "dtype", "")) == "torch.bfloat16" else x) for x in given)
+    arrays = [from_given(owner, "embeddings", x) for x in plain]
     for x in arrays:
         if x.dtype.kind not in "fiu" and x.dtype.name != "bfloat16":
             raise TypeError(f"{owner}: embeddings must be arrays of floats, got {x.dtype}")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.io._array_files import on_host, read
+from peaccel.ops._array import from_given
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -253,7 +254,7 @@ def _floats(owner: str, name: str, x: Any) -> Floats:
     if str(getattr(x, "dtype", "")) == "torch.bfloat16":
         x = x.float()
     try:
-        found = np.asarray(on_host(x))
+        found = from_given(owner, name, on_host(x))
     except ValueError:  # rows of different lengths
         raise TypeError(f"{owner}: {name} must be an array, got {type(x).__name__}") from None
     if found.dtype.kind not in "fiu" and found.dtype.name != "bfloat16":

@@ -24,10 +24,7 @@ def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     ValueError
         There are none of one or the other.
     """
-    same, different = pairs_of_one_class(owner, labels), labels[:, None] != labels
-    if not torch.compiler.is_compiling() and not different.any():
-        raise ValueError(f"{owner}: labels are all equal, expected at least two classes")
-    return same, different
+    return pairs_of_one_class(owner, labels), different_classes(owner, labels)
 
 
 def pairs_of_one_class(owner: str, labels: Tensor) -> Tensor:
@@ -36,6 +33,14 @@ def pairs_of_one_class(owner: str, labels: Tensor) -> Tensor:
     if not torch.compiler.is_compiling() and not same.any():
         raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
     return same
+
+
+def different_classes(owner: str, labels: Tensor) -> Tensor:
+    """Which ordered pairs are of two classes, [N, N] bool; ValueError where there are none."""
+    different = labels[:, None] != labels
+    if not torch.compiler.is_compiling() and not different.any():
+        raise ValueError(f"{owner}: labels are all equal, expected at least two classes")
+    return different
 
 
 def listed(pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,11 +57,44 @@ def mean_of(values: Tensor, counted: Tensor) -> Tensor:
     return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
 
 
-def mean_score(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
+def mean_score_of_classes(
+    owner: str, d: Distribution, labels: Tensor, score: str | Score, *, ordered: bool = False
+) -> Tensor:
+    """The mean score of the pairs i < j of one class, or of all `ordered` ones, those of an item with itself too; no
+    other pair is scored.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal.
+    """
+    if torch.compiler.is_compiling():
+        same = labels[:, None] == labels
+        return mean_score_of_pairs(d, same if ordered else same.triu(1), score)
+    rows = _rows_of_classes(labels, ordered)
+    if rows.shape[1] <= ordered:
+        raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
+    return mean_of(retrieval.rescore(d, d, rows, score), rows >= 0)
+
+
+def _rows_of_classes(labels: Tensor, ordered: bool) -> Tensor:
+    """For each item the rows of its class that come after it, or all, -1 where there are no more: a row of as many as
+    the most have. By sorted labels, whose work grows with the pairs of one class and not with all pairs."""
+    order = labels.argsort(stable=True)
+    sizes = labels[order].unique_consecutive(return_counts=True)[1]
+    size, start = (x.repeat_interleave(sizes)[:, None] for x in (sizes, sizes.cumsum(0) - sizes))
+    steps = torch.arange(0 if ordered else 1, int(sizes.max()), device=labels.device)
+    place = steps if ordered else torch.arange(len(labels), device=labels.device)[:, None] - start + steps
+    counted = place < size
+    rows = torch.empty_like(counted, dtype=torch.int64)
+    rows[order] = order[(start + place).clamp(max=len(labels) - 1)].masked_fill(~counted, -1)
+    return rows
+
+
+def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:
     """The mean score of the pairs in a mask [N, N]; the others are not computed."""
-    most = len(d) if torch.compiler.is_compiling() else int(pairs.sum(1).max())
-    found, rows = pairs.byte().topk(most, 1)
-    return mean_of(retrieval.rescore(d, d, rows.masked_fill(found == 0, -1), score), found > 0)
+    every = torch.arange(len(pairs), device=pairs.device).expand_as(pairs)
+    return mean_of(retrieval.rescore(d, d, every.masked_fill(~pairs, -1), score), pairs)
 
 
 def unit_means(d: Distribution) -> Point:

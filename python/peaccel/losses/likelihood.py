@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from peaccel.distributions import Normal, VonMisesFisher
-from peaccel.losses._batch import mean_score, pairs_of_one_class
+from peaccel.losses._batch import mean_score_of_classes
 from peaccel.losses.base import Loss, require_kind
 
 __all__ = ["NegativeMLS"]
@@ -52,7 +52,5 @@ class NegativeMLS(Loss[Normal | VonMisesFisher]):
 
     def loss(self, d: Normal | VonMisesFisher, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal", "vmf"))
-        same = pairs_of_one_class("NegativeMLS", labels)
         # The score is symmetric: half of the ordered pairs, without those of an item with itself, have the mean of all.
-        pairs = same.triu() if self.variant is None else same.fill_diagonal_(True)
-        return -mean_score(d, pairs, "mls")
+        return -mean_score_of_classes("NegativeMLS", d, labels, "mls", ordered=self.variant == "published")

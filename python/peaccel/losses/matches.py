@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from peaccel import scores
 from peaccel.distributions import Normal
-from peaccel.losses._batch import mean_score, pairs_of
+from peaccel.losses._batch import different_classes, mean_score_of_classes, mean_score_of_pairs
 from peaccel.losses.base import Loss, require_kind
 
 __all__ = ["HIB"]
@@ -79,12 +79,11 @@ class HIB(Loss[Normal]):
 
     def loss(self, d: Normal, labels: Tensor, seed: int | None) -> Tensor:
         require_kind(self, d, ("normal_isotropic", "normal_diagonal"))
-        same, different = pairs_of("HIB", labels)
-        if self.score.params["variant"] == "published":
-            same.fill_diagonal_(True)
-        else:
-            same, different = same.triu(), different.triu()
+        different = different_classes("HIB", labels)
+        ordered = self.score.params["variant"] == "published"
         a = self.log_a.exp()
-        match = mean_score(d, same, self.score(a=a, b=self.b, seed=seed))
-        differ = mean_score(d, different, self.score(a=-a, b=-self.b, seed=seed))
+        match = mean_score_of_classes("HIB", d, labels, self.score(a=a, b=self.b, seed=seed), ordered=ordered)
+        differ = mean_score_of_pairs(
+            d, different if ordered else different.triu(), self.score(a=-a, b=-self.b, seed=seed)
+        )
         return -(match + differ) / 2

@@ -239,7 +239,9 @@ def checked_margin(owner: str, margin: float) -> float:
 
 
 def _hinges(d: Distribution, triplets: Triplets, margin: float) -> Tensor:
-    squares = square_distances(unit_means(d.to(torch.float64)))
+    """The hinges of all triplets in d's dtype: rounding adds 1e-7 to squares, which are 4 at most, as means of length 1
+    in float32 would; these are made in float64, where near duplicates keep their digits."""
+    squares = square_distances(unit_means(d.to(torch.float64))).to(d.mu.dtype)
     return (triplets.near(squares) - triplets.far(squares) + margin).relu()
 
 

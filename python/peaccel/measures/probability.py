@@ -169,12 +169,22 @@ def _logistic(inputs: Array, same: Array) -> Array:
 
 
 def _isotonic(scores: Array, same: Array) -> IsotonicProbability:
-    """The isotonic fit by pooling adjacent violators: neighbours out of order become one block with their mean."""
+    """The isotonic fit by pooling adjacent violators: neighbours out of order become one block with their mean.
+
+    Whole runs of them are pooled at once as long as that leaves half of the blocks; of the rest one after the other.
+    """
     values, of = np.unique(scores, return_inverse=True)
-    sums, counts = np.bincount(of, same), np.bincount(of)
+    sums, counts, starts = np.bincount(of, same), np.bincount(of), np.arange(len(values))
+    while True:
+        risen = np.flatnonzero(np.r_[True, sums[:-1] * counts[1:] < sums[1:] * counts[:-1]])
+        many = 2 * len(risen) > len(starts)
+        sums, counts, starts = np.add.reduceat(sums, risen), np.add.reduceat(counts, risen), starts[risen]
+        if many:
+            break
+    ends = np.r_[starts[1:], len(values)] - 1
     blocks: list[tuple[float, int, int, int]] = []  # sum, count, first and last value
-    for i, (total, count) in enumerate(zip(sums.tolist(), counts.tolist(), strict=True)):
-        block = (total, count, i, i)
+    for pooled in zip(sums.tolist(), counts.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        block = pooled
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
             last = blocks.pop()
             block = (last[0] + block[0], last[1] + block[1], last[2], block[3])

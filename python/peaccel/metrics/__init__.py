@@ -1,7 +1,7 @@
 """Metrics, in numpy alone: ids, labels, scores and confidences in, numbers and frozen records out.
 
-scikit-learn and scipy compute what they define as the papers do: areas under ROC curves (`roc_auc`, `r_auroc`,
-`novelty_detection`), `nmi`, `spearman` and `Relevance` need them (the extra `train`).
+scikit-learn and scipy compute what they define as the papers do: `nmi`, `spearman` and `Relevance` need them (the extra
+`train`).
 """
 
 from peaccel.metrics import (

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from peaccel._utils.suggestions import require_classes
+from peaccel.ops._array import NotArrayError, from_given
 
 __all__ = ["as_array", "as_classes", "as_flags", "as_numbers", "as_shares", "require_length", "require_unit"]
 
@@ -14,7 +15,9 @@ def as_array(owner: str, name: str, x: ArrayLike, shape: str, dtype: Any = None)
     """An array, a list, a column of a table or a tensor on the CPU as an array of as many axes as "(Q, K)" has."""
     tensor: Any = x
     try:
-        array = np.asarray(tensor.detach() if hasattr(tensor, "detach") else x, dtype)
+        array = from_given(owner, name, tensor.detach() if hasattr(tensor, "detach") else x, dtype)
+    except NotArrayError:
+        raise
     except (
         TypeError,
         ValueError,

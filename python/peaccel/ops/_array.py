@@ -17,6 +17,7 @@ __all__ = [
     "ArrayT",
     "Given",
     "KindT",
+    "NotArrayError",
     "adjacent",
     "appended",
     "as_array",
@@ -25,6 +26,7 @@ __all__ = [
     "bfloat16",
     "device_of",
     "dtype_name",
+    "from_given",
     "is_repeated",
     "is_torch",
     "is_traced",
@@ -55,6 +57,10 @@ else:
 FLOATS = ("float32", "float64")
 HALVES = ("float16", "bfloat16")
 FLOATING = FLOATS + HALVES
+
+
+class NotArrayError(TypeError):
+    """What a distribution raises where numpy would make an array of it; the message says what to give."""
 
 
 def is_torch(x: object) -> bool:
@@ -130,8 +136,10 @@ def as_array(x: object, owner: str, name: str, *, floating: bool = True, like: A
 def _from_python(x: object, owner: str, name: str) -> np.ndarray[Any, Any]:
     """The numpy array of an object that is not an array; TypeError if its elements are not numbers."""
     try:
-        array = np.asarray(x)
+        array = from_given(owner, name, x)
         array = array.astype(np.float64) if array.dtype.kind == "O" and x is not None else array
+    except NotArrayError:
+        raise
     except (TypeError, ValueError):  # rows of different lengths, or other objects
         array = np.asarray("")
     if array.dtype.kind not in "biufc":
@@ -247,9 +255,17 @@ def require_on_host(owner: str, name: str, x: Array) -> None:
 
 
 def on_host(owner: str, name: str, x: Array) -> np.ndarray[Any, Any]:
-    """`as_numpy` of arrays and lists; ValueError for a tensor on a GPU."""
+    """`as_numpy` of arrays and lists; ValueError for a tensor on a GPU, TypeError for a distribution."""
     require_on_host(owner, name, x)
-    return as_numpy(x) if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
+    return as_numpy(x) if is_torch(x) or isinstance(x, np.ndarray) else from_given(owner, name, x)
+
+
+def from_given(owner: str, name: str, x: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """The array that numpy makes of a list or an object; of a distribution a TypeError that names the argument."""
+    try:
+        return np.asarray(x, dtype)
+    except NotArrayError as error:
+        raise NotArrayError(f"{owner}: {name}: {error}") from None
 
 
 def require_same_kind(owner: str, name: str, x: Array, like: str, other: Array) -> None:

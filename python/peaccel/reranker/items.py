@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, appended, as_numpy, device_of, dtype_name, is_torch, on_host
+from peaccel.ops._array import Array, appended, as_numpy, device_of, dtype_name, from_given, is_torch, on_host
 from peaccel.scores import Score
 from peaccel.validation import compute_dtype, converted, plural, require_distribution
 
@@ -303,7 +303,7 @@ class StoredItemsOnGpu:
 
 def checked_ids(owner: str, ids: Array, size: int | None = None) -> Ints:
     """ids [size] as int64, which must be all different and not negative."""
-    given = as_numpy(ids) if is_torch(ids) else np.asarray(ids)
+    given = as_numpy(ids) if is_torch(ids) else from_given(owner, "ids", ids)
     given = given if given.size else given.astype(np.int64)  # an empty list has no dtype
     if given.ndim != 1 or len(given) != (len(given) if size is None else size) or given.dtype.kind not in "iu":
         got = f"shape {given.shape} and dtype {given.dtype}"

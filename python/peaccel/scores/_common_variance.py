@@ -16,7 +16,7 @@ from peaccel.ops._array import FLOATS, Array, dtype_name, is_torch, namespace
 from peaccel.scores._score import KernelInputs, Pair, Params
 from peaccel.validation import cast
 
-__all__ = ["common_variance", "weighted_pair"]
+__all__ = ["common_variance", "ranking_weights", "weighted_pair"]
 
 BLOCK = 1 << 16
 """Numbers that are squared at a time."""
@@ -48,6 +48,18 @@ def weighted_pair(pair: Pair, mu: Array, var1: Array, var2: Array, params: Param
         _Scaled(pair.query, root, cast(total, dtype), query),
         _Scaled(pair.gallery, root, cast(zero, dtype), gallery),
     )
+
+
+def ranking_weights(pair: Pair, d: Distribution, params: Params) -> Array | None:
+    """The weights [D] of squared differences, up to a factor, by whose sum items that all have one variance are ranked
+    for such queries too; None where they are not ranked by such a sum alone."""
+    var = common_variance(d)
+    if pair.weighted is None or var is None:
+        return None
+    weight, _, *shares = pair.weighted(var, var, cast(pair.shared(d.mu, params), "float64"))
+    if any(share is not None for share in shares):
+        return None
+    return namespace(weight).broadcast_to(weight / weight.max(), (d.dim,))
 
 
 @dataclass(frozen=True, eq=False)

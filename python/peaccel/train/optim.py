@@ -1,9 +1,15 @@
-"""Optimizers and learning rates, by torch."""
+"""Optimizers and learning rates, by torch.
+
+torch wraps the methods of its optimizers so that torch.compile leaves them alone, and the wrappers import torch._dynamo
+when they are first called, for seconds of a processor, though nothing is compiled. The classes here are torch's with
+the methods inside those wrappers.
+"""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from inspect import unwrap
 
 import torch
 from torch import nn
@@ -21,6 +27,33 @@ from peaccel.methods.method import Schedule, Stage
 __all__ = ["Rates", "optimizer_of", "schedule_of"]
 
 
+class _Unwrapped(torch.optim.Optimizer):
+    """What all optimizers share, unwrapped."""
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class SGD(_Unwrapped, torch.optim.SGD):
+    """torch's, unwrapped."""
+
+    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
+
+
+class Adam(_Unwrapped, torch.optim.Adam):
+    """torch's, unwrapped."""
+
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class AdamW(_Unwrapped, torch.optim.AdamW):
+    """torch's, unwrapped."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
 def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
     """The optimizer of a stage's groups, each with its own rate."""
     s = stage.schedule
@@ -35,8 +68,8 @@ def optimizer_of(stage: Stage) -> torch.optim.Optimizer:
         for group in stage.groups
     ]
     if s.optimizer == "sgd":
-        return torch.optim.SGD(groups, s.lr, momentum=s.momentum, nesterov=s.nesterov and s.momentum > 0)
-    return (torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.Adam)(groups, s.lr)
+        return SGD(groups, s.lr, momentum=s.momentum, nesterov=s.nesterov and s.momentum > 0)
+    return (AdamW if s.optimizer == "adamw" else Adam)(groups, s.lr)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +32,7 @@ from peaccel.train.batch_sampling import take
 from peaccel.train.checkpoint import load_tensors, load_weights, save_weights
 from peaccel.train.diagnostics import above_chance
 from peaccel.train.embedding import embed
-from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored
+from peaccel.train.evaluation import HeldOutMetrics, check_parts, judge, map_at_r, scored, validation_rows
 from peaccel.train.folder import check_folder, withdrawn
 from peaccel.train.loop import Options, fit
 from peaccel.train.progress import ConsoleLogger, NullLogger
@@ -184,15 +185,14 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
             _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
         warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
-    validation = parts.get("validation")
-    held = validation or items
+    held = parts.get("validation", items)
     with ProgressBar(f"{name}: searching among held-out items") if main else nullcontext():
         d = embed(training.model, held.data)
         score = scored(method, training, d, held.labels)
-        reached = None if validation is None else map_at_r(d, held.labels, score).map_at_r
         if main:
             save_weights(run.out / "model.safetensors", everything, {**about, "score": str(score)})
         judged = judge(method, training, score, parts)
+        reached = _validation(d, parts, score, judged, run)
     if not above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
         found, chance = 100 * judged.recall_at_1, 100 * judged.chance
         warnings += (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
@@ -276,7 +276,13 @@ def _fit(
     name: str, method: Method, training: Training, parts: Mapping[str, Items], run: Run, accelerator: Accelerator
 ) -> tuple[str, ...]:
     """Train on the part "train", judged by MAP@R of the part "validation" where there is one; returns warnings."""
-    items, validation = parts["train"], parts.get("validation")
+    items, held = parts["train"], parts.get("validation")
+    validation = held
+    if held is not None and len(rows := validation_rows(held.labels, run.seed)) < len(held):
+        validation = held.take(rows)
+        if accelerator.is_main_process:
+            told = f"{len(validation)} of {len(held)} held-out items, of whole classes"
+            print(f"{name}: epochs are compared by {told}", file=sys.stderr)
 
     def validate(model: nn.Module) -> float:
         assert validation is not None
@@ -295,6 +301,17 @@ def _fit(
         logger=ConsoleLogger(run.out, f"{name}: ", run.tensorboard) if accelerator.is_main_process else NullLogger(),
         accelerator=accelerator,
     )
+
+
+def _validation(d: Any, parts: Mapping[str, Items], score: Score, judged: HeldOutMetrics, run: Run) -> float | None:
+    """MAP@R of the items by which epochs were compared, at the end; d are the embeddings of the part "validation"."""
+    if "validation" not in parts:
+        return None
+    labels = parts["validation"].labels
+    rows = validation_rows(labels, run.seed)
+    if judged.part == "validation" and len(rows) == len(labels):
+        return judged.map_at_r
+    return map_at_r(tuple(x[rows] for x in d) if isinstance(d, tuple) else d[rows], labels[rows], score).map_at_r
 
 
 def _backbone(run: Run) -> tuple[nn.Module | None, int]:

@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset, Subset
 
 from peaccel import data
 from peaccel._utils import config
@@ -21,7 +23,7 @@ from peaccel.data import CAPTIONED, COMPOSED, READERS, check_name, digits
 from peaccel.data.corruption import corrupted
 from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
 from peaccel.data.images import ImageRows, unreadable
-from peaccel.train.batch_sampling import Data, length
+from peaccel.train.batch_sampling import Data, length, take
 
 __all__ = ["Items", "digits_settings", "of_digits", "open_captions", "open_items"]
 
@@ -47,6 +49,14 @@ class Items:
     def __len__(self) -> int:
         """Count the items."""
         return length(self.data)
+
+    def take(self, rows: NDArray[np.int64]) -> Items:
+        """The items in these rows."""
+        if isinstance(self.data, (Tensor, tuple)):
+            data = take(self.data, torch.from_numpy(rows))
+        else:
+            data = Subset(cast(Dataset[Any], self.data), rows.tolist())
+        return Items(data, self.labels[rows], None if self.quality is None else self.quality[rows])
 
 
 def digits_settings(quick: bool = False) -> digits.DigitsSettings:
