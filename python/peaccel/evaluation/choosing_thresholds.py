@@ -118,7 +118,7 @@ def choose_threshold(
     >>> d = pe.Point(rng.normal(size=(300, 32))[labels] + blur * rng.normal(size=(600, 32)))
     >>> found = pe.choose_threshold(d, None, labels, wrong=0.05)
     >>> round(found.accept.threshold, 2), found.accept.number, found.chosen.missing
-    (0.77, 300, '')
+    (0.88, 300, '')
     """
     owner, items = "choose_threshold", queries if gallery is None else gallery
     truth = as_truth(owner, labels, len(queries), None if gallery is None else len(gallery))
@@ -205,7 +205,7 @@ def choose_pair_threshold(
     >>> scores = rng.normal(size=4000) + 3 * match
     >>> found = pe.choose_pair_threshold(scores, match, far=0.01)
     >>> round(found.accept.threshold, 1), round(found.chosen.found, 1)
-    (2.4, 0.7)
+    (2.5, 0.7)
     """
     owner = "choose_pair_threshold"
     asked = _asked(owner, delta, wrong=wrong, far=far)

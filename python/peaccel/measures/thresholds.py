@@ -232,16 +232,20 @@ def _ranks(n: int, alpha: float, delta: float) -> tuple[tuple[int, float], ...]:
     log_factorial = _log_factorials(n)
 
     def passes(k: int) -> int:
-        """How many numbers of wrong answers, from 0 on, pass at rank k."""
-        tails = np.cumsum(np.exp(_log_binomial(k, alpha, log_factorial, most=math.ceil(k * alpha + 40 + 4 * k**0.5))))
-        return int(np.searchsorted(tails, share, side="right"))
+        """How many numbers of wrong answers, from 0 on, pass at rank k; below `least` is less than exp(-800)."""
+        least, most = max(0, math.floor(k * alpha - 20 * k**0.5)), math.ceil(k * alpha + 40 + 4 * k**0.5)
+        tails = np.cumsum(np.exp(_log_binomial(k, alpha, log_factorial, most, least)))
+        return least + int(np.searchsorted(tails, share, side="right"))
 
     ends = [*(max(1, math.ceil(start * n)) for start in starts), n + 1]
-    found, last = [], 0
+    found, last, step = [], 0, fewest(alpha, share)
     for begin, end in itertools.pairwise(ends):
         added = share
         for k in np.unique(np.linspace(begin, n, RANKS).round().astype(int)).tolist():
-            rank = bisect.bisect_right(range(n + 1), passes(k - 1), lo=k, key=passes)
+            before, near = passes(k - 1), min(k + step, n)
+            rank = bisect.bisect_right(range(near + 1), before, lo=k, key=passes)
+            if near < rank <= n:
+                rank = bisect.bisect_right(range(n + 1), before, lo=rank, key=passes)
             if last < rank < end:
                 found.append((rank, added))
                 last, added = rank, 0.0
@@ -253,9 +257,9 @@ def _log_factorials(n: int) -> Array:
     return np.r_[0.0, np.cumsum(np.log(np.arange(1, n + 1)))]
 
 
-def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = None) -> Array:
-    """log P(Bin(n, p) = k) for k = 0..n, or up to the most that is asked for."""
-    k = np.arange(n + 1 if most is None else min(n, most) + 1)
+def _log_binomial(n: int, p: float, log_factorial: Array, most: int | None = None, least: int = 0) -> Array:
+    """log P(Bin(n, p) = k) for k = 0..n, or from the least up to the most that are asked for."""
+    k = np.arange(least, n + 1 if most is None else min(n, most) + 1)
     return log_factorial[n] - log_factorial[k] - log_factorial[n - k] + k * math.log(p) + (n - k) * math.log1p(-p)
 
 
