@@ -269,7 +269,8 @@ def choose_score(
     fits, truth = fit(d[fitted], classes[~halves], seed), classes[halves]
     forms = list(_forms(d[judged], fits, draws, seed))
     pairs, same = verification_pairs(truth, None, seed)
-    seconds, found, equal = _seconds(forms), [], _IfEqual(truth)
+    seconds, equal = _seconds(forms), _IfEqual(truth)
+    found: list[_Judged] = []
     with ProgressBar("choose-score", sum(seconds), sum(seconds)) if progress else nullcontext() as bar:
         for (score, form, shown), cost in zip(forms, seconds, strict=True):
             other = next((x for x, at in zip(found, forms, strict=False) if _twins((score, form), at[:2])), None)

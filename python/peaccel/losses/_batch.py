@@ -81,7 +81,7 @@ def _rows_of_classes(labels: Tensor, ordered: bool) -> Tensor:
     """For each item the rows of its class that come after it, or all, -1 where there are no more: a row of as many as
     the most have. By sorted labels, whose work grows with the pairs of one class and not with all pairs."""
     order = labels.argsort(stable=True)
-    sizes = labels[order].unique_consecutive(return_counts=True)[1]
+    _, sizes = torch.unique_consecutive(labels[order], return_counts=True)
     size, start = (x.repeat_interleave(sizes)[:, None] for x in (sizes, sizes.cumsum(0) - sizes))
     steps = torch.arange(0 if ordered else 1, int(sizes.max()), device=labels.device)
     place = steps if ordered else torch.arange(len(labels), device=labels.device)[:, None] - start + steps

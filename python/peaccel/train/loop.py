@@ -139,6 +139,8 @@ class _Run:
         optimizer = optimizer_of(stage)
         rates = schedule_of(optimizer, schedule, total, at.step, at.epoch)
         module, wrapped = accelerator.prepare(_StageLoss(self.checkpointer.everything, stage), optimizer)
+        if accelerator.scaler is None:  # then Accelerate steps as the optimizer does, but searches the disk at each
+            wrapped = optimizer
         rows = self.checkpointer.restore(optimizer)
         movement, told = Movement(self.checkpointer.everything, stage), set[str]()
         while at.epoch < schedule.epochs and (options.patience is None or at.since <= options.patience):
