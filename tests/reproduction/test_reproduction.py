@@ -219,6 +219,35 @@ def test_a_cell_measures_what_claims_ask_of_it(measured):
                 assert len(values(measured, row, measure)[0]) in (1, 20), f"{row} {measure}"
 
 
+class Asked(Exception):
+    """Ends a cell where its training would begin."""
+
+
+@pytest.mark.parametrize("task", ["numbers", "hib"])
+def test_a_cell_is_dealt_by_its_split_and_begins_and_draws_by_its_initialisation(monkeypatch, task):
+    """So that a retry has the same images, and other weights and other batches."""
+    name, real, asked = ("parts", "occluded_parts")[task == "hib"], {}, {}
+    for each in (name, "fit"):
+        real[each] = getattr(running, each)
+
+    def dealt(*given):
+        asked["split"] = given[1 if task == "hib" else 2]
+        return real[name](*given)
+
+    def begun(*given, **named):
+        asked["seed"] = given[3].seed
+        asked["weights"] = torch.initial_seed()
+        raise Asked
+
+    monkeypatch.setattr(running, name, dealt)
+    monkeypatch.setattr(running, "fit", begun)
+    with pytest.raises(Asked):
+        running.run(
+            True, trained(task, "hib", 1, "" if task == "numbers" else next(iter(QUICK.hib.forms)), attempt=1), {}
+        )
+    assert asked == {"split": 1, "seed": 201, "weights": 201}
+
+
 def test_a_cell_is_small_and_finite(measured):
     for cell, record in measured.items():
         text = json.dumps(record, allow_nan=False)
