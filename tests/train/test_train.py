@@ -96,6 +96,13 @@ def test_hard_negatives_are_the_nearest_of_other_classes():
         list(hard_negatives(np.arange(5), schedule, rng, mu.__getitem__, 3))
 
 
+def test_hard_negatives_are_found_behind_the_whole_of_the_largest_class():
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(4), [3, 9, 5, 2])
+    mu = (10 * np.eye(4)[labels] + 0.1 * rng.normal(size=(19, 4))).astype(np.float32)  # all of a class are nearest
+    dealt = np.concatenate([*hard_negatives(labels, Schedule(images_per_class=2), rng, mu.__getitem__, 3)])
+    assert set(dealt.reshape(-1, 5)[:, 0]) == set(range(19))
+
+
 class Noisy:
     """A dataset that draws for each item, as augmentation does."""
 
