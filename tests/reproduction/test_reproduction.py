@@ -22,6 +22,7 @@ from command import run
 import peaccel as pe
 from peaccel import measures, metrics
 from peaccel._utils import config
+from peaccel.data.corruption import KINDS
 from peaccel.evaluation.choosing import fit
 from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
@@ -33,6 +34,7 @@ from reproduction.defects import blended_draws, with_blended_draws
 from reproduction.failures import best_trial
 from reproduction.page import SECTIONS
 from reproduction.plan import cells, changes, read_plan, resolved, trained, tried
+from reproduction.tasks import parts
 
 command = partial(run, main=commands.main)
 PLAN = read_plan()
@@ -120,6 +122,13 @@ def test_rows_of_primary_comparisons_have_more_splits():
         whole = task in ("numbers", "garments")
         assert own == set(range(20 if whole and name in compared else 10)), f"{task} {name}"
     assert {name for task, name in splits if task == "garments"} == {name for task, name in splits if task == "numbers"}
+
+
+def test_a_kind_of_corruption_that_is_not_trained_comes_in_test_alone():
+    sizes = replace(QUICK.numbers, classes=(24, 20, 20), images_per_class=(4, 4, 4, 2))
+    for name, part in parts(sizes, ("crop", "blur"), 0).items():
+        kinds = {KINDS[number] for number in part.mixed.kind} - {"clean"}
+        assert kinds == {"crop", "blur", *(() if name in ("train", "validation") else ("occlusion",))}, name
 
 
 def test_each_split_has_its_references_and_no_initialisation_is_that_of_another():
