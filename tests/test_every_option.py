@@ -8,6 +8,7 @@ of a call are tried with their rows in another order without being named.
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -410,6 +411,30 @@ def test_every_option_makes_a_difference(row):
     assert plain == row.result(), "two calls with the same arguments differ"
     for name, value in row.changes():
         assert row.result(**{name: value}) != plain, name
+
+
+# -- whose seed it is --------------------------------------------------------------------------------------------------
+
+SEEDED = [row for row in ROWS if "seed" in row.given.keys() | row.other.keys()]
+
+
+@pytest.mark.parametrize("row", SEEDED, ids=repr)
+def test_every_draw_is_by_the_seed_that_was_given(row, monkeypatch):
+    """Of several draws, one by a seed of its own does not show where another seed changes the others."""
+    seed, asked, made = 1_000_003, {}, np.random.default_rng
+
+    def ask(given=None):
+        caller = sys._getframe(1)
+        if caller.f_globals["__name__"].startswith("peaccel"):
+            asked.setdefault(caller.f_code.co_name, []).append(given)
+        return made(given)
+
+    monkeypatch.setattr(np.random, "default_rng", ask)
+    row.result(seed=seed)
+    if row.call is not metrics.tar_at_far:  # the others take its value alone, which is without draws
+        asked.pop("tar_at_far", None)
+    for owner, seeds in asked.items():
+        assert {seed}.union(*map(np.ravel, seeds)) <= {seed, seed + 1}, owner
 
 
 # -- what an option may change -----------------------------------------------------------------------------------------

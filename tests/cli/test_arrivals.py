@@ -101,7 +101,7 @@ def options(*lines):
 SIDES = "evaluate --queries q.npz --gallery g.npz --out o"
 ALONE = "evaluate --embeddings q.npz --out o"
 BETWEEN = (
-    f"{SIDES} --query-labels y.npy --gallery-labels z.npy --scores cosine,neg_sq_l2,llr --prior prior.json "
+    f"{SIDES} --query-labels y.npy --gallery-labels z.npy --scores cosine,llr,neg_sq_l2 --prior prior.json "
     "--calibration fit.json --pairs pairs.npy --quality quality.npy --novel novel.npz "
     "--novel-labels of_novel.npy --images images.npy "
     "--gallery-images gallery_images.npy --seed 3"
@@ -139,7 +139,7 @@ def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypat
     shown, found = spied(monkeypatch, pages, "sections"), spied(monkeypatch, pages, "retrievals")
     assert run(capsys, BETWEEN)[0] == 0
     q, g, novel = map(FIT, (QUERIES, GALLERY, NOVEL))
-    scores = pe.scores.cosine, pe.scores.neg_sq_l2, LLR
+    scores = pe.scores.cosine, LLR, pe.scores.neg_sq_l2
     named = {"pairs": "pairs", "quality": "quality", "novel_labels": "of_novel"}
     named = {name: ARRAYS[key] for name, key in named.items()}
     expected = pe.evaluate(q, g, (Y, Z), scores, **named, novel=novel, seed=3)
@@ -150,7 +150,7 @@ def test_an_evaluation_of_two_sides_is_that_of_its_files(here, capsys, monkeypat
     assert np.array_equal(images, ARRAYS["images"] / 255)
     (queries, gallery, truth, both, pictures, seed), _ = found[0]
     better = max(scores[1:], key=lambda score: pe.evaluate(q, g, (Y, Z), score).scores[0].recall_at_1.value)
-    assert both == (scores[0], better) and seed == 3
+    assert both == (scores[0], better) and better == scores[2] and seed == 3
     assert np.array_equal(queries.var, q.var) and np.array_equal(gallery.var, g.var)
     assert np.array_equal(truth.query_labels, Y) and np.array_equal(truth.gallery_labels, Z)
     assert np.array_equal(pictures[0], ARRAYS["images"] / 255)

@@ -60,10 +60,38 @@ def test_same_seed_same_table(results, tmp_path):
     assert first != [recall[0] for *_, recall, _ in numbers(again)]
 
 
-def test_calibrated_scores_of_the_demo_have_both_sides_scaled(monkeypatch):
-    """By one factor; all scores but the row beside them are of the same items. Nothing is trained."""
-    monkeypatch.setattr(demo.train, "fit", lambda *given, **named: ())
-    run = demo.run_seed(demo.load_recipe(), digits_settings(quick=True), "digits8", True, 1)
+@pytest.fixture(scope="module")
+def untrained():
+    """A run of one seed in which nothing is trained, and what its functions were given: labels, and seeds of fits."""
+    given = {}
+
+    def spied(owner, name, told):
+        real = getattr(owner, name)
+
+        def spy(*asked, **named):
+            given.setdefault(name, []).append(told(asked))
+            return real(*asked, **named) if name != "fit" else ()
+
+        patch.setattr(owner, name, spy)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in ((demo.measures, "fit_prior"), (demo, "variance_factor"), (demo, "scored")):
+            spied(owner, name, lambda asked: asked[-1])
+        spied(demo.train, "fit", lambda asked: (len(asked[2]), asked[3].seed))
+        return demo.run_seed(demo.load_recipe(), digits_settings(quick=True), "digits8", True, 1), given
+
+
+def test_the_prior_is_of_training_numbers_and_what_is_calibrated_of_validation(untrained):
+    parts, (_, given) = digits.make("digits8", digits_settings(quick=True), 1), untrained
+    train, validation = parts["train"].labels, parts["validation"].labels
+    for name, labels in {"fit_prior": train, "variance_factor": validation, "scored": validation}.items():
+        assert len(given[name]) == 1 and np.array_equal(given[name][0], labels), name
+    assert given["fit"] == [(len(train), 1)] * 2
+
+
+def test_calibrated_scores_of_the_demo_have_both_sides_scaled(untrained):
+    """By one factor; all scores but the row beside them are of the same items."""
+    run, _ = untrained
     own = run.scores["cosine"][1]
     assert [len(side["mixed"]) for side in own] == [len(run.queries), len(run.gallery)] and len(run.scores) == 6
     for name in ("mls", "llr"):

@@ -231,6 +231,9 @@ def test_coco_by_annotations(tmp_path, monkeypatch):
     assert parts["validation"].captions == ("café 11", "café 10") and len(parts["validation"]) == 1
     monkeypatch.setattr("peaccel.data.captions.VALIDATION_CAPTIONS", 1)
     assert read("coco", tmp_path)["validation"].captions == ("café 11",)
+    monkeypatch.setattr("peaccel.data.captions.VALIDATION_CAPTIONS", 0)
+    for part in ("train", "test"):  # of which all captions count
+        assert read("coco", tmp_path)[part].captions == parts[part].captions != ()
 
 
 @pytest.mark.parametrize("each", [1, 5])

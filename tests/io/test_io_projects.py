@@ -88,6 +88,19 @@ def test_halves_become_float32_in_which_small_variances_have_a_number(dtype):
     np.testing.assert_allclose(d.var, np.exp(-40), rtol=1e-6)
 
 
+@pytest.mark.parametrize("read", [io.from_pfe, io.from_pcmepp, io.from_prolip, io.from_url])
+def test_both_arrays_come_in_the_wider_dtype_of_the_two(read):
+    of_log = read in (io.from_pcmepp, io.from_prolip)
+    beside = np.log(VAR) if of_log else VAR[:, 0]
+    expected = read(MU, beside)
+    for wide in (0, 1):
+        given = [x if i == wide else x.astype(np.float32) for i, x in enumerate((MU, beside))]
+        d = read(*given)
+        assert all(x.dtype == np.float64 for x in d.arrays)
+        exact = d.arrays[wide] - expected.arrays[wide]
+        assert np.abs(exact / expected.arrays[wide]).max() < 1e-14  # what was wide has kept its digits
+
+
 def test_features_of_any_float32_length_have_a_direction():
     for scale in (1e-30, 1e30):
         d = io.from_norms((scale * MU).astype(np.float32))

@@ -478,3 +478,11 @@ def test_vmf_loss_starts_images_and_classes_equally_sure():
     assert lengths[0] == pytest.approx(0.6, abs=0.01)
     # The mean size of a normal number is 0.8 of its deviation.
     assert lengths[1] == pytest.approx(0.66, abs=0.02) and "alpha" in loss.state_dict()
+
+
+def test_vmf_loss_takes_points_times_alpha_for_the_loss_and_for_probabilities():
+    loss, images = made(VMFLoss), point()
+    loss.fit_alpha(0.1 * images.mu)
+    d = from_embedding(loss.alpha * images.mu)
+    assert not 0.5 < loss.alpha < 2 and loss(images, LABELS, 3) == loss(d, LABELS, 3)
+    assert torch.equal(loss.class_probabilities(images, 3), loss.class_probabilities(d, 3))

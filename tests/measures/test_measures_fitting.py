@@ -150,6 +150,21 @@ def test_fit_vmf_by_group_is_that_of_each_group_in_sorted_order(library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_a_row_counts_as_often_as_its_weight_says(library):
+    """Also in groups whose rows are so alike that they are summed again, beside others whose rows are not."""
+    rng = np.random.default_rng(6)
+    groups, times = rng.permutation(np.arange(4).repeat(6)), rng.integers(1, 5, 24)
+    z = np.eye(1, 5) + np.array([1.0, 1e-3, 0.3, 1e-4])[groups, None] * rng.standard_normal((24, 5))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    again = np.repeat(np.arange(24), times)
+    d = pe.fit_vmf(as_library(z, library), weights=as_library(times * 0.5, library), groups=groups)
+    expected = pe.fit_vmf(z[again], groups=groups[again])
+    np.testing.assert_allclose(to_numpy(d.mu), expected.mu, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(to_numpy(d.kappa), expected.kappa, rtol=1e-9)
+    assert expected.kappa.min() < 50 and expected.kappa.max() > 1e6
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_fit_vmf_at_the_ends(library):
     row, axis = make("vmf", 1, 4).mu, np.eye(1, 4)
     groups = np.array([0, 1, 1, 1, 2, 2, 3])

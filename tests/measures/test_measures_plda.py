@@ -278,6 +278,18 @@ def test_shrinkage_moves_the_covariance_within_classes_to_its_diagonal():
     np.testing.assert_allclose(whole, np.diag(np.diag(plain)), atol=1e-12)
 
 
+def test_rows_of_length_1_are_fitted_as_the_first_ones_are():
+    x, labels, *_ = drawn(40, 6, unequal(40), seed=16, between=2)
+    first = pe.fit_plda(x, labels, dim=4, shrinkage=0.4)
+    rows = first.transform(x).mu
+    second = pe.fit_plda(rows / np.linalg.norm(rows, axis=1, keepdims=True), labels, shrinkage=0.4)
+    both = pe.fit_plda(x, labels, dim=4, length_norm=True, shrinkage=0.4)
+    for step, alone in enumerate((first, second)):
+        np.testing.assert_allclose(both.means[step], alone.means[0], rtol=1e-12)
+        np.testing.assert_allclose(both.matrices[step], alone.matrices[0], rtol=1e-12)
+    np.testing.assert_allclose(both.psi, second.psi, rtol=1e-12)
+
+
 def test_a_column_that_is_constant_within_classes_alone_is_refused():
     x, labels, *_ = drawn(20, 3, 4, seed=15)
     with pytest.raises(ValueError, match="fit_plda: column 3 of x is constant within classes and differs between them"):

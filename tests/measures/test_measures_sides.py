@@ -217,6 +217,19 @@ def test_one_prior_of_sides_with_two_means_is_warned_of():
         pe.fit_prior(*points, np.arange(200), np.arange(200))
 
 
+def test_items_of_one_class_are_compared_wherever_they_stand():
+    """With the gallery in another order, and items in it of classes that no query has, the warning is the same."""
+    q, g = modalities("normal_isotropic", 200, 16, 1.5)
+    order = np.random.default_rng(0).permutation(200)
+    mixed = pe.concat([pe.Normal(g.mu[:30] + 9, g.var[:30]), g[order]])
+    told = []
+    for gallery, labels in ((g, np.arange(200)), (mixed, np.r_[900:930, order])):
+        with pytest.warns(UserWarning, match="^fit_prior: " + APART) as seen:
+            pe.fit_prior(q, gallery, np.arange(200), labels)
+        told.append(str(seen[0].message))
+    assert told[0] == told[1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_sides_that_are_alike_are_not_warned_of(kind):
     """Warnings are errors here. In 60 draws of few and of many pairs, with wrong scales, and offsets of variances."""

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from conftest import make, scored
+from conftest import make, scored, to_numpy
 
 import peaccel as pe
 from peaccel.retrieval import prepared as prepared_module
@@ -220,3 +220,24 @@ def test_a_gallery_by_columns_is_laid_out_once():
     prepared = pe.prepare(g)
     pair = prepared.score.pair(g.kind, g.kind)
     assert all(x.strides[1] == x.itemsize for x in prepared.inputs(pair))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("normal_diagonal", "neg_sampled_l2"), ("normal_diagonal", "hib"), ("vmf", "sampled_cosine")]
+)
+def test_few_candidates_in_halves_are_drawn_by_their_rows_of_the_gallery(kind, name, library):
+    """Also where gradients make them float32."""
+    score = pe.scores.get(name)(seed=3)
+    queries, gallery = (
+        make(kind, 3, 6, 1, dtype="float32", library=library),
+        make(kind, 40, 6, 2, dtype="float16", library=library),
+    )
+    candidates = np.array([[7], [31], [-1]])
+    candidates = torch.from_numpy(candidates) if library == "torch" else candidates
+    whole = to_numpy(pe.pairwise(queries, gallery, score))
+    expected = [whole[0, 7], whole[1, 31], -np.inf]
+    if library == "torch":
+        queries.mu.requires_grad_()
+    assert to_numpy(pe.rescore(queries, gallery, candidates, score))[:, 0].tolist() == expected
+    assert to_numpy(pe.rerank(queries, gallery, candidates, 1, score).scores)[:, 0].tolist() == expected

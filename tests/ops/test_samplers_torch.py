@@ -45,6 +45,19 @@ def test_transforms_agree_with_autograd(op):
 
 
 @each_op
+def test_draws_from_a_first_row_on_have_the_gradients_of_those_rows(op):
+    mu, uncertainty = tensors()
+    slopes = []
+    for rows, first, stream in ((slice(None), 0, 2), (slice(2, None), 2, 2), (slice(2, None), 2, 1)):
+        given = mu[rows].detach().requires_grad_(), uncertainty[rows].detach().requires_grad_()
+        draws = sample(op, *given, SEED, 3, first, stream)
+        slopes.append(torch.autograd.grad((draws**3).sum(), given))
+    whole, part, other = slopes
+    torch.testing.assert_close(part, tuple(slope[2:] for slope in whole), rtol=0, atol=0)
+    assert not torch.allclose(other[1], part[1])
+
+
+@each_op
 def test_compiles_whole_with_its_gradient(op):
     mu, uncertainty = tensors()
     step = lambda mu, uncertainty, seed: (sample(op, mu, uncertainty, seed, 3, 0, 2) ** 2 * mu).sum()  # noqa: E731

@@ -43,7 +43,10 @@ def test_a_training_has_failed_below_half_of_the_references_median_on_its_split(
     found[trained("numbers", "cosface", 0)] = result(0.02)
     assert line(found, "numbers", 0) == 0.2 and failed(found, trained("numbers", "cosface", 0))
     found[trained("numbers", "cosface", 0, attempt=1)] = result(0.9)
-    assert line(found, "numbers", 0) == 0.2  # nor does its retry move it
+    assert line(found, "numbers", 0) == 0.2  # nor does its retry move it, nor its other forms
+    for form in ("longer", "published"):
+        found[trained("numbers", "cosface", 0, form)] = result(0.01)
+    assert line(found, "numbers", 0) == 0.2
     assert line(found, "hard", 0) is None and failed(found, trained("hard", "pfe", 0)) is None
 
 

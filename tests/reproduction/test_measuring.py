@@ -54,6 +54,21 @@ def test_the_best_score_and_its_margin_are_of_each_score(rivals):
     assert measuring._of_best(alone, queries, items).keys() == {"best_cosine", "margin_cosine"}
 
 
+def test_thresholds_are_of_every_second_validation_item_that_searches_the_others(rivals):
+    """61 items, so that the two halves differ in size too."""
+    (rivals, _), (held, labels) = rivals, normals(6, 61)
+    method, training = SimpleNamespace(confidence="default"), SimpleNamespace(criterion=None)
+    sure, right = measuring._held_out(method, training, rivals, held, labels)
+    asked, items = held[::2], held[1::2]
+    found = pe.search(asked, items, 2, "mls")
+    assert np.array_equal(right, labels[::2] == labels[1::2][found.ids[:, 0]])
+    assert np.array_equal(sure["own"], pe.confidence(asked))
+    of_best = measuring._of_best(rivals, asked, items)
+    assert sure.keys() == {"own"} | of_best.keys()
+    assert all(np.array_equal(sure[name], x) for name, x in of_best.items())
+    assert sure["best_own"] == pytest.approx(found.scores[:, 0])
+
+
 def test_confidence_is_judged_where_corruption_was_seen_and_where_it_was_not():
     kind, n = np.repeat([CLEAN, CROP, OCCLUSION], 40), 120
     right = RNG.permutation(np.arange(n) % 3 > 0).astype(float)

@@ -22,6 +22,7 @@ from command import run
 import peaccel as pe
 from peaccel import measures, metrics
 from peaccel._utils import config
+from peaccel.data.corruption import KINDS
 from peaccel.evaluation.choosing import fit
 from peaccel.losses.vmf import VMFLoss
 from peaccel.train import RECIPES
@@ -33,6 +34,7 @@ from reproduction.defects import blended_draws, with_blended_draws
 from reproduction.failures import best_trial
 from reproduction.page import SECTIONS
 from reproduction.plan import cells, changes, read_plan, resolved, trained, tried
+from reproduction.tasks import parts
 
 command = partial(run, main=commands.main)
 PLAN = read_plan()
@@ -120,6 +122,13 @@ def test_rows_of_primary_comparisons_have_more_splits():
         whole = task in ("numbers", "garments")
         assert own == set(range(20 if whole and name in compared else 10)), f"{task} {name}"
     assert {name for task, name in splits if task == "garments"} == {name for task, name in splits if task == "numbers"}
+
+
+def test_a_kind_of_corruption_that_is_not_trained_comes_in_test_alone():
+    sizes = replace(QUICK.numbers, classes=(24, 20, 20), images_per_class=(4, 4, 4, 2))
+    for name, part in parts(sizes, ("crop", "blur"), 0).items():
+        kinds = {KINDS[number] for number in part.mixed.kind} - {"clean"}
+        assert kinds == {"crop", "blur", *(() if name in ("train", "validation") else ("occlusion",))}, name
 
 
 def test_each_split_has_its_references_and_no_initialisation_is_that_of_another():
@@ -217,6 +226,35 @@ def test_a_cell_measures_what_claims_ask_of_it(measured):
         for side, measure in ((comparison.left, comparison.of[0]), (comparison.right, comparison.of[-1])):
             for row in set(side) & rows:
                 assert len(values(measured, row, measure)[0]) in (1, 20), f"{row} {measure}"
+
+
+class Asked(Exception):
+    """Ends a cell where its training would begin."""
+
+
+@pytest.mark.parametrize("task", ["numbers", "hib"])
+def test_a_cell_is_dealt_by_its_split_and_begins_and_draws_by_its_initialisation(monkeypatch, task):
+    """So that a retry has the same images, and other weights and other batches."""
+    name, real, asked = ("parts", "occluded_parts")[task == "hib"], {}, {}
+    for each in (name, "fit"):
+        real[each] = getattr(running, each)
+
+    def dealt(*given):
+        asked["split"] = given[1 if task == "hib" else 2]
+        return real[name](*given)
+
+    def begun(*given, **named):
+        asked["seed"] = given[3].seed
+        asked["weights"] = torch.initial_seed()
+        raise Asked
+
+    monkeypatch.setattr(running, name, dealt)
+    monkeypatch.setattr(running, "fit", begun)
+    with pytest.raises(Asked):
+        running.run(
+            True, trained(task, "hib", 1, "" if task == "numbers" else next(iter(QUICK.hib.forms)), attempt=1), {}
+        )
+    assert asked == {"split": 1, "seed": 201, "weights": 201}
 
 
 def test_a_cell_is_small_and_finite(measured):

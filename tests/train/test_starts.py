@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from rows import CLASSES, FEATURES, IMAGES, LABELS, ROWS, TRAINS, build, everything
 from torch import nn
 
 from peaccel.heads import PointHead
-from peaccel.methods.method import Group, Stage, Training
+from peaccel.methods.method import Batch, Group, Stage, Training
 from peaccel.methods.parts import class_directions
 from peaccel.train import fit
 
@@ -59,6 +60,23 @@ def test_what_a_start_fits_is_what_it_would_be_on_training_batches(row):
             assert (x - fitted[name]).norm() <= 0.1 * fitted[name].norm() + 1e-9, name
     moved = {name for name, x in found[-1][0].items() if not torch.allclose(x, fresh[name], rtol=1e-3)}
     assert moved, "no start fits anything"
+
+
+@pytest.mark.parametrize("row", STARTS)
+def test_a_start_is_of_all_items_however_they_are_cut_into_batches(row):
+    """In evaluation mode, where no statistics are of a batch; the first batch is of two classes alone."""
+    found = []
+    for cuts in ((), (50, 170, 300)):
+        training = build(row)[2]
+        everything(training).eval()
+        with torch.no_grad():
+            for stage in (stage for stage in training.stages if stage.start):
+                parts = [torch.from_numpy(rows) for rows in np.split(np.arange(len(LABELS)), cuts)]
+                inputs = stage.frozen(IMAGES) if stage.frozen else IMAGES
+                stage.start(Batch(inputs[rows], torch.from_numpy(LABELS)[rows], rows) for rows in parts)
+        found.append(values(training))
+    for name, x in found[0].items():
+        assert torch.allclose(x, found[1][name], rtol=1e-4, atol=1e-6), name
 
 
 def on_training_batches(row, see):
@@ -124,6 +142,22 @@ def directions(backbone, epochs=1):
         LABELS,
     )
     return found[0] if found else (weight, None)
+
+
+def test_a_start_sees_batches_as_the_next_stage_that_trains_deals_them():
+    """Whatever its own stage would deal, which has no epochs: normalisation is by batches of that size."""
+    weight, seen = nn.Parameter(torch.ones(1)), []
+
+    def loss(batch, step):
+        return {"zero": 0 * weight.sum()}
+
+    def start(batches):
+        seen.extend(batch.rows for batch in batches)
+
+    none, groups = replace(TRAINS, epochs=0, classes_per_batch=2), (Group((weight,)),)
+    stages = Stage("none", none, groups, loss, start=start), Stage("trains", TRAINS, groups, loss)
+    fit(Training(PointHead(nn.Flatten()), nn.ParameterList([weight]), stages), IMAGES, LABELS)
+    assert [len(rows) for rows in seen] == [96] * 4 and len(torch.cat(seen).unique()) == len(LABELS)
 
 
 def test_a_start_moves_no_running_average():

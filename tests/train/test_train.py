@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -95,6 +96,13 @@ def test_hard_negatives_are_the_nearest_of_other_classes():
         assert set(negatives) == set(np.argsort(distances)[:3])
     with pytest.raises(ValueError, match="no anchor has a positive and 3 negatives"):
         list(hard_negatives(np.arange(5), schedule, rng, mu.__getitem__, 3))
+
+
+def test_hard_negatives_are_found_behind_the_whole_of_the_largest_class():
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(4), [3, 9, 5, 2])
+    mu = (10 * np.eye(4)[labels] + 0.1 * rng.normal(size=(19, 4))).astype(np.float32)  # all of a class are nearest
+    dealt = np.concatenate([*hard_negatives(labels, Schedule(images_per_class=2), rng, mu.__getitem__, 3)])
+    assert set(dealt.reshape(-1, 5)[:, 0]) == set(range(19))
 
 
 class Noisy:
@@ -399,6 +407,37 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(items, tmp_path, name, how
     fit(resumed, items, LABELS, Options(seed=3, resume=True), name=name, folder=tmp_path)
     assert equal(weights(whole), weights(resumed))
     assert not equal(weights(whole), weights(broken))
+
+
+@dataclass
+class Rates(Interrupting):
+    """Keeps the learning rates of all groups after each epoch."""
+
+    found: list = field(default_factory=list)
+
+    def epoch_ends(self, stage, epoch, optimizer, probe, validation):
+        self.found.append([group["lr"] for group in optimizer.param_groups])
+
+
+@pytest.mark.parametrize("decay", ["step", "one_cycle"])
+def test_a_resumed_run_goes_on_with_its_rates_its_best_epoch_and_its_patience(items, tmp_path, decay):
+    """The first epoch stays the best one, and the fourth is the last that patience allows."""
+    schedule = Schedule(epochs=9, lr=1e-2, decay=decay, every=2, classes_per_batch=4, images_per_class=3)
+    values, options = [0.9, 0.2, 0.5, 0.4, 0.3], Options(seed=3, patience=2)
+
+    def carried_out(stop, values, seed=0, **changes):
+        training, logger, seen = build("cosface", seed, schedule=schedule), Rates(stop, "killed"), iter(values)
+        torch.manual_seed(7)
+        given = {"validate": lambda model: next(seen), "logger": logger}
+        with pytest.raises(SystemExit) if stop else nullcontext():
+            fit(training, items, LABELS, replace(options, resume=not stop and seed > 0), **given, **changes)
+        return weights(training), logger.found, [*seen]
+
+    whole, rates, unseen = carried_out(0, values)
+    assert unseen == [0.3] and rates[0] != rates[2]
+    _, before, left = carried_out(15, values, folder=tmp_path)  # in the third epoch
+    resumed, after, unseen = carried_out(0, left, seed=99, folder=tmp_path)
+    assert equal(whole, resumed) and before + after == rates and (len(before), unseen) == (2, [0.3])
 
 
 def test_a_stage_ends_with_its_best_epoch_and_stops_without_hope(items, tmp_path):

@@ -12,8 +12,9 @@ from peaccel.backbones.small_cnn import small_cnn
 from peaccel.data.digits import WORDS
 from peaccel.train import captioned
 from peaccel.train.captioned import captioned_numbers
+from peaccel.train.embedding import embed
 from peaccel.train.evaluation import map_at_r
-from peaccel.train.sources import digits_settings
+from peaccel.train.sources import digits_settings, of_digits
 
 SETTINGS = replace(digits_settings(quick=True), digits=2, classes=(60, 20, 20))
 IMAGES = "train arcface --data digits8 --quick --dim 8 --device cpu --threads 1 --out a"
@@ -43,6 +44,17 @@ def test_captions_are_sums_of_a_vector_for_each_place():
     residual = train_part["images"] - train_part["captions"]
     for part in (train_part["captions"],):
         assert np.abs(part.T @ residual).max() < 1e-2 * np.abs(part.T @ train_part["images"]).max()
+
+
+def test_images_stand_beside_the_captions_of_their_numbers():
+    """In test, too, where those of the gallery come first: rows of a caption are of images that show its number."""
+    model, dealt = Points(), of_digits("digits8", SETTINGS, 3)
+    for part, names in {"train": ["train"], "validation": ["validation"], "test": ["gallery", "query"]}.items():
+        found = parts(0.0)[part]
+        shown = np.concatenate([embed(model, dealt[name].data).mu for name in names])
+        assert np.allclose(found["images"][found["image"]], shown, atol=1e-5)
+        same = np.concatenate([dealt[name].labels for name in names])
+        assert np.array_equal(np.argwhere(same[:, None] == same), found["relevance"])
 
 
 def test_an_open_digit_has_the_mean_of_its_place():

@@ -15,8 +15,9 @@ from peaccel.train import Options, fit
 
 CLASSES, WIDTH = 8, 6
 LABELS = np.repeat(np.arange(CLASSES), 8)
-# Each sees the whole batch otherwise: margins by class, pairs, proxies that pool the batch, triplets, draws by row.
-ROWS = ("cosface", "pfe", "proxy_anchor", "bayesian_triplet", "dul_cls", "llr_nce")
+# Each sees the whole batch otherwise: margins by class, pairs, proxies that pool the batch, triplets, draws by row, and
+# captions among all images of the batch.
+ROWS = ("cosface", "pfe", "proxy_anchor", "bayesian_triplet", "dul_cls", "llr_nce", "text_to_image")
 
 
 def trained(name):
@@ -26,10 +27,15 @@ def trained(name):
     short = Schedule(epochs=2, lr=1e-2, classes_per_batch=4, images_per_class=4, optimizer="sgd", momentum=0.0)
     schedules = {key: short for key, f in known.items() if isinstance(f.default, Schedule)}
     # Heads without batch normalisation, whose statistics are those of a process's own part.
-    changes = {"head": "mlp"} if "head" in known else {}
+    changes = {key: x for key, x in {"dim": 4, "head": "mlp", "kind": "pfe"}.items() if key in known}
     torch.manual_seed(0)
     items = torch.randn(len(LABELS), WIDTH) + torch.randn(CLASSES, WIDTH)[LABELS]
-    training = method.build(nn.Linear(WIDTH, 8), 8, CLASSES, method.settings(dim=4, **changes, **schedules))
+    backbone = nn.Linear(WIDTH, 8)
+    if name == "text_to_image":
+        items, backbone = (items, items + torch.randn(items.shape)), nn.Identity()
+    training = method.build(
+        backbone, getattr(backbone, "out_features", WIDTH), CLASSES, method.settings(**changes, **schedules)
+    )
     fit(training, items, LABELS, Options(seed=2), name=name)
     both = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     return {key: x.clone() for key, x in both.state_dict().items()}

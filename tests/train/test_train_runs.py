@@ -206,6 +206,15 @@ def test_options_of_the_backbone_arrive_there(monkeypatch):
     assert asked == [("resnet50", how)]
 
 
+def test_a_run_that_is_read_back_needs_its_pretrained_weights_no_more(parts, tmp_path, monkeypatch):
+    carry_out("cosface", parts, tmp_path, **SHORT)
+    record, asked, real = json.loads((tmp_path / "run.json").read_text()), [], runs._backbone
+    record["run"]["weights"] = "gone.pth"
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    monkeypatch.setattr(runs, "_backbone", lambda run: asked.append(run) or real(run))
+    assert train.load(tmp_path).run.weights == Path("gone.pth") and [run.weights for run in asked] == [None]
+
+
 def test_a_prior_that_was_learned_along_is_read_back(parts, tmp_path):
     result = carry_out("llr_nce", parts, tmp_path, tell={"epochs": 1})
     read, held = train.load(tmp_path), parts["validation"]
