@@ -141,7 +141,8 @@ MOST = 1 << 28  # numbers of triplets, or of items and classes, beyond which a s
 
 
 def too_large(peer: Peer, batch: int) -> bool:
-    return batch * (peer.classes or (IMAGES - 1) * batch if peer.name == "Triplet" else 1) > MOST
+    others = (IMAGES - 1) * batch if peer.name == "Triplet" else 1
+    return batch * batch * others > MOST if peer.classes is None else batch * peer.classes > MOST
 
 
 def step(value: Callable[[Any, Any], Any], leaves: Any, loss: Any, labels: Any) -> None:
