@@ -339,6 +339,7 @@ def main() -> int:
         for work in works(options.quick) if options.only in (None, name) else ():
             failures += measure(work, judge=not options.quick)
     for line in loss_peers.tables(options.quick, options.compiled) if options.only in (None, "peers") else ():
+        failures += [line] if loss_peers.DIFFER in line else []
         print(line, flush=True)
     for line in steps(options.quick) if options.only in (None, "steps") else ():
         print(line, flush=True)

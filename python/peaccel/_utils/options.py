@@ -14,8 +14,8 @@ __all__ = ["Nothing", "about", "check_inputs", "parse", "without_none", "words"]
 
 T = TypeVar("T")
 
-FOLDERS = ("root", "run")
-"""Options that name a folder to be read."""
+NO_INPUTS = ("out", "root", "run")
+"""How the names of paths end that are written, or that are folders of which commands say more."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,7 @@ def parse(
 
 
 def check_inputs(kind: type[Any], arguments: Sequence[str]) -> None:
-    """Refuse a file to be read that is not there: what is a path and neither written, as --out and --...-out are, nor
-    a folder, of which commands say more.
+    """Refuse a file to be read that is not there: a path whose name ends with none of `NO_INPUTS`.
 
     Raises
     ------
@@ -86,7 +85,7 @@ def check_inputs(kind: type[Any], arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     for name, of in get_type_hints(kind).items():
-        if Path in (of, *get_args(of)) and name not in FOLDERS and not name.endswith("out"):
+        if Path in (of, *get_args(of)) and not name.endswith(NO_INPUTS):
             parser.add_argument(f"--{name.replace('_', '-')}", nargs="?")
     given = vars(parser.parse_known_args(arguments)[0])
     if given.pop("help"):
