@@ -132,7 +132,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for (i, x) in tile.queries.clone().zip(x) {
             let weights = &weights.row(i)[tile.gallery.clone()];
             // Counted, not searched, which takes whole registers.
-            if weights.iter().filter(|weight| weight.to_f64() == 0.0).count() == 0 {
+            if weights.iter().map(|weight| u32::from(weight.to_f64() == 0.0)).sum::<u32>() == 0 {
                 continue;
             }
             for (weight, x) in weights.iter().zip(x) {
