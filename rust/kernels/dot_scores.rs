@@ -1,8 +1,8 @@
 //! Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //!
 //! A pair costs one pass over its two rows; the rest, the [`Formula`], is evaluated for eight pairs at once in float64, whatever
-//! the rows' type. Squared distances are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
-//! for near-duplicates. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
+//! the rows' type. Squared distances are sums of squared differences, not `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
+//! for near-duplicates; all pairs of many items are found so in `all_pairs`, but for rows that are near each other. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
 //! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
 
 use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};

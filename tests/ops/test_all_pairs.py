@@ -1,4 +1,4 @@
-"""Scores of all pairs, whose sums run in another order than those of the other verbs: how far apart they are, and that no part matters."""
+"""All pairs, whose sums run in another order than those of the other verbs: how far apart they are, and gradients."""
 
 import math
 
@@ -71,9 +71,17 @@ def test_scores_are_the_same_in_whichever_part_of_the_work(name, kind, dtype):
     q, g = make(kind, 70, 40, 1, dtype=dtype), make(kind, 1100, 40, 2, dtype=dtype)
     score = scored(name, kind)
     whole = pe.pairwise(q, g, score)
-    for queries, rows in ((slice(4), slice(None)), (slice(60, 70), slice(5, 1000)), (slice(3, 45), slice(700, 704))):
+    for queries, rows in ((slice(8), slice(None)), (slice(60, 70), slice(5, 1000)), (slice(3, 45), slice(700, 708))):
         np.testing.assert_array_equal(pe.pairwise(q[queries], g[rows], score), whole[queries, rows])
     np.testing.assert_array_equal(pe.pairwise(g, q, score).T, whole)
+
+
+@each_dtype
+def test_few_queries_or_gallery_items_have_the_bits_of_other_verbs(dtype):
+    for queries, rows in ((7, 40), (40, 7), (1, 9)):
+        for name, kind in (("mls", "normal_isotropic"), ("cosine", "point")):
+            q, g = make(kind, queries, 40, 1, dtype=dtype), make(kind, rows, 40, 2, dtype=dtype)
+            np.testing.assert_array_equal(pe.pairwise(q, g, name), pairs(q, g, name))
 
 
 @each_dtype

@@ -112,9 +112,9 @@ def pairwise(
 
     Returns
     -------
-    [Q, G]. Differentiable in torch, twice. On a CPU, scores of one inner product or squared distance are sums in the order
-    of a matrix product: they agree with those of the other verbs within a stated distance (docs/numerics.md), to the
-    last bit where rows are near each other, and not to the last bit elsewhere. The number of threads moves no bit.
+    [Q, G]. Differentiable in torch, twice. On a CPU, inner products and squared distances of all pairs are sums in the
+    order of a matrix product: these scores agree with those of the other verbs within a stated distance
+    (docs/numerics.md), not to the last bit. The number of threads moves no bit.
 
     Raises
     ------

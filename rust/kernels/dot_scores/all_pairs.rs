@@ -35,7 +35,7 @@ const PACKED: usize = 512;
 const FEW: usize = 16;
 
 /// With fewer queries or gallery rows than this, panels are so empty that the pair function is faster.
-const FEWEST: usize = 4;
+const FEWEST: usize = 8;
 
 /// What pairs take of the items of one side alone, in blocks of items with fillers at the end.
 struct Side<T> {
