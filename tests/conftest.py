@@ -120,7 +120,7 @@ def roundings(dim, dtype):
 
 
 def apart(name, q, g, dtype):
-    """How far scores of all pairs may be from those of the other verbs [Q, G]: docs/numerics.md, and a formula's roundings."""
+    """How far scores of all pairs may be from the other verbs' [Q, G]: docs/numerics.md, and a formula's roundings."""
     product, distance = roundings(q.dim, dtype)
     size = np.asarray(expected(scored(name, q.kind), q, g, dtype)[1], np.float64)
     return ((product if "cosine" in name else 16 * distance) / 2 + 8) * EPS[dtype] * size

@@ -2,8 +2,9 @@
 //!
 //! A pair costs one pass over its two rows; the rest, the [`Formula`], is evaluated for eight pairs at once in float64, whatever
 //! the rows' type. Squared distances are sums of squared differences, not `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
-//! for near-duplicates; all pairs of many items are found so in `all_pairs`, but for rows that are near each other. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
-//! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
+//! for near-duplicates; all pairs of many items are found so in `all_pairs`, but for rows that are near each other. A search rules
+//! pairs out by inner products of register tiles and scores the others; `filter` has the proof that no result is lost. The maths of each score
+//! is in `formulas`, `normals`, `vmf` and `match_probability`.
 
 use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};
 use crate::error::Error;
