@@ -112,6 +112,13 @@ pub trait Formula: Copy + Sync {
     fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
         pair.x
     }
+    /// Whether the gradients of all pairs take [`Formula::plain_partials`]; only of a score [`Formula::BY_SUM`].
+    const PLAIN_PARTIALS: bool = false;
+    /// The derivatives of the score by x and by either uncertainty, in the rows' own type.
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        [pair.x; 2]
+    }
     /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
     /// digits, where they need numbers per item that scoring does not need, or where shared numbers have derivatives too.
     #[inline(always)]
@@ -303,6 +310,11 @@ impl Formula for NegSqL2 {
     #[inline(always)]
     fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
         -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1))
+    }
+    const PLAIN_PARTIALS: bool = true;
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, _pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        [(-1.0).into(); 2]
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {

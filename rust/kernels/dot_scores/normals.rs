@@ -36,6 +36,13 @@ impl Formula for MlsIsotropic {
         let twice = pair.x / (v + w) + ln::<S, T>(v + w).mul_add(self.dim, self.dim * (2.0 * PI).ln());
         v.min(w).if_less(0.0, f64::NAN, -0.5 * twice)
     }
+    const PLAIN_PARTIALS: bool = true;
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        let (v, w) = pair.uncertainties;
+        let inverse = v.min(w).if_less(0.0, f64::NAN, 1.0 / (v + w));
+        [-0.5 * inverse, 0.5 * inverse * (pair.x * inverse - self.dim)]
+    }
 
     /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s.
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! `weighted` has them.
 
 use super::formulas::Formula;
-use super::weighted::{add_differences, add_products, Near};
+use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near};
 use super::{accumulate_pair, sq_norm, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
@@ -97,6 +97,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let near = self.near(&tile, &x);
         let apart = F::DIFFERENCE && near.are_many((&queries.rows, &gallery.rows));
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
+        // The pairs of which the row itself is multiplied by the derivative by x, too: those that are not differences.
+        let whole = near.0.map(|near| if F::DIFFERENCE && !apart { !near } else { 0 });
+        if F::PLAIN_PARTIALS {
+            let uncertainties = [&queries, &gallery].map(|side| side.numbers.uncertainties.map(T::from_f64));
+            let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
+            dispatch(AddPlainPartials { formula, tile: tile.clone(), uncertainties, whole: &whole, weights, x, sums });
+            return self.add_items((&queries, &gallery), x, (&near, apart), sums, out);
+        }
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
             let mut wide = widened(&x[..n]);
             let pairs = Facing { x: &mut wide, queries: &queries.numbers, k, gallery: &gallery.numbers };
@@ -105,9 +113,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 *weight = x.to_f64();
             }
             let (formula, sums, gallery) = (&self.formula, &mut sums, out.gallery.is_some());
-            // The pairs of which the row itself is multiplied by the derivative by x, too: those that are not differences.
-            let whole = if F::DIFFERENCE && !apart { !near.0[k] } else { 0 };
-            dispatch(AddPartials { formula, pairs: &pairs, n, gallery, whole, by_pair: &mut by_pair, sums });
+            dispatch(AddPartials { formula, pairs: &pairs, n, gallery, whole: whole[k], by_pair: &mut by_pair, sums });
             for (x, partial) in x.iter_mut().zip(by_pair) {
                 *x = T::from_f64(partial);
             }
@@ -223,10 +229,10 @@ fn widened<T: Float>(x: &[T]) -> [f64; BLOCK] {
 
 /// Weighted partial derivatives of a tile: by the norm, with those by the row itself, and by the uncertainty, summed over the pairs of each item; by the shared
 /// numbers, over all.
-struct WeightedPartials {
-    query: [[f64; BLOCK]; 2],
-    gallery: [[f64; BLOCK]; 2],
-    shared: [f64; 2],
+pub struct WeightedPartials {
+    pub query: [[f64; BLOCK]; 2],
+    pub gallery: [[f64; BLOCK]; 2],
+    pub shared: [f64; 2],
 }
 
 /// Adds the partial derivatives of a query's pairs to the sums. Replaces the weights of its pairs by weighted partial
@@ -252,12 +258,14 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
             let at = first..first + f64::LANES;
             let (pair, weight) = (pairs.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
             let partials = formula.partials::<S>(pair);
-            let (by_x, by_query) =
-                (weighted::<S>(weight, partials.x), [partials.uncertainty, partials.shared[0], partials.shared[1]]);
-            let by_rows = those::<S>(by_x, whole >> first);
-            of_query[0] = of_query[0] + (weighted::<S>(weight, partials.norm) + by_rows);
+            let (by_x, by_query) = (
+                weighted::<S, f64>(weight, partials.x),
+                [partials.uncertainty, partials.shared[0], partials.shared[1]],
+            );
+            let by_rows = those::<S, f64>(by_x, whole >> first);
+            of_query[0] = of_query[0] + (weighted::<S, f64>(weight, partials.norm) + by_rows);
             for m in 0..3 {
-                of_query[m + 1] = of_query[m + 1] + weighted::<S>(weight, by_query[m]);
+                of_query[m + 1] = of_query[m + 1] + weighted::<S, f64>(weight, by_query[m]);
             }
             if gallery {
                 let by_gallery = if F::BY_SUM {
@@ -266,7 +274,8 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
                     let partials = transposed.partials::<S>(pair.swapped());
                     [partials.norm, partials.uncertainty]
                 };
-                let added = [weighted::<S>(weight, by_gallery[0]) + by_rows, weighted::<S>(weight, by_gallery[1])];
+                let added =
+                    [weighted::<S, f64>(weight, by_gallery[0]) + by_rows, weighted::<S, f64>(weight, by_gallery[1])];
                 for m in 0..2 {
                     let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + added[m];
                     sum.store(&mut sums.gallery[m][at.clone()]);
@@ -279,30 +288,6 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
         sums.shared[0] += of_query[2].sum();
         sums.shared[1] += of_query[3].sum();
     }
-}
-
-/// The lanes whose bits are set; 0 in the others.
-#[inline(always)]
-fn those<S: Simd>(x: V<S, f64>, bits: u64) -> V<S, f64> {
-    match bits as u8 {
-        0 => 0.0.into(),
-        u8::MAX => x,
-        bits => {
-            let mut lanes = x.to_array();
-            for lane in 0..f64::LANES {
-                if bits >> lane & 1 == 0 {
-                    lanes[lane] = 0.0;
-                }
-            }
-            V::<S, f64>::load(&lanes[..f64::LANES])
-        }
-    }
-}
-
-/// `weight * partial`, 0 where the weight is 0 whatever the partial derivative.
-#[inline(always)]
-fn weighted<S: Simd>(weight: V<S, f64>, partial: V<S, f64>) -> V<S, f64> {
-    weight.abs().if_less(f64::SMALLEST, 0.0, weight * partial)
 }
 
 /// Computes squared norms of rows.

@@ -5,13 +5,14 @@
 //! other ([`NEAR`]): of such pairs the differences are summed.
 
 use super::all_pairs::near_of;
-use super::formulas::Formula;
+use super::formulas::{Formula, Pair, PER_ITEM};
+use super::tile::WeightedPartials;
 use super::{sq_norms, DotScore};
 use crate::drivers::{Tile, TileGradient, BLOCK};
 use crate::panels::{add_weighted, pack_columns};
 use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, ROWS_FIRST};
-use crate::simd::Float;
-use crate::view::Matrix;
+use crate::simd::{Float, Kernel, Simd, V};
+use crate::view::{Matrix, View};
 
 #[cfg(doc)]
 use super::all_pairs::NEAR;
@@ -107,4 +108,78 @@ fn add_near<T: Float>(
             rows::accumulate_one::<T, DIFFERENCES>(gallery[j], &[(row, weights[i][j])], mu);
         }
     }
+}
+
+/// Adds the partial derivatives of a tile's pairs to the sums, and replaces their squared distances by weighted partial derivatives,
+/// all in the rows' own type: see [`Formula::PLAIN_PARTIALS`].
+pub struct AddPlainPartials<'a, T, F> {
+    pub formula: &'a F,
+    pub tile: Tile,
+    /// The uncertainties of the queries and of the gallery rows, with fillers.
+    pub uncertainties: [[T; BLOCK]; 2],
+    /// Bit j of number i says that the derivative by x of the pair is added to those by both norms.
+    pub whole: &'a [u64; BLOCK],
+    /// The weights of all pairs of the call.
+    pub weights: &'a View<'a, T>,
+    pub x: &'a mut Square<T>,
+    pub sums: &'a mut WeightedPartials,
+}
+impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let AddPlainPartials { formula, tile, uncertainties: [queries, gallery], whole, weights, x, sums } = self;
+        let zero = V::<S, T>::from(0.0);
+        let (n, mut of_gallery) = (tile.gallery.len(), [[T::default(); BLOCK]; 2]);
+        for (k, (i, x)) in tile.queries.zip(x).enumerate() {
+            let (weights, own) = (&weights.row(i)[tile.gallery.clone()], V::<S, T>::splat(queries[k]));
+            let mut of_query = [zero; 2];
+            for (first, weights) in (0..n).step_by(T::LANES).zip(weights.chunks(T::LANES)) {
+                let at = first..first + T::LANES;
+                let weight = V::<S, T>::load_partial(weights, T::default());
+                let pair = Pair {
+                    x: V::<S, T>::load(&x[at.clone()]),
+                    norms: (zero, zero),
+                    uncertainties: (own, V::<S, T>::load(&gallery[at.clone()])),
+                    per_item: ([zero; PER_ITEM], [zero; PER_ITEM]),
+                };
+                let [by_x, by_uncertainty] = formula.plain_partials::<S, T>(pair);
+                let by_x = weighted::<S, T>(weight, by_x);
+                let added = [those::<S, T>(by_x, whole[k] >> first), weighted::<S, T>(weight, by_uncertainty)];
+                for m in 0..2 {
+                    of_query[m] = of_query[m] + added[m];
+                    let sum = V::<S, T>::load(&of_gallery[m][at.clone()]) + added[m];
+                    sum.store(&mut of_gallery[m][at.clone()]);
+                }
+                (2.0 * by_x).store(&mut x[at]);
+            }
+            (sums.query[0][k], sums.query[1][k]) = (of_query[0].sum().to_f64(), of_query[1].sum().to_f64());
+        }
+        sums.gallery = of_gallery.map(|sums| sums.map(T::to_f64));
+    }
+}
+
+/// The lanes whose bits are set; 0 in the others.
+#[inline(always)]
+pub fn those<S: Simd, T: Float>(x: V<S, T>, bits: u64) -> V<S, T> {
+    let every = (1 << T::LANES) - 1;
+    match bits & every {
+        0 => 0.0.into(),
+        bits if bits == every => x,
+        bits => {
+            let mut lanes = x.to_array();
+            for lane in 0..T::LANES {
+                if bits >> lane & 1 == 0 {
+                    lanes[lane] = T::default();
+                }
+            }
+            V::<S, T>::load(&lanes[..T::LANES])
+        }
+    }
+}
+
+/// `weight * partial`, 0 where the weight is 0 whatever the partial derivative.
+#[inline(always)]
+pub fn weighted<S: Simd, T: Float>(weight: V<S, T>, partial: V<S, T>) -> V<S, T> {
+    weight.abs().if_less(T::SMALLEST, 0.0, weight * partial)
 }
