@@ -109,6 +109,12 @@ def by_verb(q, g, score, prepared=None):
     return {verb: to_numpy(x) for verb, x in found.items()}
 
 
+def every_score(q, g, score):
+    """The scores [Q, G] of all pairs in the bits of `paired`, `rescore`, `rerank` and `search`."""
+    ids = np.tile(np.arange(len(g)), (len(q), 1))
+    return pe.rescore(q, g, torch.tensor(ids) if isinstance(q.mu, torch.Tensor) else ids, score)
+
+
 def roundings(dim, dtype):
     """Of an inner product of all pairs, and of a squared distance of rows that are not near, relative to |a|^2 + |b|^2.
 
