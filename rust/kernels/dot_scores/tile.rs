@@ -5,7 +5,7 @@
 //! `weighted` has them.
 
 use super::formulas::Formula;
-use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near};
+use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near, WeightedPartials};
 use super::{accumulate_pair, sq_norm, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
@@ -225,14 +225,6 @@ fn widened<T: Float>(x: &[T]) -> [f64; BLOCK] {
         *out = x.to_f64();
     }
     out
-}
-
-/// Weighted partial derivatives of a tile: by the norm, with those by the row itself, and by the uncertainty, summed over the pairs of each item; by the shared
-/// numbers, over all.
-pub struct WeightedPartials {
-    pub query: [[f64; BLOCK]; 2],
-    pub gallery: [[f64; BLOCK]; 2],
-    pub shared: [f64; 2],
 }
 
 /// Adds the partial derivatives of a query's pairs to the sums. Replaces the weights of its pairs by weighted partial

@@ -6,7 +6,6 @@
 
 use super::all_pairs::near_of;
 use super::formulas::{Formula, Pair, PER_ITEM};
-use super::tile::WeightedPartials;
 use super::{sq_norms, DotScore};
 use crate::drivers::{Tile, TileGradient, BLOCK};
 use crate::panels::{add_weighted, pack_columns};
@@ -108,6 +107,14 @@ fn add_near<T: Float>(
             rows::accumulate_one::<T, DIFFERENCES>(gallery[j], &[(row, weights[i][j])], mu);
         }
     }
+}
+
+/// Weighted partial derivatives of a tile: by the norm, with those by the row itself, and by the uncertainty, summed over the pairs of each item; by the shared
+/// numbers, over all.
+pub struct WeightedPartials {
+    pub query: [[f64; BLOCK]; 2],
+    pub gallery: [[f64; BLOCK]; 2],
+    pub shared: [f64; 2],
 }
 
 /// Adds the partial derivatives of a tile's pairs to the sums, and replaces their squared distances by weighted partial derivatives,
