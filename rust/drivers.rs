@@ -1,7 +1,8 @@
 //! Drivers: they turn one pair function into paired, pairwise, listed and top-k scores, and into the gradients of these.
 //!
 //! A pair's score is computed by the same lane operations whichever driver calls for it and in whichever block, so it has the
-//! same bits from every verb. Gradients are sums over pairs in a fixed order, so they do not depend on the number of threads.
+//! same bits from every verb, but for [`pairwise`], where a family may sum in another order ([`PairKernel::pairwise`]). Gradients are
+//! sums over pairs in a fixed order, so they do not depend on the number of threads.
 
 use crate::error::Error;
 use crate::parallel;
@@ -18,7 +19,7 @@ mod pair;
 mod tiles;
 pub use backward::{backward, Gradients, Wanted};
 pub use pair::{PairKernel, PairScore};
-pub use tiles::{by_items, pairs_by_items, pairwise, ItemGradients, Tile, TileGradient};
+pub use tiles::{by_items, by_tiles, pairs_by_items, pairwise, ItemGradients, Tile, TileGradient, QUERIES};
 
 /// Pairs that a pair function scores at once: enough to fill the lanes of its epilogue several times. Also the rows on a side
 /// of a tile.

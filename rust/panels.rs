@@ -4,6 +4,9 @@
 //! registers while `d` runs once over both. A sum adds one fused multiply-add per dimension to what it starts with, so with
 //! unit roundoff u an inner product errs by at most `(D u + O(u^2)) (|a| |b| + |start|)`.
 
+#[cfg(doc)]
+use crate::rows::ROWS_FIRST;
+use crate::rows::{Square, ROWS};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
@@ -139,6 +142,282 @@ impl<T: Float> Kernel for Products<'_, T> {
             }
         }
     }
+}
+
+/// Terms that a sum of [`strips`] runs over before it is added to the sums of the terms before: runs shorten the chain of
+/// roundings, and the terms of a run stay in the first-level cache.
+pub const RUN: usize = 128;
+
+/// What is done with the inner products of a row and all packed rows.
+pub trait Strip<T> {
+    /// Takes the inner products of row `row`; those beyond the last packed row are to be passed over.
+    fn take(&mut self, row: usize, products: &mut [T]);
+}
+
+/// Computes the inner products of each of the rows with all `packed` rows, [`RUN`] by `RUN` terms, in order: a pair's inner product
+/// has the same bits in every strip. With unit roundoff u it errs by at most [`strip_roundings`] u sum |a_d b_d|, to first order.
+pub fn strips<T: Float>(rows: &[&[T]], panels: &[T], packed: usize, strip: &mut dyn Strip<T>) {
+    dispatch(Strips { rows, panels, packed, strip });
+}
+
+/// The roundings that each term of an inner product of [`strips`] goes through, at most.
+pub fn strip_roundings(dim: usize) -> usize {
+    dim.min(RUN) + dim.div_ceil(RUN) - 1
+}
+
+struct Strips<'a, T> {
+    rows: &'a [&'a [T]],
+    panels: &'a [T],
+    packed: usize,
+    strip: &'a mut dyn Strip<T>,
+}
+impl<T: Float> Kernel for Strips<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Strips { rows, panels, packed, strip } = self;
+        let width = padded::<T>(packed);
+        let mut products = vec![T::default(); S::TILE.1 * width];
+        for (t, tile) in rows.chunks(S::TILE.1).enumerate() {
+            match (S::TILE, tile.len()) {
+                ((2, 12), 5..) => strips_of::<S, T, 2, 12>(tile, panels, packed, &mut products),
+                ((2, 12), 2..) => strips_of::<S, T, 2, 4>(tile, panels, packed, &mut products),
+                ((2, 12), _) => strips_of::<S, T, 2, 1>(tile, panels, packed, &mut products),
+                ((1, 6), 3..) => strips_of::<S, T, 1, 6>(tile, panels, packed, &mut products),
+                (_, 2..) => strips_of::<S, T, 1, 2>(tile, panels, packed, &mut products),
+                _ => strips_of::<S, T, 1, 1>(tile, panels, packed, &mut products),
+            }
+            for (q, products) in products.chunks_exact_mut(width).take(tile.len()).enumerate() {
+                strip.take(t * S::TILE.1 + q, products);
+            }
+        }
+    }
+}
+
+/// Writes the inner products of at most Q rows with all packed rows, a strip for each row.
+#[inline(always)]
+fn strips_of<S: Simd, T: Float, const P: usize, const Q: usize>(
+    tile: &[&[T]],
+    panels: &[T],
+    packed: usize,
+    out: &mut [T],
+) {
+    // A tile that is not full repeats its first row.
+    let (mut rows, dim, width, strip) = ([tile[0]; Q], tile[0].len(), 2 * T::LANES, padded::<T>(packed));
+    rows[..tile.len()].copy_from_slice(tile);
+    for (g, pair) in panels.chunks_exact(dim * width).enumerate() {
+        for first in (0..2).step_by(P) {
+            let at = g * width + first * T::LANES;
+            if at >= packed {
+                continue;
+            }
+            let sums = sums_of::<S, T, P, Q>(&rows, pair, first);
+            for q in 0..Q {
+                for p in 0..P {
+                    let at = q * strip + at + p * T::LANES;
+                    sums[q][p].store(&mut out[at..at + T::LANES]);
+                }
+            }
+        }
+    }
+}
+
+/// Packs the columns of rows, times `factor`, as panels, one column in each lane: `padded(D) * rows.len()` elements, with zeros for
+/// missing columns.
+pub fn pack_columns<T: Float>(rows: &[&[T]], factor: f64, panels: &mut Vec<T>) {
+    panels.resize(rows.first().map_or(0, |row| padded::<T>(row.len()) * rows.len()), T::default());
+    dispatch(PackColumns { rows, factor, panels });
+}
+
+struct PackColumns<'a, T> {
+    rows: &'a [&'a [T]],
+    factor: f64,
+    panels: &'a mut [T],
+}
+impl<T: Float> Kernel for PackColumns<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let width = 2 * T::LANES;
+        for (pair, panels) in self.panels.chunks_exact_mut(self.rows.len() * width).enumerate() {
+            for (row, out) in self.rows.iter().zip(panels.chunks_exact_mut(width)) {
+                for (half, out) in out.chunks_exact_mut(T::LANES).enumerate() {
+                    let from = row.len().min(pair * width + half * T::LANES);
+                    let columns = &row[from..row.len().min(from + T::LANES)];
+                    let x = if columns.len() == T::LANES {
+                        V::<S, T>::load(columns)
+                    } else {
+                        V::<S, T>::load_partial(columns, T::default())
+                    };
+                    (x * self.factor).store(out);
+                }
+            }
+        }
+    }
+}
+
+/// Adds to each of some rows `out`, of D elements, the sum over packed rows, `others` of them, of `weight * other`. The first index
+/// of the weights is that of the row ([`ROWS_FIRST`]) or of the other ([`OTHERS_FIRST`](crate::rows::OTHERS_FIRST)).
+pub fn add_weighted<T: Float, const FIRST: bool>(
+    weights: &Square<T>,
+    others: usize,
+    panels: &[T],
+    dim: usize,
+    out: &mut [T],
+) {
+    dispatch(AddWeighted::<T, FIRST> { weights, others, panels, dim, out });
+}
+
+struct AddWeighted<'a, T, const FIRST: bool> {
+    weights: &'a Square<T>,
+    others: usize,
+    panels: &'a [T],
+    dim: usize,
+    out: &'a mut [T],
+}
+impl<T: Float, const FIRST: bool> Kernel for AddWeighted<'_, T, FIRST> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self) {
+        let rows = self.out.len() / self.dim;
+        let mut first = 0;
+        while first < rows {
+            let left = rows - first;
+            match S::TILE {
+                (2, 12) if left > 4 => self.add::<S, 2, 12>(first),
+                (2, 12) => self.add::<S, 2, 4>(first),
+                (1, 6) if left > 2 => self.add::<S, 1, 6>(first),
+                _ => self.add::<S, 1, 2>(first),
+            }
+            first += match S::TILE {
+                (2, 12) if left <= 4 => 4,
+                (1, 6) if left <= 2 => 2,
+                (_, most) => most,
+            };
+        }
+    }
+}
+impl<T: Float, const FIRST: bool> AddWeighted<'_, T, FIRST> {
+    /// Adds to at most Q rows from `first` on.
+    #[inline(always)]
+    fn add<S: Simd, const P: usize, const Q: usize>(&mut self, first: usize) {
+        let (dim, width, others) = (self.dim, 2 * T::LANES, self.others);
+        let rows = (self.out.len() / dim - first).min(Q);
+        for (g, pair) in self.panels.chunks_exact(others * width).enumerate() {
+            for half in (0..2).step_by(P) {
+                let from = g * width + half * T::LANES;
+                if from >= dim {
+                    continue;
+                }
+                let sums = if FIRST {
+                    let mut by_row = [&[][..]; Q];
+                    for q in 0..Q {
+                        by_row[q] = &self.weights[first + q.min(rows - 1)][..others];
+                    }
+                    run_of::<S, T, _, P, Q>(&ByRow(by_row), pair, half)
+                } else {
+                    run_of::<S, T, _, P, Q>(&ByColumn { weights: self.weights, first }, pair, half)
+                };
+                for q in 0..Q {
+                    for p in 0..P {
+                        let from = from + p * T::LANES;
+                        if q < rows && from < dim {
+                            let row = (first + q) * dim;
+                            add_to::<S, T>(sums[q][p], &mut self.out[row + from..row + dim]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds lanes to the first elements of a slice, as many as there are.
+#[inline(always)]
+fn add_to<S: Simd, T: Float>(x: V<S, T>, out: &mut [T]) {
+    if out.len() >= T::LANES {
+        let out = &mut out[..T::LANES];
+        (V::<S, T>::load(out) + x).store(out);
+    } else {
+        let sum = V::<S, T>::load_partial(out, T::default()) + x;
+        out.copy_from_slice(&sum.to_array()[..out.len()]);
+    }
+}
+
+/// What the rows of panels are multiplied by, for each of Q sums.
+trait Terms<T> {
+    /// The factor of row `d` of the panels in sum `q`.
+    fn at(&self, q: usize, d: usize) -> T;
+}
+
+/// A row of factors for each sum.
+struct ByRow<'a, T, const Q: usize>([&'a [T]; Q]);
+impl<T: Float, const Q: usize> Terms<T> for ByRow<'_, T, Q> {
+    #[inline(always)]
+    fn at(&self, q: usize, d: usize) -> T {
+        self.0[q][d]
+    }
+}
+
+/// A row of factors for each row of the panels, of which the sums take those from `first` on.
+struct ByColumn<'a, T> {
+    weights: &'a Square<T>,
+    first: usize,
+}
+impl<T: Float> Terms<T> for ByColumn<'_, T> {
+    #[inline(always)]
+    fn at(&self, q: usize, d: usize) -> T {
+        // Sums beyond the last column are passed over.
+        self.weights[d][(self.first + q) % ROWS]
+    }
+}
+
+/// The inner products of Q rows with P of two panels.
+#[inline(always)]
+fn sums_of<S: Simd, T: Float, const P: usize, const Q: usize>(
+    rows: &[&[T]; Q],
+    pair: &[T],
+    first: usize,
+) -> [[V<S, T>; P]; Q] {
+    let (zero, width) = (V::<S, T>::from(0.0), 2 * T::LANES);
+    let mut totals = [[zero; P]; Q];
+    for (run, pair) in pair.chunks(RUN * width).enumerate() {
+        let mut terms = [&[][..]; Q];
+        for q in 0..Q {
+            terms[q] = &rows[q][run * RUN..][..pair.len() / width];
+        }
+        let sums = run_of::<S, T, _, P, Q>(&ByRow(terms), pair, first);
+        for q in 0..Q {
+            for p in 0..P {
+                totals[q][p] = totals[q][p] + sums[q][p];
+            }
+        }
+    }
+    totals
+}
+
+/// The sums of Q rows of terms times P of two panels, in one run.
+#[inline(always)]
+fn run_of<S: Simd, T: Float, F: Terms<T>, const P: usize, const Q: usize>(
+    terms: &F,
+    pair: &[T],
+    first: usize,
+) -> [[V<S, T>; P]; Q] {
+    let (zero, width) = (V::<S, T>::from(0.0), 2 * T::LANES);
+    let mut sums = [[zero; P]; Q];
+    for (d, x) in pair.chunks_exact(width).enumerate() {
+        let mut columns = [zero; P];
+        for p in 0..P {
+            columns[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);
+        }
+        for q in 0..Q {
+            let y = V::<S, T>::splat(terms.at(q, d));
+            for p in 0..P {
+                sums[q][p] = y.mul_add(columns[p], sums[q][p]);
+            }
+        }
+    }
+    sums
 }
 
 /// One tile of queries and all panels.

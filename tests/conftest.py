@@ -1,6 +1,7 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
 import gc
+import math
 import shutil
 
 import faiss
@@ -106,6 +107,29 @@ def by_verb(q, g, score, prepared=None):
         np.put_along_axis(matrix, np.asarray(ranking.ids), to_numpy(ranking.scores), 1)
         found[verb] = matrix
     return {verb: to_numpy(x) for verb, x in found.items()}
+
+
+def every_score(q, g, score):
+    """The scores [Q, G] of all pairs in the bits of `paired`, `rescore`, `rerank` and `search`."""
+    ids = np.tile(np.arange(len(g)), (len(q), 1))
+    return pe.rescore(q, g, torch.tensor(ids) if isinstance(q.mu, torch.Tensor) else ids, score)
+
+
+def roundings(dim, dtype):
+    """Of an inner product of all pairs, and of a squared distance of rows that are not near, relative to |a|^2 + |b|^2.
+
+    As proved in rust/kernels/dot_scores/all_pairs.rs.
+    """
+    lanes = {"float32": 16, "float64": 8}[dtype]
+    product = min(dim, 128) + -(-dim // 128) - 1
+    return product, product + -(-dim // (4 * lanes)) + 2 + math.log2(lanes) + 3
+
+
+def apart(name, q, g, dtype):
+    """How far scores of all pairs may be from the other verbs' [Q, G]: docs/numerics.md, and a formula's roundings."""
+    product, distance = roundings(q.dim, dtype)
+    size = np.asarray(expected(scored(name, q.kind), q, g, dtype)[1], np.float64)
+    return ((product if "cosine" in name else 16 * distance) / 2 + 8) * EPS[dtype] * size
 
 
 def assert_ranking(ranking, expected, what=""):

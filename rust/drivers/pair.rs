@@ -46,6 +46,19 @@ pub trait PairKernel<T: Float>: Sync + Sized {
         }
     }
 
+    /// How many queries meet a segment of the gallery in one part of the work of [`PairKernel::pairwise`], at most: more where that
+    /// packs the segment.
+    fn queries_together(&self) -> usize {
+        tiles::QUERIES
+    }
+
+    /// The scores of any number of queries and of gallery rows, as [`PairKernel::tile`]. Overridden where a family has a faster way
+    /// to scores that need not have the same bits, but are the same in whichever part of the work.
+    #[inline(always)]
+    fn pairwise<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        tiles::by_tiles(self, tile, out, saved);
+    }
+
     /// Adds the gradients of the items of a tile; `weights` [Q, G] are those of all pairs of the call. Overridden where a
     /// family has a faster way.
     #[inline(always)]
@@ -90,6 +103,10 @@ pub trait PairScore<T>: Sync {
     fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::tile`].
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
+    /// See [`PairKernel::queries_together`].
+    fn queries_together(&self) -> usize;
+    /// See [`PairKernel::pairwise`].
+    fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
     /// See [`PairKernel::backward_tile`].
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// See [`PairKernel::backward_paired`].
@@ -117,6 +134,12 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     }
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         dispatch(ScoreTile { pair: self, tile, out, saved });
+    }
+    fn queries_together(&self) -> usize {
+        PairKernel::queries_together(self)
+    }
+    fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        dispatch(Pairwise { pair: self, tile, out, saved });
     }
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         dispatch(BackwardTile { pair: self, tile, weights, out });
@@ -193,6 +216,20 @@ impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         self.pair.tile::<S>(self.tile, self.out, self.saved);
+    }
+}
+
+struct Pairwise<'a, 'b, 'c, P, T> {
+    pair: &'a P,
+    tile: Tile,
+    out: &'a mut [&'b mut [T]],
+    saved: &'a mut [&'c mut [T]],
+}
+impl<T: Float, P: PairKernel<T>> Kernel for Pairwise<'_, '_, '_, P, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        self.pair.pairwise::<S>(self.tile, self.out, self.saved);
     }
 }
 

@@ -52,8 +52,8 @@ impl<'a, T> ItemGradients<'a, T> {
     }
 }
 
-/// Queries in one part of the work.
-const QUERIES: usize = 16;
+/// Queries in one part of the work, unless more of them pay.
+pub const QUERIES: usize = 16;
 
 /// All scores: `out[i * G + j]` is that of query `i` and gallery row `j`. `saved`, unless it is empty, is written likewise with
 /// what the gradient of each pair needs again.
@@ -63,33 +63,51 @@ pub fn pairwise<T: Float>(
     saved: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let gallery = pair.inputs().mu2.rows();
+    let Inputs { mu1, mu2, .. } = pair.inputs();
+    let (queries, gallery, segment) = (mu1.rows(), mu2.rows(), segment(mu1.stored()));
     if gallery == 0 {
         return Ok(());
     }
-    let segment = segment(pair.inputs().dim());
+    let together = queries_of_part(queries, gallery.div_ceil(segment), pair.queries_together());
     let mut parts = Vec::new();
-    let mut saved = saved.chunks_mut(QUERIES * gallery);
-    for (block, rows) in out.chunks_mut(QUERIES * gallery).enumerate() {
+    let mut saved = saved.chunks_mut(together * gallery);
+    for (block, rows) in out.chunks_mut(together * gallery).enumerate() {
         let (mut rows, mut saved) =
             (cut(rows, gallery, segment), saved.next().map_or_else(Vec::new, |saved| cut(saved, gallery, segment)));
         for first in (0..gallery).step_by(segment) {
             let (scores, saved) = (next(&mut rows), next(&mut saved));
-            parts.push(ScorePart { first, query: block * QUERIES, scores, saved });
+            parts.push(ScorePart { first, query: block * together, scores, saved });
         }
     }
     // All queries pass over one segment of the gallery before the next.
     parts.sort_by_key(|part| (part.first, part.query));
     parallel::for_each(parts, interrupted, |part: ScorePart<T>| {
         let ScorePart { first, query, mut scores, mut saved } = part;
-        let (queries, width) = (query..query + scores.len(), scores[0].len());
-        for from in (0..width).step_by(BLOCK) {
-            let to = width.min(from + BLOCK);
-            let mut out: Vec<_> = scores.iter_mut().map(|row| &mut row[from..to]).collect();
-            let mut saved: Vec<_> = saved.iter_mut().map(|row| &mut row[from..to]).collect();
-            pair.tile(Tile { queries: queries.clone(), gallery: first + from..first + to }, &mut out, &mut saved);
-        }
+        let tile = Tile { queries: query..query + scores.len(), gallery: first..first + scores[0].len() };
+        pair.pairwise(tile, &mut scores, &mut saved);
     })
+}
+
+/// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy.
+fn queries_of_part(queries: usize, segments: usize, most: usize) -> usize {
+    let blocks = (4 * parallel::num_threads()).div_ceil(segments);
+    queries.div_ceil(blocks).next_multiple_of(QUERIES).clamp(QUERIES, most)
+}
+
+/// Scores any number of queries and gallery rows tile by tile, by [`PairScore::tile`].
+pub fn by_tiles<T: Float>(pair: &dyn PairScore<T>, all: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+    for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+        let first = all.queries.start + block * BLOCK;
+        let queries = first..first + out.len();
+        let mut saved: Vec<_> = saved.iter_mut().skip(block * BLOCK).take(out.len()).collect();
+        for from in (0..all.gallery.len()).step_by(BLOCK) {
+            let to = all.gallery.len().min(from + BLOCK);
+            let mut out: Vec<_> = out.iter_mut().map(|row| &mut row[from..to]).collect();
+            let mut saved: Vec<_> = saved.iter_mut().map(|row| &mut row[from..to]).collect();
+            let gallery = all.gallery.start + from..all.gallery.start + to;
+            pair.tile(Tile { queries: queries.clone(), gallery }, &mut out, &mut saved);
+        }
+    }
 }
 
 /// Rows of `width` numbers, each cut into pieces of `size`.

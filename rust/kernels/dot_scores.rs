@@ -1,11 +1,12 @@
 //! Scores that are functions of one inner product (or one squared distance) and a few numbers per item.
 //!
 //! A pair costs one pass over its two rows; the rest, the [`Formula`], is evaluated for eight pairs at once in float64, whatever
-//! the rows' type. Squared distances are sums of squared differences, never `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
-//! for near-duplicates. A search rules pairs out by inner products of register tiles and scores the others; `filter` has the
-//! proof that no result is lost. The maths of each score is in `formulas`, `normals`, `vmf` and `match_probability`.
+//! the rows' type. Squared distances are sums of squared differences, not `|a|^2 + |b|^2 - 2 a.b`, which loses all digits
+//! for near-duplicates; all pairs of many items are found so in `all_pairs`, but for rows that are near each other. A search rules
+//! pairs out by inner products of register tiles and scores the others; `filter` has the proof that no result is lost. The maths of each score
+//! is in `formulas`, `normals`, `vmf` and `match_probability`.
 
-use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK};
+use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
@@ -15,6 +16,7 @@ use crate::simd::{dispatch, prefetch, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 use std::ops::Range;
 
+mod all_pairs;
 mod filter;
 mod formulas;
 mod match_probability;
@@ -22,6 +24,7 @@ mod normals;
 mod pool;
 mod tile;
 mod vmf;
+mod weighted;
 
 pub use formulas::{Formula, Pair};
 use formulas::{Partials, PER_ITEM};
@@ -44,7 +47,7 @@ pub const KERNELS: [&[Score]; 4] = [formulas::KERNELS, normals::KERNELS, vmf::KE
 /// The facts of a kernel of this formula.
 const fn facts<F: Formula>(name: &'static str, uncertainty: &'static str, shared: &'static str) -> Facts {
     let sieve = if F::SIEVED { Sieve::Product } else { Sieve::None };
-    Facts { sieve, saves: F::BY_X, ..Facts::new(name, Family::Dot, uncertainty, shared) }
+    Facts { sieve, saves: F::BY_X || F::DIFFERENCE, ..Facts::new(name, Family::Dot, uncertainty, shared) }
 }
 
 /// The pair function of this formula.
@@ -76,7 +79,9 @@ impl Block {
         let (none, empty) = (NO_NUMBERS, Vec::new);
         Block { x: none, norms: (none, none), uncertainties: (none, none), per_item: (empty(), empty()) }
     }
+}
 
+impl Pairs for Block {
     #[inline(always)]
     fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
         let at = k..k + f64::LANES;
@@ -94,6 +99,61 @@ impl Block {
             pair.per_item.1[n] = V::<S, f64>::load(&self.per_item.1[n][at.clone()]);
         }
         pair
+    }
+
+    #[inline(always)]
+    fn x(&mut self) -> &mut [f64; BLOCK] {
+        &mut self.x
+    }
+}
+
+/// Pairs from which a kernel loads eight at a time.
+trait Pairs {
+    /// The eight pairs from `k` on, each side with its first `per_item` numbers per item.
+    fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>>;
+    /// The squared distances or inner products of all pairs, which scores may overwrite.
+    fn x(&mut self) -> &mut [f64; BLOCK];
+}
+
+/// The numbers of up to [`BLOCK`] items of one side.
+struct Numbers {
+    norms: [f64; BLOCK],
+    uncertainties: [f64; BLOCK],
+    per_item: PerItem,
+}
+
+/// The pairs of one query, item `k` of the first side, with the items of the second side.
+struct Facing<'a> {
+    x: &'a mut [f64; BLOCK],
+    queries: &'a Numbers,
+    k: usize,
+    gallery: &'a Numbers,
+}
+
+impl Pairs for Facing<'_> {
+    #[inline(always)]
+    fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
+        let Facing { x, queries, k: query, gallery } = self;
+        let at = k..k + f64::LANES;
+        let mut pair = Pair {
+            x: V::<S, f64>::load(&x[at.clone()]),
+            norms: (queries.norms[*query].into(), V::<S, f64>::load(&gallery.norms[at.clone()])),
+            uncertainties: (
+                queries.uncertainties[*query].into(),
+                V::<S, f64>::load(&gallery.uncertainties[at.clone()]),
+            ),
+            per_item: ([0.0.into(); PER_ITEM], [0.0.into(); PER_ITEM]),
+        };
+        for n in 0..per_item {
+            pair.per_item.0[n] = queries.per_item[n][*query].into();
+            pair.per_item.1[n] = V::<S, f64>::load(&gallery.per_item[n][at.clone()]);
+        }
+        pair
+    }
+
+    #[inline(always)]
+    fn x(&mut self) -> &mut [f64; BLOCK] {
+        self.x
     }
 }
 
@@ -128,19 +188,19 @@ impl<F: Formula> Kernel for MakePerItem<'_, F> {
     }
 }
 
-/// Computes the scores of a block, which overwrite its `x`.
-struct Values<'a, F> {
+/// Computes the scores of `n` pairs, which overwrite their `x`.
+struct Values<'a, F, P> {
     formula: &'a F,
-    block: &'a mut Block,
+    pairs: &'a mut P,
     n: usize,
 }
-impl<F: Formula> Kernel for Values<'_, F> {
+impl<F: Formula, P: Pairs> Kernel for Values<'_, F, P> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         for k in (0..self.n).step_by(f64::LANES) {
-            let value = self.formula.score::<S>(self.block.pair::<S>(k, F::PER_ITEM.0));
-            value.store(&mut self.block.x[k..k + f64::LANES]);
+            let value = self.formula.score::<S>(self.pairs.pair::<S>(k, F::PER_ITEM.0));
+            value.store(&mut self.pairs.x()[k..k + f64::LANES]);
         }
     }
 }
@@ -277,7 +337,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         for (saved, x) in saved.iter_mut().zip(&block.x) {
             *saved = T::from_f64(*x);
         }
-        dispatch(Values { formula: &self.formula, block: &mut block, n: out.len() });
+        dispatch(Values { formula: &self.formula, pairs: &mut block, n: out.len() });
         for (out, value) in out.iter_mut().zip(&block.x) {
             *out = T::from_f64(*value);
         }
@@ -304,6 +364,19 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
     #[inline(always)]
     fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         self.score_tile::<S>(tile, out, saved);
+    }
+
+    fn queries_together(&self) -> usize {
+        if F::SIEVED {
+            all_pairs::QUERIES
+        } else {
+            QUERIES // a pair takes long
+        }
+    }
+
+    #[inline(always)]
+    fn pairwise<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        self.score_all::<S>(tile, out, saved);
     }
 
     #[inline(always)]

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from conftest import assert_ranking, expected
+from conftest import assert_ranking, every_score, expected
 
 import peaccel as pe
 from peaccel.ops import diag_scores, dot_scores
@@ -72,7 +72,7 @@ def test_scores_are_those_of_the_formula(name, sides, dtype):
 def test_a_pair_has_the_same_bits_in_every_verb_and_subset(name, sides, library):
     score, (v, w) = SCORES[name], SIDES[sides]
     q, g = (items(n, x, n, "float32", library) for n, x in ((40, v), (300, w)))
-    scores, numbers = np.asarray(pe.pairwise(q, g, score)), np.random.default_rng(0)
+    scores, numbers = np.asarray(every_score(q, g, score)), np.random.default_rng(0)
     candidates = numbers.integers(-1, 300, (40, 11))
     given = torch.tensor(candidates) if library == "torch" else candidates
     padded = np.where(candidates < 0, -np.inf, np.take_along_axis(scores, candidates.clip(0), 1))
@@ -106,7 +106,7 @@ def test_a_search_loses_nothing_where_what_is_added_to_distances_has_any_sign(na
     row = np.ones((1, DIM), np.float32)
     q, g = pe.Normal(q.mu, row), pe.Normal(g.mu, row)
     assert op_of(q, g, score) is dot_scores.neg_sq_l2
-    scores = pe.pairwise(q, g, score)
+    scores = every_score(q, g, score)
     keys = np.where(np.isnan(scores), -np.inf, scores)
     for count, k in ((80, 10), (80, 200), (5, 10), (1, 4000)):
         order = np.lexsort((np.arange(4000) + np.isnan(scores[:count]) * 10**6, -keys[:count]), axis=1)[:, :k]

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from conftest import CLASSES, as_library, assert_ranking, build, make, to_numpy
+from conftest import CLASSES, as_library, assert_ranking, build, every_score, make, to_numpy
 
 import peaccel as pe
 
@@ -39,7 +39,7 @@ def sorted_rows(scores, rows, k):
 
 def brute_force(q, g, k, score):
     """The best k by sorting all scores."""
-    found = [sorted_rows(row, np.arange(len(g)), k) for row in to_numpy(pe.pairwise(q, g, score))]
+    found = [sorted_rows(row, np.arange(len(g)), k) for row in to_numpy(every_score(q, g, score))]
     return tuple(np.array(x).reshape(len(q), k) for x in zip(*found, strict=True))
 
 

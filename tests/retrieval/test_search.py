@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from conftest import CLASSES, assert_ranking, build
+from conftest import CLASSES, assert_ranking, build, every_score
 
 import peaccel as pe
 
@@ -65,7 +65,7 @@ def test_scores_that_round_to_one_number_tie(kind, dtype, powers):
             mu *= (1 if CLASSES[kind][0]._unit else base**0.5) / np.linalg.norm(mu, axis=1, keepdims=True)
             sides.append(build(kind, mu, base * rng.uniform(0.5, 2, n), dtype=dtype))
         q, g = sides
-        expected = by_sorting(pe.pairwise(q, g, score), 12)
+        expected = by_sorting(every_score(q, g, score), 12)
         for gallery, k in itertools.product((g, pe.prepare(g, score)), (1, 12)):
             assert_ranking(pe.search(q, gallery, k, score), [x[:, :k] for x in expected], f"{score} 1e{power}")
 
@@ -96,7 +96,7 @@ def test_search_finds_what_scoring_every_pair_finds(kind, seed):
         if rng.random() < 0.2:
             mu[rng.integers(0, n)] = rng.choice([np.nan, 0, np.inf, 1e20])
         q, g = build(kind, q_mu, q_uncertainty, dtype=dtype), build(kind, mu, uncertainty, dtype=dtype)
-        expected = by_sorting(pe.pairwise(q, g, score), k)
+        expected = by_sorting(every_score(q, g, score), k)
         bounded = kind == "normal_diagonal" and score.startswith(("mls", "llr", "ppk", "inclusion"))
         prunes = ("never", "always") if bounded else ("auto",)
         for pool, prune in itertools.product((g, pe.prepare(g, score)), prunes):
@@ -157,7 +157,7 @@ def test_divergences_are_found_by_their_inner_product(dtype, direction):
     shape = {"clustered": True, "unit": False, "near": 0.4, "length": 1, "powers": 0.3, "base": 0.1}
     g, q = (build("normal_diagonal", *items(rng, "normal_diagonal", n, 48, shape), dtype=dtype) for n in (9000, 20))
     ranking = pe.search(q, g, 10, score)
-    assert_ranking(ranking, by_sorting(pe.pairwise(q, g, score), 10), score)
+    assert_ranking(ranking, by_sorting(every_score(q, g, score), 10), score)
     assert ranking.scored < 0.2
 
 
@@ -211,4 +211,4 @@ def test_diagonal_rows_that_differ_by_roundings_are_told_apart(prune, score):
             for n in (8, 600)
         )
         found = pe.search(q, g, 5, score, prune=prune)
-        assert_ranking(found, by_sorting(pe.pairwise(q, g, score), 5), f"D={dim}, means around {far}")
+        assert_ranking(found, by_sorting(every_score(q, g, score), 5), f"D={dim}, means around {far}")

@@ -2,7 +2,7 @@
 
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::special::dual::Dual;
 
 /// The inputs of a formula for eight pairs. Partial derivatives are with respect to the numbers of the first item.
@@ -103,6 +103,21 @@ pub trait Formula: Copy + Sync {
     #[inline(always)]
     fn score<S: Simd>(&self, pair: Pair<V<S, f64>>) -> V<S, f64> {
         self.value::<S>(Pair::constants(pair)).value
+    }
+    /// Whether the score of all pairs is [`Formula::plain`]: computed in the rows' own type, where a few roundings of each term are
+    /// no more than what x has lost.
+    const PLAIN: bool = false;
+    /// The score in the rows' own type; `pair` holds [`Formula::per_item`], rounded.
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        pair.x
+    }
+    /// Whether the gradients of all pairs take [`Formula::plain_partials`]; only of a score [`Formula::BY_SUM`].
+    const PLAIN_PARTIALS: bool = false;
+    /// The derivatives of the score by x and by either uncertainty, in the rows' own type.
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        [pair.x; 2]
     }
     /// The derivatives of `value` with respect to the numbers of the pair. A formula writes them out where that keeps more
     /// digits, where they need numbers per item that scoring does not need, or where shared numbers have derivatives too.
@@ -240,6 +255,14 @@ impl Formula for Cosine {
         let weight = pair.uncertainties.0 * pair.uncertainties.1;
         pair.x * (weight * (pair.per_item.0[0] * pair.per_item.1[0])) - self.shift * weight
     }
+    const PLAIN: bool = true;
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        // One length after the other, for the same reason; the order is that of the lengths, the same from either side.
+        let (a, b) = (pair.per_item.0[0], pair.per_item.1[0]);
+        let cosine = pair.x * a.max(b) * a.min(b);
+        (cosine - self.shift) * (pair.uncertainties.0 * pair.uncertainties.1)
+    }
     /// Written out, since the derivative of a length needs only numbers that are made once for all pairs of the item.
     #[inline(always)]
     fn partials<S: Simd>(&self, pair: Pair<V<S, f64>>) -> Partials<V<S, f64>> {
@@ -282,6 +305,16 @@ impl Formula for NegSqL2 {
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1))
+    }
+    const PLAIN: bool = true;
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        -(pair.x + (pair.uncertainties.0 + pair.uncertainties.1))
+    }
+    const PLAIN_PARTIALS: bool = true;
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, _pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        [(-1.0).into(); 2]
     }
     #[inline(always)]
     fn bound<S: Simd>(&self, threshold: f64, query: &mut Query, group: &Group) -> f64 {

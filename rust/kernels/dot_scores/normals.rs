@@ -3,10 +3,10 @@
 //! Sources: MLS, Shi & Jain 2019 (PFE) eq. 3, here for isotropic variances; likelihood ratio, PLDA with a variance per item;
 //! products of powers, Jebara et al. 2004 (probability product kernels) and ProLIP's inclusion.
 
-use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Partials, Query, SPARE};
+use super::formulas::{concave_maximum, in_domain, valid, Formula, Group, Pair, Partials, Query, PER_ITEM, SPARE};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{Simd, V};
+use crate::simd::{Float, Simd, V};
 use crate::special::dual::Dual;
 use crate::special::log::ln;
 use std::f64::consts::PI;
@@ -28,6 +28,20 @@ impl Formula for MlsIsotropic {
         let s = var1 + var2;
         let twice = pair.x / s + s.ln().mul_add(self.dim, self.dim * (2.0 * PI).ln());
         in_domain(pair.uncertainties, -0.5 * twice)
+    }
+    const PLAIN: bool = true;
+    #[inline(always)]
+    fn plain<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> V<S, T> {
+        let (v, w) = pair.uncertainties;
+        let twice = pair.x / (v + w) + ln::<S, T>(v + w).mul_add(self.dim, self.dim * (2.0 * PI).ln());
+        v.min(w).if_less(0.0, f64::NAN, -0.5 * twice)
+    }
+    const PLAIN_PARTIALS: bool = true;
+    #[inline(always)]
+    fn plain_partials<S: Simd, T: Float>(&self, pair: Pair<V<S, T>>) -> [V<S, T>; 2] {
+        let (v, w) = pair.uncertainties;
+        let inverse = v.min(w).if_less(0.0, f64::NAN, 1.0 / (v + w));
+        [-0.5 * inverse, 0.5 * inverse * (pair.x * inverse - self.dim)]
     }
 
     /// A score that reaches the threshold has x <= -s (2 threshold + D log 2 pi s), which is concave in s.
@@ -86,12 +100,18 @@ pub struct LlrIsotropic {
 impl Formula for LlrIsotropic {
     const DIFFERENCE: bool = true;
     const NORMS: bool = true;
+    const PER_ITEM: (usize, usize) = (1, 0);
+    /// The number per item |a|^2 v / A.
+    #[inline(always)]
+    fn per_item<S: Simd>(&self, var: V<S, f64>, norm: V<S, f64>) -> [V<S, f64>; PER_ITEM] {
+        [norm * var / (self.prior_var + var), 0.0.into(), 0.0.into()]
+    }
     #[inline(always)]
     fn value<S: Simd>(&self, pair: Pair<Dual<S>>) -> Dual<S> {
         let (p, (v, w)) = (self.prior_var, pair.uncertainties);
         let (a, b) = (p + v, p + w);
         let det = (v + w).mul_add(p, v * w);
-        let spread = (pair.norms.0 * v / a + pair.norms.1 * w / b) - pair.x;
+        let spread = (pair.per_item.0[0] + pair.per_item.1[0]) - pair.x;
         let twice = spread * (p / det) + self.dim * (a * b / det).ln();
         in_domain(pair.uncertainties, 0.5 * twice).or_nan_below_zero(p.into())
     }

@@ -1,13 +1,14 @@
 //! Tiles of all pairs of some queries and gallery rows: rows are loaded, and numbers per item made, once for several pairs.
 //!
-//! A pair's sum has the lanes and the order of [`rows::reduce`], so its score has the same bits. Gradients are sums of
-//! differences of rows, weighted by partial derivatives: products of matrices instead of differences would cost a little less,
-//! and lose the digits of rows that are near each other.
+//! A pair's sum has the lanes and the order of [`rows::reduce`], so its score has the same bits. Gradients are sums of other rows,
+//! or of differences of rows, weighted by partial derivatives, which are products of matrices unless rows are near each other:
+//! `weighted` has them.
 
 use super::formulas::Formula;
-use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, PerItem, Values, NO_NUMBERS};
+use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near, WeightedPartials};
+use super::{accumulate_pair, sq_norm, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
-use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS_FIRST};
+use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
@@ -15,9 +16,7 @@ use std::ops::Range;
 /// The rows of a side of a tile, with their squared norms, uncertainties and numbers per item.
 struct TileSide<'a, T> {
     rows: Vec<&'a [T]>,
-    norms: [f64; BLOCK],
-    uncertainties: [f64; BLOCK],
-    per_item: PerItem,
+    numbers: Numbers,
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
@@ -34,7 +33,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         }
         numbers.iter_mut().zip(uncertainties).for_each(|(number, uncertainty)| *number = uncertainty);
         let per_item = self.per_item((&numbers, &norms), rows.len(), false, partials);
-        TileSide { rows, norms, uncertainties: numbers, per_item }
+        TileSide { rows, numbers: Numbers { norms, uncertainties: numbers, per_item } }
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
@@ -64,14 +63,13 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let (queries, gallery) = self.sides(&tile, &mut wide, false);
         let mut x = [[T::default(); BLOCK]; BLOCK];
         self.products((&queries, &gallery), &mut x);
-        let (mut block, n) = (Block::new(), tile.gallery.len());
+        let n = tile.gallery.len();
         saved.iter_mut().zip(&x).for_each(|(saved, x)| saved.copy_from_slice(&x[..n]));
-        (block.norms.1, block.uncertainties.1, block.per_item.1) =
-            (gallery.norms, gallery.uncertainties, gallery.per_item);
-        for (i, (out, x)) in out.iter_mut().zip(&x).enumerate() {
-            block.set(&queries, i, &x[..n]);
-            dispatch(Values { formula: &self.formula, block: &mut block, n });
-            for (out, value) in out.iter_mut().zip(&block.x) {
+        for (k, (out, x)) in out.iter_mut().zip(&x).enumerate() {
+            let mut x = widened(&x[..n]);
+            let mut pairs = Facing { x: &mut x, queries: &queries.numbers, k, gallery: &gallery.numbers };
+            dispatch(Values { formula: &self.formula, pairs: &mut pairs, n });
+            for (out, value) in out.iter_mut().zip(&x) {
                 *out = T::from_f64(*value);
             }
         }
@@ -84,7 +82,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let (queries, gallery) = self.sides(&tile, &mut wide, true);
         let (mut x, n) = ([[T::default(); BLOCK]; BLOCK], tile.gallery.len());
         match self.saved {
-            _ if !F::BY_X => {}
+            _ if !F::BY_X && !F::DIFFERENCE => {}
+            None if self.in_panels() => self.x_of_tile(&tile, &mut x),
             None => self.products((&queries, &gallery), &mut x),
             Some(saved) => {
                 for (i, x) in tile.queries.clone().zip(&mut x) {
@@ -95,18 +94,26 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         if !self.weightless_pairs_are_finite((&queries, &gallery), &tile, weights, &x) {
             return by_items(self, tile, weights, out);
         }
+        let near = self.near(&tile, &x);
+        let apart = F::DIFFERENCE && near.are_many((&queries.rows, &gallery.rows));
         let mut sums = WeightedPartials { query: [[0.0; BLOCK]; 2], gallery: [[0.0; BLOCK]; 2], shared: [0.0; 2] };
-        let mut block = Block::new();
-        (block.norms.1, block.uncertainties.1, block.per_item.1) =
-            (gallery.norms, gallery.uncertainties, gallery.per_item.clone());
+        // The pairs of which the row itself is multiplied by the derivative by x, too: those that are not differences.
+        let whole = near.0.map(|near| if F::DIFFERENCE && !apart { !near } else { 0 });
+        if F::PLAIN_PARTIALS {
+            let uncertainties = [&queries, &gallery].map(|side| side.numbers.uncertainties.map(T::from_f64));
+            let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
+            dispatch(AddPlainPartials { formula, tile: tile.clone(), uncertainties, whole: &whole, weights, x, sums });
+            return self.add_items((&queries, &gallery), x, (&near, apart), sums, out);
+        }
         for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
-            block.set(&queries, k, &x[..n]);
+            let mut wide = widened(&x[..n]);
+            let pairs = Facing { x: &mut wide, queries: &queries.numbers, k, gallery: &gallery.numbers };
             let mut by_pair = [0.0; BLOCK];
             for (weight, x) in by_pair.iter_mut().zip(&weights.row(i)[tile.gallery.clone()]) {
                 *weight = x.to_f64();
             }
             let (formula, sums, gallery) = (&self.formula, &mut sums, out.gallery.is_some());
-            dispatch(AddPartials { formula, block: &block, k, n, gallery, by_pair: &mut by_pair, sums });
+            dispatch(AddPartials { formula, pairs: &pairs, n, gallery, whole: whole[k], by_pair: &mut by_pair, sums });
             for (x, partial) in x.iter_mut().zip(by_pair) {
                 *x = T::from_f64(partial);
             }
@@ -114,7 +121,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         for (shared, sum) in out.shared.iter_mut().zip(sums.shared) {
             *shared = *shared + T::from_f64(sum);
         }
-        self.add_items((&queries, &gallery), &x, &sums, out);
+        self.add_items((&queries, &gallery), &x, (&near, apart), &sums, out);
     }
 
     /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity; `x` are the
@@ -127,9 +134,14 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         weights: &View<T>,
         x: &Square<T>,
     ) -> bool {
-        let mut known = F::BY_X;
+        let mut known = F::BY_X || F::DIFFERENCE;
         for (i, x) in tile.queries.clone().zip(x) {
-            for (weight, x) in weights.row(i)[tile.gallery.clone()].iter().zip(x) {
+            let weights = &weights.row(i)[tile.gallery.clone()];
+            // Counted, not searched, which takes whole registers.
+            if weights.iter().map(|weight| u32::from(weight.to_f64() == 0.0)).sum::<u32>() == 0 {
+                continue;
+            }
+            for (weight, x) in weights.iter().zip(x) {
                 if weight.to_f64() != 0.0 {
                     continue;
                 }
@@ -144,36 +156,31 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 
     /// Adds the gradients of the items of both sides: `x` are the weighted partial derivatives of each pair by its squared
-    /// distance or inner product, `sums` those by the items' numbers.
+    /// distance or inner product, `sums` those by the items' numbers, `near` the pairs whose rows are near each other, and whether
+    /// the differences of all pairs are taken.
     #[inline(always)]
     fn add_items(
         &self,
         (queries, gallery): (&TileSide<T>, &TileSide<T>),
         x: &Square<T>,
+        (near, apart): (&Near, bool),
         sums: &WeightedPartials,
         out: &mut TileGradient<T>,
     ) {
-        match (&mut out.query, &mut out.gallery) {
-            (Some(of_queries), Some(of_gallery)) if F::DIFFERENCE => {
-                rows::accumulate_both(&queries.rows, &gallery.rows, x, (&mut *of_queries.mu, &mut *of_gallery.mu));
-            }
-            (of_queries, of_gallery) => {
-                if let Some(out) = of_queries {
-                    self.accumulate(Side::Query, (queries, gallery), x, &mut *out.mu);
-                }
-                if let Some(out) = of_gallery {
-                    self.accumulate(Side::Gallery, (gallery, queries), x, &mut *out.mu);
-                }
-            }
+        let sides = (&queries.rows[..], &gallery.rows[..]);
+        if apart {
+            add_differences(sides, x, out);
+        } else {
+            add_products::<T, F>(sides, x, near, out);
         }
-        for (items, [norms, uncertainties], out) in
+        for (items, [by_row, uncertainties], out) in
             [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
         {
             let Some(out) = out else { continue };
             for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
                 uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
-                if F::NORMS {
-                    let partial = T::from_f64(2.0 * norms[k]);
+                if F::NORMS || F::DIFFERENCE {
+                    let partial = T::from_f64(2.0 * by_row[k]);
                     mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
                 }
             }
@@ -208,56 +215,27 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             }
         }
     }
+}
 
-    /// Adds to the gradients of one side's mu (`items`) the sums over the other side, given each pair's partial derivative by its
-    /// product.
-    fn accumulate(
-        &self,
-        side: Side,
-        (items, others): (&TileSide<T>, &TileSide<T>),
-        partials: &Square<T>,
-        mu: &mut [T],
-    ) {
-        let (rows, others) = (&items.rows[..], &others.rows[..]);
-        match (F::DIFFERENCE, side) {
-            (true, Side::Query) => rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(rows, others, partials, mu),
-            (true, Side::Gallery) => rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(rows, others, partials, mu),
-            (false, Side::Query) => rows::accumulate::<T, PRODUCTS, ROWS_FIRST>(rows, others, partials, mu),
-            (false, Side::Gallery) => rows::accumulate::<T, PRODUCTS, OTHERS_FIRST>(rows, others, partials, mu),
-        }
+/// Numbers in float64, with fillers at the end.
+#[inline(always)]
+fn widened<T: Float>(x: &[T]) -> [f64; BLOCK] {
+    let mut out = NO_NUMBERS;
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x.to_f64();
     }
+    out
 }
 
-impl Block {
-    /// Sets the block to the pairs of query `k` of a tile, whose squared distances or inner products are `x`.
-    #[inline(always)]
-    fn set<T: Float>(&mut self, queries: &TileSide<T>, k: usize, x: &[T]) {
-        for (number, x) in self.x.iter_mut().zip(x) {
-            *number = x.to_f64();
-        }
-        self.norms.0 = [queries.norms[k]; BLOCK];
-        self.uncertainties.0 = [queries.uncertainties[k]; BLOCK];
-        self.per_item.0.clear();
-        self.per_item.0.extend(queries.per_item.iter().map(|numbers| [numbers[k]; BLOCK]));
-    }
-}
-
-/// Weighted partial derivatives of a tile: by the norm and by the uncertainty, summed over the pairs of each item; by the shared
-/// numbers, over all.
-struct WeightedPartials {
-    query: [[f64; BLOCK]; 2],
-    gallery: [[f64; BLOCK]; 2],
-    shared: [f64; 2],
-}
-
-/// Adds the partial derivatives of query `k` of a tile to the sums. Replaces the weights of its pairs by weighted partial
+/// Adds the partial derivatives of a query's pairs to the sums. Replaces the weights of its pairs by weighted partial
 /// derivatives: what the difference of a pair's rows, or the other row, is multiplied by in the gradient of mu.
 struct AddPartials<'a, F> {
     formula: &'a F,
-    block: &'a Block,
-    k: usize,
+    pairs: &'a Facing<'a>,
     n: usize,
     gallery: bool,
+    /// Bit j says that the derivative by x of the j-th pair is added to those by both norms.
+    whole: u64,
     by_pair: &'a mut [f64; BLOCK],
     sums: &'a mut WeightedPartials,
 }
@@ -265,16 +243,21 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let AddPartials { formula, block, k, n, gallery, by_pair, sums } = self;
+        let AddPartials { formula, pairs, n, gallery, whole, by_pair, sums } = self;
         let (transposed, twice) = (formula.transposed(), if F::DIFFERENCE { 2.0 } else { 1.0 });
         let mut of_query = [V::<S, f64>::from(0.0); 4];
         for first in (0..n).step_by(f64::LANES) {
             let at = first..first + f64::LANES;
-            let (pair, weight) = (block.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
+            let (pair, weight) = (pairs.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
             let partials = formula.partials::<S>(pair);
-            let by_query = [partials.norm, partials.uncertainty, partials.shared[0], partials.shared[1]];
-            for m in 0..4 {
-                of_query[m] = of_query[m] + weighted::<S>(weight, by_query[m]);
+            let (by_x, by_query) = (
+                weighted::<S, f64>(weight, partials.x),
+                [partials.uncertainty, partials.shared[0], partials.shared[1]],
+            );
+            let by_rows = those::<S, f64>(by_x, whole >> first);
+            of_query[0] = of_query[0] + (weighted::<S, f64>(weight, partials.norm) + by_rows);
+            for m in 0..3 {
+                of_query[m + 1] = of_query[m + 1] + weighted::<S, f64>(weight, by_query[m]);
             }
             if gallery {
                 let by_gallery = if F::BY_SUM {
@@ -283,24 +266,20 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
                     let partials = transposed.partials::<S>(pair.swapped());
                     [partials.norm, partials.uncertainty]
                 };
+                let added =
+                    [weighted::<S, f64>(weight, by_gallery[0]) + by_rows, weighted::<S, f64>(weight, by_gallery[1])];
                 for m in 0..2 {
-                    let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + weighted::<S>(weight, by_gallery[m]);
+                    let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + added[m];
                     sum.store(&mut sums.gallery[m][at.clone()]);
                 }
             }
-            (twice * weighted::<S>(weight, partials.x)).store(&mut by_pair[at]);
+            (twice * by_x).store(&mut by_pair[at]);
         }
-        sums.query[0][k] = of_query[0].sum();
-        sums.query[1][k] = of_query[1].sum();
+        sums.query[0][pairs.k] = of_query[0].sum();
+        sums.query[1][pairs.k] = of_query[1].sum();
         sums.shared[0] += of_query[2].sum();
         sums.shared[1] += of_query[3].sum();
     }
-}
-
-/// `weight * partial`, 0 where the weight is 0 whatever the partial derivative.
-#[inline(always)]
-fn weighted<S: Simd>(weight: V<S, f64>, partial: V<S, f64>) -> V<S, f64> {
-    weight.abs().if_less(f64::SMALLEST, 0.0, weight * partial)
 }
 
 /// Computes squared norms of rows.

@@ -1,0 +1,333 @@
+//! All pairs of many queries and gallery rows: inner products of register tiles, as in a search, in place of the pair function.
+//!
+//! A squared distance x is n - 2 a.b with n = |a|^2 + |b|^2, unless the rows are near each other, where that would lose digits:
+//! below [`NEAR`] n it is the pair function's sum of squared differences. Let u be the unit roundoff, m the roundings that
+//! [`strip_roundings`] counts, and r = ceil(D / 4 L) + 2 + log2 L those of a squared norm, for L lanes. To first order in u, twice
+//! the inner product errs by m u n at most, n by (r + 1) u n, and the last operation by u x <= 2 u n; so a squared distance that is
+//! not near errs by at most (m + r + 3) u n, and relative to itself by (m + r + 3) u / [`NEAR`]. An inner product errs by at most
+//! m u sum |a_d b_d|. Where squares are subnormal, each of the at most 6 D + 20 roundings errs by up to half the smallest number
+//! instead, which is no more than the same share of a distance above 16 smallest numbers over u.
+//!
+//! The sums of a pair are the same in whichever part of the work, so its score does not depend on the number of threads.
+
+use super::formulas::{Formula, Pair, PER_ITEM};
+use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
+use crate::drivers::{by_tiles, Tile, BLOCK};
+use crate::panels::{self, Strip};
+use crate::rows::{reduce, Square, DIFFERENCES};
+use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::view::Matrix;
+use std::ops::Range;
+
+#[cfg(doc)]
+use crate::panels::strip_roundings;
+
+/// Squared distances below this share of |a|^2 + |b|^2 are sums of squared differences.
+pub const NEAR: f64 = 1.0 / 16.0;
+
+/// Queries that meet the same packed rows, at most.
+pub const QUERIES: usize = 480;
+
+/// Gallery rows that are packed together, at most: their inner products with a tile of queries stay in the first-level cache.
+const PACKED: usize = 512;
+
+/// The queries up to which they are packed in place of the gallery's rows, which then are read once from where they lie.
+const FEW: usize = 16;
+
+/// With fewer queries or gallery rows than this, panels are so empty that the pair function is faster.
+const FEWEST: usize = 8;
+
+/// What pairs take of the items of one side alone, in blocks of items with fillers at the end.
+struct Side<T> {
+    norms: Vec<T>,
+    /// The uncertainties, and each of the numbers per item, in the rows' own type, where scores are plain.
+    plain: Vec<Vec<T>>,
+    /// The numbers of each [`BLOCK`] items.
+    numbers: Vec<Numbers>,
+}
+
+impl<T: Float, F: Formula> DotScore<'_, T, F> {
+    /// Whether all pairs of the call are scored in panels.
+    pub fn in_panels(&self) -> bool {
+        let (queries, gallery) = (self.inputs.mu1.rows(), self.inputs.mu2.rows());
+        self.inputs.mu1.stored() > 0 && queries.min(gallery) >= FEWEST
+    }
+
+    /// The squared norms of rows, where they matter, and the numbers of items.
+    fn side(&self, rows: &Matrix<T>, uncertainties: &Matrix<T>, range: Range<usize>) -> Side<T> {
+        let mut norms = vec![T::from_f64(1.0); range.len().next_multiple_of(BLOCK)];
+        if F::DIFFERENCE || F::NORMS {
+            sq_norms(rows, range.clone(), &mut norms);
+        }
+        let numbers = range.clone().step_by(BLOCK).zip(norms.chunks(BLOCK)).map(|(first, norms)| {
+            let (mut numbers, items) = ((NO_NUMBERS, NO_NUMBERS), first..range.end.min(first + BLOCK));
+            let n = items.len();
+            numbers.0.iter_mut().zip(norms).for_each(|(number, norm)| *number = norm.to_f64());
+            numbers.1.iter_mut().zip(items).for_each(|(number, item)| *number = uncertainties.first(item));
+            let per_item = self.per_item((&numbers.1, &numbers.0), n, false, false);
+            Numbers { norms: numbers.0, uncertainties: numbers.1, per_item }
+        });
+        let (numbers, mut plain): (Vec<_>, _) = (numbers.collect(), Vec::new());
+        let count = if F::PLAIN { 1 + F::PER_ITEM.0 } else { 0 };
+        plain.resize_with(count, || Vec::with_capacity(norms.len()));
+        for Numbers { uncertainties, per_item, .. } in &numbers {
+            for (plain, of_block) in plain.iter_mut().zip(std::iter::once(uncertainties).chain(per_item)) {
+                plain.extend(of_block.iter().map(|&x| T::from_f64(x)));
+            }
+        }
+        Side { norms, plain, numbers }
+    }
+
+    /// Scores all pairs of a part of the work; `saved` takes their squared distances or inner products.
+    #[inline(always)]
+    pub fn score_all<S: Simd>(&self, part: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        if !self.in_panels() {
+            return by_tiles(self, part, out, saved);
+        }
+        let inputs = &self.inputs;
+        let queries = self.side(&Matrix::Full(inputs.mu1), &Matrix::Full(inputs.uncertainty1), part.queries.clone());
+        for first in part.gallery.clone().step_by(PACKED) {
+            let rows = first..part.gallery.end.min(first + PACKED);
+            let gallery = self.side(&inputs.mu2, &inputs.uncertainty2, rows.clone());
+            let at = rows.start - part.gallery.start..rows.end - part.gallery.start;
+            let take: &mut dyn FnMut(usize, &mut [T]) = &mut |k, x| {
+                if let Some(saved) = saved.get_mut(k) {
+                    saved[at.clone()].copy_from_slice(&x[..at.len()]);
+                }
+                self.values((&queries, k), &gallery, x, &mut out[k][at.clone()]);
+            };
+            let tile = Tile { queries: part.queries.clone(), gallery: rows };
+            self.x_of_all(tile, (&queries.norms, &gallery.norms), take);
+        }
+    }
+
+    /// The squared distances or inner products of all pairs of a tile, as [`DotScore::score_all`] finds them.
+    pub fn x_of_tile(&self, tile: &Tile, out: &mut Square<T>) {
+        let (mut queries, mut gallery) = ([T::from_f64(1.0); BLOCK], [T::from_f64(1.0); BLOCK]);
+        if F::DIFFERENCE {
+            sq_norms(&Matrix::Full(self.inputs.mu1), tile.queries.clone(), &mut queries);
+            sq_norms(&self.inputs.mu2, tile.gallery.clone(), &mut gallery);
+        }
+        let n = tile.gallery.len();
+        self.x_of_all(tile.clone(), (&queries, &gallery), &mut |k, x| out[k][..n].copy_from_slice(&x[..n]));
+    }
+
+    /// Calls `take(k, x)` for query `k` of a tile of any size with its squared distances or inner products, which it may
+    /// overwrite.
+    fn x_of_all(&self, tile: Tile, norms: (&[T], &[T]), take: &mut dyn FnMut(usize, &mut [T])) {
+        let Tile { queries, gallery } = tile;
+        let (inputs, n) = (&self.inputs, gallery.len());
+        let mut packed = Vec::new();
+        let rows: Vec<_> = queries.clone().map(|i| inputs.mu1.row(i)).collect();
+        let mut pairs = AllPairs { score: self, first: (queries.start, gallery.start), n, norms, take };
+        if queries.len() > FEW {
+            packed.resize(panels::padded::<T>(n) * inputs.mu1.stored(), T::default());
+            panels::pack(&inputs.mu2, gallery, |row| row, &mut packed);
+            return panels::strips(&rows, &packed, n, &mut pairs);
+        }
+        let (mut wide, stride) = (Vec::new(), panels::padded::<T>(n));
+        let mut columns = Columns { stride, x: vec![T::default(); queries.len() * stride] };
+        packed.resize(panels::padded::<T>(queries.len()) * inputs.mu1.stored(), T::default());
+        panels::pack(&Matrix::Full(inputs.mu1), queries.clone(), |row| row, &mut packed);
+        panels::strips(&inputs.mu2.rows_of(gallery, &mut wide), &packed, queries.len(), &mut columns);
+        for (k, x) in columns.x.chunks_exact_mut(stride).enumerate() {
+            pairs.take(k, x);
+        }
+    }
+
+    /// The scores of query `k` of one side with the items of the other, given their squared distances or inner products.
+    fn values(&self, (queries, k): (&Side<T>, usize), gallery: &Side<T>, x: &[T], out: &mut [T]) {
+        if F::PLAIN {
+            return dispatch(PlainValues { formula: &self.formula, queries, k, gallery, x, out });
+        }
+        let mut wide = [[0.0; BLOCK]; PACKED / BLOCK];
+        dispatch(Widen { x: &x[..out.len()], out: wide.as_flattened_mut() });
+        for (numbers, x) in gallery.numbers.iter().zip(&mut wide) {
+            let mut pairs = Facing { x, queries: &queries.numbers[k / BLOCK], k: k % BLOCK, gallery: numbers };
+            dispatch(Values { formula: &self.formula, pairs: &mut pairs, n: BLOCK });
+        }
+        dispatch(Narrow { x: wide.as_flattened(), out });
+    }
+}
+
+/// Computes the scores of a query's pairs in the rows' own type.
+struct PlainValues<'a, T, F> {
+    formula: &'a F,
+    queries: &'a Side<T>,
+    k: usize,
+    gallery: &'a Side<T>,
+    x: &'a [T],
+    out: &'a mut [T],
+}
+impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let PlainValues { formula, queries, k, gallery, x, out } = self;
+        let zero = V::<S, T>::from(0.0);
+        let mut own = [zero; 1 + PER_ITEM];
+        for n in 0..=F::PER_ITEM.0 {
+            own[n] = V::<S, T>::splat(queries.plain[n][k]);
+        }
+        for (first, out) in (0..).step_by(T::LANES).zip(out.chunks_mut(T::LANES)) {
+            let (at, mut other) = (first..first + T::LANES, [zero; 1 + PER_ITEM]);
+            for n in 0..=F::PER_ITEM.0 {
+                other[n] = V::<S, T>::load(&gallery.plain[n][at.clone()]);
+            }
+            let ([v, own @ ..], [w, other @ ..]) = (own, other);
+            let pair =
+                Pair { x: V::<S, T>::load(&x[at]), norms: (zero, zero), uncertainties: (v, w), per_item: (own, other) };
+            let value = formula.plain::<S, T>(pair);
+            if out.len() == T::LANES {
+                value.store(out);
+            } else {
+                out.copy_from_slice(&value.to_array()[..out.len()]);
+            }
+        }
+    }
+}
+
+/// Converts numbers to float64. This and the next are dispatched, so that they take whole registers.
+struct Widen<'a, T> {
+    x: &'a [T],
+    out: &'a mut [f64],
+}
+impl<T: Float> Kernel for Widen<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for (out, x) in self.out.iter_mut().zip(self.x) {
+            *out = x.to_f64();
+        }
+    }
+}
+
+/// Rounds numbers from float64.
+struct Narrow<'a, T> {
+    x: &'a [f64],
+    out: &'a mut [T],
+}
+impl<T: Float> Kernel for Narrow<'_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        for (out, x) in self.out.iter_mut().zip(self.x) {
+            *out = T::from_f64(*x);
+        }
+    }
+}
+
+/// The inner products of a few packed queries with rows, as rows of numbers for each query.
+struct Columns<T> {
+    /// The numbers of a query, with padding.
+    stride: usize,
+    x: Vec<T>,
+}
+impl<T: Float> Strip<T> for Columns<T> {
+    fn take(&mut self, row: usize, products: &mut [T]) {
+        for (x, product) in self.x.chunks_exact_mut(self.stride).zip(products) {
+            x[row] = *product;
+        }
+    }
+}
+
+/// All pairs of some queries with packed gallery rows.
+struct AllPairs<'a, 'b, T, F> {
+    score: &'a DotScore<'b, T, F>,
+    /// The first query and the first gallery row.
+    first: (usize, usize),
+    /// How many gallery rows there are.
+    n: usize,
+    norms: (&'a [T], &'a [T]),
+    take: &'a mut dyn FnMut(usize, &mut [T]),
+}
+impl<T: Float, F: Formula> Strip<T> for AllPairs<'_, '_, T, F> {
+    fn take(&mut self, query: usize, products: &mut [T]) {
+        if F::DIFFERENCE {
+            let (norm, norms) = (self.norms.0[query], &self.norms.1[..self.n]);
+            let near = dispatch(Distances { norm, norms, x: &mut *products });
+            if !near.is_empty() {
+                let inputs = &self.score.inputs;
+                let (row, first) = (inputs.mu1.row(self.first.0 + query), self.first.1);
+                dispatch(Near { row, gallery: &inputs.mu2, first, near: &near, x: &mut *products });
+            }
+        }
+        (self.take)(query, products);
+    }
+}
+
+/// Which of at most 64 squared distances of a row and others are near: bit j says it of the j-th.
+pub fn near_of<T: Float>(norm: T, norms: &[T], x: &[T]) -> u64 {
+    dispatch(NearOf { norm, norms, x })
+}
+
+struct NearOf<'a, T> {
+    norm: T,
+    norms: &'a [T],
+    x: &'a [T],
+}
+impl<T: Float> Kernel for NearOf<'_, T> {
+    type Output = u64;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> u64 {
+        let (own, mut near) = (V::<S, T>::splat(self.norm), 0);
+        for (block, (norms, x)) in self.norms.chunks(T::LANES).zip(self.x.chunks(T::LANES)).enumerate() {
+            let both = own + V::<S, T>::load_partial(norms, T::default());
+            let bits = near_bits::<S, T>(both, V::<S, T>::load_partial(&x[..norms.len()], T::default()));
+            near |= (u64::from(bits) & ((1 << norms.len()) - 1)) << (block * T::LANES);
+        }
+        near
+    }
+}
+
+/// A mask of the lanes whose squared distance is near, given the sum of both squared norms. Infinite norms and NaN are near too: no
+/// product says what the distance is.
+#[inline(always)]
+fn near_bits<S: Simd, T: Float>(both: V<S, T>, distance: V<S, T>) -> u32 {
+    both.mul_add(NEAR, 16.0 * T::SMALLEST / T::ROUNDOFF).not_less_bits(distance)
+}
+
+/// Replaces the inner products of a row with others by squared distances, and returns the places of those that are near.
+struct Distances<'a, T> {
+    norm: T,
+    norms: &'a [T],
+    x: &'a mut [T],
+}
+impl<T: Float> Kernel for Distances<'_, T> {
+    type Output = Vec<usize>;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Vec<usize> {
+        let (mut near, own) = (Vec::new(), V::<S, T>::splat(self.norm));
+        for (block, (norms, x)) in self.norms.chunks(T::LANES).zip(self.x.chunks_exact_mut(T::LANES)).enumerate() {
+            let both = own + V::<S, T>::load_partial(norms, T::from_f64(1.0));
+            let distance = V::<S, T>::load(x).mul_add(-2.0, both);
+            let bits = near_bits::<S, T>(both, distance);
+            distance.store(x);
+            if bits != 0 {
+                near.extend((0..norms.len()).filter(|lane| bits >> lane & 1 == 1).map(|lane| block * T::LANES + lane));
+            }
+        }
+        near
+    }
+}
+
+/// Writes the squared distances of a row and the rows at some places of the gallery from `first` on, as the pair function
+/// computes them.
+struct Near<'a, 'b, T> {
+    row: &'a [T],
+    gallery: &'a Matrix<'b, T>,
+    first: usize,
+    near: &'a [usize],
+    x: &'a mut [T],
+}
+impl<T: Float> Kernel for Near<'_, '_, T> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let mut buffer = Vec::new();
+        for &place in self.near {
+            let other = self.gallery.row(self.first + place, &mut buffer);
+            self.x[place] = reduce::<S, T, DIFFERENCES>(self.row, other);
+        }
+    }
+}
