@@ -168,6 +168,7 @@ def early(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true")
     for name in ("data", "root", "out", "begin", "weights", "method", "labels"):
         parser.add_argument(f"--{name}", nargs="?")
+    parser.add_argument("--covariates", nargs="*", default=())
     return parser.parse_known_args(arguments)[0]
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from peaccel.cli._training import check_run, check_there, early, parse, tell
-from peaccel.data.features import features
+from peaccel.data.features import check_covariates, features
 
 __all__ = ["HEADS", "Head", "HeadFiles", "main"]
 
@@ -33,6 +33,10 @@ class HeadFiles:
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """Their labels, [N] numbers or strings, in an .npy file."""
+    covariates: tuple[Path, ...] = ()
+    """What was measured of the items beside their features, such as duration, signal-to-noise ratio or size of a crop:
+    [N] or [N, Q] numbers, .npy, or .npz with the key covariates. The uncertainty sees them too, standardised by the
+    training classes; the means do not."""
     method: Head = "pfe"
     """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes
     (docs/choosing-a-score.md)."""
@@ -43,21 +47,19 @@ def main(arguments: Sequence[str]) -> None:
     out = Path("runs/head")
     check_head(arguments)
     check_run(arguments, out)
-    import torch
-
     from peaccel.train import evaluation, runs
-    from peaccel.train.sources import Items
+    from peaccel.train.sources import of_features
 
     name = early(arguments).method or HeadFiles.method
     start = runs.Run(data="features", out=out, device="cpu")
     files, method, settings, run = parse(HeadFiles, "peaccel fit-head", __doc__, name, arguments, start, given=True)
-    found = features(files.features, files.labels)
-    parts = {part: Items(torch.from_numpy(x.features), x.labels) for part, x in found.items()}
+    found = features(files.features, files.labels, covariates=files.covariates)
+    parts = {part: of_features(x.features, x.labels, x.covariates) for part, x in found.items()}
     result = runs.train(name, method, settings, run, parts)
     tell(result, run, evaluation.evaluate_means(method, parts))
-    print(
-        shlex.join(["peaccel", "embed", "--run", f"{run.out}", "--features", f"{files.features}", "--out", "sure.npz"])
-    )
+    beside = ["--covariates", *map(str, files.covariates)] if files.covariates else []
+    words = ["--run", f"{run.out}", "--features", f"{files.features}", *beside, "--out", "sure.npz"]
+    print(shlex.join(["peaccel", "embed", *words]))
 
 
 def check_head(arguments: Sequence[str]) -> None:
@@ -67,4 +69,6 @@ def check_head(arguments: Sequence[str]) -> None:
     if method not in HEADS:
         raise ValueError(f"method is {method!r}, expected one of {', '.join(HEADS)}")
     files = [word for word in arguments[:1] if not word.startswith("-")]
-    check_there(*map(Path, filter(None, (*files, given.labels))))
+    check_there(*map(Path, filter(None, (*files, given.labels, *given.covariates))))
+    if files and Path(files[0]).is_file():
+        check_covariates(given.covariates, files[0])

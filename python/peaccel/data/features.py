@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ from numpy.typing import NDArray
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
-__all__ = ["feature_rows", "features"]
+__all__ = ["check_covariates", "covariate_rows", "feature_rows", "features"]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
 
 @reader("features", "features")
-def features(root: str | Path, labels: str | Path | None = None, folds: int = 4) -> dict[str, Features]:
-    """Read features and labels.
+def features(
+    root: str | Path, labels: str | Path | None = None, folds: int = 4, covariates: Sequence[str | Path] = ()
+) -> dict[str, Features]:
+    """Read features and labels, and covariates where there are any.
 
     Parameters
     ----------
@@ -29,6 +33,8 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
         An .npy file of labels [N], for an .npy file of features.
     folds
         See `development`; for a single file.
+    covariates
+        Files of what else was measured of the items of a single file; see `covariate_rows`.
 
     Returns
     -------
@@ -40,11 +46,16 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
     FileNotFoundError
         A file is missing, or the folder holds none.
     ValueError
-        Arrays are missing or of other shapes or kinds; features are not finite.
+        Arrays are missing or of other shapes or kinds; features or covariates are not finite.
     """
     root = Path(root)
     if not root.is_dir():
-        return development(_numbered(*_read(root, labels)), folds)
+        items = _numbered(*_read(root, labels))
+        if covariates:
+            items = replace(items, covariates=covariate_rows(covariates, len(items)))
+        return development(items, folds)
+    if covariates:
+        raise ValueError(f"{root}: is a folder, expected one file of features beside covariates")
     found = {part: _read(root / f"{part}.npz") for part in PARTS if (root / f"{part}.npz").exists()}
     if not found:
         raise FileNotFoundError(f"{root}: holds none of {', '.join(f'{part}.npz' for part in PARTS)}")
@@ -70,6 +81,53 @@ def feature_rows(path: str | Path) -> NDArray[np.float32]:
     """
     path = Path(path)
     return _floats(path, *_arrays(path, "features"))
+
+
+def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float32]:
+    """Read what was measured of items beside their features: duration, signal-to-noise ratio, size of a crop.
+
+    Parameters
+    ----------
+    paths
+        .npy files, or .npz files with the key covariates, each [N] or [N, Q] numbers.
+    items
+        N.
+
+    Returns
+    -------
+    The columns of all files, side by side.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file is missing.
+    ValueError
+        An array is of another shape or kind, or not finite in float32.
+    """
+    columns = []
+    for path in map(Path, paths):
+        (values,) = _arrays(path, "covariates")
+        if values.ndim not in (1, 2) or len(values) != items or values.dtype.kind not in "biuf":
+            told = f"covariates is {values.dtype} {values.shape}"
+            raise ValueError(f"{path}: {told}, expected numbers ({items},) or ({items}, Q), a row for each item")
+        with np.errstate(over="ignore"):
+            rows = values.reshape(items, -1).astype(np.float32)
+        bad = np.flatnonzero(~np.isfinite(rows).all(1))
+        if len(bad):
+            raise ValueError(f"{path}: covariates has NaN or infinity in row {bad[0]}")
+        columns.append(rows)
+    return np.concatenate(columns, axis=1)
+
+
+def check_covariates(paths: Sequence[str | Path], of: str | Path) -> int:
+    """Refuse covariates that do not fit a file of features; returns how many columns they have, 0 without a file.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As `feature_rows` and `covariate_rows`.
+    """
+    return covariate_rows(paths, len(feature_rows(of))).shape[1] if paths else 0
 
 
 def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
