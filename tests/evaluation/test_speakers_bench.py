@@ -1,6 +1,7 @@
 """The parts of `benches.speakers` that need neither voices nor an encoder, on made-up embeddings."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from benches import speakers
 from benches.speakers import Speech
 
 VOICES, EACH, WIDTH = 24, 6, 12
+PAGE = Path(__file__).parents[2] / "docs" / "speakers.md"
 
 
 @pytest.fixture
@@ -78,3 +80,20 @@ def test_what_is_missing_is_told_in_one_line(monkeypatch, tmp_path, capsys):
     assert speakers.main() == 1
     out = capsys.readouterr().out
     assert re.fullmatch(r"benches.speakers needs .*apt-get install espeak-ng; pip install .*resemblyzer\n", out)
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    exec(block, {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*# (.*)", block)
+
+
+def test_the_page_has_the_rows_and_metrics_of_the_command(few, monkeypatch):
+    """With 40 directions in the names of rows, as the command has them."""
+    monkeypatch.setattr(speakers, "head", lambda *given: None)
+    fit = next(speakers.splits(few.voices))
+    names = [*dict(speakers.of_points(few, fit)), *dict(speakers.of_heads(few, fit))]
+    shown = PAGE.read_text()
+    for name in names:
+        assert f"| {name.replace('of 8', 'of 40').replace('the 8', 'the 40')} |" in shown
+    assert all(metric.replace("EER", "EER, %") in shown for metric in speakers.METRICS)
