@@ -12,7 +12,7 @@ from command import run
 import peaccel as pe
 from peaccel import cli, io, train
 from peaccel.cli import fit_head
-from peaccel.data.features import check_covariates, covariate_rows, features
+from peaccel.data.features import covariate_rows, features
 from peaccel.heads import Covariates
 from peaccel.methods.parts import Given
 
@@ -150,7 +150,6 @@ def test_given_means_are_the_first_features():
 
 def test_files_of_covariates_are_columns():
     assert covariate_rows(["seconds.npy", "random.npy", "snr.npz"], N).shape == (N, 4)
-    assert check_covariates(["random.npy"], "f.npy") == 2 and check_covariates([], "f.npy") == 0
 
 
 WRONG = {

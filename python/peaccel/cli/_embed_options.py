@@ -10,7 +10,7 @@ from typing import Literal
 from peaccel._utils.atomic_files import check_outputs
 from peaccel.cli._training import check_there
 from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_name
-from peaccel.data.features import check_covariates
+from peaccel.data.features import covariate_rows, feature_rows
 
 __all__ = ["Embed", "check"]
 
@@ -113,6 +113,8 @@ def _check_covariates(task: Embed) -> None:
             raise ValueError(f"{path}: is not the record of a run") from None
     if task.covariates and (task.run is None or task.features is None):
         raise ValueError("--covariates needs --run of a head and --features")
-    found = 0 if task.features is None else check_covariates(task.covariates, task.features)
+    found = 0
+    if task.covariates and task.features is not None:
+        found = covariate_rows(task.covariates, len(feature_rows(task.features))).shape[1]
     if found != fitted:
         raise ValueError(f"{task.run}: was fitted to {fitted} covariates, found {found} (--features and --covariates)")

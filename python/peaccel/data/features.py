@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
-__all__ = ["check_covariates", "covariate_rows", "feature_rows", "features"]
+__all__ = ["connected_labels", "covariate_rows", "feature_rows", "features"]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
 
 @reader("features", "features")
 def features(
-    root: str | Path, labels: str | Path | None = None, folds: int = 4, covariates: Sequence[str | Path] = ()
+    root: str | Path,
+    labels: str | Path | None = None,
+    folds: int = 4,
+    covariates: Sequence[str | Path] = (),
+    relevance: str | Path | None = None,
 ) -> dict[str, Features]:
-    """Read features and labels, and covariates where there are any.
+    """Read features and labels, or what belongs together in place of labels, and covariates where there are any.
 
     Parameters
     ----------
@@ -35,6 +39,9 @@ def features(
         See `development`; for a single file.
     covariates
         Files of what else was measured of the items of a single file; see `covariate_rows`.
+    relevance
+        A file of pairs of rows of a single file that belong together, in place of labels; see `connected_labels`. Items
+        in no pair are left out.
 
     Returns
     -------
@@ -50,12 +57,20 @@ def features(
     """
     root = Path(root)
     if not root.is_dir():
-        items = _numbered(*_read(root, labels))
+        if relevance is None:
+            values, found = _read(root, labels)
+        elif labels is None:
+            values = feature_rows(root)
+            found = connected_labels(relevance, len(values))
+        else:
+            raise ValueError(f"{labels}: labels are given, expected either these or the pairs of {relevance}")
+        kept = np.ones(len(values), bool) if relevance is None else found >= 0
+        items = _numbered(values[kept], found[kept])
         if covariates:
-            items = replace(items, covariates=covariate_rows(covariates, len(items)))
+            items = replace(items, covariates=covariate_rows(covariates, len(values))[kept])
         return development(items, folds)
-    if covariates:
-        raise ValueError(f"{root}: is a folder, expected one file of features beside covariates")
+    if covariates or relevance is not None:
+        raise ValueError(f"{root}: is a folder, expected one file of features beside covariates or pairs")
     found = {part: _read(root / f"{part}.npz") for part in PARTS if (root / f"{part}.npz").exists()}
     if not found:
         raise FileNotFoundError(f"{root}: holds none of {', '.join(f'{part}.npz' for part in PARTS)}")
@@ -119,15 +134,47 @@ def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float3
     return np.concatenate(columns, axis=1)
 
 
-def check_covariates(paths: Sequence[str | Path], of: str | Path) -> int:
-    """Refuse covariates that do not fit a file of features; returns how many columns they have, 0 without a file.
+def connected_labels(path: str | Path, items: int) -> NDArray[np.int64]:
+    """Read pairs that belong together, such as queries and their documents, and number the groups that they connect.
+
+    Parameters
+    ----------
+    path
+        An .npy file, or an .npz file with the key relevance: [M, 2] integers, rows of the items.
+    items
+        N.
+
+    Returns
+    -------
+    [N], the group of each item in 0..C-1, by the first row of each; -1 where an item is in no pair.
 
     Raises
     ------
-    FileNotFoundError, ValueError
-        As `feature_rows` and `covariate_rows`.
+    FileNotFoundError
+        The file is missing.
+    ValueError
+        The array is of another shape or kind, names a row that there is not or pairs a row with itself; all pairs are
+        of one group.
     """
-    return covariate_rows(paths, len(feature_rows(of))).shape[1] if paths else 0
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    path = Path(path)
+    (pairs,) = _arrays(path, "relevance")
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
+        raise ValueError(f"{path}: relevance is {pairs.dtype} {pairs.shape}, expected integers (M, 2), pairs of rows")
+    if len(outside := np.flatnonzero(((pairs < 0) | (pairs >= items)).any(1))):
+        first, second = pairs[outside[0]]
+        raise ValueError(f"{path}: pair {outside[0]} is ({first}, {second}), expected rows in 0..{items - 1}")
+    if len(same := np.flatnonzero(pairs[:, 0] == pairs[:, 1])):
+        raise ValueError(f"{path}: pair {same[0]} is row {pairs[same[0], 0]} with itself, expected two rows")
+    graph = coo_array((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(items, items))
+    group = connected_components(graph, directed=False)[1]
+    named = np.zeros(items, bool)
+    named[pairs] = True
+    if len(found := np.unique(group[named])) < 2:
+        raise ValueError(f"{path}: relevance connects all {named.sum()} items that it names, expected 2 groups or more")
+    return np.where(named, np.searchsorted(found, group), -1)
 
 
 def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
