@@ -238,6 +238,13 @@ def of_heads(x: Speech, fit: np.ndarray, *more: str) -> Iterator[tuple[str, Head
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
+def cell(column: str, mean: float, half: float) -> str:
+    """A mean and the half width of its interval: of AUROCs and correlations as they are, of all else in per cent."""
+    if np.isnan(mean):
+        return "-"
+    return f"{mean:.3f} ± {half:.3f}" if column.startswith(("AUROC", "Spearman")) else f"{mean:.1f} ± {half:.1f}"
+
+
 def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) -> Iterator[str]:
     """Lines of Markdown from what each split measured, [metrics] by name: means and half widths of 95 % intervals."""
     runs = list(measured)
@@ -246,11 +253,7 @@ def table(measured: Iterable[dict[str, np.ndarray]], header: tuple[str, ...]) ->
     for name in runs[0]:
         values = np.array([run[name] for run in runs])
         half = STUDENT * values.std(0, ddof=1) / np.sqrt(len(runs))
-        # An AUROC is a share of 1, all others are in per cent.
-        cells = [
-            f"{m:.3f} ± {h:.3f}" if column.startswith(("AUROC", "Spearman")) else f"{m:.1f} ± {h:.1f}"
-            for column, m, h in zip(header, values.mean(0), half, strict=True)
-        ]
+        cells = [cell(*found) for found in zip(header, values.mean(0), half, strict=True)]
         yield "| " + " | ".join((name, *cells)) + " |"
 
 

@@ -68,10 +68,11 @@ def test_a_head_is_fitted_to_what_is_measured(few):
 
 
 def test_a_table_has_means_and_intervals_by_students_t():
-    runs = [{"a": np.array([x, x / 100])} for x in (1.0, 2.0, 3.0, 4.0, 5.0)]
-    lines = list(speakers.table(runs, ("EER", "AUROC")))
+    runs = [{"a": np.array([x, x / 100, np.nan])} for x in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    lines = list(speakers.table(runs, ("EER", "AUROC", "Spearman")))
     half = 2.776 * np.std([1, 2, 3, 4, 5], ddof=1) / 5**0.5
-    assert lines == ["|  | EER | AUROC |", "|---|---|---|", f"| a | 3.0 ± {half:.1f} | 0.030 ± {half / 100:.3f} |"]
+    assert lines[:2] == ["|  | EER | AUROC | Spearman |", "|---|---|---|---|"]
+    assert lines[2:] == [f"| a | 3.0 ± {half:.1f} | 0.030 ± {half / 100:.3f} | - |"]
 
 
 def test_what_is_missing_is_told_in_one_line(monkeypatch, tmp_path, capsys):
