@@ -16,7 +16,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing reproduce clean build core core-without-cuda wheel
+	metrics choosing speakers reproduce clean build core core-without-cuda wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -137,6 +137,9 @@ metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (thre
 
 choosing: build  ## print the tables of docs/choosing-a-score.md
 	$(BIN)/python -m benches.choosing
+
+speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Resemblyzer; half an hour at first)
+	$(BIN)/python -W ignore -m benches.speakers
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/

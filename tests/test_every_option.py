@@ -513,6 +513,8 @@ ELSEWHERE = {
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
     "create weights": "tests/backbones",
+    "features covariates": "tests/train/test_train_covariates.py",
+    "features relevance": "tests/train/test_train_relevance.py",
     "read_plda before": "tests/io/test_io_plda.py",
     "reader use": "tests/cli/test_extend.py",
     **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},

@@ -15,6 +15,7 @@ from peaccel.distributions import Normal, Point, Scaled, VonMisesFisher
 
 __all__ = [
     "ACTIVATIONS",
+    "Covariates",
     "MeanHead",
     "NormalHead",
     "PointHead",
@@ -36,6 +37,47 @@ FLOOR = 4.5399930e-05  # e^-10, the least variance and the inverse of the greate
 def widened(features: Tensor) -> Tensor:
     """Features in float32 at least."""
     return features.to(torch.promote_types(features.dtype, torch.float32))
+
+
+class Covariates(nn.Module):
+    """Standardises the last columns of its input, covariates beside features, by those of training items.
+
+    Parameters
+    ----------
+    count
+        How many columns, at least 1.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(count))
+        self.register_buffer("deviation", torch.ones(count))
+
+    def fit(self, rows: Tensor) -> Covariates:
+        """Take over the mean and the deviation of the last columns of training items [N, F + count].
+
+        Raises
+        ------
+        ValueError
+            A column is the same for all items.
+        """
+        columns = rows[:, -len(self.mean) :].double()
+        same = torch.nonzero((columns == columns[0]).all(0))
+        if len(same):
+            place = int(same[0])
+            value = f"{columns[0, place]:g} for all training items"
+            raise ValueError(f"covariates: column {place} is {value}, expected one that differs")
+        self.mean.copy_(columns.mean(0))
+        self.deviation.copy_(columns.std(0))
+        return self
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Map features and covariates [N, F + count] to the same with standardised covariates."""
+        features, columns = rows[:, : -len(self.mean)], rows[:, -len(self.mean) :]
+        return torch.cat([features, (columns - self.mean) / self.deviation], dim=1)
 
 
 class MeanHead(nn.Module):

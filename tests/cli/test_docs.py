@@ -43,6 +43,11 @@ SHOWN = {
     "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
     "--frozen-bn": ("resnet50.pth: "),
     "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",
+    "peaccel fit-head features.npy --labels labels.npy --covariates seconds.npy snr.npy --out runs/sure": (
+        "--match.epochs 1"
+    ),
+    "peaccel fit-head features.npy --relevance pairs.npy --out runs/pairs": "--match.epochs 1",
+    "peaccel embed --run runs/sure --features features.npy --covariates seconds.npy snr.npy --out sure.npz": "",
     "peaccel embed --run runs/try --part query --out query.npz": "",
     "peaccel tune cosface --trials 50 --out runs/tune": f"{SHORT} --trials 1",
     **{
@@ -130,6 +135,9 @@ def inputs(tmp_path, monkeypatch):
     mu = (rng.normal(size=(48, 8))[labels] + 0.5 * rng.normal(size=(192, 8))).astype(np.float32)
     d = pe.Normal(mu, rng.uniform(0.1, 1, 192).astype(np.float32))
     np.save("features.npy", mu)
+    np.save("pairs.npy", np.arange(192).reshape(96, 2))
+    for name in ("seconds", "snr"):
+        np.save(f"{name}.npy", rng.random(192))
     for name, x in {"labels": labels, "ql": labels[::2], "gl": labels[1::2]}.items():
         np.save(f"{name}.npy", x)
     for name, x in {"validation": d, "q": d[::2], "g": d[1::2]}.items():

@@ -79,7 +79,7 @@ def test_heads_give_distributions_that_are_valid():
 def test_under_autocast_every_head_gives_float32_and_unit_rows(of_backbone):
     """Means are those of float32: in bfloat16 their lengths would be off by 0.4 %."""
     features, mean = torch.randn(30, 12).to(of_backbone), heads.MeanHead(12, 5)
-    given = Given()
+    given = Given(12)
     assert torch.equal(given(features), torch.nn.functional.normalize(features.float()))
     every = [
         heads.PointHead(mean),

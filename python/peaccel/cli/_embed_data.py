@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from peaccel import backbones, io
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel.cli._embed_options import Embed
 from peaccel.data import CAPTIONED, DIGITS
-from peaccel.data.features import feature_rows
+from peaccel.data.features import covariate_rows, feature_rows
 from peaccel.data.images import ImageRows, crop_sizes
 from peaccel.train.captioned import captioned_numbers
 from peaccel.train.embedding import apply, embed, tensors
 from peaccel.train.runs import Trained, input_of, load
-from peaccel.train.sources import Items, digits_settings, open_captions, open_items
+from peaccel.train.sources import Items, digits_settings, of_features, open_captions, open_items
 
 __all__ = ["write"]
 
@@ -60,10 +59,11 @@ def _items(task: Embed, trained: Trained) -> Items:
     if task.features is not None:
         if run.data != "features":
             raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")
-        rows = feature_rows(task.features)
-        if rows.shape[1] != trained.features:
-            raise ValueError(f"{task.features}: has {rows.shape[1]} dimensions, expected {trained.features}")
-        return Items(torch.from_numpy(rows), np.empty(0, np.int64))
+        rows, expected = feature_rows(task.features), trained.features - trained.covariates
+        if rows.shape[1] != expected:
+            raise ValueError(f"{task.features}: has {rows.shape[1]} dimensions, expected {expected}")
+        covariates = covariate_rows(task.covariates, len(rows)) if task.covariates else None
+        return of_features(rows, np.empty(0, np.int64), covariates)
     data = task.data or run.data
     root = task.root or (run.root if data == run.data else None)
     seed = run.seed if task.seed is None else task.seed

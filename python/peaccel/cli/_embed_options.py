@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Literal
 from peaccel._utils.atomic_files import check_outputs
 from peaccel.cli._training import check_there, early
 from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_known, check_name
+from peaccel.data.features import covariate_rows, feature_rows
 
 __all__ = ["Embed", "check", "check_words"]
 
@@ -32,6 +34,9 @@ class Embed:
     features: Path | None = None
     """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, in place of a data
     set."""
+    covariates: tuple[Path, ...] = ()
+    """With --features: what was measured of the items beside their features, as the head was fitted to it by 'peaccel
+    fit-head --covariates'."""
     data: str | None = None
     """A data set, as 'peaccel train' takes it; with --run that of the run unless given."""
     root: Path | None = None
@@ -72,7 +77,7 @@ def check(task: Embed) -> None:
     """Refuse options that do not go together, inputs that are not there, and outputs that cannot be written."""
     if (task.run is None) == (task.backbone is None):
         raise ValueError("expected exactly one of --run and --backbone")
-    check_there(task.weights, task.features)
+    check_there(task.weights, task.features, *task.covariates)
     if task.run is not None and not (task.run / "run.json").is_file():
         raise FileNotFoundError(f"{task.run}/run.json: there is no such file: is {task.run} the folder of a run?")
     more = {"--labels-out": task.labels_out, "--quality-out": task.quality_out}
@@ -84,11 +89,13 @@ def check(task: Embed) -> None:
             raise ValueError(f"--hidden-digits is {task.hidden_digits:g}, expected a probability")
         if given or task.features is not None:
             raise ValueError(f"--hidden-digits writes a folder, expected no {(*given, '--features')[0]}")
+    _check_covariates(task)
+    if task.hidden_digits is not None:
         return
     if task.features is not None and given:
         raise ValueError(f"--features has no labels and no quality, expected no {given[0]}")
     kinds = [".npz", ".safetensors"] if task.run else [".npz"]
-    inputs = [path for path in (task.weights, task.features, task.root) if path is not None]
+    inputs = [path for path in (task.weights, task.features, task.root, *task.covariates) if path is not None]
     for folder in (task.run, task.root):
         inputs += [] if folder is None else [folder / task.out.name]
     check_outputs([(task.out, kinds), *((path, [".npy"]) for path in more.values() if path)], inputs)
@@ -101,3 +108,21 @@ def check(task: Embed) -> None:
             raise ValueError(f"--backbone is {task.backbone}, expected clip_image:MODEL: {task.data} has captions")
     if task.data is not None and (task.backbone is not None or task.root is not None):
         check_name(task.data, task.root, (*COMPOSED, *READERS))
+
+
+def _check_covariates(task: Embed) -> None:
+    """Refuse covariates that the run was not fitted to, or that are missing."""
+    fitted = 0
+    if task.run is not None:
+        path = task.run / "run.json"
+        try:
+            fitted = int(json.loads(path.read_text(encoding="utf-8")).get("covariates", 0))
+        except (AttributeError, TypeError, ValueError):
+            raise ValueError(f"{path}: is not the record of a run") from None
+    if task.covariates and (task.run is None or task.features is None):
+        raise ValueError("--covariates needs --run of a head and --features")
+    found = 0
+    if task.covariates and task.features is not None:
+        found = covariate_rows(task.covariates, len(feature_rows(task.features))).shape[1]
+    if found != fitted:
+        raise ValueError(f"{task.run}: was fitted to {fitted} covariates, found {found} (--features and --covariates)")

@@ -166,8 +166,9 @@ def early(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--resume", action="store_true")
-    for name in ("data", "root", "out", "begin", "weights", "method", "labels"):
+    for name in ("data", "root", "out", "begin", "weights", "method", "labels", "relevance"):
         parser.add_argument(f"--{name}", nargs="?")
+    parser.add_argument("--covariates", nargs="*", default=())
     return parser.parse_known_args(arguments)[0]
 
 

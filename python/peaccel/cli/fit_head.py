@@ -7,13 +7,14 @@ then gives your embeddings their uncertainty.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from peaccel.cli._training import check_run, check_there, early, parse, tell
-from peaccel.data.features import features
+from peaccel.data.features import connected_labels, covariate_rows, feature_rows, features
 
 __all__ = ["HEADS", "Head", "HeadFiles", "main"]
 
@@ -31,6 +32,14 @@ class HeadFiles:
     """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
     labels: Path | None = None
     """Their labels, [N] numbers or strings, in an .npy file."""
+    relevance: Path | None = None
+    """In place of labels, the pairs that are right: [M, 2] integers, rows of the features that belong together, such as
+    a query and its document; .npy, or .npz with key relevance. Classes are what pairs connect; items in no pair are
+    left out."""
+    covariates: tuple[Path, ...] = ()
+    """What was measured of the items beside their features, such as duration, signal-to-noise ratio or size of a crop:
+    [N] or [N, Q] numbers, .npy, or .npz with the key covariates. The uncertainty sees them too, standardised by the
+    training classes; the means do not."""
     method: Head = "pfe"
     """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes
     (docs/choosing-a-score.md)."""
@@ -41,21 +50,24 @@ def main(arguments: Sequence[str]) -> None:
     out = Path("runs/head")
     check_head(arguments)
     check_run(arguments, out)
-    import torch
-
     from peaccel.train import evaluation, runs
-    from peaccel.train.sources import Items
+    from peaccel.train.sources import of_features
 
     name = early(arguments).method or HeadFiles.method
     start = runs.Run(data="features", out=out, device="cpu")
     files, method, settings, run = parse(HeadFiles, "peaccel fit-head", __doc__, name, arguments, start, given=True)
-    found = features(files.features, files.labels)
-    parts = {part: Items(torch.from_numpy(x.features), x.labels) for part, x in found.items()}
+    found = features(files.features, files.labels, covariates=files.covariates, relevance=files.relevance)
+    if files.relevance is not None:
+        items, groups = (
+            sum(map(len, column)) for column in zip(*((x, x.classes) for x in found.values()), strict=True)
+        )
+        print(f"{files.relevance}: {items} items in {groups} groups; others are left out", file=sys.stderr)
+    parts = {part: of_features(x.features, x.labels, x.covariates) for part, x in found.items()}
     result = runs.train(name, method, settings, run, parts)
     tell(result, run, evaluation.evaluate_means(method, parts))
-    print(
-        shlex.join(["peaccel", "embed", "--run", f"{run.out}", "--features", f"{files.features}", "--out", "sure.npz"])
-    )
+    beside = ["--covariates", *map(str, files.covariates)] if files.covariates else []
+    words = ["--run", f"{run.out}", "--features", f"{files.features}", *beside, "--out", "sure.npz"]
+    print(shlex.join(["peaccel", "embed", *words]))
 
 
 def check_head(arguments: Sequence[str]) -> None:
@@ -65,4 +77,10 @@ def check_head(arguments: Sequence[str]) -> None:
     if method not in HEADS:
         raise ValueError(f"method is {method!r}, expected one of {', '.join(HEADS)}")
     files = [word for word in arguments[:1] if not word.startswith("-")]
-    check_there(*map(Path, filter(None, (*files, given.labels))))
+    check_there(*map(Path, filter(None, (*files, given.labels, given.relevance, *given.covariates))))
+    if files and Path(files[0]).is_file() and (given.covariates or given.relevance):
+        count = len(feature_rows(files[0]))
+        if given.covariates:
+            covariate_rows(given.covariates, count)
+        if given.relevance:
+            connected_labels(given.relevance, count)

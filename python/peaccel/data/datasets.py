@@ -144,6 +144,8 @@ class Features:
     """[N], the classes as numbers in 0..C-1."""
     classes: tuple[str, ...]
     """The names of the C classes, by label; query and gallery share one list."""
+    covariates: NDArray[np.float32] | None = None
+    """[N, Q], what was measured of each item beside its features, such as the duration of an utterance."""
 
     def __len__(self) -> int:
         """Count the items."""
@@ -151,7 +153,8 @@ class Features:
 
     def take(self, rows: NDArray[Any]) -> Features:
         """Some of the items, given by rows or by a mask; labels and classes keep their meaning."""
-        return Features(self.features[rows], self.labels[rows], self.classes)
+        covariates = None if self.covariates is None else self.covariates[rows]
+        return Features(self.features[rows], self.labels[rows], self.classes, covariates)
 
     def of_classes(self, first: int, last: int) -> Features:
         """The items of classes first..last-1, whose labels become 0..last-first-1."""

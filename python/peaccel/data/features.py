@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,20 @@ from numpy.typing import NDArray
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
-__all__ = ["feature_rows", "features"]
+__all__ = ["connected_labels", "covariate_rows", "feature_rows", "features"]
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
 
 @reader("features", "features")
-def features(root: str | Path, labels: str | Path | None = None, folds: int = 4) -> dict[str, Features]:
-    """Read features and labels.
+def features(
+    root: str | Path,
+    labels: str | Path | None = None,
+    folds: int = 4,
+    covariates: Sequence[str | Path] = (),
+    relevance: str | Path | None = None,
+) -> dict[str, Features]:
+    """Read features and labels, or what belongs together in place of labels, and covariates where there are any.
 
     Parameters
     ----------
@@ -29,6 +37,11 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
         An .npy file of labels [N], for an .npy file of features.
     folds
         See `development`; for a single file.
+    covariates
+        Files of what else was measured of the items of a single file; see `covariate_rows`.
+    relevance
+        A file of pairs of rows of a single file that belong together, in place of labels; see `connected_labels`. Items
+        in no pair are left out.
 
     Returns
     -------
@@ -40,11 +53,24 @@ def features(root: str | Path, labels: str | Path | None = None, folds: int = 4)
     FileNotFoundError
         A file is missing, or the folder holds none.
     ValueError
-        Arrays are missing or of other shapes or kinds; features are not finite.
+        Arrays are missing or of other shapes or kinds; features or covariates are not finite.
     """
     root = Path(root)
     if not root.is_dir():
-        return development(_numbered(*_read(root, labels)), folds)
+        if relevance is None:
+            values, found = _read(root, labels)
+        elif labels is None:
+            values = feature_rows(root)
+            found = connected_labels(relevance, len(values))
+        else:
+            raise ValueError(f"{labels}: labels are given, expected either these or the pairs of {relevance}")
+        kept = np.ones(len(values), bool) if relevance is None else found >= 0
+        items = _numbered(values[kept], found[kept])
+        if covariates:
+            items = replace(items, covariates=covariate_rows(covariates, len(values))[kept])
+        return development(items, folds)
+    if covariates or relevance is not None:
+        raise ValueError(f"{root}: is a folder, expected one file of features beside covariates or pairs")
     found = {part: _read(root / f"{part}.npz") for part in PARTS if (root / f"{part}.npz").exists()}
     if not found:
         raise FileNotFoundError(f"{root}: holds none of {', '.join(f'{part}.npz' for part in PARTS)}")
@@ -70,6 +96,85 @@ def feature_rows(path: str | Path) -> NDArray[np.float32]:
     """
     path = Path(path)
     return _floats(path, *_arrays(path, "features"))
+
+
+def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float32]:
+    """Read what was measured of items beside their features: duration, signal-to-noise ratio, size of a crop.
+
+    Parameters
+    ----------
+    paths
+        .npy files, or .npz files with the key covariates, each [N] or [N, Q] numbers.
+    items
+        N.
+
+    Returns
+    -------
+    The columns of all files, side by side.
+
+    Raises
+    ------
+    FileNotFoundError
+        A file is missing.
+    ValueError
+        An array is of another shape or kind, or not finite in float32.
+    """
+    columns = []
+    for path in map(Path, paths):
+        (values,) = _arrays(path, "covariates")
+        if values.ndim not in (1, 2) or len(values) != items or values.dtype.kind not in "biuf":
+            told = f"covariates is {values.dtype} {values.shape}"
+            raise ValueError(f"{path}: {told}, expected numbers ({items},) or ({items}, Q), a row for each item")
+        with np.errstate(over="ignore"):
+            rows = values.reshape(items, -1).astype(np.float32)
+        bad = np.flatnonzero(~np.isfinite(rows).all(1))
+        if len(bad):
+            raise ValueError(f"{path}: covariates has NaN or infinity in row {bad[0]}")
+        columns.append(rows)
+    return np.concatenate(columns, axis=1)
+
+
+def connected_labels(path: str | Path, items: int) -> NDArray[np.int64]:
+    """Read pairs that belong together, such as queries and their documents, and number the groups that they connect.
+
+    Parameters
+    ----------
+    path
+        An .npy file, or an .npz file with the key relevance: [M, 2] integers, rows of the items.
+    items
+        N.
+
+    Returns
+    -------
+    [N], the group of each item in 0..C-1, by the first row of each; -1 where an item is in no pair.
+
+    Raises
+    ------
+    FileNotFoundError
+        The file is missing.
+    ValueError
+        The array is of another shape or kind, names a row that there is not or pairs a row with itself; all pairs are
+        of one group.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    path = Path(path)
+    (pairs,) = _arrays(path, "relevance")
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
+        raise ValueError(f"{path}: relevance is {pairs.dtype} {pairs.shape}, expected integers (M, 2), pairs of rows")
+    if len(outside := np.flatnonzero(((pairs < 0) | (pairs >= items)).any(1))):
+        first, second = pairs[outside[0]]
+        raise ValueError(f"{path}: pair {outside[0]} is ({first}, {second}), expected rows in 0..{items - 1}")
+    if len(same := np.flatnonzero(pairs[:, 0] == pairs[:, 1])):
+        raise ValueError(f"{path}: pair {same[0]} is row {pairs[same[0], 0]} with itself, expected two rows")
+    graph = coo_array((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(items, items))
+    group = connected_components(graph, directed=False)[1]
+    named = np.zeros(items, bool)
+    named[pairs] = True
+    if len(found := np.unique(group[named])) < 2:
+        raise ValueError(f"{path}: relevance connects all {named.sum()} items that it names, expected 2 groups or more")
+    return np.where(named, np.searchsorted(found, group), -1)
 
 
 def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:

@@ -47,8 +47,8 @@ class Embedding:
     dim: AtLeast1 = 128
     """Dimension of the embedding."""
     mean: Literal["linear", "given"] = "linear"
-    """linear: a linear layer on the backbone's features; given: the features themselves are the means (their width is
-    the dimension), as where only an uncertainty is to be learned."""
+    """linear: a linear layer on the backbone's features; given: the first `dim` features themselves are the means, as
+    where only an uncertainty is to be learned; what there is beside them is seen by the uncertainty alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,17 +105,32 @@ class Classifier:
 
 
 class Given(nn.Module):
-    """Takes features for means, scaled to length 1."""
+    """Takes the first features for means.
+
+    Parameters
+    ----------
+    dim
+        How many.
+    unit
+        Whether rows are scaled to length 1.
+    """
+
+    def __init__(self, dim: int, unit: bool = True) -> None:
+        super().__init__()
+        self.dim, self.unit = dim, unit
 
     def forward(self, features: Tensor) -> Tensor:
-        """Unit rows [N, F], float32 at least, of features [N, F]."""
-        return normalize(widened(features), dim=1)
+        """Rows [N, dim], float32 at least, of features [N, F]."""
+        mu = widened(features[:, : self.dim])
+        return normalize(mu, dim=1) if self.unit else mu
 
 
 def mean_head(features: int, settings: Embedding, unit: bool = True) -> tuple[nn.Module, int]:
     """The location head and the dimension of what it gives."""
     if settings.mean == "given":
-        return (Given() if unit else nn.Identity()), features
+        if settings.dim > features:
+            raise ValueError(f"mean_head: dim is {settings.dim}, expected at most the {features} given features")
+        return Given(settings.dim, unit), settings.dim
     return MeanHead(features, settings.dim, unit), settings.dim
 
 

@@ -52,9 +52,9 @@ def build(backbone: nn.Module, features: int, classes: int, settings: Settings) 
 
     def head() -> nn.Module:
         if settings.kind == "scale":
-            return ScaledHead(Given(), ScaleHead(features, settings.hidden, constant=settings.constant))
+            return ScaledHead(Given(features), ScaleHead(features, settings.hidden, constant=settings.constant))
         if settings.kind == "pfe":
-            return NormalHead(Given(), UncertaintyHead(features, 1, settings.start))
+            return NormalHead(Given(features), UncertaintyHead(features, 1, settings.start))
         return PointHead(nn.Identity())
 
     model = TwoSides(backbone, head(), head())

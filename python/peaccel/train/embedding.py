@@ -40,7 +40,7 @@ def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
 def apply(module: nn.Module, data: Data, batch: int = 256) -> list[Any]:
     """The outputs of a module for all items, computed by batches in evaluation mode, on the CPU."""
     modes = {part: part.training for part in module.modules()}
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
+    device = next((x.device for x in (*module.parameters(), *module.buffers())), torch.device("cpu"))
     module.eval()
     try:
         with torch.no_grad():

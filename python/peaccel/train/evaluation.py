@@ -126,15 +126,19 @@ def judge(method: Method, training: Training, score: Score, parts: Mapping[str, 
 
 
 class _Means(nn.Module):
-    """Takes features for points."""
+    """Takes features for points, without what stands beside them."""
+
+    def __init__(self, covariates: int) -> None:
+        super().__init__()
+        self.covariates = covariates
 
     def forward(self, features: Tensor) -> Point:
-        return Point(features)
+        return Point(features[:, : features.shape[1] - self.covariates])
 
 
 def evaluate_means(method: Method, parts: Mapping[str, Items]) -> HeldOutMetrics:
     """Judge the cosine of features as `judge` does a model that was trained on them."""
-    return judge(method, Training(_Means(), nn.Identity(), ()), scores.get("cosine"), parts)
+    return judge(method, Training(_Means(parts["train"].covariates), nn.Identity(), ()), scores.get("cosine"), parts)
 
 
 def _retrieve(

@@ -26,6 +26,7 @@ from peaccel._utils.atomic_files import aside, check_output
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel.backbones.small_cnn import FEATURES, small_cnn
 from peaccel.data import COMPOSED, DIGITS, TRAINED, of_features
+from peaccel.heads import Covariates
 from peaccel.methods.method import AtLeast0, Method, Training
 from peaccel.scores import Score
 from peaccel.train.batch_sampling import take
@@ -103,6 +104,8 @@ class Trained:
     """The settings of its training."""
     features: int
     """Width of the features that its heads take."""
+    covariates: int = 0
+    """How many of the last columns of what the model takes are covariates and no features."""
 
     @property
     def model(self) -> nn.Module:
@@ -170,14 +173,15 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     if backbone is None:
         backbone, features = _given(items)
     if getattr(settings, "mean", None) == "given":  # then there is no other width to be recorded
-        settings = replace(settings, dim=features)
+        settings = replace(settings, dim=features - items.covariates)
     classes = int(items.labels.max()) + 1
     training = method.build(backbone, features, classes, settings)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     if run.begin is not None:
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
-    about = {"name": label(name), "method": method_of(name), "classes": classes, "features": features}
+    widths = {"features": features, "covariates": items.covariates}
+    about = {"name": label(name), "method": method_of(name), "classes": classes, **widths}
     name = label(name)
     with withdrawn(run.out) if main else nullcontext():
         if main:
@@ -226,14 +230,15 @@ def load(folder: Path) -> Trained:
         They do not fit each other.
     """
     record, method, settings, run = _recorded(folder)
+    covariates = record.get("covariates", 0)
     backbone, features = _backbone(replace(run, weights=None))
     if backbone is None:
-        backbone, features = nn.Identity(), record["features"]
+        backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
     training = method.build(backbone, features, record["classes"], settings)
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
     about = load_weights(folder / "model.safetensors", everything)
     everything.eval().requires_grad_(False)
-    return Trained(method, training, scores.get(about["score"]), run, features)
+    return Trained(method, training, scores.get(about["score"]), run, features, covariates)
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
@@ -338,7 +343,8 @@ def _given(items: Items) -> tuple[nn.Module, int]:
     """A module in place of the backbone where the data are features, and their width."""
     first = items.data[0] if isinstance(items.data, tuple) else items.data
     assert isinstance(first, torch.Tensor)
-    return nn.Identity(), int(first.shape[1])
+    module = Covariates(items.covariates).fit(first) if items.covariates else nn.Identity()
+    return module, int(first.shape[1])
 
 
 def _check_items(name: str, data: str, model: nn.Module, items: Items) -> None:

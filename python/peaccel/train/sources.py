@@ -25,7 +25,7 @@ from peaccel.data.datasets import CaptionFeatures, Captions, Features, Images
 from peaccel.data.images import ImageRows, unreadable
 from peaccel.train.batch_sampling import Data, length, take
 
-__all__ = ["Items", "digits_settings", "of_digits", "open_captions", "open_items"]
+__all__ = ["Items", "digits_settings", "of_digits", "of_features", "open_captions", "open_items"]
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class Items:
     """[N], the classes as numbers in 0..C-1."""
     quality: NDArray[Any] | None = None
     """[N], higher = better, where it is known: of corrupted digits 1 less the severity."""
+    covariates: int = 0
+    """How many of the last columns of data are no features but covariates, which uncertainties see and means do not."""
 
     def __len__(self) -> int:
         """Count the items."""
@@ -56,7 +58,8 @@ class Items:
             data = take(self.data, torch.from_numpy(rows))
         else:
             data = Subset(cast(Dataset[Any], self.data), rows.tolist())
-        return Items(data, self.labels[rows], None if self.quality is None else self.quality[rows])
+        quality = None if self.quality is None else self.quality[rows]
+        return Items(data, self.labels[rows], quality, self.covariates)
 
 
 def digits_settings(quick: bool = False) -> digits.DigitsSettings:
@@ -155,6 +158,16 @@ def of_digits(source: Any, settings: digits.DigitsSettings, seed: int, root: Pat
     }
 
 
+def of_features(
+    features: NDArray[np.float32], labels: NDArray[np.int64], covariates: NDArray[np.float32] | None = None
+) -> Items:
+    """Features [N, D], and beside them covariates [N, Q] where there are any."""
+    if covariates is None:
+        return Items(torch.from_numpy(features), labels)
+    both = np.concatenate([features, covariates], axis=1)
+    return Items(torch.from_numpy(both), labels, covariates=covariates.shape[1])
+
+
 def _wanted(name: str, parts: Mapping[str, T], only: Collection[str]) -> dict[str, T]:
     """Those of the parts that are asked for, at least one."""
     found = {part: x for part, x in parts.items() if part in only}
@@ -190,7 +203,7 @@ def _bad_images(name: str, parts: Iterable[Any], skip: bool) -> Collection[str]:
 def _items(part: str, found: Any, expected: ImageInput | None, bad: Collection[str]) -> Items:
     """The items of a part, without bad images; training labels are 0..C-1 of what is left."""
     if isinstance(found, Features):
-        return Items(torch.from_numpy(found.features), found.labels)
+        return of_features(found.features, found.labels, found.covariates)
     if isinstance(found, CaptionFeatures):
         pairs = torch.from_numpy(found.images[found.image]), torch.from_numpy(found.captions)
         return Items(pairs, np.asarray(found.image, np.int64))

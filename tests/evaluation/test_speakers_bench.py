@@ -1,0 +1,100 @@
+"""The parts of `benches.speakers` that need neither voices nor an encoder, on made-up embeddings."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import peaccel as pe
+from benches import speakers
+from benches.speakers import Speech
+
+VOICES, EACH, WIDTH = 24, 6, 12
+PAGE = Path(__file__).parents[2] / "docs" / "speakers.md"
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Fewer voices than the bench has, of which short and noisy utterances lie farther off."""
+    monkeypatch.setattr(speakers, "FITTED", 16)
+    monkeypatch.setattr(speakers, "DIRECTIONS", 8)
+    monkeypatch.setattr(speakers, "COHORT", 20)
+    rng, n = np.random.default_rng(0), VOICES * EACH
+    voices, seconds, snr = np.arange(VOICES).repeat(EACH), rng.uniform(0.5, 4, n), rng.uniform(0, 30, n)
+    far = 0.3 / seconds + 0.3 * (1 - snr / 30)
+    x = rng.normal(size=(VOICES, WIDTH))[voices] + far[:, None] * rng.normal(size=(n, WIDTH))
+    return Speech(x / np.linalg.norm(x, axis=1, keepdims=True), voices, seconds, snr)
+
+
+def test_splits_part_voices_and_differ(few):
+    found = list(speakers.splits(few.voices))
+    assert len(found) == speakers.SPLITS and len({fit.tobytes() for fit in found}) == len(found)
+    for fit in found:
+        known, others = (set(few.voices[rows]) for rows in (fit, ~fit))
+        assert (len(known), len(others)) == (16, 8) and not known & others
+
+
+def test_scores_are_judged_by_all_pairs_without_an_item_itself():
+    voices = np.array([0, 0, 1, 1])
+    scores = np.array([[9, 3, 1, 0], [3, 9, 2, 0], [1, 2, 9, 1.5], [0, 0, 1.5, 9]])
+    eer, tar, recall, auroc = speakers.judged(scores, voices)
+    assert (eer, recall) == (
+        pytest.approx(100 * pe.metrics.equal_error_rate([3, 1, 0, 2, 0, 1.5], [1, 0, 0, 0, 0, 1])),
+        75,
+    )
+    assert tar == 50 and auroc == pytest.approx(2 / 3)  # the third is wrong by 2, of right ones by 3, 3 and 1.5
+
+
+def test_every_way_scores_the_same_pairs_and_quality_arrives(few):
+    fit = next(speakers.splits(few.voices))
+    found = dict(speakers.of_points(few, fit))
+    assert len(found) == 6 and all(scores.shape == (8 * EACH,) * 2 for scores in found.values())
+    assert len({scores.tobytes() for scores in found.values()}) == 6
+    for scores in found.values():
+        np.testing.assert_allclose(scores, scores.T, rtol=1e-4, atol=1e-4)
+    changed = few._replace(seconds=few.seconds[::-1], snr=few.snr[::-1])
+    again = dict(speakers.of_points(changed, fit))
+    told = {name for name, scores in found.items() if not np.array_equal(scores, again[name])}
+    assert told == {"length-normalised PLDA, duration and SNR"}
+
+
+def test_a_head_is_fitted_to_what_is_measured(few):
+    fit, short = next(speakers.splits(few.voices)), ("--match.epochs", "1")
+    found = speakers.head(few, fit, few.embeddings, True, *short)
+    assert found.scores.shape == (8 * EACH,) * 2 and found.confidence.shape == (8 * EACH,)
+    changed = speakers.head(few._replace(snr=few.snr[::-1]), fit, few.embeddings, True, *short)
+    assert not np.array_equal(changed.confidence, found.confidence)
+
+
+def test_a_table_has_means_and_intervals_by_students_t():
+    runs = [{"a": np.array([x, x / 100, np.nan])} for x in (1.0, 2.0, 3.0, 4.0, 5.0)]
+    lines = list(speakers.table(runs, ("EER", "AUROC", "Spearman")))
+    half = 2.776 * np.std([1, 2, 3, 4, 5], ddof=1) / 5**0.5
+    assert lines[:2] == ["|  | EER | AUROC | Spearman |", "|---|---|---|---|"]
+    assert lines[2:] == [f"| a | 3.0 ± {half:.1f} | 0.030 ± {half / 100:.3f} | - |"]
+
+
+def test_what_is_missing_is_told_in_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(speakers, "CACHE", tmp_path / "none.npz")
+    monkeypatch.setattr(speakers, "optional", lambda name: None)
+    assert speakers.main() == 1
+    out = capsys.readouterr().out
+    assert re.fullmatch(r"benches.speakers needs .*apt-get install espeak-ng; pip install .*resemblyzer\n", out)
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(capsys):
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    exec(block, {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"print\(.*# (.*)", block)
+
+
+def test_the_page_has_the_rows_and_metrics_of_the_command(few, monkeypatch):
+    """With 40 directions in the names of rows, as the command has them."""
+    monkeypatch.setattr(speakers, "head", lambda *given: None)
+    fit = next(speakers.splits(few.voices))
+    names = [*dict(speakers.of_points(few, fit)), *dict(speakers.of_heads(few, fit))]
+    shown = PAGE.read_text()
+    for name in names:
+        assert f"| {name.replace('of 8', 'of 40').replace('the 8', 'the 40')} |" in shown
+    assert all(metric.replace("EER", "EER, %") in shown for metric in speakers.METRICS)
