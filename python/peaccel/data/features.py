@@ -58,14 +58,14 @@ def features(
     root = Path(root)
     if not root.is_dir():
         if relevance is None:
-            values, found = _read(root, labels)
+            values, of = _read(root, labels)
         elif labels is None:
             values = feature_rows(root)
-            found = connected_labels(relevance, len(values))
+            of = connected_labels(relevance, len(values))
         else:
             raise ValueError(f"{labels}: labels are given, expected either these or the pairs of {relevance}")
-        kept = np.ones(len(values), bool) if relevance is None else found >= 0
-        items = _numbered(values[kept], found[kept])
+        kept = np.ones(len(values), bool) if relevance is None else of >= 0
+        items = _numbered(values[kept], of[kept])
         if covariates:
             items = replace(items, covariates=covariate_rows(covariates, len(values))[kept])
         return development(items, folds)
