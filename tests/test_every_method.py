@@ -153,7 +153,7 @@ def test_nce_starts_from_the_variance_of_items_about_their_identities(changes):
     where = rng.normal(size=(200, 64))[labels] + 0.5 * rng.normal(size=(2000, 64))
     rows = torch.from_numpy(where / np.linalg.norm(where, axis=1, keepdims=True)).float()
     around = 0.25 / 1.25 / 64  # rows have length 1
-    method, settings = train.recipe("llr_nce", "features", {"tell": {"epochs": 0}, **changes})
+    method, settings = train.recipe("llr_nce", "features", {"dim": 64, "tell": {"epochs": 0}, **changes})
     training = method.build(torch.nn.Identity(), 64, 200, settings)
     train.fit(training, rows, labels)
     d = train.embed(training.model, rows)

@@ -322,7 +322,8 @@ OF_BACKBONE = (
 OF_RUN = (
     "embed --run r --data folder --root images --part query --seed 5 --quick --skip-bad --side captions --out f.npz"
 )
-ELSEWHERE = {"features", "hidden_digits", "weights"}  # of tests/train/test_train_cli.py, test_seeds.py, and below
+# Of tests/train/test_train_cli.py and test_train_covariates.py, test_seeds.py, and below.
+ELSEWHERE = {"covariates", "features", "hidden_digits", "weights"}
 
 
 def test_lines_have_every_option_of_embed():

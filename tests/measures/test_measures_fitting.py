@@ -356,7 +356,7 @@ EQUAL = pe.Normal(np.ones((4, 3)), np.ones(4))
             "fit_vmf: z has shape (4, 1), expected (N, D) with N >= 1 and D >= 2",
         ),
         (lambda: pe.fit_vmf(Z, [0, 0, 1, 1]), TypeError, "fit_vmf() takes 1 positional argument but 2 were given"),
-        (lambda: pe.fit_vmf(VMF), TypeError, "fit_vmf: z must be a numpy array or a torch tensor, got VonMisesFisher"),
+        (lambda: pe.fit_vmf(VMF), TypeError, "fit_vmf: z: expected an array, got a distribution, VonMisesFisher("),
         (lambda: pe.fit_vmf(Z, weights=np.ones(3)), ValueError, "fit_vmf: weights have shape (3,), expected (4,)"),
         (lambda: pe.fit_vmf(Z, weights=[1, 0.5, -2, 1]), ValueError, "fit_vmf: weights hold -2, expected numbers >= 0"),
         (
