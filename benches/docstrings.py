@@ -113,8 +113,9 @@ def embedded(lines: list[str], length: int) -> np.ndarray:
     return found
 
 
-def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, Any, Any]:
-    """Queries and documents with the uncertainty of a head that was fitted to pairs, calibrated, and their `llr`."""
+def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, Any, Any, np.ndarray]:
+    """Queries and documents with the uncertainty of a head that was fitted to pairs, calibrated, and their `llr`; and
+    how sure the head itself is of the queries, since a calibration may find one variance for all as good."""
     from peaccel import cli
 
     n, count = len(fit), int(fit.sum())
@@ -136,17 +137,17 @@ def fitted(x: Texts, fit: np.ndarray, measured: bool, *more: str) -> tuple[Any, 
     held = np.flatnonzero(fit)[: -(-count // 4)]  # groups are numbered by their first rows, and the first are held out
     calibrated = pe.calibrate(d, np.stack([held, held + n], 1), np.ones(len(held), bool))(d)
     prior = pe.fit_prior(calibrated[known], np.tile(np.arange(count), 2))
-    return calibrated[:n], calibrated[n:], pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+    llr = pe.scores.llr(prior_mean=prior.mean, prior_var=prior.var)
+    return calibrated[:n], calibrated[n:], llr, np.asarray(pe.confidence(d[:n]))
 
 
-def judged(queries: Any, documents: Any, score: Any, words: np.ndarray) -> np.ndarray:
-    """What `METRICS` names, of queries whose document is in their own row; NaN where there is no uncertainty."""
+def judged(queries: Any, documents: Any, score: Any, words: np.ndarray, sure: np.ndarray | None = None) -> np.ndarray:
+    """What `METRICS` names, of queries whose document is in their own row; NaN where nothing says how sure they are."""
     scores = np.asarray(pe.pairwise(queries, documents, score))
     right = scores.argmax(1) == np.arange(len(scores))
     best = pe.metrics.roc_auc(scores.max(1), right)
-    if isinstance(queries, pe.Point):
+    if sure is None:
         return np.array([100 * right.mean(), best, np.nan, np.nan])
-    sure = np.asarray(pe.confidence(queries))
     return np.array([100 * right.mean(), best, pe.metrics.roc_auc(sure, right), pe.metrics.spearman(words, sure)])
 
 
@@ -155,8 +156,8 @@ def measure(x: Texts, fit: np.ndarray, *more: str) -> dict[str, np.ndarray]:
     points, words = (pe.Point(side[~fit]) for side in (x.queries, x.documents)), x.query_words[~fit]
     found = {"cosine": judged(*points, "cosine", words)}
     for name, measured in (("head, llr", False), ("head with words, llr", True)):
-        queries, documents, llr = fitted(x, fit, measured, *more)
-        found[name] = judged(queries[~fit], documents[~fit], llr, words)
+        queries, documents, llr, sure = fitted(x, fit, measured, *more)
+        found[name] = judged(queries[~fit], documents[~fit], llr, words, sure[~fit])
     return found
 
 

@@ -152,6 +152,11 @@ def step(value: Callable[[Any, Any], Any], leaves: Any, loss: Any, labels: Any) 
     value(leaves, labels).sum().backward()
 
 
+def of_leaves(loss: Any, kind: str, leaves: Any, labels: Any) -> Any:
+    """The loss of a distribution of this kind."""
+    return loss(distribution(kind, leaves), labels)
+
+
 def processor_seconds(runs: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """The median of each side's processor time, by turns: what others run on the machine counts for none of them."""
     found: dict[str, list[float]] = {name: [] for name in runs}
@@ -173,7 +178,7 @@ def tables(quick: bool, compiled: bool) -> Iterator[str]:
             loss = peer.make()
             labels = torch.arange(batch // IMAGES).repeat_interleave(IMAGES)
             leaves = tuple(torch.from_numpy(x).requires_grad_() for x in fields(peer.kind, batch, DIM, 0, 50))
-            ours = lambda leaves, labels, loss=loss, kind=peer.kind: loss(distribution(kind, leaves), labels)  # noqa: E731
+            ours = partial(of_leaves, loss, peer.kind)
             plain = partial(peer.plain, loss)
             with torch.no_grad():
                 own, theirs = (float(f(leaves, labels)) for f in (ours, plain))

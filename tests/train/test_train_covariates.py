@@ -202,3 +202,10 @@ def test_a_damaged_record_is_named(folder, capsys):
     (folder / "bad" / "run.json").write_text("[]")
     line = "embed --run bad --features f.npy --covariates seconds.npy --out new.npz"
     assert run(capsys, line)[2] == "peaccel embed: bad/run.json: is not the record of a run\n"
+
+
+def test_items_that_are_taken_keep_their_covariates_and_quality():
+    data, labels = torch.arange(12.0).reshape(4, 3), np.array([0, 0, 1, 1])
+    taken = train.sources.Items(data, labels, np.array([0.1, 0.2, 0.3, 0.4]), covariates=2).take(np.array([1, 3]))
+    assert (taken.covariates, taken.labels.tolist(), taken.quality.tolist()) == (2, [0, 1], [0.2, 0.4])
+    assert torch.equal(taken.data, data[[1, 3]])

@@ -16,9 +16,9 @@ from peaccel.losses.base import Loss
 __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
 
 
-DIRECT = 40.0
-"""Up to this sharpness sums of exponentials stay in float32's range, 3e38: of cosines at most 2 above a threshold in
--1 .. 1 they are below e^80 = 6e34 for each item, and take less than half of the time of logsumexp."""
+DIRECT = 70.0
+"""The greatest exponent of which exponentials are summed as they are: a hundred million times e^70 = 3e30 is in
+float32's range, and it takes less than half of the time of logsumexp."""
 
 
 class Contrastive(Loss[Distribution]):
@@ -123,12 +123,13 @@ class MultiSimilarity(Loss[Distribution]):
         kept_same = same & (mined < hardest + self.margin)
         kept_different = different & (mined > easiest - self.margin)
         above = cosines - self.threshold
-        return (_soft_hinge(-above, kept_same, self.alpha) + _soft_hinge(above, kept_different, self.beta)).mean()
+        positive = _soft_hinge(-above, kept_same, self.alpha, 1 + self.threshold)
+        return (positive + _soft_hinge(above, kept_different, self.beta, 1 - self.threshold)).mean()
 
 
-def _soft_hinge(x: Tensor, kept: Tensor, sharpness: float) -> Tensor:
-    """log(1 + sum of exp(sharpness x) over the entries of a row that are kept) / sharpness; no x is above 2."""
-    if sharpness <= DIRECT:
+def _soft_hinge(x: Tensor, kept: Tensor, sharpness: float, most: float) -> Tensor:
+    """log(1 + sum of exp(sharpness x) over the entries of a row that are kept) / sharpness; no x is above `most`."""
+    if sharpness * most <= DIRECT:
         return (sharpness * x).masked_fill(~kept, -math.inf).exp().sum(1).log1p() / sharpness
     return softplus((sharpness * x).masked_fill(~kept, -math.inf).logsumexp(1)) / sharpness
 

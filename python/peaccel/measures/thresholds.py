@@ -17,8 +17,9 @@ from peaccel.validation import class_numbers, finite_numbers, flags, require_sha
 __all__ = ["learn_then_test", "limit_false_matches"]
 
 # The sequences of ranks at which answers are tested: the share of all answers at which each begins. Many labels bear
-# two, the second of which finds a threshold also where the surest answers are wrong; few are used up by one. Few they
-# are too where the first of two would begin beyond a fifth of them, as no fewer without a wrong one pass.
+# two, the second of which finds a threshold also where the surest answers are wrong; few are used up by one. Two are
+# for at least MANY labels, and for TIMES as many as pass where none of them is wrong: with fewer, the first sequence
+# would spend its half of delta on ranks at which nothing can pass.
 MANY = 150
 TIMES = 5
 STARTS_OF_MANY = (0.1, 0.3)
