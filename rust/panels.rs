@@ -29,7 +29,7 @@ pub fn padded<T: Float>(rows: usize) -> usize {
 
 /// Packs the rows `row(position)` for all positions in `range` as panels: `padded(range.len()) * D` elements, with zeros for
 /// the missing rows.
-pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: impl Fn(usize) -> usize, panels: &mut [T]) {
+pub fn pack<T: Float>(rows: &Matrix<T>, range: Range<usize>, row: &dyn Fn(usize) -> usize, panels: &mut [T]) {
     /// Columns that are transposed at once: a square of them stays in the first-level cache, and is written in whole lines.
     const COLUMNS: usize = 16;
     let (dim, width) = (rows.stored(), 2 * T::LANES);

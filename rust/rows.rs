@@ -2,7 +2,7 @@
 //! differences, and weighted sums of rows. Rows are loaded once for several pairs. Lanes run along a row, so that a pair's sum
 //! has the lanes and the order of [`reduce`], whichever function computes it.
 
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use std::ops::Range;
 
 /// The largest number of rows on either side of a tile.
@@ -55,15 +55,32 @@ pub fn accumulate_one<T: Float, const DIFFERENCE: bool>(row: &[T], others: &[(&[
     dispatch(AccumulateOne::<T, DIFFERENCE> { row, others, out });
 }
 
+/// Converts numbers to another type. A dispatch, so that it takes whole registers.
+pub fn convert<A: Float, B: Float>(from: &[A], to: &mut [B]) {
+    struct Convert<'a, A, B>(&'a [A], &'a mut [B]);
+    impl<A: Float, B: Float> Kernel for Convert<'_, A, B> {
+        const LANES_MEET: bool = false;
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self) {
+            for (to, from) in self.1.iter_mut().zip(self.0) {
+                *to = B::from_f64(from.to_f64());
+            }
+        }
+    }
+    dispatch(Convert(from, to));
+}
+
 /// Whether all elements of all rows are finite.
 pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
     struct Finite<'a, T>(&'a [T]);
     impl<T: Float> Kernel for Finite<'_, T> {
+        const LANES_MEET: bool = false;
         type Output = bool;
         #[inline(always)]
         fn run<S: Simd>(self) -> bool {
             let mut sum = V::<S, T>::from(0.0);
-            for x in self.0.chunks(T::LANES) {
+            for x in self.0.chunks(V::<S, T>::LANES) {
                 sum = V::<S, T>::load_partial(x, T::default()).mul_add(0.0, sum);
             }
             sum.sum().to_f64() == 0.0
@@ -76,27 +93,37 @@ pub fn finite<'a, T: Float>(rows: impl Iterator<Item = &'a [T]>) -> bool {
 /// Sum over the elements of two rows of `(a - b)^2` or `a b`, in four chains: a quarter of the latency and of the rounding.
 #[inline(always)]
 pub fn reduce<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T]) -> T {
+    let mut sums = AllLanes::<S, T>::zeros();
+    for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+        *sums.at(lane) = reduce_lanes::<S, T, DIFFERENCE>(a, b, lane);
+    }
+    sums.sum()
+}
+
+/// [`reduce`] in each of the lanes from one on.
+#[inline(always)]
+fn reduce_lanes<S: Simd, T: Float, const DIFFERENCE: bool>(a: &[T], b: &[T], lane: usize) -> V<S, T> {
     let zero = V::<S, T>::from(0.0);
     let mut sums = [zero; 4];
     let (a_groups, b_groups) = (a.chunks_exact(4 * T::LANES), b.chunks_exact(4 * T::LANES));
     let (a_rest, b_rest) = (a_groups.remainder(), b_groups.remainder());
     for (a, b) in a_groups.zip(b_groups) {
         for n in 0..4 {
-            let at = n * T::LANES..(n + 1) * T::LANES;
-            sums[n] = term::<S, T, DIFFERENCE>(V::<S, T>::load(&a[at.clone()]), V::<S, T>::load(&b[at]), sums[n]);
+            let at = n * T::LANES + lane;
+            sums[n] = term::<S, T, DIFFERENCE>(V::<S, T>::load(&a[at..]), V::<S, T>::load(&b[at..]), sums[n]);
         }
     }
     // Constant indices only: sums that a variable index reaches would not stay in registers.
     for n in 0..4 {
-        let from = n * T::LANES;
+        let from = n * T::LANES + lane;
         if from < a_rest.len() {
-            let at = from..(from + T::LANES).min(a_rest.len());
+            let at = from..(from + V::<S, T>::LANES).min(a_rest.len());
             let a = V::<S, T>::load_partial(&a_rest[at.clone()], T::default());
             let b = V::<S, T>::load_partial(&b_rest[at], T::default());
             sums[n] = term::<S, T, DIFFERENCE>(a, b, sums[n]);
         }
     }
-    ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum()
+    (sums[0] + sums[1]) + (sums[2] + sums[3])
 }
 
 #[inline(always)]
@@ -114,6 +141,7 @@ struct Products<'a, T, const DIFFERENCE: bool> {
     out: &'a mut Square<T>,
 }
 impl<T: Float, const DIFFERENCE: bool> Kernel for Products<'_, T, DIFFERENCE> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -199,7 +227,7 @@ trait Tiles<T: Float>: Sized {
         let (rows, dim) = self.shape();
         let mut from = 0;
         while from < dim {
-            let vectors = if S::PAIRS == 4 && from + 2 * T::LANES <= dim { 2 } else { 1 };
+            let vectors = if S::PAIRS == 4 && from + 2 * V::<S, T>::LANES <= dim { 2 } else { 1 };
             let mut first = 0;
             while first < rows {
                 let count = if Self::EIGHT && vectors == 2 && rows - first >= 8 {
@@ -209,7 +237,7 @@ trait Tiles<T: Float>: Sized {
                 } else {
                     1
                 };
-                match (vectors, count, from + T::LANES <= dim) {
+                match (vectors, count, from + V::<S, T>::LANES <= dim) {
                     (2, 8, _) if Self::EIGHT => self.add::<S, 8, 2, true>(first, from),
                     (2, 4, _) => self.add::<S, 4, 2, true>(first, from),
                     (2, _, _) => self.add::<S, 1, 2, true>(first, from),
@@ -220,7 +248,7 @@ trait Tiles<T: Float>: Sized {
                 }
                 first += count;
             }
-            from += vectors * T::LANES;
+            from += vectors * V::<S, T>::LANES;
         }
     }
 }
@@ -232,6 +260,7 @@ struct Accumulate<'a, T, const DIFFERENCE: bool, const FIRST: bool> {
     out: &'a mut [T],
 }
 impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Kernel for Accumulate<'_, T, DIFFERENCE, FIRST> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -250,7 +279,7 @@ impl<T: Float, const DIFFERENCE: bool, const FIRST: bool> Tiles<T> for Accumulat
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::from(0.0);
         let (dim, mut x, mut sums) = (self.rows[0].len(), [[zero; N]; A], [[zero; N]; A]);
-        let to = if WHOLE { from + N * T::LANES } else { dim };
+        let to = if WHOLE { from + N * V::<S, T>::LANES } else { dim };
         for i in 0..A {
             x[i] = vectors::<S, T, N, WHOLE>(&self.rows[first + i][from..to]);
             sums[i] = vectors::<S, T, N, WHOLE>(&self.out[(first + i) * dim..][from..to]);
@@ -280,6 +309,7 @@ struct AccumulateBoth<'a, T> {
     out: (&'a mut [T], &'a mut [T]),
 }
 impl<T: Float> Kernel for AccumulateBoth<'_, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -299,7 +329,7 @@ impl<T: Float> Tiles<T> for AccumulateBoth<'_, T> {
     fn add<S: Simd, const A: usize, const N: usize, const WHOLE: bool>(&mut self, first: usize, from: usize) {
         let zero = V::<S, T>::from(0.0);
         let (dim, mut x, mut sums) = (self.first[0].len(), [[zero; N]; A], [[zero; N]; A]);
-        let to = if WHOLE { from + N * T::LANES } else { dim };
+        let to = if WHOLE { from + N * V::<S, T>::LANES } else { dim };
         for i in 0..A {
             x[i] = vectors::<S, T, N, WHOLE>(&self.first[first + i][from..to]);
             sums[i] = vectors::<S, T, N, WHOLE>(&self.out.0[(first + i) * dim..][from..to]);
@@ -337,15 +367,16 @@ struct AccumulateOne<'a, T, const DIFFERENCE: bool> {
     out: &'a mut [T],
 }
 impl<T: Float, const DIFFERENCE: bool> Kernel for AccumulateOne<'_, T, DIFFERENCE> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(mut self) {
-        let (dim, step) = (self.row.len(), 4 * T::LANES);
+        let (dim, step) = (self.row.len(), 4 * V::<S, T>::LANES);
         for from in (0..dim / step * step).step_by(step) {
             self.add::<S, 4, true>(from..from + step);
         }
-        for from in (dim / step * step..dim).step_by(T::LANES) {
-            self.add::<S, 1, false>(from..dim.min(from + T::LANES));
+        for from in (dim / step * step..dim).step_by(V::<S, T>::LANES) {
+            self.add::<S, 1, false>(from..dim.min(from + V::<S, T>::LANES));
         }
     }
 }
@@ -371,9 +402,9 @@ impl<T: Float, const DIFFERENCE: bool> AccumulateOne<'_, T, DIFFERENCE> {
 fn put<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: [V<S, T>; N], out: &mut [T]) {
     for n in 0..N {
         if WHOLE {
-            x[n].store(&mut out[n * T::LANES..(n + 1) * T::LANES]);
+            x[n].store(&mut out[n * V::<S, T>::LANES..(n + 1) * V::<S, T>::LANES]);
         } else {
-            let out = &mut out[n * T::LANES..];
+            let out = &mut out[n * V::<S, T>::LANES..];
             out.copy_from_slice(&x[n].to_array()[..out.len()]);
         }
     }
@@ -385,9 +416,9 @@ fn vectors<S: Simd, T: Float, const N: usize, const WHOLE: bool>(x: &[T]) -> [V<
     let mut out = [V::<S, T>::from(0.0); N];
     for n in 0..N {
         out[n] = if WHOLE {
-            V::<S, T>::load(&x[n * T::LANES..(n + 1) * T::LANES])
+            V::<S, T>::load(&x[n * V::<S, T>::LANES..(n + 1) * V::<S, T>::LANES])
         } else {
-            V::<S, T>::load_partial(&x[n * T::LANES..], T::default())
+            V::<S, T>::load_partial(&x[n * V::<S, T>::LANES..], T::default())
         };
     }
     out

@@ -5,7 +5,9 @@
 //! `i + n/2`, then `n` halves), so a kernel returns the same bits on every level.
 //!
 //! Levels: `avx512`, `avx2`, `baseline` (no wide registers assumed; the compiler vectorises as the target allows, and a
-//! processor without fused multiply-add emulates it: slow, with the same bits).
+//! processor without fused multiply-add emulates it: slow, with the same bits). On x86-64 hardly any machine uses the last one,
+//! but all of it is compiled in every build: there a kernel whose lanes never meet ([`Kernel::LANES_MEET`]) takes one lane after
+//! the other, which makes an instruction of an operation in the place of a call with its arguments in memory.
 //! The best level of the machine is chosen at the first dispatch; `PEACCEL_SIMD=baseline|avx2|avx512`, unless empty, forces one.
 
 use crate::error::Error;
@@ -17,7 +19,7 @@ mod registers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use lanes::Lanes;
+pub use lanes::{AllLanes, Lanes};
 use registers::Plain;
 pub use registers::Register;
 
@@ -90,11 +92,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The registers of 16 words.
     type Words: Words;
     /// Converts sixteen IEEE binary16 numbers, exactly.
-    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32>;
+    fn widen_f16(halves: &[u16; 16]) -> [f32; 16];
     /// Panels (of as many rows as there are lanes) and queries that one register tile of a dense product holds.
     const TILE: (usize, usize);
     /// Pairs of rows whose sums over products of their elements fit into registers side by side, four vectors for each pair.
     const PAIRS: usize;
+    /// Runs work that many kernels contain as a function of its own, which they share. May only be called by a kernel that runs
+    /// on this level.
+    fn call<K: Kernel>(kernel: K) -> K::Output;
 }
 
 impl Float for f32 {
@@ -114,7 +119,7 @@ impl Float for f32 {
     }
     #[inline(always)]
     fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]) {
-        S::widen_f16(halves).store(out);
+        *out = S::widen_f16(halves);
     }
     #[inline(always)]
     fn to_f64(self) -> f64 {
@@ -139,7 +144,7 @@ impl Float for f64 {
     }
     #[inline(always)]
     fn widen_f16<S: Simd>(halves: &[u16; 16], out: &mut [Self; 16]) {
-        *out = S::widen_f16(halves).to_array().map(f64::from);
+        *out = S::widen_f16(halves).map(f64::from);
     }
     #[inline(always)]
     fn to_f64(self) -> f64 {
@@ -168,8 +173,30 @@ impl Simd for Baseline {
     const TILE: (usize, usize) = (1, 2);
     const PAIRS: usize = 1;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
-        Lanes::load(&halves.map(widen_f16))
+    fn widen_f16(halves: &[u16; 16]) -> [f32; 16] {
+        halves.map(widen_f16)
+    }
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        run_plain::<Self, K>(kernel)
+    }
+}
+
+/// The baseline's lanes one after the other, for kernels whose lanes never meet.
+#[derive(Clone, Copy)]
+pub struct OneLane;
+
+impl Simd for OneLane {
+    type F32 = f32;
+    type F64 = f64;
+    type Words = [u64; 16];
+    const TILE: (usize, usize) = Baseline::TILE;
+    const PAIRS: usize = Baseline::PAIRS;
+    #[inline(always)]
+    fn widen_f16(halves: &[u16; 16]) -> [f32; 16] {
+        Baseline::widen_f16(halves)
+    }
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        run_plain::<Self, K>(kernel)
     }
 }
 
@@ -178,6 +205,9 @@ use x86::{Avx2, Avx512};
 
 /// Work that is compiled once per level; `run` must be `#[inline(always)]`, as must all functions of lanes that it calls.
 pub trait Kernel {
+    /// Whether the kernel needs [`Float::LANES`] lanes at a time. Otherwise it takes as many as [`Lanes::LANES`] says, adds up over
+    /// them by [`AllLanes`] alone, and is compiled for one lane on the baseline of x86-64.
+    const LANES_MEET: bool = true;
     /// The result of the work.
     type Output;
     /// Does the work on level `S`.
@@ -256,8 +286,15 @@ pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { run_avx2(kernel) },
-        _ => kernel.run::<Baseline>(),
+        _ if K::LANES_MEET || !cfg!(target_arch = "x86_64") => run_plain::<Baseline, K>(kernel),
+        _ => run_plain::<OneLane, K>(kernel),
     }
+}
+
+/// A function of its own, as those of the other levels are: within its callers it would be compiled for each of them.
+#[inline(never)]
+fn run_plain<S: Simd, K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<S>()
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -44,7 +44,7 @@ fn add_gradient<T: Float>(
     for (block, (weights, places)) in weights.chunks(BLOCK).zip(places.chunks(BLOCK)).enumerate() {
         let others = others.part(block * BLOCK, weights.len());
         let pairs = if side == Side::Query { (Rows::Same(row), others) } else { (others, Rows::Same(row)) };
-        pair.backward_listed(side, pairs, places, weights, out);
+        pair.backward(side, pairs, places, weights, out);
     }
 }
 

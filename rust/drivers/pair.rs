@@ -6,41 +6,40 @@ use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::View;
 use std::ops::Range;
 
-/// A family's pair function. Its methods that are generic over the SIMD level must be `#[inline(always)]`.
-pub trait PairKernel<T: Float>: Sync + Sized {
+/// A family's pair function that is compiled for each SIMD level. Its methods that are generic over the level must be
+/// `#[inline(always)]`.
+pub trait PairKernel: Sync + Sized {
+    /// The type of the rows.
+    type Elem: Float;
+
     /// The arrays that it reads.
-    fn inputs(&self) -> &Inputs<'_, T>;
+    fn inputs(&self) -> &Inputs<'_, Self::Elem>;
 
     /// Writes the scores of the pairs (`q.at(k)`, `g.at(k)`) to `out[k]`, at most [`BLOCK`] of them.
-    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]);
+    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [Self::Elem]);
 
     /// [`PairKernel::score`]; `saved`, unless it is empty, takes a number of each pair that saves work to the pair's gradient.
     #[inline(always)]
-    fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], _saved: &mut [T]) {
+    fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [Self::Elem], _saved: &mut [Self::Elem]) {
         self.score::<S>(q, g, out);
     }
 
     /// Adds `weights[k]` times the gradient of the score of the pair (`q.at(k)`, `g.at(k)`), for all k in order, to the
     /// gradient of the one item that they share: the query `q` of [`Side::Query`], the gallery row `g` of [`Side::Gallery`].
-    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
-
-    /// [`PairKernel::backward`], given the positions of the pairs among the scores, and so among their saved numbers.
-    #[inline(always)]
-    fn backward_listed<S: Simd>(
+    /// `places` are the positions of the pairs among the scores, and so among their saved numbers; empty where these are not used.
+    fn backward<S: Simd>(
         &self,
         side: Side,
-        (q, g): (Rows, Rows),
-        _places: &[usize],
-        weights: &[T],
-        out: &mut Gradient<T>,
-    ) {
-        self.backward::<S>(side, q, g, weights, out);
-    }
+        pairs: (Rows, Rows),
+        places: &[usize],
+        weights: &[Self::Elem],
+        out: &mut Gradient<Self::Elem>,
+    );
 
     /// The scores of a tile, a row of `out` for each query, and what is saved of them, unless `saved` has no rows. Overridden
     /// where a family has a faster way to the same bits; the default saves nothing.
     #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _saved: &mut [&mut [T]]) {
+    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [Self::Elem]], _saved: &mut [&mut [Self::Elem]]) {
         for (i, out) in tile.queries.zip(out) {
             PairScore::score(self, Rows::Same(i), Rows::From(tile.gallery.start), out, &mut []);
         }
@@ -55,52 +54,32 @@ pub trait PairKernel<T: Float>: Sync + Sized {
     /// The scores of any number of queries and of gallery rows, as [`PairKernel::tile`]. Overridden where a family has a faster way
     /// to scores that need not have the same bits, but are the same in whichever part of the work.
     #[inline(always)]
-    fn pairwise<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+    fn pairwise<S: Simd>(&self, tile: Tile, out: &mut [&mut [Self::Elem]], saved: &mut [&mut [Self::Elem]]) {
         tiles::by_tiles(self, tile, out, saved);
     }
 
-    /// Adds the gradients of the items of a tile; `weights` [Q, G] are those of all pairs of the call. Overridden where a
-    /// family has a faster way.
-    #[inline(always)]
-    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
-        tiles::by_items(self, tile, weights, out);
-    }
+    /// Adds the gradients of the items of a tile; `weights` [Q, G] are those of all pairs of the call.
+    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<Self::Elem>, out: &mut TileGradient<Self::Elem>);
 
-    /// Adds the gradients of the items `rows` of both sides over pairs of equal rows; overridden where there is a faster way.
-    #[inline(always)]
-    fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
-        tiles::pairs_by_items(self, rows, weights, out);
-    }
-
-    /// Where a family finds gradients with respect to numbers that it makes of each item alone, such as its draws: how many
-    /// there are per item. `backward_tile` then adds these gradients up in place of those with respect to mu, and
-    /// [`PairKernel::finish`] applies the chain rule.
-    fn per_item_width(&self, _side: Side) -> Option<usize> {
-        None
-    }
-
-    /// Adds the gradient of an item, given the gradient `by_per_item` with respect to its numbers per item.
-    #[inline(always)]
-    fn finish<S: Simd>(&self, _side: Side, _row: usize, _by_per_item: &[T], _out: &mut Gradient<T>) {}
+    /// Adds the gradients of the items `rows` of both sides over pairs of equal rows.
+    fn backward_paired<S: Simd>(&self, rows: Range<usize>, weights: &[Self::Elem], out: &mut TileGradient<Self::Elem>);
 
     /// Exact top-k of all queries over the whole gallery; overridden where a family has a faster way to the same result. Returns
     /// how many pairs were scored by the pair function: the others cannot be among the best.
-    fn search(&self, best: Best<T>) -> Result<usize, Error> {
+    fn search(&self, best: Best<Self::Elem>) -> Result<usize, Error> {
         search(self, best)
     }
 }
 
-/// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use. Drivers take it as `dyn`, so that they are
-/// compiled once for all scores.
+/// A score of pairs as the drivers see it: a [`PairKernel`] on the SIMD level in use, or a family that takes lanes by dispatches
+/// of its own alone. Drivers take it as `dyn`, so that they are compiled once for all scores.
 pub trait PairScore<T>: Sync {
     /// See [`PairKernel::inputs`].
     fn inputs(&self) -> &Inputs<'_, T>;
     /// See [`PairKernel::score_saving`].
     fn score(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]);
     /// See [`PairKernel::backward`].
-    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>);
-    /// See [`PairKernel::backward_listed`].
-    fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
+    fn backward(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::tile`].
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
     /// See [`PairKernel::queries_together`].
@@ -111,26 +90,27 @@ pub trait PairScore<T>: Sync {
     fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>);
     /// See [`PairKernel::backward_paired`].
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>);
-    /// See [`PairKernel::per_item_width`].
-    fn per_item_width(&self, side: Side) -> Option<usize>;
-    /// See [`PairKernel::finish`].
-    fn finish(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>);
+    /// Where a family finds gradients with respect to numbers that it makes of each item alone, such as its draws: how many
+    /// there are per item. `backward_tile` then adds these gradients up in place of those with respect to mu, and
+    /// [`PairScore::finish`] applies the chain rule.
+    fn per_item_width(&self, _side: Side) -> Option<usize> {
+        None
+    }
+    /// Adds the gradient of an item, given the gradient `by_per_item` with respect to its numbers per item.
+    fn finish(&self, _side: Side, _row: usize, _by_per_item: &[T], _out: &mut Gradient<T>) {}
     /// See [`PairKernel::search`].
     fn search(&self, best: Best<T>) -> Result<usize, Error>;
 }
 
-impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
+impl<T: Float, P: PairKernel<Elem = T>> PairScore<T> for P {
     fn inputs(&self) -> &Inputs<'_, T> {
         PairKernel::inputs(self)
     }
     fn score(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
         dispatch(Score { pair: self, q, g, out, saved });
     }
-    fn backward(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        dispatch(Backward { pair: self, side, q, g, weights, out });
-    }
-    fn backward_listed(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>) {
-        dispatch(BackwardListed { pair: self, side, pairs, places, weights, out });
+    fn backward(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>) {
+        dispatch(Backward { pair: self, side, pairs, places, weights, out });
     }
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         dispatch(ScoreTile { pair: self, tile, out, saved });
@@ -147,12 +127,6 @@ impl<T: Float, P: PairKernel<T>> PairScore<T> for P {
     fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         dispatch(BackwardPaired { pair: self, rows, weights, out });
     }
-    fn per_item_width(&self, side: Side) -> Option<usize> {
-        PairKernel::per_item_width(self, side)
-    }
-    fn finish(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>) {
-        dispatch(Finish { pair: self, side, row, by_per_item, out });
-    }
     fn search(&self, best: Best<T>) -> Result<usize, Error> {
         PairKernel::search(self, best)
     }
@@ -165,7 +139,8 @@ struct Score<'a, P, T> {
     out: &'a mut [T],
     saved: &'a mut [T],
 }
-impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for Score<'_, P, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -176,32 +151,16 @@ impl<T: Float, P: PairKernel<T>> Kernel for Score<'_, P, T> {
 struct Backward<'a, 'b, P, T> {
     pair: &'a P,
     side: Side,
-    q: Rows<'a>,
-    g: Rows<'a>,
-    weights: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<T>> Kernel for Backward<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.backward::<S>(self.side, self.q, self.g, self.weights, self.out);
-    }
-}
-
-struct BackwardListed<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
     pairs: (Rows<'a>, Rows<'a>),
     places: &'a [usize],
     weights: &'a [T],
     out: &'a mut Gradient<'b, T>,
 }
-impl<T: Float, P: PairKernel<T>> Kernel for BackwardListed<'_, '_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for Backward<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        self.pair.backward_listed::<S>(self.side, self.pairs, self.places, self.weights, self.out);
+        self.pair.backward::<S>(self.side, self.pairs, self.places, self.weights, self.out);
     }
 }
 
@@ -211,7 +170,7 @@ struct ScoreTile<'a, 'b, 'c, P, T> {
     out: &'a mut [&'b mut [T]],
     saved: &'a mut [&'c mut [T]],
 }
-impl<T: Float, P: PairKernel<T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for ScoreTile<'_, '_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -225,7 +184,7 @@ struct Pairwise<'a, 'b, 'c, P, T> {
     out: &'a mut [&'b mut [T]],
     saved: &'a mut [&'c mut [T]],
 }
-impl<T: Float, P: PairKernel<T>> Kernel for Pairwise<'_, '_, '_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for Pairwise<'_, '_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -239,7 +198,7 @@ struct BackwardTile<'a, 'b, P, T> {
     weights: &'a View<'a, T>,
     out: &'a mut TileGradient<'b, T>,
 }
-impl<T: Float, P: PairKernel<T>> Kernel for BackwardTile<'_, '_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for BackwardTile<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -253,25 +212,10 @@ struct BackwardPaired<'a, 'b, P, T> {
     weights: &'a [T],
     out: &'a mut TileGradient<'b, T>,
 }
-impl<T: Float, P: PairKernel<T>> Kernel for BackwardPaired<'_, '_, P, T> {
+impl<T: Float, P: PairKernel<Elem = T>> Kernel for BackwardPaired<'_, '_, P, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         self.pair.backward_paired::<S>(self.rows, self.weights, self.out);
-    }
-}
-
-struct Finish<'a, 'b, P, T> {
-    pair: &'a P,
-    side: Side,
-    row: usize,
-    by_per_item: &'a [T],
-    out: &'a mut Gradient<'b, T>,
-}
-impl<T: Float, P: PairKernel<T>> Kernel for Finish<'_, '_, P, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        self.pair.finish::<S>(self.side, self.row, self.by_per_item, self.out);
     }
 }

@@ -29,7 +29,7 @@ pub struct TileGradient<'a, T> {
 
 /// Gradients of consecutive items, row after row.
 pub struct ItemGradients<'a, T> {
-    /// Gradients with respect to mu [n, D], or to the numbers per item where `PairKernel::per_item_width` says that there are
+    /// Gradients with respect to mu [n, D], or to the numbers per item where `PairScore::per_item_width` says that there are
     /// any.
     pub mu: &'a mut [T],
     /// Gradients with respect to the uncertainty input, [n, 1] or [n, D].
@@ -139,14 +139,14 @@ pub fn by_items<T: Float>(pair: &dyn PairScore<T>, tile: Tile, weights: &View<T>
         for (i, (mu, uncertainty)) in queries.clone().zip(items.items(queries.len())) {
             let mut out = Gradient { mu, uncertainty, shared: &mut *out.shared };
             let (others, weights) = (Rows::From(gallery.start), &weights.row(i)[gallery.clone()]);
-            pair.backward(Side::Query, Rows::Same(i), others, weights, &mut out);
+            pair.backward(Side::Query, (Rows::Same(i), others), &[], weights, &mut out);
         }
     }
     if let Some(items) = &mut out.gallery {
         for (j, (mu, uncertainty)) in gallery.clone().zip(items.items(gallery.len())) {
             let mut out = Gradient { mu, uncertainty, shared: &mut [] };
             let weights: Vec<T> = queries.clone().map(|i| weights.row(i)[j]).collect();
-            pair.backward(Side::Gallery, Rows::From(queries.start), Rows::Same(j), &weights, &mut out);
+            pair.backward(Side::Gallery, (Rows::From(queries.start), Rows::Same(j)), &[], &weights, &mut out);
         }
     }
 }
@@ -157,13 +157,13 @@ pub fn pairs_by_items<T: Float>(pair: &dyn PairScore<T>, rows: Range<usize>, wei
     if let Some(items) = &mut out.query {
         for ((i, weight), (mu, uncertainty)) in rows.clone().zip(weights.chunks(1)).zip(items.items(n)) {
             let mut out = Gradient { mu, uncertainty, shared: &mut *out.shared };
-            pair.backward(Side::Query, Rows::Same(i), Rows::Same(i), weight, &mut out);
+            pair.backward(Side::Query, (Rows::Same(i), Rows::Same(i)), &[], weight, &mut out);
         }
     }
     if let Some(items) = &mut out.gallery {
         for ((i, weight), (mu, uncertainty)) in rows.zip(weights.chunks(1)).zip(items.items(n)) {
             let mut out = Gradient { mu, uncertainty, shared: &mut [] };
-            pair.backward(Side::Gallery, Rows::Same(i), Rows::Same(i), weight, &mut out);
+            pair.backward(Side::Gallery, (Rows::Same(i), Rows::Same(i)), &[], weight, &mut out);
         }
     }
 }

@@ -14,6 +14,7 @@
 
 use crate::error::Error;
 use crate::parallel;
+use crate::rows::convert;
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::special::bessel::{self, LaneOrders, Order};
 use std::marker::PhantomData;
@@ -25,6 +26,9 @@ use functions::Tabulated;
 pub use functions::{find, Computed, Function, Quantity};
 use table::{ByTable, Table};
 
+/// Elements in a part of the work.
+const CHUNK: usize = 8192;
+
 /// Computes `out[i] = Q(order[i], x[i])`; `order` has one element for all of `x`, or as many as `x`.
 pub fn elementwise<Q: Quantity, T: Float>(
     order: &[f64],
@@ -32,18 +36,38 @@ pub fn elementwise<Q: Quantity, T: Float>(
     out: &mut [T],
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    const CHUNK: usize = 8192;
     assert!(x.len() == out.len() && (order.len() == 1 || order.len() == x.len()));
-    let tabulated = Q::TABLE != Tabulated::No && T::ROUNDOFF > f64::ROUNDOFF && order.len() == 1;
-    let table = tabulated.then(|| Table::<T>::of::<Q>(order[0]));
     let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).enumerate().collect();
     parallel::for_each(parts, interrupted, |(part, (x, out)): (usize, (&[T], &mut [T]))| {
-        if let Some(table) = &table {
-            let order = Order::new(Q::order(order[0]));
-            return dispatch(ByTable::<Q, T> { table, order: &order, x, out, quantity: PhantomData });
-        }
         let orders = if order.len() == 1 { order } else { &order[part * CHUNK..part * CHUNK + x.len()] };
         by_formula::<Q, T>(orders, x, out);
+    })
+}
+
+/// [`elementwise`] in float32. Where the function has a table, one order is computed by it, and several are by the formula in
+/// float64, so that it is not compiled for float32 as well.
+pub fn elementwise_f32<Q: Quantity>(
+    order: &[f64],
+    x: &[f32],
+    out: &mut [f32],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<(), Error> {
+    if Q::TABLE == Tabulated::No {
+        return elementwise::<Q, f32>(order, x, out, interrupted);
+    }
+    if order.len() != 1 {
+        let (mut wide, mut values) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        convert(x, &mut wide);
+        elementwise::<Q, f64>(order, &wide, &mut values, interrupted)?;
+        convert(&values, out);
+        return Ok(());
+    }
+    assert!(x.len() == out.len());
+    let table = Table::of::<Q>(order[0]);
+    let parts = x.chunks(CHUNK).zip(out.chunks_mut(CHUNK)).collect();
+    parallel::for_each(parts, interrupted, |(x, out): (&[f32], &mut [f32])| {
+        let order = Order::new(Q::order(order[0]));
+        dispatch(ByTable::<Q> { table: &table, order: &order, x, out, quantity: PhantomData });
     })
 }
 
@@ -74,6 +98,7 @@ struct ByLanes<'a, Q, T> {
 }
 
 impl<Q: Quantity, T: Float> Kernel for ByLanes<'_, Q, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -89,7 +114,10 @@ impl<Q: Quantity, T: Float> Kernel for ByLanes<'_, Q, T> {
                     (orders[lane], lanes[lane]) = (Q::order(self.order[i]), self.x[i].to_f64());
                 }
                 made.set(&orders, piece, Q::SERIES);
-                Q::value::<S>(&made, V::<S, f64>::load(&lanes)).store(&mut lanes);
+                for lane in (0..f64::LANES).step_by(V::<S, f64>::LANES) {
+                    let lanes = &mut lanes[lane..];
+                    Q::value::<S>(&made.from(lane), V::<S, f64>::load(lanes)).store(lanes);
+                }
                 for (&i, lane) in places.iter().zip(lanes) {
                     self.out[i] = T::from_f64(lane);
                 }
@@ -107,35 +135,34 @@ struct ByFormula<'a, Q, T> {
 }
 
 impl<Q: Quantity, T: Float> Kernel for ByFormula<'_, Q, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let whole = self.x.len() / f64::LANES * f64::LANES;
-        let ((x, x_rest), (out, out_rest)) = (self.x.split_at(whole), self.out.split_at_mut(whole));
-        for (x, out) in x.chunks_exact(f64::LANES).zip(out.chunks_exact_mut(f64::LANES)) {
-            let mut lanes = [0.0; f64::LANES];
-            for (lane, x) in lanes.iter_mut().zip(x) {
-                *lane = x.to_f64();
+        let width = V::<S, f64>::LANES;
+        // One loop for whole vectors and for the rest: a formula is long, so it stands in the code once.
+        for (x, out) in self.x.chunks(width).zip(self.out.chunks_mut(width)) {
+            let mut lanes = [1.0; f64::LANES];
+            if x.len() == width {
+                for i in 0..width {
+                    lanes[i] = x[i].to_f64();
+                }
+            } else {
+                for i in 0..x.len() {
+                    lanes[i] = x[i].to_f64();
+                }
             }
             Q::value::<S>(self.order, V::<S, f64>::load(&lanes)).store(&mut lanes);
-            for (out, lane) in out.iter_mut().zip(lanes) {
-                *out = T::from_f64(lane);
+            if out.len() == width {
+                for i in 0..width {
+                    out[i] = T::from_f64(lanes[i]);
+                }
+            } else {
+                for i in 0..out.len() {
+                    out[i] = T::from_f64(lanes[i]);
+                }
             }
         }
-        by_formula_at::<S, Q, T>(self.order, x_rest, out_rest);
-    }
-}
-
-/// Computes elements of one order by the formula, at most as many as there are lanes.
-#[inline(always)]
-fn by_formula_at<S: Simd, Q: Quantity, T: Float>(order: &Order, x: &[T], out: &mut [T]) {
-    let mut lanes = [1.0; f64::LANES];
-    for i in 0..x.len() {
-        lanes[i] = x[i].to_f64();
-    }
-    Q::value::<S>(order, V::<S, f64>::load(&lanes)).store(&mut lanes);
-    for i in 0..x.len() {
-        out[i] = T::from_f64(lanes[i]);
     }
 }
 

@@ -17,7 +17,7 @@ use crate::drivers::{
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score};
-use crate::simd::{dispatch, prefetch, Float, Simd, V};
+use crate::simd::{dispatch, prefetch, AllLanes, Float, Simd, V};
 use crate::special::log::ln;
 use crate::view::View;
 use std::f64::consts::LN_2;
@@ -72,7 +72,7 @@ const BEYOND: Dimension = Dimension { a: 0.0, b: 0.0, v: 0.5, w: 0.5, shared: 0.
 /// The elements of a row from `from` on as a vector, padded with `fill`.
 #[inline(always)]
 fn rest<S: Simd, T: Float>(row: &[T], from: usize, fill: f64) -> V<S, T> {
-    V::<S, T>::load_partial(&row[from..row.len().min(from + T::LANES)], T::from_f64(fill))
+    V::<S, T>::load_partial(&row[from..row.len().min(from + V::<S, T>::LANES)], T::from_f64(fill))
 }
 
 /// Element `d` of a row, or the only one of a constant row.
@@ -92,18 +92,23 @@ fn whole<'a, T: Float>(row: &'a [T], dim: usize, buffer: &'a mut Vec<T>) -> &'a 
     buffer
 }
 
-/// The vectors of a group from each of the five rows.
+/// The vectors of a group from each of the five rows, from one lane on.
 #[inline(always)]
-fn loaded<S: Simd, T: Float>(a: &[T], b: &[T], v: &[T], w: &[T], shared: &[T]) -> [Loaded<V<S, T>>; GROUP] {
+fn loaded<S: Simd, T: Float>(
+    (a, b): (&[T], &[T]),
+    (v, w): (&[T], &[T]),
+    shared: &[T],
+    lane: usize,
+) -> [Loaded<V<S, T>>; GROUP] {
     let zero = V::<S, T>::from(0.0);
     let mut x = [Loaded { a: zero, b: zero, v: zero, w: zero, shared: zero }; GROUP];
     for n in 0..GROUP {
-        let at = n * T::LANES..(n + 1) * T::LANES;
-        x[n].a = V::<S, T>::load(&a[at.clone()]);
-        x[n].b = V::<S, T>::load(&b[at.clone()]);
-        x[n].v = V::<S, T>::load(&v[at.clone()]);
-        x[n].w = V::<S, T>::load(&w[at.clone()]);
-        x[n].shared = V::<S, T>::load(&shared[at]);
+        let at = n * T::LANES + lane;
+        x[n].a = V::<S, T>::load(&a[at..]);
+        x[n].b = V::<S, T>::load(&b[at..]);
+        x[n].v = V::<S, T>::load(&v[at..]);
+        x[n].w = V::<S, T>::load(&w[at..]);
+        x[n].shared = V::<S, T>::load(&shared[at..]);
     }
     x
 }
@@ -127,11 +132,53 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
     fn sums<S: Simd>(
         &self,
         (i, j): (usize, usize),
+        query: (&[T], &[T]),
+        gallery: (&[T], &[T]),
+        mut ahead: [&[u8]; 2],
+        beyond: &[f64; LOGS],
+    ) -> Parts {
+        let none = AllLanes::<S, T>::zeros();
+        let (mut rational, mut exponents, mut significands) = (none, [none; LOGS], [none; LOGS]);
+        let mut in_range = true;
+        for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+            let sums = self.sums_of_lanes::<S>(lane, query, gallery, ahead);
+            ahead = [&[]; 2];
+            *rational.at(lane) = sums.rational;
+            for n in 0..F::LOGS {
+                *exponents[n].at(lane) = sums.products[n].exponent;
+                *significands[n].at(lane) = sums.products[n].significand;
+            }
+            let (v, w) = sums.least;
+            let range = T::QUARTER_RANGE;
+            let bound = |kind| if F::RANGE == kind { 1.0 / range } else { 0.0 };
+            // A NaN passes here, and makes the rational part NaN.
+            let bits = v.not_less_bits(bound(Range::Each))
+                & w.not_less_bits(bound(Range::Each))
+                & (v + w).not_less_bits(bound(Range::Sums))
+                & V::<S, T>::from(range).not_less_bits(sums.greatest);
+            in_range &= bits == (1 << V::<S, T>::LANES) - 1;
+        }
+        let mut parts = Parts { rational: rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };
+        for n in 0..F::LOGS {
+            parts.exponents[n] = exponents[n].sum().to_f64() - beyond[n];
+            parts.significands[n] = significands[n].product().to_f64();
+        }
+        if in_range && parts.rational.is_finite() {
+            parts
+        } else {
+            self.by_dimension(i, j)
+        }
+    }
+
+    /// The sums of a pair in each of the lanes from one on; rows that come later are prefetched.
+    #[inline(always)]
+    fn sums_of_lanes<S: Simd>(
+        &self,
+        lane: usize,
         (a, v): (&[T], &[T]),
         (b, w): (&[T], &[T]),
         ahead: [&[u8]; 2],
-        beyond: &[f64; LOGS],
-    ) -> Parts {
+    ) -> Sums<V<S, T>> {
         let dim = a.len();
         let shared = if F::ROW { self.inputs.shared.row(0) } else { a };
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
@@ -143,41 +190,24 @@ impl<T: Float, F: Formula> DiagScore<'_, T, F> {
         // Rows to come are prefetched in parts along the way: more cache lines at once than the processor has fill buffers for
         // would stall it.
         let mut ahead = ahead.map(|row| row.chunks((row.len() * width).div_ceil(dim).max(64)));
-        for (((a, b), (v, w)), shared) in rows.zip(groups(shared, width)) {
+        for ((means, vars), shared) in rows.zip(groups(shared, width)) {
             for row in &mut ahead {
                 if let Some(part) = row.next() {
                     prefetch(part);
                 }
             }
-            self.formula.add_group::<S, T>(&mut sums, &loaded::<S, T>(a, b, v, w, shared));
+            self.formula.add_group::<S, T>(&mut sums, &loaded::<S, T>(means, vars, shared, lane));
         }
         ahead.into_iter().flatten().for_each(prefetch);
         // The rest of the row, a vector at a time. Padding adds 0 to the rational part; what it adds to logarithms is `beyond`.
         for from in (dim / width * width..dim).step_by(T::LANES) {
+            let from = (from + lane).min(dim);
             let (a, b, shared) =
                 (rest::<S, T>(a, from, 0.0), rest::<S, T>(b, from, 0.0), rest::<S, T>(shared, from, 0.0));
             let (v, w) = (rest::<S, T>(v, from, BEYOND.v), rest::<S, T>(w, from, BEYOND.w));
             self.formula.add::<S, T>(&mut sums, &Loaded { a, b, v, w, shared });
         }
-        let mut parts =
-            Parts { rational: sums.rational.sum().to_f64(), exponents: [0.0; LOGS], significands: [1.0; LOGS] };
-        for (n, product) in sums.products.iter().enumerate().take(F::LOGS) {
-            parts.exponents[n] = product.exponent.sum().to_f64() - beyond[n];
-            parts.significands[n] = product.significand.product().to_f64();
-        }
-        let (v, w) = sums.least;
-        let range = T::QUARTER_RANGE;
-        let bound = |kind| if F::RANGE == kind { 1.0 / range } else { 0.0 };
-        // A NaN passes here, and makes the rational part NaN.
-        let in_range = v.not_less_bits(bound(Range::Each))
-            & w.not_less_bits(bound(Range::Each))
-            & (v + w).not_less_bits(bound(Range::Sums))
-            & V::<S, T>::from(range).not_less_bits(sums.greatest);
-        if in_range == (1 << T::LANES) - 1 && parts.rational.is_finite() {
-            parts
-        } else {
-            self.by_dimension(i, j)
-        }
+        sums
     }
 
     /// The slow path: any input, one dimension at a time.
@@ -213,7 +243,9 @@ impl Dimension {
     }
 }
 
-impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
+impl<T: Float, F: Formula> PairKernel for DiagScore<'_, T, F> {
+    type Elem = T;
+
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
     }
@@ -242,15 +274,14 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
         }
         let constant = self.formula.constant() * self.inputs.mu1.stored() as f64;
         let (rational_weight, log_weights) = self.formula.weights();
-        for (c, out) in out.chunks_mut(f64::LANES).enumerate() {
-            let at = c * f64::LANES..(c + 1) * f64::LANES;
+        for (first, out) in (0..).step_by(V::<S, f64>::LANES).zip(out.chunks_mut(V::<S, f64>::LANES)) {
             let mut sum = V::<S, f64>::from(constant);
             for n in (0..F::LOGS).filter(|&n| log_weights[n] != 0.0) {
-                let significand = ln::<S, f64>(V::<S, f64>::load(&significands[n][at.clone()]));
-                let logs = V::<S, f64>::load(&exponents[n][at.clone()]).mul_add(LN_2, significand);
+                let significand = ln::<S, f64>(V::<S, f64>::load(&significands[n][first..]));
+                let logs = V::<S, f64>::load(&exponents[n][first..]).mul_add(LN_2, significand);
                 sum = logs.mul_add(log_weights[n], sum);
             }
-            let rationals = V::<S, f64>::load(&rational[at]);
+            let rationals = V::<S, f64>::load(&rational[first..]);
             let values = rationals.mul_add(rational_weight, sum).to_array();
             for (out, value) in out.iter_mut().zip(values) {
                 *out = T::from_f64(value);
@@ -269,7 +300,7 @@ impl<T: Float, F: Formula> PairKernel<T> for DiagScore<'_, T, F> {
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
+    fn backward<S: Simd>(&self, side: Side, (q, g): (Rows, Rows), _: &[usize], weights: &[T], out: &mut Gradient<T>) {
         if self.added_to_item(side, (q, g), weights, out) {
             return;
         }

@@ -60,7 +60,7 @@ fn pair_function<'a, T: Normals, F: Formula + 'a>(request: &Request<'a, T>, form
     Ok(Box::new(DotScore { inputs: request.inputs, formula, packed, saved }))
 }
 
-/// What a formula takes of a block of pairs, as float64 arrays from which eight pairs are loaded at a time.
+/// What a formula takes of a block of pairs, as float64 arrays from which pairs are loaded into lanes.
 struct Block {
     x: [f64; BLOCK],
     norms: ([f64; BLOCK], [f64; BLOCK]),
@@ -84,19 +84,18 @@ impl Block {
 impl Pairs for Block {
     #[inline(always)]
     fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
-        let at = k..k + f64::LANES;
         let mut pair = Pair {
-            x: V::<S, f64>::load(&self.x[at.clone()]),
-            norms: (V::<S, f64>::load(&self.norms.0[at.clone()]), V::<S, f64>::load(&self.norms.1[at.clone()])),
+            x: V::<S, f64>::load(&self.x[k..]),
+            norms: (V::<S, f64>::load(&self.norms.0[k..]), V::<S, f64>::load(&self.norms.1[k..])),
             uncertainties: (
-                V::<S, f64>::load(&self.uncertainties.0[at.clone()]),
-                V::<S, f64>::load(&self.uncertainties.1[at.clone()]),
+                V::<S, f64>::load(&self.uncertainties.0[k..]),
+                V::<S, f64>::load(&self.uncertainties.1[k..]),
             ),
             per_item: ([0.0.into(); PER_ITEM], [0.0.into(); PER_ITEM]),
         };
         for n in 0..per_item {
-            pair.per_item.0[n] = V::<S, f64>::load(&self.per_item.0[n][at.clone()]);
-            pair.per_item.1[n] = V::<S, f64>::load(&self.per_item.1[n][at.clone()]);
+            pair.per_item.0[n] = V::<S, f64>::load(&self.per_item.0[n][k..]);
+            pair.per_item.1[n] = V::<S, f64>::load(&self.per_item.1[n][k..]);
         }
         pair
     }
@@ -107,9 +106,9 @@ impl Pairs for Block {
     }
 }
 
-/// Pairs from which a kernel loads eight at a time.
+/// Pairs from which a kernel loads as many at a time as a level has lanes.
 trait Pairs {
-    /// The eight pairs from `k` on, each side with its first `per_item` numbers per item.
+    /// The pairs from `k` on, one in each lane, each side with its first `per_item` numbers per item.
     fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>>;
     /// The squared distances or inner products of all pairs, which scores may overwrite.
     fn x(&mut self) -> &mut [f64; BLOCK];
@@ -134,19 +133,15 @@ impl Pairs for Facing<'_> {
     #[inline(always)]
     fn pair<S: Simd>(&self, k: usize, per_item: usize) -> Pair<V<S, f64>> {
         let Facing { x, queries, k: query, gallery } = self;
-        let at = k..k + f64::LANES;
         let mut pair = Pair {
-            x: V::<S, f64>::load(&x[at.clone()]),
-            norms: (queries.norms[*query].into(), V::<S, f64>::load(&gallery.norms[at.clone()])),
-            uncertainties: (
-                queries.uncertainties[*query].into(),
-                V::<S, f64>::load(&gallery.uncertainties[at.clone()]),
-            ),
+            x: V::<S, f64>::load(&x[k..]),
+            norms: (queries.norms[*query].into(), V::<S, f64>::load(&gallery.norms[k..])),
+            uncertainties: (queries.uncertainties[*query].into(), V::<S, f64>::load(&gallery.uncertainties[k..])),
             per_item: ([0.0.into(); PER_ITEM], [0.0.into(); PER_ITEM]),
         };
         for n in 0..per_item {
             pair.per_item.0[n] = queries.per_item[n][*query].into();
-            pair.per_item.1[n] = V::<S, f64>::load(&gallery.per_item[n][at.clone()]);
+            pair.per_item.1[n] = V::<S, f64>::load(&gallery.per_item[n][k..]);
         }
         pair
     }
@@ -167,21 +162,22 @@ struct MakePerItem<'a, F> {
     n: usize,
 }
 impl<F: Formula> Kernel for MakePerItem<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = PerItem;
     #[inline(always)]
     fn run<S: Simd>(self) -> PerItem {
         let count = if self.partials { F::PER_ITEM.1 } else { F::PER_ITEM.0 };
         let mut out = vec![[0.0; BLOCK]; count];
-        for k in (0..if count == 0 { 0 } else { self.n }).step_by(f64::LANES) {
-            let uncertainty = V::<S, f64>::load(&self.uncertainties[k..k + f64::LANES]);
-            let norm = V::<S, f64>::load(&self.norms[k..k + f64::LANES]);
+        for k in (0..if count == 0 { 0 } else { self.n }).step_by(V::<S, f64>::LANES) {
+            let uncertainty = V::<S, f64>::load(&self.uncertainties[k..]);
+            let norm = V::<S, f64>::load(&self.norms[k..]);
             let made = if self.partials {
                 self.formula.per_item_for_partials::<S>(uncertainty, norm)
             } else {
                 self.formula.per_item::<S>(uncertainty, norm)
             };
             for (out, made) in out.iter_mut().zip(made) {
-                made.store(&mut out[k..k + f64::LANES]);
+                made.store(&mut out[k..]);
             }
         }
         out
@@ -195,12 +191,13 @@ struct Values<'a, F, P> {
     n: usize,
 }
 impl<F: Formula, P: Pairs> Kernel for Values<'_, F, P> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        for k in (0..self.n).step_by(f64::LANES) {
+        for k in (0..self.n).step_by(V::<S, f64>::LANES) {
             let value = self.formula.score::<S>(self.pairs.pair::<S>(k, F::PER_ITEM.0));
-            value.store(&mut self.pairs.x()[k..k + f64::LANES]);
+            value.store(&mut self.pairs.x()[k..]);
         }
     }
 }
@@ -213,21 +210,21 @@ struct BlockPartials<'a, F> {
     n: usize,
 }
 impl<F: Formula> Kernel for BlockPartials<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = Partials<[f64; BLOCK]>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
         let none = [0.0; BLOCK];
         let mut out = Partials { x: none, norm: none, uncertainty: none, shared: [none; 2] };
         let formula = if self.side == Side::Query { *self.formula } else { self.formula.transposed() };
-        for k in (0..self.n).step_by(f64::LANES) {
+        for k in (0..self.n).step_by(V::<S, f64>::LANES) {
             let pair = self.block.pair::<S>(k, F::PER_ITEM.1);
             let partials = formula.partials::<S>(if self.side == Side::Query { pair } else { pair.swapped() });
-            let at = k..k + f64::LANES;
-            partials.x.store(&mut out.x[at.clone()]);
-            partials.norm.store(&mut out.norm[at.clone()]);
-            partials.uncertainty.store(&mut out.uncertainty[at.clone()]);
+            partials.x.store(&mut out.x[k..]);
+            partials.norm.store(&mut out.norm[k..]);
+            partials.uncertainty.store(&mut out.uncertainty[k..]);
             for (out, partial) in out.shared.iter_mut().zip(partials.shared) {
-                partial.store(&mut out[at.clone()]);
+                partial.store(&mut out[k..]);
             }
         }
         out
@@ -240,13 +237,28 @@ fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
     reduce::<S, T, PRODUCTS>(row, row)
 }
 
-impl<T: Float, F: Formula> DotScore<'_, T, F> {
+/// Computes a block of pairs but for the numbers per item, with squared distances (DIFFERENCE) or inner products. A function of its
+/// own: it is the same for all formulas.
+struct MakeBlock<'a, T, const DIFFERENCE: bool> {
+    inputs: &'a Inputs<'a, T>,
+    q: Rows<'a>,
+    g: Rows<'a>,
+    n: usize,
+    /// The squared distances or inner products, where they are known.
+    known: Option<&'a [T]>,
+    /// Whether these are needed, and the squared norms of the rows.
+    needed: (bool, bool),
+    block: &'a mut Block,
+}
+impl<T: Float, const DIFFERENCE: bool> Kernel for MakeBlock<'_, T, DIFFERENCE> {
+    const LANES_MEET: bool = false;
+    type Output = ();
     #[inline(always)]
-    fn block<S: Simd>(&self, q: Rows, g: Rows, n: usize, partials: bool, known: Option<&[T]>) -> Block {
-        let mut block = Block::new();
-        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = &self.inputs;
-        let once = matches!(q, Rows::Same(_));
+    fn run<S: Simd>(self) {
+        let MakeBlock { q, g, n, known, needed: (x, norms), block, .. } = self;
+        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = self.inputs;
         let mut buffer = Vec::new();
+        let once = matches!(q, Rows::Same(_));
         for k in 0..n {
             let (i, j) = (q.at(k), g.at(k));
             if let Rows::List(rows) = g {
@@ -258,26 +270,35 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
             block.x[k] = match known {
                 Some(known) => known[k],
-                None if partials && !F::BY_X => T::default(),
-                None if F::DIFFERENCE => reduce::<S, T, DIFFERENCES>(a, b),
-                None => reduce::<S, T, PRODUCTS>(a, b),
+                None if x => reduce::<S, T, DIFFERENCE>(a, b),
+                None => T::default(),
             }
             .to_f64();
-            if F::NORMS {
+            if norms {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
             }
             block.uncertainties.0[k] = uncertainty1.row(i)[0].to_f64();
             block.uncertainties.1[k] = uncertainty2.first(j);
         }
-        let Block { uncertainties, norms, .. } = &block;
-        let queries = self.per_item((&uncertainties.0, &norms.0), n, once, partials);
+    }
+}
+
+impl<T: Float, F: Formula> DotScore<'_, T, F> {
+    /// Writes `n` pairs to an empty block; `known` are their squared distances or inner products, if these were written down.
+    fn fill(&self, block: &mut Block, (q, g): (Rows, Rows), n: usize, partials: bool, known: Option<&[T]>) {
+        let (inputs, needed) = (&self.inputs, (!partials || F::BY_X, F::NORMS));
+        if F::DIFFERENCE {
+            dispatch(MakeBlock::<T, DIFFERENCES> { inputs, q, g, n, known, needed, block });
+        } else {
+            dispatch(MakeBlock::<T, PRODUCTS> { inputs, q, g, n, known, needed, block });
+        }
+        let Block { uncertainties, norms, .. } = &*block;
+        let queries = self.per_item((&uncertainties.0, &norms.0), n, matches!(q, Rows::Same(_)), partials);
         block.per_item = (queries, self.per_item((&uncertainties.1, &norms.1), n, false, partials));
-        block
     }
 
     /// What is made of each of `n` items alone, of its uncertainty and norm. With `same`, all are one item, computed once.
-    #[inline(always)]
     fn per_item(
         &self,
         (uncertainties, norms): (&[f64; BLOCK], &[f64; BLOCK]),
@@ -321,7 +342,9 @@ fn accumulate_pair<T: Float, F: Formula>(mu: &mut [T], row: &[T], other: &[T], b
     }
 }
 
-impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
+impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
+    type Elem = T;
+
     fn inputs(&self) -> &Inputs<'_, T> {
         &self.inputs
     }
@@ -333,23 +356,17 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
 
     #[inline(always)]
     fn score_saving<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T], saved: &mut [T]) {
-        let mut block = self.block::<S>(q, g, out.len(), false, None);
+        let mut block = Block::new();
+        self.fill(&mut block, (q, g), out.len(), false, None);
         for (saved, x) in saved.iter_mut().zip(&block.x) {
             *saved = T::from_f64(*x);
         }
         dispatch(Values { formula: &self.formula, pairs: &mut block, n: out.len() });
-        for (out, value) in out.iter_mut().zip(&block.x) {
-            *out = T::from_f64(*value);
-        }
+        rows::convert(&block.x, out);
     }
 
     #[inline(always)]
-    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
-        self.add_listed::<S>(side, (q, g), weights, None, out);
-    }
-
-    #[inline(always)]
-    fn backward_listed<S: Simd>(
+    fn backward<S: Simd>(
         &self,
         side: Side,
         (q, g): (Rows, Rows),
@@ -357,8 +374,9 @@ impl<T: Float, F: Formula> PairKernel<T> for DotScore<'_, T, F> {
         weights: &[T],
         out: &mut Gradient<T>,
     ) {
-        let known: Option<Vec<T>> = self.saved.map(|saved| places.iter().map(|&place| saved[place]).collect());
-        self.add_listed::<S>(side, (q, g), weights, known.as_deref(), out);
+        let of = |saved: &[T]| places.iter().map(|&place| saved[place]).collect::<Vec<_>>();
+        let known = self.saved.filter(|_| !places.is_empty()).map(of);
+        self.add_listed(side, (q, g), weights, known.as_deref(), out);
     }
 
     #[inline(always)]
@@ -398,15 +416,9 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     /// Adds the gradients of one item over its listed pairs; `known` holds their squared distances or inner products, if these
     /// were written down.
     #[inline(always)]
-    fn add_listed<S: Simd>(
-        &self,
-        side: Side,
-        (q, g): (Rows, Rows),
-        weights: &[T],
-        known: Option<&[T]>,
-        out: &mut Gradient<T>,
-    ) {
-        let block = self.block::<S>(q, g, weights.len(), true, known);
+    fn add_listed(&self, side: Side, (q, g): (Rows, Rows), weights: &[T], known: Option<&[T]>, out: &mut Gradient<T>) {
+        let mut block = Block::new();
+        self.fill(&mut block, (q, g), weights.len(), true, known);
         let partials = dispatch(BlockPartials { formula: &self.formula, block: &block, side, n: weights.len() });
         let (mut buffers, mut by_row) = (vec![Vec::new(); weights.len()], 0.0);
         let (mut row, mut others) = (&[][..], Vec::with_capacity(weights.len()));
@@ -442,6 +454,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
 pub fn sq_norms<T: Float>(matrix: &Matrix<T>, rows: impl Iterator<Item = usize>, out: &mut [T]) {
     struct Norms<'a, 'b, T, I>(&'a Matrix<'b, T>, I, &'a mut [T]);
     impl<T: Float, I: Iterator<Item = usize>> Kernel for Norms<'_, '_, T, I> {
+        const LANES_MEET: bool = false;
         type Output = ();
         #[inline(always)]
         fn run<S: Simd>(self) {

@@ -9,7 +9,10 @@
 //! Sources: mean cosine and distance of draws, "Probabilistic Embeddings Revisited" eq. 7; match probability, Oh et al. 2019
 //! (HIB) eq. 2 and 5; expected likelihood of non-isotropic von Mises-Fisher, Kirchhof et al. 2022 eq. 5.
 
-use crate::drivers::{Gradient, Inputs, PairKernel, PairScore, Rows, Side, Tile, TileGradient};
+use crate::drivers::{
+    by_tiles, pairs_by_items, search, Best, Gradient, Inputs, PairScore, Rows, Side, Tile, TileGradient, QUERIES,
+};
+use crate::error::Error;
 use crate::kernels::samplers::{self, add_gradient, draw, HeightPartials, Normals, Sampler, LANES};
 use crate::rng::Stream;
 use crate::simd::{dispatch, Float, Kernel, Simd};
@@ -20,6 +23,7 @@ use densities::{Density, LastFactor};
 use distances::{ByDistances, MatchProbability, MeanDistance};
 use per_row::{Cached, PerRow};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 mod cosines;
@@ -98,6 +102,7 @@ pub struct ByItems<'a, T> {
 /// compiled again for other samplers.
 struct MakeQuery<'a, C, T>(&'a C, usize, Vec<T>);
 impl<T: Float, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
+    const LANES_MEET: bool = false;
     type Output = C::Query;
     #[inline(always)]
     fn run<S: Simd>(self) -> C::Query {
@@ -107,6 +112,7 @@ impl<T: Float, C: Comparison<T>> Kernel for MakeQuery<'_, C, T> {
 
 struct MakeGallery<'a, C, T>(&'a C, usize, Vec<T>, &'a [T]);
 impl<T: Float, C: Comparison<T>> Kernel for MakeGallery<'_, C, T> {
+    const LANES_MEET: bool = false;
     type Output = C::Gallery;
     #[inline(always)]
     fn run<S: Simd>(self) -> C::Gallery {
@@ -120,6 +126,7 @@ struct Values<'a, 'b, T: Float, C: Comparison<T>> {
     out: &'a mut [&'b mut [T]],
 }
 impl<T: Float, C: Comparison<T>> Kernel for Values<'_, '_, T, C> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -134,6 +141,7 @@ struct AddGradients<'a, 'b, T: Float, C: Comparison<T>> {
     out: &'a mut ByItems<'b, T>,
 }
 impl<T: Float, C: Comparison<T>> Kernel for AddGradients<'_, '_, T, C> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -143,6 +151,7 @@ impl<T: Float, C: Comparison<T>> Kernel for AddGradients<'_, '_, T, C> {
 
 struct ToDraws<'a, T: Float, C: Comparison<T>>(&'a C, usize, &'a C::Query, &'a dyn Fn() -> Vec<T>, &'a [T]);
 impl<T: Float, C: Comparison<T>> Kernel for ToDraws<'_, T, C> {
+    const LANES_MEET: bool = false;
     type Output = Vec<T>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Vec<T> {
@@ -159,6 +168,7 @@ struct GalleryToDraws<'a, T: Float, C: Comparison<T>>(
     &'a mut [T],
 );
 impl<T: Float, C: Comparison<T>> Kernel for GalleryToDraws<'_, T, C> {
+    const LANES_MEET: bool = false;
     type Output = Vec<T>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Vec<T> {
@@ -295,7 +305,8 @@ impl<'a, T: Normals, P: Sampler> Drawn<'a, T, P> {
     }
 }
 
-impl<T, C, P, R> PairKernel<T> for SampledScore<'_, T, C, P, R>
+/// Nothing here takes lanes but by the dispatches above: all of it is compiled for no level.
+impl<T, C, P, R> PairScore<T> for SampledScore<'_, T, C, P, R>
 where
     T: Normals,
     C: Comparison<T>,
@@ -306,8 +317,7 @@ where
         &self.inputs
     }
 
-    #[inline(always)]
-    fn score<S: Simd>(&self, q: Rows, g: Rows, out: &mut [T]) {
+    fn score(&self, q: Rows, g: Rows, out: &mut [T], _: &mut [T]) {
         if let Rows::Same(i) = q {
             let (query, gallery) = (self.query(i), (0..out.len()).map(|k| self.gallery(g.at(k))).collect::<Vec<_>>());
             self.values(&[&*query], &references(&gallery), &mut [out]);
@@ -319,18 +329,24 @@ where
         }
     }
 
-    #[inline(always)]
-    fn tile<S: Simd>(&self, tile: Tile, out: &mut [&mut [T]], _: &mut [&mut [T]]) {
+    fn tile(&self, tile: Tile, out: &mut [&mut [T]], _: &mut [&mut [T]]) {
         let (queries, gallery): (Vec<_>, Vec<_>) =
             (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
         self.values(&references(&queries), &references(&gallery), out);
     }
 
-    #[inline(always)]
-    fn backward<S: Simd>(&self, side: Side, q: Rows, g: Rows, weights: &[T], out: &mut Gradient<T>) {
+    fn queries_together(&self) -> usize {
+        QUERIES
+    }
+
+    fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
+        by_tiles(self, tile, out, saved);
+    }
+
+    fn backward(&self, side: Side, (q, g): (Rows, Rows), _: &[usize], weights: &[T], out: &mut Gradient<T>) {
         let (item, others) = if side == Side::Query { (q, g) } else { (g, q) };
         let row = item.at(0);
-        let mut by_per_item = vec![T::default(); PairKernel::per_item_width(self, side).unwrap_or(0)];
+        let mut by_per_item = vec![T::default(); self.per_item_width(side).unwrap_or(0)];
         let places = 0..weights.len();
         if side == Side::Query {
             let (query, gallery) = (self.query(row), places.map(|k| self.gallery(others.at(k))).collect::<Vec<_>>());
@@ -342,11 +358,10 @@ where
             let weights: Vec<_> = weights.chunks(1).collect();
             self.add_gradients(&references(&queries), &[&*gallery], &weights, &mut by_items);
         }
-        PairScore::finish(self, side, row, &by_per_item, out);
+        self.finish(side, row, &by_per_item, out);
     }
 
-    #[inline(always)]
-    fn backward_tile<S: Simd>(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
+    fn backward_tile(&self, tile: Tile, weights: &View<T>, out: &mut TileGradient<T>) {
         let weights: Vec<_> = tile.queries.clone().map(|i| &weights.row(i)[tile.gallery.clone()]).collect();
         let (queries, gallery): (Vec<_>, Vec<_>) =
             (tile.queries.map(|i| self.query(i)).collect(), tile.gallery.map(|j| self.gallery(j)).collect());
@@ -358,13 +373,16 @@ where
         self.add_gradients(&references(&queries), &references(&gallery), &weights, &mut by_items);
     }
 
+    fn backward_paired(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
+        pairs_by_items(self, rows, weights, out);
+    }
+
     fn per_item_width(&self, side: Side) -> Option<usize> {
         let widths = self.comparison.widths(self.inputs.mu1.stored(), (self.queries.n, self.gallery.n));
         Some(if side == Side::Query { widths.0 } else { widths.1 })
     }
 
-    #[inline(always)]
-    fn finish<S: Simd>(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>) {
+    fn finish(&self, side: Side, row: usize, by_per_item: &[T], out: &mut Gradient<T>) {
         // An item of which no pair has a weight may have draws that are not finite.
         if by_per_item.iter().all(|x| x.to_f64() == 0.0) {
             return;
@@ -380,6 +398,10 @@ where
                 dispatch(GalleryToDraws(&self.comparison, dim, &*gallery, &draws, by_per_item, &mut *out.uncertainty));
             self.gallery.backward(row, &by_draws, out);
         }
+    }
+
+    fn search(&self, best: Best<T>) -> Result<usize, Error> {
+        search(self, best)
     }
 }
 

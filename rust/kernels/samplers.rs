@@ -14,8 +14,8 @@
 use crate::error::Error;
 use crate::parallel;
 use crate::rng::{Address, Stream};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
-use crate::special::bessel::{self, Order};
+use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
+use crate::special::bessel::Order;
 use crate::view::View;
 
 mod distributions;
@@ -131,6 +131,7 @@ struct Forward<'a, P, T> {
     sampler: std::marker::PhantomData<P>,
 }
 impl<P: Sampler, T: Normals> Kernel for Forward<'_, P, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -193,6 +194,7 @@ struct Backward<'a, P, T> {
     sampler: std::marker::PhantomData<P>,
 }
 impl<P: Sampler, T: Normals> Kernel for Backward<'_, P, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -274,17 +276,19 @@ impl Sampler for Normal {
         let noise = self::noise::<S, T>(items, &[(row, draw)], 0, &mut noise);
         let var = items.uncertainty.row(row);
         let half = T::from_f64(0.5);
-        let mut whole = T::default();
-        for d in 0..mu.len() {
-            mu[d] = mu[d] + weights[d];
-            if var.len() == 1 {
-                whole = whole + weights[d] * noise[d];
-            } else {
-                by_var[d] = by_var[d] + half * weights[d] * noise[d] / T::sqrt(var[d]);
-            }
+        for (mu, &weight) in mu.iter_mut().zip(weights) {
+            *mu = *mu + weight;
         }
-        if var.len() == 1 {
-            by_var[0] = by_var[0] + half * whole / T::sqrt(var[0]);
+        if let &[var] = var {
+            let mut whole = T::default();
+            for (&weight, &n) in weights.iter().zip(&*noise) {
+                whole = whole + weight * n;
+            }
+            by_var[0] = by_var[0] + half * whole / T::sqrt(var);
+            return;
+        }
+        for (((by_var, &var), &weight), &n) in by_var.iter_mut().zip(var).zip(weights).zip(&*noise) {
+            *by_var = *by_var + half * weight * n / T::sqrt(var);
         }
     }
 }
@@ -293,16 +297,16 @@ impl Sampler for Normal {
 pub struct VonMisesFisher;
 
 impl VonMisesFisher {
+    /// The heights of some draws, and their concentrations.
     #[inline(always)]
-    fn heights<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> (wood::Height<V<S, f64>>, V<S, f64>) {
+    fn heights<T: Normals>(items: &Items<T>, at: &[(usize, usize)]) -> (wood::Height<[f64; LANES]>, [f64; LANES]) {
         let mut kappa = [1.0; LANES];
         let mut addresses = [items.address(at[0].0, at[0].1); LANES];
         for (i, &(row, draw)) in at.iter().enumerate() {
             kappa[i] = items.uncertainty.row(row)[0].to_f64();
             addresses[i] = items.address(row, draw);
         }
-        let kappa = V::<S, f64>::load(&kappa);
-        (wood::draw::<S>(items.mu.stored(), kappa, &addresses), kappa)
+        (dispatch(wood::Draw { dim: items.mu.stored(), kappa: &kappa, addresses: &addresses }), kappa)
     }
 
     /// n.mu and |p| of noise n; below [`MANY`] dimensions, p replaces n.
@@ -327,19 +331,31 @@ impl VonMisesFisher {
 /// a.b and |a|^2, each in two chains that run side by side.
 #[inline(always)]
 fn two_sums<S: Simd, T: Float>(a: &[T], b: &[T]) -> (T, T) {
+    let (mut products, mut squares) = (AllLanes::<S, T>::zeros(), AllLanes::<S, T>::zeros());
+    for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+        (*products.at(lane), *squares.at(lane)) = two_sums_of_lanes::<S, T>(a, b, lane);
+    }
+    (products.sum(), squares.sum())
+}
+
+/// [`two_sums`] in each of the lanes from one on.
+#[inline(always)]
+fn two_sums_of_lanes<S: Simd, T: Float>(a: &[T], b: &[T], lane: usize) -> (V<S, T>, V<S, T>) {
     let zero = V::<S, T>::from(0.0);
     let (mut product, mut square) = ([zero; 2], [zero; 2]);
     for (a, b) in a.chunks(2 * T::LANES).zip(b.chunks(2 * T::LANES)) {
         for (i, (a, b)) in a.chunks(T::LANES).zip(b.chunks(T::LANES)).enumerate() {
             let (a, b) = if a.len() == T::LANES {
-                (V::<S, T>::load(a), V::<S, T>::load(b))
+                (V::<S, T>::load(&a[lane..]), V::<S, T>::load(&b[lane..]))
             } else {
-                (V::<S, T>::load_partial(a, T::default()), V::<S, T>::load_partial(b, T::default()))
+                let at = lane.min(a.len())..(lane + V::<S, T>::LANES).min(a.len());
+                let none = T::default();
+                (V::<S, T>::load_partial(&a[at.clone()], none), V::<S, T>::load_partial(&b[at], none))
             };
             (product[i], square[i]) = (a.mul_add(b, product[i]), a.mul_add(a, square[i]));
         }
     }
-    ((product[0] + product[1]).sum(), (square[0] + square[1]).sum())
+    (product[0] + product[1], square[0] + square[1])
 }
 
 /// out = x a + y b.
@@ -352,10 +368,11 @@ fn mix<S: Simd, T: Normals>(x: T, a: &[T], y: T, b: &[T], out: &mut [T]) {
         return;
     }
     let (x, y) = (V::<S, T>::splat(x), V::<S, T>::splat(y));
-    let whole = out.len() / T::LANES * T::LANES;
+    let width = V::<S, T>::LANES;
+    let whole = out.len() / width * width;
     let ((a, a_rest), (b, b_rest)) = (a[..out.len()].split_at(whole), b.split_at(whole));
     let (out, out_rest) = out.split_at_mut(whole);
-    for ((a, b), out) in a.chunks_exact(T::LANES).zip(b.chunks_exact(T::LANES)).zip(out.chunks_exact_mut(T::LANES)) {
+    for ((a, b), out) in a.chunks_exact(width).zip(b.chunks_exact(width)).zip(out.chunks_exact_mut(width)) {
         x.mul_add(V::<S, T>::load(a), y * V::<S, T>::load(b)).store(out);
     }
     let (a, b) = (V::<S, T>::load_partial(a_rest, T::default()), V::<S, T>::load_partial(b_rest, T::default()));
@@ -368,8 +385,8 @@ impl Sampler for VonMisesFisher {
     #[inline(always)]
     fn forward<S: Simd, T: Normals>(items: &Items<T>, at: &[(usize, usize)], out: &mut [T]) {
         let dim = items.mu.stored();
-        let (height, _) = Self::heights::<S, T>(items, at);
-        let (w, s) = (height.w().to_array(), height.tangent().to_array());
+        let (heights, _) = Self::heights::<T>(items, at);
+        let [w, s] = heights.parts::<S>();
         let mut buffer = Vec::new();
         for (i, (&(row, _), out)) in at.iter().zip(out.chunks_mut(dim)).enumerate() {
             let noise = noise::<S, T>(items, at, i, &mut buffer);
@@ -388,11 +405,10 @@ impl Sampler for VonMisesFisher {
         at: &[(usize, usize)],
     ) -> [HeightPartials; LANES] {
         let dim = items.mu.stored();
-        let (height, kappa) = Self::heights::<S, T>(items, at);
-        let mean = bessel::iv_ratio::<S>(order, kappa);
-        let below_one = bessel::iv_ratio_complement::<S>(order, kappa) / (1.0 + mean);
-        let by_kappa = wood::dw_dkappa::<S>(dim, T::LANES == f32::LANES, kappa, mean, below_one, &height).to_array();
-        let (w, s) = (height.w().to_array(), height.tangent().to_array());
+        let (heights, kappa) = Self::heights::<T>(items, at);
+        let single = T::LANES == f32::LANES;
+        let by_kappa = dispatch(wood::ByKappa { dim, single, order, kappa: &kappa, heights: &heights });
+        let [w, s] = heights.parts::<S>();
         let mut partials = [HeightPartials::default(); LANES];
         for (i, partials) in partials.iter_mut().enumerate() {
             *partials = HeightPartials { w: w[i], s: s[i], by_kappa: by_kappa[i] };

@@ -251,7 +251,7 @@ pub fn pack(py: Python<'_>, rows: Array, order: Array, panels: Array, norms: Arr
             const ROWS: usize = 512;
             let parts = panels.chunks_mut((ROWS * rows.stored()).max(1)).zip(norms.chunks_mut(ROWS));
             parallel::for_each(parts.zip(order.chunks(ROWS)).collect(), &interrupted, |((panels, norms), order)| {
-                panels::pack(&rows, 0..order.len(), |place| order[place] as usize, panels);
+                panels::pack(&rows, 0..order.len(), &|place| order[place] as usize, panels);
                 dot_scores::sq_norms(&rows, order.iter().map(|&row| row as usize), norms);
             })
         })

@@ -1,6 +1,6 @@
 //! The lanes that kernels compute with: numbers of one type side by side in registers.
 
-use super::{Float, Register, PIECES, PIECES_FROM, PIECES_TO};
+use super::{Float, Register, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A fixed number of lanes; every operation is lane by lane unless its documentation says otherwise. A float64 operand, as in
@@ -55,16 +55,19 @@ impl<R: Register> Neg for Lanes<R> {
 }
 
 impl<R: Register> Lanes<R> {
+    /// How many lanes there are: [`Float::LANES`], or one where a kernel takes one at a time.
+    pub const LANES: usize = R::WIDTH;
+
     /// Lanes that are all equal to `x`.
     #[inline(always)]
     pub fn splat(x: R::Elem) -> Self {
         Lanes(unsafe { R::splat(x) })
     }
 
-    /// Loads a slice that has exactly as many elements as there are lanes.
+    /// Loads the first elements of a slice, which has at least as many as there are lanes.
     #[inline(always)]
     pub fn load(x: &[R::Elem]) -> Self {
-        assert!(x.len() == R::WIDTH);
+        assert!(x.len() >= R::WIDTH);
         // SAFETY: the slice holds as many elements as the register.
         Lanes(unsafe { R::load(x.as_ptr()) })
     }
@@ -77,10 +80,10 @@ impl<R: Register> Lanes<R> {
         Lanes(unsafe { R::load_first(x.as_ptr(), x.len(), R::splat(fill)) })
     }
 
-    /// Stores to a slice that has exactly as many elements as there are lanes.
+    /// Stores to the first elements of a slice, which has at least as many as there are lanes.
     #[inline(always)]
     pub fn store(self, out: &mut [R::Elem]) {
-        assert!(out.len() == R::WIDTH);
+        assert!(out.len() >= R::WIDTH);
         // SAFETY: the slice holds as many elements as the register.
         unsafe { self.0.store(out.as_mut_ptr()) }
     }
@@ -202,5 +205,54 @@ impl<R: Register> Lanes<R> {
     #[inline(always)]
     pub fn sum_four([a, b, c, d]: [Self; 4]) -> [R::Elem; 4] {
         unsafe { R::sum_four([a.0, b.0, c.0, d.0]) }
+    }
+}
+
+/// Numbers of [`Float::LANES`] lanes in as many vectors as a level takes for them. What is added up in them by position, and over
+/// them by a tree, has the same bits whether a kernel takes all lanes at a time or one.
+#[derive(Clone, Copy)]
+pub struct AllLanes<S: Simd, T: Float>([V<S, T>; 16]);
+
+impl<S: Simd, T: Float> AllLanes<S, T> {
+    /// How many vectors the lanes are.
+    const VECTORS: usize = T::LANES / V::<S, T>::LANES;
+
+    /// Zeros.
+    #[inline(always)]
+    pub fn zeros() -> Self {
+        AllLanes([V::<S, T>::splat(T::default()); 16])
+    }
+
+    /// The vector in which the element at this position has its lane.
+    #[inline(always)]
+    pub fn at(&mut self, position: usize) -> &mut V<S, T> {
+        // The only vector has a constant index, by which the compiler keeps it in a register.
+        &mut self.0[if Self::VECTORS == 1 { 0 } else { position / V::<S, T>::LANES % Self::VECTORS }]
+    }
+
+    /// The sum of all lanes, by the tree of [`Lanes::sum`].
+    #[inline(always)]
+    pub fn sum(mut self) -> T {
+        let mut n = Self::VECTORS;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                self.0[i] = self.0[i] + self.0[i + n];
+            }
+        }
+        self.0[0].sum()
+    }
+
+    /// The product of all lanes, by the same tree.
+    #[inline(always)]
+    pub fn product(mut self) -> T {
+        let mut n = Self::VECTORS;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                self.0[i] = self.0[i] * self.0[i + n];
+            }
+        }
+        self.0[0].product()
     }
 }

@@ -101,7 +101,135 @@ impl<R: Register> Register for Two<R> {
     }
 }
 
-/// An array as a register of `N` lanes. A processor without fused multiply-add emulates it: slow, with the same bits.
+macro_rules! scalar {
+    ($t:ty, $bits:ty, $shift:expr, $bias:expr) => {
+        /// A number as a register of one lane. A processor without fused multiply-add emulates it: slow, with the same bits.
+        impl Register for $t {
+            type Elem = $t;
+            const WIDTH: usize = 1;
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> $t {
+                x
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> $t {
+                unsafe { p.read() }
+            }
+            #[inline(always)]
+            unsafe fn load_first(p: *const $t, n: usize, rest: $t) -> $t {
+                if n == 0 {
+                    rest
+                } else {
+                    unsafe { p.read() }
+                }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                unsafe { p.write(self) }
+            }
+            #[inline(always)]
+            unsafe fn add(self, b: $t) -> $t {
+                self + b
+            }
+            #[inline(always)]
+            unsafe fn sub(self, b: $t) -> $t {
+                self - b
+            }
+            #[inline(always)]
+            unsafe fn mul(self, b: $t) -> $t {
+                self * b
+            }
+            #[inline(always)]
+            unsafe fn div(self, b: $t) -> $t {
+                self / b
+            }
+            #[inline(always)]
+            unsafe fn neg(self) -> $t {
+                -self
+            }
+            #[inline(always)]
+            unsafe fn mul_add(self, b: $t, c: $t) -> $t {
+                <$t>::mul_add(self, b, c)
+            }
+            #[inline(always)]
+            unsafe fn sqrt(self) -> $t {
+                <$t>::sqrt(self)
+            }
+            #[inline(always)]
+            unsafe fn abs(self) -> $t {
+                <$t>::abs(self)
+            }
+            #[inline(always)]
+            unsafe fn min(self, b: $t) -> $t {
+                if self < b {
+                    self
+                } else {
+                    b
+                }
+            }
+            #[inline(always)]
+            unsafe fn max(self, b: $t) -> $t {
+                if self > b {
+                    self
+                } else {
+                    b
+                }
+            }
+            #[inline(always)]
+            unsafe fn if_less(self, b: $t, yes: $t, no: $t) -> $t {
+                if self < b {
+                    yes
+                } else {
+                    no
+                }
+            }
+            #[inline(always)]
+            unsafe fn not_less_bits(self, b: $t) -> u32 {
+                u32::from(!(self < b))
+            }
+            #[inline(always)]
+            unsafe fn exponent(self) -> $t {
+                const MASK: $bits = ((1 as $bits) << (<$bits>::BITS - 1 - $shift)) - 1;
+                ((self.to_bits() >> $shift) & MASK) as $t - $bias
+            }
+            #[inline(always)]
+            unsafe fn significand(self) -> $t {
+                const FIELD: $bits = (1 << $shift) - 1;
+                <$t>::from_bits((self.to_bits() & FIELD) | (1.0 as $t).to_bits())
+            }
+            #[inline(always)]
+            unsafe fn pow2(self) -> $t {
+                <$t>::from_bits(((self + $bias) as $bits) << $shift)
+            }
+            #[inline(always)]
+            unsafe fn lookup(self, table: *const $t) -> $t {
+                let first = (PIECES_FROM as $t).to_bits() >> <$t>::PIECE_SHIFT;
+                unsafe { *table.add(((self.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) }
+            }
+            #[inline(always)]
+            unsafe fn place(self) -> $t {
+                const FIELD: $bits = (1 << <$t>::PIECE_SHIFT) - 1;
+                <$t>::from_bits((self.to_bits() & FIELD) | (1.0 as $t).to_bits())
+            }
+            #[inline(always)]
+            unsafe fn sum(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            unsafe fn product(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            unsafe fn sum_four(x: [$t; 4]) -> [$t; 4] {
+                x
+            }
+        }
+    };
+}
+scalar!(f32, u32, 23, 127.0);
+scalar!(f64, u64, 52, 1023.0);
+
+/// An array as a register of `N` lanes.
 ///
 /// On x86-64, where hardly any machine uses this level, the operations are not inlined, which halves the compiler's work in
 /// every build; elsewhere they are inlined, and the compiler vectorises them.
@@ -109,14 +237,13 @@ impl<R: Register> Register for Two<R> {
 pub struct Plain<T, const N: usize>([T; N]);
 
 macro_rules! each {
-    ($($op:ident($($arg:ident),*) |$x:ident, $i:ident| $value:expr),+ $(,)?) => {
+    ($($op:ident($($arg:ident),*)),+) => {
         $(
             #[cfg_attr(target_arch = "x86_64", inline(never))]
             #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
             unsafe fn $op(mut self, $($arg: Self),*) -> Self {
-                for $i in 0..N {
-                    let $x = self.0[$i];
-                    self.0[$i] = $value;
+                for i in 0..N {
+                    self.0[i] = unsafe { Register::$op(self.0[i], $($arg.0[i]),*) };
                 }
                 self
             }
@@ -124,111 +251,65 @@ macro_rules! each {
     };
 }
 
-macro_rules! plain {
-    ($t:ty, $bits:ty, $shift:expr, $bias:expr) => {
-        impl<const N: usize> Register for Plain<$t, N> {
-            type Elem = $t;
-            const WIDTH: usize = N;
-            #[inline(always)]
-            unsafe fn splat(x: $t) -> Self {
-                Plain([x; N])
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $t) -> Self {
-                Plain(unsafe { p.cast::<[$t; N]>().read_unaligned() })
-            }
-            #[inline(always)]
-            unsafe fn load_first(p: *const $t, n: usize, mut rest: Self) -> Self {
-                rest.0[..n].copy_from_slice(unsafe { std::slice::from_raw_parts(p, n) });
-                rest
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $t) {
-                unsafe { p.cast::<[$t; N]>().write_unaligned(self.0) }
-            }
-            each!(
-                add(b) | x,
-                i | x + b.0[i],
-                sub(b) | x,
-                i | x - b.0[i],
-                mul(b) | x,
-                i | x * b.0[i],
-                div(b) | x,
-                i | x / b.0[i],
-                neg() | x,
-                i | -x,
-                mul_add(b, c) | x,
-                i | x.mul_add(b.0[i], c.0[i]),
-                sqrt() | x,
-                i | x.sqrt(),
-                abs() | x,
-                i | x.abs(),
-                min(b) | x,
-                i | if x < b.0[i] { x } else { b.0[i] },
-                max(b) | x,
-                i | if x > b.0[i] { x } else { b.0[i] },
-                if_less(b, yes, no) | x,
-                i | if x < b.0[i] { yes.0[i] } else { no.0[i] },
-                exponent() | x,
-                i | {
-                    const MASK: $bits = ((1 as $bits) << (<$bits>::BITS - 1 - $shift)) - 1;
-                    ((x.to_bits() >> $shift) & MASK) as $t - $bias
-                },
-                significand() | x,
-                i | {
-                    const FIELD: $bits = (1 << $shift) - 1;
-                    <$t>::from_bits((x.to_bits() & FIELD) | (1.0 as $t).to_bits())
-                },
-                pow2() | x,
-                i | <$t>::from_bits(((x + $bias) as $bits) << $shift),
-                place() | x,
-                i | {
-                    const FIELD: $bits = (1 << <$t>::PIECE_SHIFT) - 1;
-                    <$t>::from_bits((x.to_bits() & FIELD) | (1.0 as $t).to_bits())
-                },
-            );
-            // Not inlined either: where it was, as the codegen unit of a caller had it, its reads of single lanes made the
-            // compiler hold the sums of a search in pieces, with twice as many moves at each step.
-            #[cfg_attr(target_arch = "x86_64", inline(never))]
-            #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
-            unsafe fn not_less_bits(self, b: Self) -> u32 {
-                (0..N).fold(0, |bits, i| bits | u32::from(!(self.0[i] < b.0[i])) << i)
-            }
-            unsafe fn lookup(mut self, table: *const $t) -> Self {
-                let first = (PIECES_FROM as $t).to_bits() >> <$t>::PIECE_SHIFT;
-                for x in &mut self.0 {
-                    *x = unsafe { *table.add(((x.to_bits() >> <$t>::PIECE_SHIFT) - first) as usize) };
-                }
-                self
-            }
-            unsafe fn sum(mut self) -> $t {
-                let mut n = N;
-                while n > 1 {
-                    n /= 2;
-                    for i in 0..n {
-                        self.0[i] += self.0[i + n];
-                    }
-                }
-                self.0[0]
-            }
-            unsafe fn product(mut self) -> $t {
-                let mut n = N;
-                while n > 1 {
-                    n /= 2;
-                    for i in 0..n {
-                        self.0[i] *= self.0[i + n];
-                    }
-                }
-                self.0[0]
-            }
-            unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [$t; 4] {
-                unsafe { [a.sum(), b.sum(), c.sum(), d.sum()] }
+impl<T: Float + Register<Elem = T>, const N: usize> Register for Plain<T, N> {
+    type Elem = T;
+    const WIDTH: usize = N;
+    #[inline(always)]
+    unsafe fn splat(x: T) -> Self {
+        Plain([x; N])
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const T) -> Self {
+        Plain(unsafe { p.cast::<[T; N]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn load_first(p: *const T, n: usize, mut rest: Self) -> Self {
+        rest.0[..n].copy_from_slice(unsafe { std::slice::from_raw_parts(p, n) });
+        rest
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut T) {
+        unsafe { p.cast::<[T; N]>().write_unaligned(self.0) }
+    }
+    each!(add(b), sub(b), mul(b), div(b), neg(), mul_add(b, c), sqrt(), abs(), min(b), max(b), if_less(b, yes, no));
+    each!(exponent(), significand(), pow2(), place());
+    // Not inlined either: where it was, as the codegen unit of a caller had it, its reads of single lanes made the compiler
+    // hold the sums of a search in pieces, with twice as many moves at each step.
+    #[cfg_attr(target_arch = "x86_64", inline(never))]
+    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    unsafe fn not_less_bits(self, b: Self) -> u32 {
+        (0..N).fold(0, |bits, i| bits | unsafe { self.0[i].not_less_bits(b.0[i]) } << i)
+    }
+    unsafe fn lookup(mut self, table: *const T) -> Self {
+        for x in &mut self.0 {
+            *x = unsafe { x.lookup(table) };
+        }
+        self
+    }
+    unsafe fn sum(mut self) -> T {
+        let mut n = N;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                self.0[i] = self.0[i] + self.0[i + n];
             }
         }
-    };
+        self.0[0]
+    }
+    unsafe fn product(mut self) -> T {
+        let mut n = N;
+        while n > 1 {
+            n /= 2;
+            for i in 0..n {
+                self.0[i] = self.0[i] * self.0[i + n];
+            }
+        }
+        self.0[0]
+    }
+    unsafe fn sum_four([a, b, c, d]: [Self; 4]) -> [T; 4] {
+        unsafe { [a.sum(), b.sum(), c.sum(), d.sum()] }
+    }
 }
-plain!(f32, u32, 23, 127.0);
-plain!(f64, u64, 52, 1023.0);
 
 impl Words for [u64; 16] {
     #[inline(always)]

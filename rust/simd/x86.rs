@@ -1,7 +1,7 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
 use super::registers::{Register, Two};
-use super::{Lanes, Simd, Words};
+use super::{run_avx2, run_avx512, Kernel, Lanes, Simd, Words};
 use std::arch::x86_64::*;
 
 /// The level of 256-bit registers.
@@ -14,12 +14,17 @@ impl Simd for Avx2 {
     const TILE: (usize, usize) = (1, 6);
     const PAIRS: usize = 1;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
+    fn widen_f16(halves: &[u16; 16]) -> [f32; 16] {
         // SAFETY: the array has sixteen halves, and lanes exist only on a level that has the instructions.
         unsafe {
             let [low, high] = halves.as_ptr().cast::<[__m128i; 2]>().read_unaligned();
-            Lanes(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)))
+            Lanes(Two(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))).to_array()
         }
+    }
+    #[inline(always)]
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: only kernels that run on this level call it.
+        unsafe { run_avx2(kernel) }
     }
 }
 
@@ -33,9 +38,14 @@ impl Simd for Avx512 {
     const TILE: (usize, usize) = (2, 12);
     const PAIRS: usize = 4;
     #[inline(always)]
-    fn widen_f16(halves: &[u16; 16]) -> Lanes<Self::F32> {
+    fn widen_f16(halves: &[u16; 16]) -> [f32; 16] {
         // SAFETY: the array has sixteen halves, and lanes exist only on a level that has the instructions.
-        unsafe { Lanes(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())) }
+        unsafe { Lanes(_mm512_cvtph_ps(halves.as_ptr().cast::<__m256i>().read_unaligned())).to_array() }
+    }
+    #[inline(always)]
+    fn call<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: only kernels that run on this level call it.
+        unsafe { run_avx512(kernel) }
     }
 }
 

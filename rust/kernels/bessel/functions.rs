@@ -1,6 +1,6 @@
 //! The functions of the family, and the table of what others must know of them.
 
-use super::elementwise;
+use super::{elementwise, elementwise_f32};
 use crate::error::Error;
 use crate::simd::{Float, Simd, V};
 use crate::special::bessel::{self, AnyOrder};
@@ -144,7 +144,7 @@ pub struct Function {
 impl Function {
     const fn of<Q: Quantity>(name: &'static str) -> Function {
         let tabulated = !matches!(Q::TABLE, Tabulated::No);
-        Function { name, tabulated, single: elementwise::<Q, f32>, double: elementwise::<Q, f64> }
+        Function { name, tabulated, single: elementwise_f32::<Q>, double: elementwise::<Q, f64> }
     }
 }
 

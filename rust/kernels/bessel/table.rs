@@ -1,53 +1,55 @@
 //! Bessel functions of one order in float32, by tables of quadratics on pieces of x.
 
-use super::{by_formula, by_formula_at, Quantity, Tabulated};
-use crate::simd::{Float, Kernel, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
+use super::{by_formula, ByFormula, Quantity, Tabulated};
+use crate::simd::{Kernel, Simd, PIECES, PIECES_FROM, PIECES_TO, V};
 use crate::special::bessel::Order;
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Computes elements of one order by its table; those that the table does not cover, by the formula.
-pub struct ByTable<'a, Q, T> {
-    pub table: &'a Table<T>,
+pub struct ByTable<'a, Q> {
+    pub table: &'a Table,
     pub order: &'a Order,
-    pub x: &'a [T],
-    pub out: &'a mut [T],
+    pub x: &'a [f32],
+    pub out: &'a mut [f32],
     pub quantity: PhantomData<Q>,
 }
 
-impl<Q: Quantity, T: Float> Kernel for ByTable<'_, Q, T> {
+impl<Q: Quantity> Kernel for ByTable<'_, Q> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let whole = self.x.len() / T::LANES * T::LANES;
-        let ((x, x_rest), (out, out_rest)) = (self.x.split_at(whole), self.out.split_at_mut(whole));
+        let width = V::<S, f32>::LANES;
         let mut outside = Vec::new();
-        for (first, (x, out)) in x.chunks_exact(T::LANES).zip(out.chunks_exact_mut(T::LANES)).enumerate() {
-            let lanes = V::<S, T>::load(x);
-            value::<S, Q, T>(self.table, lanes).store(out);
-            note_outside::<S, T>(lanes, first * T::LANES, &mut outside);
+        for (first, (x, out)) in
+            (0..).step_by(width).zip(self.x.chunks_exact(width).zip(self.out.chunks_exact_mut(width)))
+        {
+            let lanes = V::<S, f32>::load(x);
+            value::<S, Q>(self.table, lanes).store(out);
+            note_outside::<S>(lanes, first, &mut outside);
         }
-        let lanes = V::<S, T>::load_partial(x_rest, T::from_f64(1.0));
-        out_rest.copy_from_slice(&value::<S, Q, T>(self.table, lanes).to_array()[..x_rest.len()]);
-        note_outside::<S, T>(lanes, whole, &mut outside);
-        for places in outside.chunks(f64::LANES) {
-            let (mut x, mut values) = ([T::from_f64(1.0); f64::LANES], [T::default(); f64::LANES]);
-            for (x, &place) in x.iter_mut().zip(places) {
-                *x = self.x[place];
-            }
-            by_formula_at::<S, Q, T>(self.order, &x[..places.len()], &mut values[..places.len()]);
-            for (&place, value) in places.iter().zip(values) {
-                self.out[place] = value;
-            }
+        let whole = self.x.len() / width * width;
+        let (rest, out) = (&self.x[whole..], &mut self.out[whole..]);
+        let lanes = V::<S, f32>::load_partial(rest, 1.0);
+        out.copy_from_slice(&value::<S, Q>(self.table, lanes).to_array()[..rest.len()]);
+        note_outside::<S>(lanes, whole, &mut outside);
+        let x: Vec<f64> = outside.iter().map(|&place| self.x[place].into()).collect();
+        let mut values = vec![0.0; x.len()];
+        if !x.is_empty() {
+            S::call(ByFormula::<Q, f64> { order: self.order, x: &x, out: &mut values, quantity: PhantomData });
+        }
+        for (&place, value) in outside.iter().zip(values) {
+            self.out[place] = value as f32;
         }
     }
 }
 
 /// The function, from what the table holds: the function itself, or its product with x^2.
 #[inline(always)]
-fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T> {
+fn value<S: Simd, Q: Quantity>(table: &Table, x: V<S, f32>) -> V<S, f32> {
     match Q::TABLE {
         Tabulated::TimesSquare => table.value::<S>(x) / (x * x),
         _ => table.value::<S>(x),
@@ -56,27 +58,27 @@ fn value<S: Simd, Q: Quantity, T: Float>(table: &Table<T>, x: V<S, T>) -> V<S, T
 
 /// Adds the positions of lanes that the table does not cover; the first lane has position `first`.
 #[inline(always)]
-fn note_outside<S: Simd, T: Float>(lanes: V<S, T>, first: usize, places: &mut Vec<usize>) {
+fn note_outside<S: Simd>(lanes: V<S, f32>, first: usize, places: &mut Vec<usize>) {
     // Bits of lanes at or below the start of the first piece, at the end of the last or above, or NaN.
-    let outside = V::<S, T>::from(PIECES_FROM).not_less_bits(lanes) | lanes.not_less_bits(PIECES_TO);
+    let outside = V::<S, f32>::from(PIECES_FROM).not_less_bits(lanes) | lanes.not_less_bits(PIECES_TO);
     if outside != 0 {
-        places.extend((0..T::LANES).filter(|lane| outside >> lane & 1 == 1).map(|lane| first + lane));
+        places.extend((0..V::<S, f32>::LANES).filter(|lane| outside >> lane & 1 == 1).map(|lane| first + lane));
     }
 }
 
 /// Quadratics c0 + u (c1 + u c2) on the pieces, with u in [-1/128, 1/128] from the middle of each.
-pub struct Table<T> {
-    coefficients: [Box<[T; PIECES]>; 3],
+pub struct Table {
+    coefficients: [Box<[f32; PIECES]>; 3],
 }
 
-/// Tables by quantity, type and order, the one used last at the end; 20 KB each.
-type Tables = VecDeque<((TypeId, u64), Arc<dyn Any + Send + Sync>)>;
+/// Tables by quantity and order, the one used last at the end; 20 KB each.
+type Tables = VecDeque<((TypeId, u64), Arc<Table>)>;
 static TABLES: Mutex<Tables> = Mutex::new(VecDeque::new());
 const TABLES_KEPT: usize = 256;
 
-impl<T: Float> Table<T> {
+impl Table {
     #[inline(always)]
-    fn value<S: Simd>(&self, x: V<S, T>) -> V<S, T> {
+    fn value<S: Simd>(&self, x: V<S, f32>) -> V<S, f32> {
         let [c0, c1, c2] = &self.coefficients;
         let u = x.place() - (1.0 + 1.0 / 128.0);
         u.mul_add(u.mul_add(x.lookup(c2), x.lookup(c1)), x.lookup(c0))
@@ -84,7 +86,7 @@ impl<T: Float> Table<T> {
 
     /// The table of this order: a stored one, else a new one.
     pub fn of<Q: Quantity>(order: f64) -> Arc<Self> {
-        let key = (TypeId::of::<(Q, T)>(), order.to_bits());
+        let key = (TypeId::of::<Q>(), order.to_bits());
         let locked = || TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let take = |tables: &mut Tables| tables.iter().position(|(k, _)| *k == key).and_then(|i| tables.remove(i));
         let found = take(&mut locked());
@@ -96,7 +98,7 @@ impl<T: Float> Table<T> {
         if tables.len() > TABLES_KEPT {
             tables.pop_front();
         }
-        table.downcast().expect("the key names the type")
+        table
     }
 
     /// Interpolates at the Chebyshev nodes -b, 0, b of each piece.
@@ -114,8 +116,8 @@ impl<T: Float> Table<T> {
         if Q::TABLE == Tabulated::TimesSquare {
             y.iter_mut().zip(&x).for_each(|(y, x)| *y *= x * x);
         }
-        let coefficient = |f: fn(&[f64], f64) -> f64| -> Box<[T; PIECES]> {
-            let all: Vec<T> = y.chunks_exact(3).map(|y| T::from_f64(f(y, b))).collect();
+        let coefficient = |f: fn(&[f64], f64) -> f64| -> Box<[f32; PIECES]> {
+            let all: Vec<f32> = y.chunks_exact(3).map(|y| f(y, b) as f32).collect();
             all.try_into().expect("one for each piece")
         };
         Table {

@@ -96,12 +96,12 @@ impl<C: Float> Packed<C> {
         let (one, width) = (V::<S, C>::from(1.0), PAIR * C::LANES);
         let (mut least, mut most) = (one, one);
         for row in self.data.chunks_exact(width * self.fields) {
-            for n in 0..PAIR {
-                let var = V::<S, C>::load(&row[width + n * C::LANES..][..C::LANES]);
+            for from in (0..width).step_by(V::<S, C>::LANES) {
+                let var = V::<S, C>::load(&row[width + from..]);
                 (least, most) = (var.min(least), var.max(most));
             }
         }
-        let ends = |x: V<S, C>| x.to_array()[..C::LANES].iter().map(|x| x.to_f64()).collect::<Vec<_>>();
+        let ends = |x: V<S, C>| x.to_array()[..V::<S, C>::LANES].iter().map(|x| x.to_f64()).collect::<Vec<_>>();
         (ends(least).into_iter().fold(1.0, f64::min), ends(most).into_iter().fold(1.0, f64::max))
     }
 
@@ -111,8 +111,8 @@ impl<C: Float> Packed<C> {
         let (width, fields, rows) = (PAIR * C::LANES, self.fields, self.rows);
         for (part, out) in self.data.chunks_exact_mut(width * fields * rows).enumerate() {
             for out in out.chunks_exact_mut(width * fields) {
-                for n in 0..PAIR {
-                    let place = |field: usize| field * width + n * C::LANES..field * width + (n + 1) * C::LANES;
+                for from in (0..width).step_by(V::<S, C>::LANES) {
+                    let place = |field: usize| field * width + from..(field + 1) * width;
                     let shared = V::<S, C>::load(&shared[part * width..][place(0)]);
                     let mut mean = V::<S, C>::load(&out[place(0)]);
                     let var = V::<S, C>::load(&out[place(1)]);
@@ -130,15 +130,14 @@ impl<C: Float> Packed<C> {
     }
 }
 
-/// Vector `n` of the fields of a packed row.
+/// The fields of a packed row from number `from` of their pair of vectors on.
 #[inline(always)]
-fn item<S: Simd, C: Float, F: Formula>(row: &[C], n: usize) -> Item<V<S, C>> {
+fn item<S: Simd, C: Float, F: Formula>(row: &[C], from: usize) -> Item<V<S, C>> {
     let width = PAIR * C::LANES;
-    let (mean, var) =
-        (V::<S, C>::load(&row[n * C::LANES..][..C::LANES]), V::<S, C>::load(&row[width + n * C::LANES..][..C::LANES]));
+    let (mean, var) = (V::<S, C>::load(&row[from..]), V::<S, C>::load(&row[width + from..]));
     let mut per_item = [mean; PER_ITEM];
     for m in 0..F::PER_ITEM {
-        per_item[m] = V::<S, C>::load(&row[(2 + m) * width + n * C::LANES..][..C::LANES]);
+        per_item[m] = V::<S, C>::load(&row[(2 + m) * width + from..]);
     }
     Item { mean, var, per_item }
 }
@@ -149,6 +148,13 @@ struct InRegisters<X, const A: usize> {
     by_a: [[[X; 2]; PAIR]; A],
     shared: [[X; 2]; PAIR],
     by_shared: [X; PAIR],
+}
+
+/// Where the numbers at hand are in each of two vectors of dimensions: the pair of vectors, and the first lane.
+#[derive(Clone, Copy)]
+struct Part {
+    pair: usize,
+    lane: usize,
 }
 
 /// Sums the weighted partial derivatives over all pairs of two packed sides.
@@ -174,6 +180,7 @@ struct GradientSums<C> {
 }
 
 impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
+    const LANES_MEET: bool = false;
     /// None where the fast path may be wrong: divisors out of range, or sums that are not finite.
     type Output = Option<GradientSums<C>>;
     #[inline(always)]
@@ -191,19 +198,9 @@ impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
             others: zeros(self.others.rows),
             shared: vec![C::default(); self.shared.len()],
         };
-        for part in 0..parts {
-            for first in (0..self.others.rows).step_by(NEAR) {
-                let others = first..self.others.rows.min(first + NEAR);
-                let mut item = 0;
-                while item < self.items.rows {
-                    item += match (self.careful, self.items.rows - item, self.by_shared) {
-                        (true, ..) => self.add::<S, 1, CAREFUL, SHARED>(&mut sums, part, item, others.clone()),
-                        (_, 1, false) => self.add::<S, 1, FAST, ALONE>(&mut sums, part, item, others.clone()),
-                        (_, 1, true) => self.add::<S, 1, FAST, SHARED>(&mut sums, part, item, others.clone()),
-                        (_, _, false) => self.add::<S, 2, FAST, ALONE>(&mut sums, part, item, others.clone()),
-                        (_, _, true) => self.add::<S, 2, FAST, SHARED>(&mut sums, part, item, others.clone()),
-                    };
-                }
+        for pair in 0..parts {
+            for lane in (0..C::LANES).step_by(V::<S, C>::LANES) {
+                self.add_part::<S>(&mut sums, Part { pair, lane });
             }
         }
         let known = finite::<S, C>(&sums.items) && finite::<S, C>(&sums.others) && finite::<S, C>(&sums.shared);
@@ -215,7 +212,7 @@ impl<C: Float, F: Formula> Kernel for TileGradients<'_, F, C> {
 #[inline(always)]
 pub fn finite<S: Simd, C: Float>(x: &[C]) -> bool {
     let mut sum = V::<S, C>::from(0.0);
-    for x in x.chunks_exact(C::LANES) {
+    for x in x.chunks_exact(V::<S, C>::LANES) {
         sum = V::<S, C>::load(x).mul_add(0.0, sum);
     }
     sum.sum().to_f64() == 0.0
@@ -245,27 +242,45 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
         valid && ends[0] >= 1.0 / C::QUARTER_RANGE && ends[1] <= C::QUARTER_RANGE
     }
 
+    /// Adds the weighted partial derivatives of all pairs in one place of the dimensions.
+    #[inline(always)]
+    fn add_part<S: Simd>(&self, sums: &mut GradientSums<C>, part: Part) {
+        for first in (0..self.others.rows).step_by(NEAR) {
+            let others = first..self.others.rows.min(first + NEAR);
+            let mut item = 0;
+            while item < self.items.rows {
+                item += match (self.careful, self.items.rows - item, F::ROW && self.by_shared) {
+                    (true, ..) => self.add::<S, 1, CAREFUL, SHARED>(sums, part, item, others.clone()),
+                    (_, 1, false) => self.add::<S, 1, FAST, ALONE>(sums, part, item, others.clone()),
+                    (_, 1, true) => self.add::<S, 1, FAST, SHARED>(sums, part, item, others.clone()),
+                    (_, _, false) => self.add::<S, 2, FAST, ALONE>(sums, part, item, others.clone()),
+                    (_, _, true) => self.add::<S, 2, FAST, SHARED>(sums, part, item, others.clone()),
+                };
+            }
+        }
+    }
+
     /// Adds the weighted partial derivatives of the pairs of `A` items, from `first` on, with some of the others; returns A.
     #[inline(always)]
     fn add<S: Simd, const A: usize, const PATH: bool, const ROW: bool>(
         &self,
         sums: &mut GradientSums<C>,
-        part: usize,
+        part: Part,
         first: usize,
         others: std::ops::Range<usize>,
     ) -> usize {
-        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let (Part { pair, lane }, width) = (part, PAIR * C::LANES);
         let (zero, one) = (V::<S, C>::from(0.0), V::<S, C>::from(1.0));
         let InRegisters { a, mut by_a, shared, mut by_shared } = self.load::<S, A>(sums, part, first);
         for j in others {
-            let row = self.others.row(part, j);
-            let out = &mut sums.others[(part * self.others.rows + j) * 2 * width..][..2 * width];
+            let row = self.others.row(pair, j);
+            let out = &mut sums.others[(pair * self.others.rows + j) * 2 * width..][..2 * width];
             if PATH == CAREFUL && self.weights[first * self.others.rows + j].to_f64() == 0.0 {
                 continue;
             }
             let (mut b, mut divisors) = ([a[0][0]; PAIR], [[one; PAIR]; 2]);
             for n in 0..PAIR {
-                b[n] = item::<S, C, F>(row, n);
+                b[n] = item::<S, C, F>(row, n * C::LANES + lane);
                 for i in 0..A {
                     divisors[i][n] = self.formula.divisor::<S, C>(&a[i][n], &b[n]);
                 }
@@ -274,7 +289,7 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
             for n in 0..PAIR {
                 let mut by_b = [zero; 2];
                 for m in 0..2 {
-                    by_b[m] = V::<S, C>::load(&out[m * width + n * lanes..][..lanes]);
+                    by_b[m] = V::<S, C>::load(&out[m * width + n * C::LANES + lane..]);
                 }
                 for i in 0..A {
                     let weight = V::<S, C>::splat(self.weights[(first + i) * self.others.rows + j]);
@@ -287,7 +302,7 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
                     }
                 }
                 for m in 0..2 {
-                    by_b[m].store(&mut out[m * width + n * lanes..][..lanes]);
+                    by_b[m].store(&mut out[m * width + n * C::LANES + lane..]);
                 }
             }
         }
@@ -300,23 +315,24 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
     fn load<S: Simd, const A: usize>(
         &self,
         sums: &GradientSums<C>,
-        part: usize,
+        part: Part,
         first: usize,
     ) -> InRegisters<V<S, C>, A> {
-        let (lanes, width) = (C::LANES, PAIR * C::LANES);
+        let (Part { pair, lane }, width) = (part, PAIR * C::LANES);
         let zero = V::<S, C>::from(0.0);
         let mut a = [[Item { mean: zero, var: zero, per_item: [zero; PER_ITEM] }; PAIR]; A];
         let mut by_a = [[[zero; 2]; PAIR]; A];
         let (mut shared, mut by_shared) = ([[zero; 2]; PAIR], [zero; PAIR]);
-        let of_items = (part * self.items.rows + first) * 2 * width;
+        let of_items = (pair * self.items.rows + first) * 2 * width;
         for n in 0..PAIR {
-            shared[n][0] = V::<S, C>::load(&self.shared[part * width + n * lanes..][..lanes]);
+            shared[n][0] = V::<S, C>::load(&self.shared[pair * width + n * C::LANES + lane..]);
             shared[n][1] = 1.0 / shared[n][0];
-            by_shared[n] = V::<S, C>::load(&sums.shared[part * width + n * lanes..][..lanes]);
+            by_shared[n] = V::<S, C>::load(&sums.shared[pair * width + n * C::LANES + lane..]);
             for i in 0..A {
-                a[i][n] = item::<S, C, F>(self.items.row(part, first + i), n);
+                a[i][n] = item::<S, C, F>(self.items.row(pair, first + i), n * C::LANES + lane);
                 for m in 0..2 {
-                    by_a[i][n][m] = V::<S, C>::load(&sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
+                    let from = of_items + (2 * i + m) * width + n * C::LANES + lane;
+                    by_a[i][n][m] = V::<S, C>::load(&sums.items[from..]);
                 }
             }
         }
@@ -328,19 +344,20 @@ impl<C: Float, F: Formula> TileGradients<'_, F, C> {
     fn store<S: Simd, const A: usize, const ROW: bool>(
         &self,
         sums: &mut GradientSums<C>,
-        part: usize,
+        part: Part,
         first: usize,
         held: &InRegisters<V<S, C>, A>,
     ) {
-        let (lanes, width) = (C::LANES, PAIR * C::LANES);
-        let of_items = (part * self.items.rows + first) * 2 * width;
+        let (Part { pair, lane }, width) = (part, PAIR * C::LANES);
+        let of_items = (pair * self.items.rows + first) * 2 * width;
         for n in 0..PAIR {
             if ROW == SHARED {
-                held.by_shared[n].store(&mut sums.shared[part * width + n * lanes..][..lanes]);
+                held.by_shared[n].store(&mut sums.shared[pair * width + n * C::LANES + lane..]);
             }
             for i in 0..A {
                 for m in 0..2 {
-                    held.by_a[i][n][m].store(&mut sums.items[of_items + (2 * i + m) * width + n * lanes..][..lanes]);
+                    let from = of_items + (2 * i + m) * width + n * C::LANES + lane;
+                    held.by_a[i][n][m].store(&mut sums.items[from..]);
                 }
             }
         }

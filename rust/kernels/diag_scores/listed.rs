@@ -84,13 +84,14 @@ struct Extremes<X> {
 }
 
 impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
+    const LANES_MEET: bool = false;
     /// Whether the gradients are known to be right: in range, and finite.
     type Output = bool;
     #[inline(always)]
     fn run<S: Simd>(self) -> bool {
         let (zero, one) = (V::<S, T>::from(0.0), V::<S, T>::from(1.0));
         let (dim, step) = (self.pairs.inputs.mu1.stored(), 2 * PAIR * T::LANES);
-        let (whole, padded) = (dim / step * step, dim.next_multiple_of(step));
+        let padded = dim.next_multiple_of(step);
         let mut buffers = [const { Vec::new() }; 4];
         let mut seen = Extremes { least: one, lowest: one, greatest: one, finite: zero };
         let shared = if F::ROW { self.pairs.inputs.shared.row(0) } else { &[] };
@@ -99,19 +100,18 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
         let (inverses, per_item) = made.split_at_mut(if F::ROW { padded } else { 0 });
         if F::ROW || made_of_item > 0 {
             let [(mean, var), _] = self.pairs.items(0, &mut buffers);
-            for from in (0..padded).step_by(T::LANES) {
-                let at = from..from + T::LANES;
+            for from in (0..padded).step_by(V::<S, T>::LANES) {
                 let prior = vector::<S, T, REST>(shared, from, 1.0);
                 let inverse = 1.0 / prior;
                 if F::ROW {
                     seen.lowest = prior.min(seen.lowest);
-                    inverse.store(&mut inverses[at.clone()]);
+                    inverse.store(&mut inverses[from..]);
                 }
                 if made_of_item > 0 {
                     let (mean, var) = (vector::<S, T, REST>(mean, from, 0.0), vector::<S, T, REST>(var, from, 1.0));
                     let made = self.formula.per_item::<S, T>(Side::Query, mean, var, [prior, inverse]);
                     for (row, made) in per_item.chunks_exact_mut(padded).zip(made) {
-                        made.store(&mut row[at.clone()]);
+                        made.store(&mut row[from..]);
                     }
                 }
             }
@@ -126,24 +126,11 @@ impl<T: Float, F: Formula> Kernel for ListedGradients<'_, '_, F, T> {
             let (items, rows) = (self.pairs.items(k, &mut buffers), if self.both { 2 * k } else { 0 });
             let pair = ListedPair { formula: self.formula, items, weight: *weight, common: &common };
             let rows = &mut self.rows[rows..];
-            for first in (0..whole).step_by(step) {
-                seen = match (self.both, self.by_shared.is_empty()) {
-                    (true, true) => pair.add::<S, BOTH, ALONE, WHOLE>(first, rows, self.by_shared, seen),
-                    (true, false) => pair.add::<S, BOTH, SHARED, WHOLE>(first, rows, self.by_shared, seen),
-                    (false, true) => pair.add::<S, ONE, ALONE, WHOLE>(first, rows, self.by_shared, seen),
-                    (false, false) => pair.add::<S, ONE, SHARED, WHOLE>(first, rows, self.by_shared, seen),
-                };
-            }
-            if whole < dim {
-                seen = match self.both {
-                    true => pair.add::<S, BOTH, SHARED, REST>(whole, rows, self.by_shared, seen),
-                    false => pair.add::<S, ONE, SHARED, REST>(whole, rows, self.by_shared, seen),
-                };
-            }
+            seen = pair.add_all::<S>(self.both, rows, self.by_shared, seen);
         }
         let low = seen.least.not_less_bits(1.0 / T::QUARTER_RANGE) & seen.lowest.not_less_bits(0.0);
         let known = low & V::<S, T>::from(T::QUARTER_RANGE).not_less_bits(seen.greatest);
-        known == (1 << T::LANES) - 1 && seen.finite.sum().to_f64() == 0.0
+        known == (1 << V::<S, T>::LANES) - 1 && seen.finite.sum().to_f64() == 0.0
     }
 }
 
@@ -161,7 +148,7 @@ const WHOLE: bool = true;
 #[inline(always)]
 fn vector<S: Simd, T: Float, const END: bool>(row: &[T], from: usize, fill: f64) -> V<S, T> {
     if END == WHOLE {
-        V::<S, T>::load(&row[from..from + T::LANES])
+        V::<S, T>::load(&row[from..from + V::<S, T>::LANES])
     } else {
         rest::<S, T>(row, from.min(row.len()), fill)
     }
@@ -176,6 +163,41 @@ struct ListedPair<'a, F, T> {
 }
 
 impl<T: Float, F: Formula> ListedPair<'_, F, T> {
+    /// Adds the gradients of all dimensions, of both items or of the first, to the first of `rows`, and to `by_shared`.
+    #[inline(always)]
+    fn add_all<S: Simd>(
+        &self,
+        both: bool,
+        rows: &mut [[&mut [T]; 2]],
+        by_shared: &mut [T],
+        mut seen: Extremes<V<S, T>>,
+    ) -> Extremes<V<S, T>> {
+        let (dim, step) = (self.items[0].0.len(), 2 * PAIR * T::LANES);
+        let whole = dim / step * step;
+        for group in (0..whole).step_by(step) {
+            for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+                let first = group + lane;
+                // A formula without a shared row takes half of the ways.
+                seen = match (both, F::ROW && !by_shared.is_empty()) {
+                    (true, false) => self.add::<S, BOTH, ALONE, WHOLE>(first, rows, by_shared, seen),
+                    (true, true) => self.add::<S, BOTH, SHARED, WHOLE>(first, rows, by_shared, seen),
+                    (false, false) => self.add::<S, ONE, ALONE, WHOLE>(first, rows, by_shared, seen),
+                    (false, true) => self.add::<S, ONE, SHARED, WHOLE>(first, rows, by_shared, seen),
+                };
+            }
+        }
+        if whole < dim {
+            for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+                let first = whole + lane;
+                seen = match both {
+                    true => self.add::<S, BOTH, SHARED, REST>(first, rows, by_shared, seen),
+                    false => self.add::<S, ONE, SHARED, REST>(first, rows, by_shared, seen),
+                };
+            }
+        }
+        seen
+    }
+
     /// Adds the gradients of a group of vectors from dimension `first` on to the first of `rows`, and to `by_shared`.
     #[inline(always)]
     fn add<S: Simd, const ITEMS: bool, const ROW: bool, const END: bool>(
@@ -193,7 +215,7 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
         for n in 0..2 * PAIR {
             let from = first + n * T::LANES;
             if F::ROW {
-                let inverse = V::<S, T>::load(&common.inverses[from..from + T::LANES]);
+                let inverse = V::<S, T>::load(&common.inverses[from..from + V::<S, T>::LANES]);
                 priors[n] = [vector::<S, T, END>(common.shared, from, 1.0), inverse];
             }
             let mean = vector::<S, T, END>(of_item.0, from, 0.0);
@@ -203,7 +225,7 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
                 per_item = formula.per_item::<S, T>(Side::Query, mean, var, priors[n]);
             } else {
                 for m in 0..F::PER_ITEM {
-                    per_item[m] = V::<S, T>::load(&common.per_item[m][from..from + T::LANES]);
+                    per_item[m] = V::<S, T>::load(&common.per_item[m][from..from + V::<S, T>::LANES]);
                 }
             }
             a[n] = Item { mean, var, per_item };
@@ -235,7 +257,7 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
                     put::<S, T, END>(found, row, from);
                 }
             }
-            if ROW == SHARED && !by_shared.is_empty() {
+            if ROW == SHARED && F::ROW && !by_shared.is_empty() {
                 let found = weight.mul_add(partials.shared, vector::<S, T, END>(by_shared, from, 0.0));
                 seen.finite = found.mul_add(0.0, seen.finite);
                 put::<S, T, END>(found, by_shared, from);
@@ -249,11 +271,11 @@ impl<T: Float, F: Formula> ListedPair<'_, F, T> {
 #[inline(always)]
 fn put<S: Simd, T: Float, const END: bool>(x: V<S, T>, row: &mut [T], from: usize) {
     if END == WHOLE {
-        x.store(&mut row[from..from + T::LANES]);
+        x.store(&mut row[from..from + V::<S, T>::LANES]);
     } else {
         let from = from.min(row.len());
         let row = &mut row[from..];
-        let count = row.len().min(T::LANES);
+        let count = row.len().min(V::<S, T>::LANES);
         row[..count].copy_from_slice(&x.to_array()[..count]);
     }
 }

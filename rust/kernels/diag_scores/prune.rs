@@ -125,7 +125,7 @@ struct Task<'a, 'b, T, F> {
 impl<T: Float, F: Formula> Task<'_, '_, T, F> {
     fn scan(&mut self, places: Range<usize>) -> usize {
         let Task { score, mls, order, queries, floors, tops } = self;
-        dispatch(Scan { score, mls, order, queries: queries.clone(), places, floors, tops })
+        dispatch(Scan { score: *score, mls, order, queries: queries.clone(), places, floors, tops })
     }
 
     /// Scans the first rows if there are no thresholds yet, then goes on bucket after bucket.

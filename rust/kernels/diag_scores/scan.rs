@@ -23,10 +23,9 @@
 //! (at most 15 D + 16) by log 2 and the last sums by 4 u of log 2 (15 D + 16), below 42 D u + 45 u. The pair function's own last
 //! roundings, to float64 and to T, are 2 u of the score.
 
-use super::formulas::Formula;
+use super::at;
 use super::mls::{EquivalentMls, Offset};
 use super::sums::GROUP;
-use super::{at, DiagScore};
 use crate::drivers::{self, PairScore, Rows};
 use crate::simd::{Float, Kernel, Simd, V};
 use crate::topk::TopK;
@@ -38,9 +37,9 @@ const SHARING: usize = 2 * GROUP;
 /// The largest s in range; the smallest is its reciprocal.
 const RANGE: f64 = 32_768.0; // 2^15
 
-/// The scan of a block of queries over some positions of `order`, a group of rows at a time.
-pub struct Scan<'a, 'b, T, F> {
-    pub score: &'a DiagScore<'b, T, F>,
+/// The scan of a block of queries over some positions of `order`, a group of rows at a time; the same for all scores.
+pub struct Scan<'a, T> {
+    pub score: &'a dyn PairScore<T>,
     pub mls: &'a EquivalentMls<'a>,
     pub queries: Range<usize>,
     /// The row at each position.
@@ -73,12 +72,12 @@ fn lay<X: Float, T: Float>((mean, var): (&[X], &[X]), (k, by): (i32, f64), dim: 
     }
 }
 
-impl<T: Float, F: Formula> Kernel for Scan<'_, '_, T, F> {
+impl<T: Float> Kernel for Scan<'_, T> {
     /// How many pairs were scored by the pair function.
     type Output = usize;
     #[inline(always)]
     fn run<S: Simd>(self) -> usize {
-        let inputs = &self.score.inputs;
+        let inputs = self.score.inputs();
         let (dim, padded) = (inputs.mu1.stored(), inputs.mu1.stored().next_multiple_of(SHARING));
         let (mut means, mut vars) = (Vec::new(), Vec::new());
         let group = drivers::segment(dim);
@@ -200,8 +199,8 @@ fn rough<S: Simd, T: Float>(query: &[T], panel: &[T]) -> V<S, T> {
 }
 
 /// What a rough score must not exceed, and what becomes of the pairs that it does not rule out.
-struct RoughSieve<'a, 'b, T, F> {
-    score: &'a DiagScore<'b, T, F>,
+struct RoughSieve<'a, T> {
+    score: &'a dyn PairScore<T>,
     first_query: usize,
     /// The offsets of the queries.
     queries: Vec<Offset>,
@@ -222,11 +221,11 @@ struct RoughSieve<'a, 'b, T, F> {
     scored: usize,
 }
 
-impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
+impl<T: Float> RoughSieve<'_, T> {
     fn set_limit(&mut self, query: usize) {
         let (threshold, offset) = (self.thresholds[query], &self.queries[query]);
         let rough = -2.0 * (threshold - offset.value - self.group.value) - self.constant;
-        let dim = self.score.inputs.mu1.stored() as f64;
+        let dim = self.score.inputs().mu1.stored() as f64;
         let sizes = threshold.abs() + offset.value.abs() + f64::from(offset.size + self.group.size);
         let sizes = 8.0 * sizes + 4.0 * self.constant.abs();
         let rationals = f64::from(offset.rational + self.group.rational);
@@ -260,7 +259,7 @@ impl<T: Float, F: Formula> RoughSieve<'_, '_, T, F> {
             n += 1;
         }
         let (passed, scores) = (&list[..n], &mut scores[..n]);
-        PairScore::score(self.score, Rows::Same(self.first_query + query), Rows::List(passed), scores, &mut []);
+        self.score.score(Rows::Same(self.first_query + query), Rows::List(passed), scores, &mut []);
         self.scored += n;
         let top = &mut self.tops[query];
         for (&row, &score) in passed.iter().zip(scores.iter()) {

@@ -14,7 +14,7 @@ use super::formulas::{Formula, Pair, PER_ITEM};
 use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
 use crate::panels::{self, Strip};
-use crate::rows::{reduce, Square, DIFFERENCES};
+use crate::rows::{convert, reduce, Square, DIFFERENCES};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::Matrix;
 use std::ops::Range;
@@ -122,13 +122,13 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
         let mut pairs = AllPairs { score: self, first: (queries.start, gallery.start), n, norms, take };
         if queries.len() > FEW {
             packed.resize(panels::padded::<T>(n) * inputs.mu1.stored(), T::default());
-            panels::pack(&inputs.mu2, gallery, |row| row, &mut packed);
+            panels::pack(&inputs.mu2, gallery, &|row| row, &mut packed);
             return panels::strips(&rows, &packed, n, &mut pairs);
         }
         let (mut wide, stride) = (Vec::new(), panels::padded::<T>(n));
         let mut columns = Columns { stride, x: vec![T::default(); queries.len() * stride] };
         packed.resize(panels::padded::<T>(queries.len()) * inputs.mu1.stored(), T::default());
-        panels::pack(&Matrix::Full(inputs.mu1), queries.clone(), |row| row, &mut packed);
+        panels::pack(&Matrix::Full(inputs.mu1), queries.clone(), &|row| row, &mut packed);
         panels::strips(&inputs.mu2.rows_of(gallery, &mut wide), &packed, queries.len(), &mut columns);
         for (k, x) in columns.x.chunks_exact_mut(stride).enumerate() {
             pairs.take(k, x);
@@ -141,12 +141,12 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             return dispatch(PlainValues { formula: &self.formula, queries, k, gallery, x, out });
         }
         let mut wide = [[0.0; BLOCK]; PACKED / BLOCK];
-        dispatch(Widen { x: &x[..out.len()], out: wide.as_flattened_mut() });
+        convert(&x[..out.len()], wide.as_flattened_mut());
         for (numbers, x) in gallery.numbers.iter().zip(&mut wide) {
             let mut pairs = Facing { x, queries: &queries.numbers[k / BLOCK], k: k % BLOCK, gallery: numbers };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n: BLOCK });
         }
-        dispatch(Narrow { x: wide.as_flattened(), out });
+        convert(wide.as_flattened(), out);
     }
 }
 
@@ -160,6 +160,7 @@ struct PlainValues<'a, T, F> {
     out: &'a mut [T],
 }
 impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -169,8 +170,9 @@ impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
         for n in 0..=F::PER_ITEM.0 {
             own[n] = V::<S, T>::splat(queries.plain[n][k]);
         }
-        for (first, out) in (0..).step_by(T::LANES).zip(out.chunks_mut(T::LANES)) {
-            let (at, mut other) = (first..first + T::LANES, [zero; 1 + PER_ITEM]);
+        let width = V::<S, T>::LANES;
+        for (first, out) in (0..).step_by(width).zip(out.chunks_mut(width)) {
+            let (at, mut other) = (first..first + width, [zero; 1 + PER_ITEM]);
             for n in 0..=F::PER_ITEM.0 {
                 other[n] = V::<S, T>::load(&gallery.plain[n][at.clone()]);
             }
@@ -178,41 +180,11 @@ impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
             let pair =
                 Pair { x: V::<S, T>::load(&x[at]), norms: (zero, zero), uncertainties: (v, w), per_item: (own, other) };
             let value = formula.plain::<S, T>(pair);
-            if out.len() == T::LANES {
+            if out.len() == width {
                 value.store(out);
             } else {
                 out.copy_from_slice(&value.to_array()[..out.len()]);
             }
-        }
-    }
-}
-
-/// Converts numbers to float64. This and the next are dispatched, so that they take whole registers.
-struct Widen<'a, T> {
-    x: &'a [T],
-    out: &'a mut [f64],
-}
-impl<T: Float> Kernel for Widen<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        for (out, x) in self.out.iter_mut().zip(self.x) {
-            *out = x.to_f64();
-        }
-    }
-}
-
-/// Rounds numbers from float64.
-struct Narrow<'a, T> {
-    x: &'a [f64],
-    out: &'a mut [T],
-}
-impl<T: Float> Kernel for Narrow<'_, T> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Simd>(self) {
-        for (out, x) in self.out.iter_mut().zip(self.x) {
-            *out = T::from_f64(*x);
         }
     }
 }
@@ -267,14 +239,15 @@ struct NearOf<'a, T> {
     x: &'a [T],
 }
 impl<T: Float> Kernel for NearOf<'_, T> {
+    const LANES_MEET: bool = false;
     type Output = u64;
     #[inline(always)]
     fn run<S: Simd>(self) -> u64 {
-        let (own, mut near) = (V::<S, T>::splat(self.norm), 0);
-        for (block, (norms, x)) in self.norms.chunks(T::LANES).zip(self.x.chunks(T::LANES)).enumerate() {
+        let (own, mut near, width) = (V::<S, T>::splat(self.norm), 0, V::<S, T>::LANES);
+        for (block, (norms, x)) in self.norms.chunks(width).zip(self.x.chunks(width)).enumerate() {
             let both = own + V::<S, T>::load_partial(norms, T::default());
             let bits = near_bits::<S, T>(both, V::<S, T>::load_partial(&x[..norms.len()], T::default()));
-            near |= (u64::from(bits) & ((1 << norms.len()) - 1)) << (block * T::LANES);
+            near |= (u64::from(bits) & ((1 << norms.len()) - 1)) << (block * width);
         }
         near
     }
@@ -294,17 +267,18 @@ struct Distances<'a, T> {
     x: &'a mut [T],
 }
 impl<T: Float> Kernel for Distances<'_, T> {
+    const LANES_MEET: bool = false;
     type Output = Vec<usize>;
     #[inline(always)]
     fn run<S: Simd>(self) -> Vec<usize> {
-        let (mut near, own) = (Vec::new(), V::<S, T>::splat(self.norm));
-        for (block, (norms, x)) in self.norms.chunks(T::LANES).zip(self.x.chunks_exact_mut(T::LANES)).enumerate() {
+        let (mut near, own, width) = (Vec::new(), V::<S, T>::splat(self.norm), V::<S, T>::LANES);
+        for (block, (norms, x)) in self.norms.chunks(width).zip(self.x.chunks_exact_mut(width)).enumerate() {
             let both = own + V::<S, T>::load_partial(norms, T::from_f64(1.0));
             let distance = V::<S, T>::load(x).mul_add(-2.0, both);
             let bits = near_bits::<S, T>(both, distance);
             distance.store(x);
             if bits != 0 {
-                near.extend((0..norms.len()).filter(|lane| bits >> lane & 1 == 1).map(|lane| block * T::LANES + lane));
+                near.extend((0..norms.len()).filter(|lane| bits >> lane & 1 == 1).map(|lane| block * width + lane));
             }
         }
         near
@@ -321,6 +295,7 @@ struct Near<'a, 'b, T> {
     x: &'a mut [T],
 }
 impl<T: Float> Kernel for Near<'_, '_, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {

@@ -128,7 +128,7 @@ fn scan<T: Float, F: Formula>(
             Some(packed) => &packed.panels[first * dim..][..size],
             None => {
                 buffer.resize(size, T::default());
-                panels::pack(&inputs.mu2, 0..order.len(), |place| order[place] as usize, &mut buffer);
+                panels::pack(&inputs.mu2, 0..order.len(), &|place| order[place] as usize, &mut buffer);
                 &buffer
             }
         };
@@ -322,6 +322,7 @@ struct EnterQueries<'a, F> {
     group: &'a Group,
 }
 impl<F: Formula> Kernel for EnterQueries<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -335,6 +336,7 @@ struct Enter<'a, F> {
     group: &'a mut Group,
 }
 impl<F: Formula> Kernel for Enter<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -350,6 +352,7 @@ struct Bound<'a, F> {
     group: &'a Group,
 }
 impl<F: Formula> Kernel for Bound<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = f64;
     #[inline(always)]
     fn run<S: Simd>(self) -> f64 {

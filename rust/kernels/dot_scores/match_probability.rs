@@ -30,7 +30,7 @@
 use super::formulas::{valid, Formula, Pair, Partials};
 use super::{facts, pair_function};
 use crate::kernels::score::{score, Score};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
 use crate::special::dual::Dual;
@@ -108,13 +108,14 @@ fn lanes<S: Simd>(x: V<S, f64>) -> Numbers {
     out
 }
 
-/// Computes sigmoid(-y) and log(t^(D-1) H(L t) sigmoid(y)) from t, L t and y. This kernel and [`Ratio`] are dispatched
-/// separately, so that they are not compiled again in each of their many callers.
+/// Computes sigmoid(-y) and log(t^(D-1) H(L t) sigmoid(y)) from t, L t and y. This kernel and [`Ratio`] are functions
+/// of their own, so that they are not compiled again in each of their many callers.
 struct Log<'a> {
     formula: &'a MatchProbability<'a>,
     numbers: [Numbers; 3],
 }
 impl Kernel for Log<'_> {
+    const LANES_MEET: bool = false;
     type Output = [Numbers; 2];
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
@@ -131,6 +132,7 @@ struct Ratio<'a> {
     x: Numbers,
 }
 impl Kernel for Ratio<'_> {
+    const LANES_MEET: bool = false;
     type Output = [Numbers; 2];
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
@@ -227,7 +229,7 @@ impl<'a, S: Simd> Integral<'a, S> {
     fn log(&self, tau: V<S, f64>) -> (V<S, f64>, V<S, f64>) {
         let t = self.t(tau);
         let numbers = [t, self.length * t, self.y(tau)].map(lanes::<S>);
-        let [q, log] = dispatch(Log { formula: self.formula, numbers });
+        let [q, log] = S::call(Log { formula: self.formula, numbers });
         (V::<S, f64>::load(&q), V::<S, f64>::load(&log) - 0.5 * tau * tau)
     }
 
@@ -240,7 +242,7 @@ impl<'a, S: Simd> Integral<'a, S> {
     #[inline(always)]
     fn ratio_terms(&self, t: V<S, f64>) -> (V<S, f64>, V<S, f64>, V<S, f64>) {
         let x = (self.length * t).max(1e-100); // R(x) / x is constant below this
-        let [ratio, derivative] = dispatch(Ratio { formula: self.formula, x: lanes::<S>(x) });
+        let [ratio, derivative] = S::call(Ratio { formula: self.formula, x: lanes::<S>(x) });
         let (ratio, derivative) = (V::<S, f64>::load(&ratio), V::<S, f64>::load(&derivative));
         let by_x = ratio / x;
         // 1 - R^2 = R' + (D - 1) R / x
@@ -322,7 +324,7 @@ impl MatchProbability<'_> {
     ) -> ([V<S, f64>; N], V<S, f64>) {
         let smooth = Smooth::<S>::new(self, distance, root);
         let trapezoidal = smooth.sums(terms);
-        if smooth.fits.not_less_bits(0.5) == (1 << f64::LANES) - 1 {
+        if smooth.fits.not_less_bits(0.5) == (1 << V::<S, f64>::LANES) - 1 {
             return trapezoidal;
         }
         let integral = Integral::<S>::new(self, distance, root);

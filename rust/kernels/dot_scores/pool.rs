@@ -114,12 +114,13 @@ pub struct Weigh<'a, T, F> {
     pub smallest: f64,
 }
 impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         let load = V::<S, f64>::load;
         let Pool { threshold, passed, bounded, .. } = self.pool;
-        for rows in passed.chunks(f64::LANES) {
+        for rows in passed.chunks(V::<S, f64>::LANES) {
             let [mut x, mut norms, mut uncertainties] = [[0.0; f64::LANES]; 3];
             for (lane, row) in rows.iter().enumerate() {
                 (x[lane], norms[lane], uncertainties[lane]) = (row.x, row.norm, row.uncertainty);

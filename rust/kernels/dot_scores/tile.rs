@@ -6,10 +6,10 @@
 
 use super::formulas::Formula;
 use super::weighted::{add_differences, add_products, those, weighted, AddPlainPartials, Near, WeightedPartials};
-use super::{accumulate_pair, sq_norm, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
+use super::{accumulate_pair, sq_norm, Block, BlockPartials, DotScore, Facing, Numbers, Pairs, Values, NO_NUMBERS};
 use crate::drivers::{by_items, Rows, Side, Tile, TileGradient, BLOCK};
 use crate::rows::{self, Square, DIFFERENCES, PRODUCTS};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use crate::view::View;
 use std::ops::Range;
 
@@ -20,7 +20,6 @@ struct TileSide<'a, T> {
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
-    #[inline(always)]
     fn items<'a>(
         &self,
         rows: Vec<&'a [T]>,
@@ -37,7 +36,6 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 
     /// Both sides of a tile. Rows that are stored in half precision are widened into `wide`.
-    #[inline(always)]
     fn sides<'a>(&'a self, tile: &Tile, wide: &'a mut Vec<T>, partials: bool) -> (TileSide<'a, T>, TileSide<'a, T>) {
         let inputs = &self.inputs;
         let queries = tile.queries.clone().map(|i| inputs.mu1.row(i)).collect();
@@ -69,9 +67,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let mut x = widened(&x[..n]);
             let mut pairs = Facing { x: &mut x, queries: &queries.numbers, k, gallery: &gallery.numbers };
             dispatch(Values { formula: &self.formula, pairs: &mut pairs, n });
-            for (out, value) in out.iter_mut().zip(&x) {
-                *out = T::from_f64(*value);
-            }
+            rows::convert(&x, out);
         }
     }
 
@@ -91,7 +87,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 }
             }
         }
-        if !self.weightless_pairs_are_finite((&queries, &gallery), &tile, weights, &x) {
+        let (sides, known) = ((&queries, &gallery), F::BY_X || F::DIFFERENCE);
+        if !S::call(WeightlessAreFinite { sides, tile: &tile, weights, x: &x, known }) {
             return by_items(self, tile, weights, out);
         }
         let near = self.near(&tile, &x);
@@ -103,87 +100,37 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             let uncertainties = [&queries, &gallery].map(|side| side.numbers.uncertainties.map(T::from_f64));
             let (formula, sums, x) = (&self.formula, &mut sums, &mut x);
             dispatch(AddPlainPartials { formula, tile: tile.clone(), uncertainties, whole: &whole, weights, x, sums });
-            return self.add_items((&queries, &gallery), x, (&near, apart), sums, out);
+        } else {
+            self.add_partials(&tile, weights, (sides, &whole), &mut x, &mut sums, out);
         }
-        for (k, (i, x)) in tile.queries.clone().zip(&mut x).enumerate() {
+        let (difference, by_rows) = (F::DIFFERENCE, F::NORMS || F::DIFFERENCE);
+        S::call(AddItems { sides, x: &x, difference, near: &near, apart, sums: &sums, by_rows, out });
+    }
+
+    /// Adds the weighted partial derivatives of a tile's pairs to the sums, and replaces their squared distances or inner products
+    /// by those that the rows are multiplied by.
+    #[inline(always)]
+    fn add_partials(
+        &self,
+        tile: &Tile,
+        weights: &View<T>,
+        ((queries, gallery), whole): ((&TileSide<T>, &TileSide<T>), &[u64; BLOCK]),
+        x: &mut Square<T>,
+        sums: &mut WeightedPartials,
+        out: &mut TileGradient<T>,
+    ) {
+        let n = tile.gallery.len();
+        for (k, (i, x)) in tile.queries.clone().zip(x).enumerate() {
             let mut wide = widened(&x[..n]);
             let pairs = Facing { x: &mut wide, queries: &queries.numbers, k, gallery: &gallery.numbers };
             let mut by_pair = [0.0; BLOCK];
-            for (weight, x) in by_pair.iter_mut().zip(&weights.row(i)[tile.gallery.clone()]) {
-                *weight = x.to_f64();
-            }
-            let (formula, sums, gallery) = (&self.formula, &mut sums, out.gallery.is_some());
+            rows::convert(&weights.row(i)[tile.gallery.clone()], &mut by_pair);
+            let (formula, sums, gallery) = (&self.formula, &mut *sums, out.gallery.is_some());
             dispatch(AddPartials { formula, pairs: &pairs, n, gallery, whole: whole[k], by_pair: &mut by_pair, sums });
-            for (x, partial) in x.iter_mut().zip(by_pair) {
-                *x = T::from_f64(partial);
-            }
+            rows::convert(&by_pair, x);
         }
         for (shared, sum) in out.shared.iter_mut().zip(sums.shared) {
             *shared = *shared + T::from_f64(sum);
-        }
-        self.add_items((&queries, &gallery), &x, (&near, apart), &sums, out);
-    }
-
-    /// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity; `x` are the
-    /// squared distances or inner products.
-    #[inline(always)]
-    fn weightless_pairs_are_finite(
-        &self,
-        (queries, gallery): (&TileSide<T>, &TileSide<T>),
-        tile: &Tile,
-        weights: &View<T>,
-        x: &Square<T>,
-    ) -> bool {
-        let mut known = F::BY_X || F::DIFFERENCE;
-        for (i, x) in tile.queries.clone().zip(x) {
-            let weights = &weights.row(i)[tile.gallery.clone()];
-            // Counted, not searched, which takes whole registers.
-            if weights.iter().map(|weight| u32::from(weight.to_f64() == 0.0)).sum::<u32>() == 0 {
-                continue;
-            }
-            for (weight, x) in weights.iter().zip(x) {
-                if weight.to_f64() != 0.0 {
-                    continue;
-                }
-                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
-                if !x.to_f64().is_finite() || !(known || all()) {
-                    return false;
-                }
-                known = true;
-            }
-        }
-        true
-    }
-
-    /// Adds the gradients of the items of both sides: `x` are the weighted partial derivatives of each pair by its squared
-    /// distance or inner product, `sums` those by the items' numbers, `near` the pairs whose rows are near each other, and whether
-    /// the differences of all pairs are taken.
-    #[inline(always)]
-    fn add_items(
-        &self,
-        (queries, gallery): (&TileSide<T>, &TileSide<T>),
-        x: &Square<T>,
-        (near, apart): (&Near, bool),
-        sums: &WeightedPartials,
-        out: &mut TileGradient<T>,
-    ) {
-        let sides = (&queries.rows[..], &gallery.rows[..]);
-        if apart {
-            add_differences(sides, x, out);
-        } else {
-            add_products::<T, F>(sides, x, near, out);
-        }
-        for (items, [by_row, uncertainties], out) in
-            [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
-        {
-            let Some(out) = out else { continue };
-            for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
-                uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
-                if F::NORMS || F::DIFFERENCE {
-                    let partial = T::from_f64(2.0 * by_row[k]);
-                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
-                }
-            }
         }
     }
 
@@ -191,7 +138,8 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     #[inline(always)]
     pub fn add_paired<S: Simd>(&self, rows: Range<usize>, weights: &[T], out: &mut TileGradient<T>) {
         let (first, n) = (Rows::From(rows.start), rows.len());
-        let block = self.block::<S>(first, first, n, true, self.saved.map(|saved| &saved[rows.clone()]));
+        let mut block = Block::new();
+        self.fill(&mut block, (first, first), n, true, self.saved.map(|saved| &saved[rows.clone()]));
         let of = |side| dispatch(BlockPartials { formula: &self.formula, block: &block, side, n });
         let mut wide = Vec::new();
         for (side, items) in [(Side::Query, &mut out.query), (Side::Gallery, &mut out.gallery)] {
@@ -217,13 +165,88 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
     }
 }
 
+/// Whether all rows are finite that are in a pair of weight 0, which must not spread their NaN or infinity. This and the next are
+/// functions of their own, the same for all formulas.
+struct WeightlessAreFinite<'a, T> {
+    sides: (&'a TileSide<'a, T>, &'a TileSide<'a, T>),
+    tile: &'a Tile,
+    weights: &'a View<'a, T>,
+    /// The squared distances or inner products of the pairs, and whether they are given: a pair's is finite only if its rows are.
+    x: &'a Square<T>,
+    known: bool,
+}
+impl<T: Float> Kernel for WeightlessAreFinite<'_, T> {
+    const LANES_MEET: bool = false;
+    type Output = bool;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> bool {
+        let WeightlessAreFinite { sides: (queries, gallery), tile, weights, x, mut known } = self;
+        for (i, x) in tile.queries.clone().zip(x) {
+            let weights = &weights.row(i)[tile.gallery.clone()];
+            // Counted, not searched, which takes whole registers.
+            if weights.iter().map(|weight| u32::from(weight.to_f64() == 0.0)).sum::<u32>() == 0 {
+                continue;
+            }
+            for (weight, x) in weights.iter().zip(x) {
+                if weight.to_f64() != 0.0 {
+                    continue;
+                }
+                let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
+                if !x.to_f64().is_finite() || !(known || all()) {
+                    return false;
+                }
+                known = true;
+            }
+        }
+        true
+    }
+}
+
+/// Adds the gradients of the items of both sides of a tile.
+struct AddItems<'a, 'b, T> {
+    sides: (&'a TileSide<'a, T>, &'a TileSide<'a, T>),
+    /// The weighted partial derivatives of each pair by its squared distance (`difference`) or inner product.
+    x: &'a Square<T>,
+    difference: bool,
+    /// The pairs whose rows are near each other, and whether the differences of all pairs are taken.
+    near: &'a Near,
+    apart: bool,
+    /// The weighted partial derivatives by the items' numbers, and whether those by a row's norm or the row itself are among them.
+    sums: &'a WeightedPartials,
+    by_rows: bool,
+    out: &'a mut TileGradient<'b, T>,
+}
+impl<T: Float> Kernel for AddItems<'_, '_, T> {
+    const LANES_MEET: bool = false;
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let AddItems { sides: (queries, gallery), x, difference, near, apart, sums, by_rows, out } = self;
+        let rows = (&queries.rows[..], &gallery.rows[..]);
+        if apart {
+            add_differences(rows, x, out);
+        } else {
+            add_products(rows, x, difference, near, out);
+        }
+        for (items, [by_row, uncertainties], out) in
+            [(queries, &sums.query, &mut out.query), (gallery, &sums.gallery, &mut out.gallery)]
+        {
+            let Some(out) = out else { continue };
+            for (k, (mu, uncertainty)) in out.items(items.rows.len()).enumerate() {
+                uncertainty[0] = uncertainty[0] + T::from_f64(uncertainties[k]);
+                if by_rows {
+                    let partial = T::from_f64(2.0 * by_row[k]);
+                    mu.iter_mut().zip(items.rows[k]).for_each(|(mu, &x)| *mu = *mu + partial * x);
+                }
+            }
+        }
+    }
+}
+
 /// Numbers in float64, with fillers at the end.
-#[inline(always)]
 fn widened<T: Float>(x: &[T]) -> [f64; BLOCK] {
     let mut out = NO_NUMBERS;
-    for (out, x) in out.iter_mut().zip(x) {
-        *out = x.to_f64();
-    }
+    rows::convert(x, &mut out);
     out
 }
 
@@ -240,24 +263,23 @@ struct AddPartials<'a, F> {
     sums: &'a mut WeightedPartials,
 }
 impl<F: Formula> Kernel for AddPartials<'_, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
         let AddPartials { formula, pairs, n, gallery, whole, by_pair, sums } = self;
         let (transposed, twice) = (formula.transposed(), if F::DIFFERENCE { 2.0 } else { 1.0 });
-        let mut of_query = [V::<S, f64>::from(0.0); 4];
-        for first in (0..n).step_by(f64::LANES) {
-            let at = first..first + f64::LANES;
-            let (pair, weight) = (pairs.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[at.clone()]));
+        let mut of_query = [AllLanes::<S, f64>::zeros(); 4];
+        for first in (0..n).step_by(V::<S, f64>::LANES) {
+            let (pair, weight) = (pairs.pair::<S>(first, F::PER_ITEM.1), V::<S, f64>::load(&by_pair[first..]));
             let partials = formula.partials::<S>(pair);
-            let (by_x, by_query) = (
-                weighted::<S, f64>(weight, partials.x),
-                [partials.uncertainty, partials.shared[0], partials.shared[1]],
-            );
+            let by_x = weighted::<S, f64>(weight, partials.x);
             let by_rows = those::<S, f64>(by_x, whole >> first);
-            of_query[0] = of_query[0] + (weighted::<S, f64>(weight, partials.norm) + by_rows);
-            for m in 0..3 {
-                of_query[m + 1] = of_query[m + 1] + weighted::<S, f64>(weight, by_query[m]);
+            let by_query = [partials.norm, partials.uncertainty, partials.shared[0], partials.shared[1]];
+            for m in 0..4 {
+                let added = weighted::<S, f64>(weight, by_query[m]);
+                let sum = of_query[m].at(first);
+                *sum = *sum + if m == 0 { added + by_rows } else { added };
             }
             if gallery {
                 let by_gallery = if F::BY_SUM {
@@ -269,11 +291,11 @@ impl<F: Formula> Kernel for AddPartials<'_, F> {
                 let added =
                     [weighted::<S, f64>(weight, by_gallery[0]) + by_rows, weighted::<S, f64>(weight, by_gallery[1])];
                 for m in 0..2 {
-                    let sum = V::<S, f64>::load(&sums.gallery[m][at.clone()]) + added[m];
-                    sum.store(&mut sums.gallery[m][at.clone()]);
+                    let sum = V::<S, f64>::load(&sums.gallery[m][first..]) + added[m];
+                    sum.store(&mut sums.gallery[m][first..]);
                 }
             }
-            (twice * by_x).store(&mut by_pair[at]);
+            (twice * by_x).store(&mut by_pair[first..]);
         }
         sums.query[0][pairs.k] = of_query[0].sum();
         sums.query[1][pairs.k] = of_query[1].sum();
@@ -288,6 +310,7 @@ struct Norms<'a, T> {
     out: &'a mut [f64; BLOCK],
 }
 impl<T: Float> Kernel for Norms<'_, T> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {

@@ -179,10 +179,11 @@ impl Formula for OverlapVmf<'_> {
         group.tangent_at_ends = [least, greatest].map(|kappa2| self.powers.1 * (value + slope * (kappa2 - middle)));
     }
 
-    /// Moves the tangents of eight queries at once: the latency of their Bessel functions would add up one by one.
+    /// Moves the tangents of some queries at once: the latency of their Bessel functions would add up one by one.
     #[inline(always)]
     fn enter<S: Simd>(&self, thresholds: &[f64], queries: &mut [Query], group: &Group) {
-        for (thresholds, queries) in thresholds.chunks(f64::LANES).zip(queries.chunks_mut(f64::LANES)) {
+        let width = V::<S, f64>::LANES;
+        for (thresholds, queries) in thresholds.chunks(width).zip(queries.chunks_mut(width)) {
             let count = queries.len();
             let lanes = |of: &dyn Fn(usize) -> f64| {
                 let mut x = [1.0; f64::LANES];

@@ -10,7 +10,7 @@ use super::{sq_norms, DotScore};
 use crate::drivers::{Tile, TileGradient, BLOCK};
 use crate::panels::{add_weighted, pack_columns};
 use crate::rows::{self, Square, DIFFERENCES, OTHERS_FIRST, ROWS_FIRST};
-use crate::simd::{Float, Kernel, Simd, V};
+use crate::simd::{AllLanes, Float, Kernel, Simd, V};
 use crate::view::{Matrix, View};
 
 #[cfg(doc)]
@@ -61,15 +61,16 @@ pub fn add_differences<T: Float>((queries, gallery): Rows<T>, weights: &Square<T
     }
 }
 
-/// Adds sums of weighted rows to the gradients of mu by products of matrices, and those of the differences of near rows. For
-/// differences, what each row itself is to be multiplied by is left out.
-pub fn add_products<T: Float, F: Formula>(
+/// Adds sums of weighted rows to the gradients of mu by products of matrices, and those of the differences of near rows. For a
+/// `difference`, what each row itself is to be multiplied by is left out.
+pub fn add_products<T: Float>(
     (queries, gallery): Rows<T>,
     weights: &Square<T>,
+    difference: bool,
     near: &Near,
     out: &mut TileGradient<T>,
 ) {
-    let (dim, sign) = (queries[0].len(), if F::DIFFERENCE { -1.0 } else { 1.0 });
+    let (dim, sign) = (queries[0].len(), if difference { -1.0 } else { 1.0 });
     let mut far = None;
     for (i, &bits) in near.0.iter().enumerate().filter(|(_, &bits)| bits != 0) {
         add_near((queries[i], i), gallery, bits, weights, out);
@@ -132,6 +133,7 @@ pub struct AddPlainPartials<'a, T, F> {
     pub sums: &'a mut WeightedPartials,
 }
 impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
+    const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
@@ -140,25 +142,25 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
         let (n, mut of_gallery) = (tile.gallery.len(), [[T::default(); BLOCK]; 2]);
         for (k, (i, x)) in tile.queries.zip(x).enumerate() {
             let (weights, own) = (&weights.row(i)[tile.gallery.clone()], V::<S, T>::splat(queries[k]));
-            let mut of_query = [zero; 2];
-            for (first, weights) in (0..n).step_by(T::LANES).zip(weights.chunks(T::LANES)) {
-                let at = first..first + T::LANES;
+            let mut of_query = [AllLanes::<S, T>::zeros(); 2];
+            for (first, weights) in (0..n).step_by(V::<S, T>::LANES).zip(weights.chunks(V::<S, T>::LANES)) {
                 let weight = V::<S, T>::load_partial(weights, T::default());
                 let pair = Pair {
-                    x: V::<S, T>::load(&x[at.clone()]),
+                    x: V::<S, T>::load(&x[first..]),
                     norms: (zero, zero),
-                    uncertainties: (own, V::<S, T>::load(&gallery[at.clone()])),
+                    uncertainties: (own, V::<S, T>::load(&gallery[first..])),
                     per_item: ([zero; PER_ITEM], [zero; PER_ITEM]),
                 };
                 let [by_x, by_uncertainty] = formula.plain_partials::<S, T>(pair);
                 let by_x = weighted::<S, T>(weight, by_x);
                 let added = [those::<S, T>(by_x, whole[k] >> first), weighted::<S, T>(weight, by_uncertainty)];
                 for m in 0..2 {
-                    of_query[m] = of_query[m] + added[m];
-                    let sum = V::<S, T>::load(&of_gallery[m][at.clone()]) + added[m];
-                    sum.store(&mut of_gallery[m][at.clone()]);
+                    let sum = of_query[m].at(first);
+                    *sum = *sum + added[m];
+                    let sum = V::<S, T>::load(&of_gallery[m][first..]) + added[m];
+                    sum.store(&mut of_gallery[m][first..]);
                 }
-                (2.0 * by_x).store(&mut x[at]);
+                (2.0 * by_x).store(&mut x[first..]);
             }
             (sums.query[0][k], sums.query[1][k]) = (of_query[0].sum().to_f64(), of_query[1].sum().to_f64());
         }
@@ -169,18 +171,18 @@ impl<T: Float, F: Formula> Kernel for AddPlainPartials<'_, T, F> {
 /// The lanes whose bits are set; 0 in the others.
 #[inline(always)]
 pub fn those<S: Simd, T: Float>(x: V<S, T>, bits: u64) -> V<S, T> {
-    let every = (1 << T::LANES) - 1;
+    let every = (1 << V::<S, T>::LANES) - 1;
     match bits & every {
         0 => 0.0.into(),
         bits if bits == every => x,
         bits => {
             let mut lanes = x.to_array();
-            for lane in 0..T::LANES {
+            for lane in 0..V::<S, T>::LANES {
                 if bits >> lane & 1 == 0 {
                     lanes[lane] = T::default();
                 }
             }
-            V::<S, T>::load(&lanes[..T::LANES])
+            V::<S, T>::load(&lanes)
         }
     }
 }

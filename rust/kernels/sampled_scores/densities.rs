@@ -15,7 +15,7 @@
 use super::{ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, reduce, DIFFERENCES, OTHERS_FIRST, PRODUCTS, ROWS, ROWS_FIRST};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{dispatch, AllLanes, Float, Kernel, Simd, V};
 use crate::special::bessel;
 use crate::special::bessel::Orders;
 use crate::special::exp::exp;
@@ -118,6 +118,7 @@ struct Densities {
 /// n (1 - cos) and |x|^2 of one draw, from the difference of directions. A dispatch of its own, as it is seldom called.
 struct Apart<'a, T>(&'a Shape<T>, &'a [T]);
 impl<T: Normals> Kernel for Apart<'_, T> {
+    const LANES_MEET: bool = false;
     type Output = (f64, f64);
     #[inline(always)]
     fn run<S: Simd>(self) -> (f64, f64) {
@@ -125,6 +126,20 @@ impl<T: Normals> Kernel for Apart<'_, T> {
         let mut x: Vec<T> = draw.iter().zip(&shape.stretch).map(|(&z, &k)| k * z).collect();
         let length = unit::<S, T>(&mut x).to_f64();
         (0.5 * shape.n * reduce::<S, T, DIFFERENCES>(&x, &shape.unit).to_f64(), length * length)
+    }
+}
+
+/// Calls [`Density::densities`]: a function of its own, which values and gradients share.
+struct MakeDensities<'a, 'b, T> {
+    density: &'a Density<'b>,
+    items: &'a Items<'a, QueryDraws<T>, Shape<T>>,
+}
+impl<T: Normals> Kernel for MakeDensities<'_, '_, T> {
+    const LANES_MEET: bool = false;
+    type Output = Densities;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Densities {
+        self.density.densities::<S, T>(self.items)
     }
 }
 
@@ -138,9 +153,10 @@ impl Density<'_> {
         let squares = stretch.iter().map(|&k| k * k).collect();
         let stretched_y = stretch.iter().zip(&y).map(|(&k, &y)| k * y).collect();
         let n = unit::<S, T>(&mut y);
-        let mut sum = V::<S, T>::from(0.0);
-        for part in kappa.chunks(T::LANES) {
-            sum = sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
+        let mut sum = AllLanes::<S, T>::zeros();
+        for (first, part) in (0..).step_by(V::<S, T>::LANES).zip(kappa.chunks(V::<S, T>::LANES)) {
+            let sum = sum.at(first);
+            *sum = *sum + ln::<S, T>(V::<S, T>::load_partial(part, T::from_f64(1.0)));
         }
         let n = n.to_f64();
         let normaliser = self.orders.normaliser.log_norm_at_zero()
@@ -174,24 +190,24 @@ impl Density<'_> {
                 for j in 0..classes.len() {
                     (product[j], square[j]) = (products[i][j].to_f64(), squares[i][j].to_f64());
                 }
-                for from in (0..classes.len()).step_by(f64::LANES) {
-                    let at = from..from + f64::LANES;
+                for from in (0..classes.len()).step_by(V::<S, f64>::LANES) {
+                    let at = from..from + V::<S, f64>::LANES;
                     let (n, square) = (load!(n, at), load!(square, at));
                     let cosine = load!(product, at) / (square.sqrt() * n);
                     let mut apart = n * (1.0 - cosine);
                     // Where digits are lost, or where the squares may have left the range of numbers, both are computed again.
                     let lost = (apart + dim).if_less(0.25 * n, 1.0, 0.0);
                     let inside = square.if_greater(RANGE.0, square.if_less(RANGE.1, lost, 1.0), 1.0);
-                    let again = V::<S, f64>::from(0.0).not_less_bits(inside) ^ ((1 << f64::LANES) - 1);
+                    let again = V::<S, f64>::from(0.0).not_less_bits(inside) ^ ((1 << V::<S, f64>::LANES) - 1);
                     let (mut lengths, mut cosines) = (square, cosine);
                     if again != 0 {
                         let (mut gaps, mut all) = (apart.to_array(), square.to_array());
-                        for lane in (0..f64::LANES).filter(|lane| again >> lane & 1 == 1 && from + lane < classes.len())
+                        for lane in
+                            (0..V::<S, f64>::LANES).filter(|lane| again >> lane & 1 == 1 && from + lane < classes.len())
                         {
                             (gaps[lane], all[lane]) = dispatch(Apart(classes[from + lane], z_part[i]));
                         }
-                        (apart, lengths) =
-                            (V::<S, f64>::load(&gaps[..f64::LANES]), V::<S, f64>::load(&all[..f64::LANES]));
+                        (apart, lengths) = (V::<S, f64>::load(&gaps), V::<S, f64>::load(&all));
                         cosines = 1.0 - apart / n;
                     }
                     let value = load!(logs, at) - apart - half_power * ln::<S, f64>(lengths);
@@ -220,8 +236,8 @@ fn draws_of<'a, T>(
 #[inline(always)]
 fn relative<S: Simd>(logs: &mut [[f64; ROWS]], count: usize) -> ([f64; ROWS], [f64; ROWS]) {
     let (mut tops, mut sums) = ([0.0; ROWS], [0.0; ROWS]);
-    for from in (0..count).step_by(f64::LANES) {
-        let at = from..from + f64::LANES;
+    for from in (0..count).step_by(V::<S, f64>::LANES) {
+        let at = from..from + V::<S, f64>::LANES;
         let (mut top, mut no_number) = (V::<S, f64>::from(f64::NEG_INFINITY), V::<S, f64>::from(0.0));
         for row in &*logs {
             let log = V::<S, f64>::load(&row[at.clone()]);
@@ -257,14 +273,14 @@ impl<T: Normals> Comparison<T> for Density<'_> {
 
     #[inline(always)]
     fn values<S: Simd>(&self, items: &Items<'_, QueryDraws<T>, Shape<T>>, out: &mut [&mut [T]]) {
-        let mut logs = self.densities::<S, T>(items).logs;
+        let mut logs = S::call(MakeDensities { density: self, items }).logs;
         let (draws, count) = (logs.len() / items.queries.len(), items.gallery.len());
         for (out, logs) in out.iter_mut().zip(logs.chunks_mut(draws)) {
             let mut value = logs[0];
             if draws > 1 {
                 let (tops, sums) = relative::<S>(logs, count);
-                for from in (0..count).step_by(f64::LANES) {
-                    let at = from..from + f64::LANES;
+                for from in (0..count).step_by(V::<S, f64>::LANES) {
+                    let at = from..from + V::<S, f64>::LANES;
                     let mean = V::<S, f64>::load(&sums[at.clone()]) / draws as f64;
                     let top = V::<S, f64>::load(&tops[at.clone()]);
                     // All logs are -inf, or one is inf: there are no differences to take.
@@ -289,7 +305,7 @@ impl<T: Normals> Comparison<T> for Density<'_> {
         out: &mut ByItems<'_, T>,
     ) {
         let dim = items.dim;
-        let mut found = self.densities::<S, T>(items);
+        let mut found = S::call(MakeDensities { density: self, items });
         let (draws, classes) = (found.logs.len() / items.queries.len(), items.gallery);
         let (z, z_squares) = (draws_of(items, |draws| &draws.z), draws_of(items, |draws| &draws.squares));
         let (stretched_y, k_squares): (Vec<_>, Vec<_>) =
@@ -394,8 +410,8 @@ fn weigh_draws<S: Simd, T: Float>(
         let (_, sums) = relative::<S>(shares, classes);
         let mut weight = [0.0; ROWS];
         weight.iter_mut().zip(*weights).for_each(|(weight, x)| *weight = x.to_f64());
-        for from in (0..classes).step_by(f64::LANES) {
-            let at = from..from + f64::LANES;
+        for from in (0..classes).step_by(V::<S, f64>::LANES) {
+            let at = from..from + V::<S, f64>::LANES;
             let (weight, sum) = (V::<S, f64>::load(&weight[at.clone()]), V::<S, f64>::load(&sums[at.clone()]));
             let mut total = V::<S, f64>::load(&totals[at.clone()]);
             for share in &mut *shares {
@@ -422,8 +438,8 @@ fn weights_of_sums<S: Simd>(
     classes: usize,
 ) -> ([f64; ROWS], [f64; ROWS]) {
     let (mut by_along, mut by_across) = ([0.0; ROWS], [0.0; ROWS]);
-    for from in (0..classes).step_by(f64::LANES) {
-        let at = from..from + f64::LANES;
+    for from in (0..classes).step_by(V::<S, f64>::LANES) {
+        let at = from..from + V::<S, f64>::LANES;
         let (share, square) = (load!(shares, at), load!(squares, at));
         let fall = load!(n, at).mul_add(load!(cosines, at), jacobian);
         let size = share.abs();

@@ -6,7 +6,7 @@
 use super::{slices, ByItems, Comparison, Items};
 use crate::kernels::samplers::Normals;
 use crate::rows::{self, DIFFERENCES, OTHERS_FIRST, ROWS, ROWS_FIRST};
-use crate::simd::{Float, Simd, V};
+use crate::simd::{AllLanes, Float, Kernel, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use std::ops::Range;
@@ -77,19 +77,26 @@ impl<'a, T: Float> DrawTile<'a, T> {
         let chunks = |rows| std::iter::zip((0..).step_by(ROWS), <[&'a [T]]>::chunks(rows, ROWS));
         chunks(&self.queries).flat_map(move |queries| chunks(&self.gallery).map(move |gallery| (queries, gallery)))
     }
+}
 
-    /// The distances of all draws, stored as in [`DrawTile::places`].
+/// Computes the distances of all draws, stored as in [`DrawTile::places`]. This and the next are functions of their own, the same
+/// for all functions of the distances.
+struct Distances<'a, 'b, T>(&'a DrawTile<'b, T>);
+impl<T: Float> Kernel for Distances<'_, '_, T> {
+    const LANES_MEET: bool = false;
+    type Output = Vec<f64>;
     #[inline(always)]
-    fn distances<S: Simd>(&self) -> Vec<f64> {
-        let mut out = vec![0.0; self.queries.len() * self.gallery.len()];
-        for ((i, queries), (j, gallery)) in self.tiles() {
+    fn run<S: Simd>(self) -> Vec<f64> {
+        let tile = self.0;
+        let mut out = vec![0.0; tile.queries.len() * tile.gallery.len()];
+        for ((i, queries), (j, gallery)) in tile.tiles() {
             let mut square = [[T::default(); ROWS]; ROWS];
             rows::products::<T, DIFFERENCES>(queries, gallery, &mut square);
             for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
-                for part in row.chunks_exact_mut(T::LANES) {
+                for part in row.chunks_exact_mut(V::<S, T>::LANES) {
                     V::<S, T>::load(part).sqrt().store(part);
                 }
-                for (columns, place) in self.places(i + a, j, gallery.len()) {
+                for (columns, place) in tile.places(i + a, j, gallery.len()) {
                     for (out, x) in out[place..].iter_mut().zip(&row[columns]) {
                         *out = x.to_f64();
                     }
@@ -97,6 +104,51 @@ impl<'a, T: Float> DrawTile<'a, T> {
             }
         }
         out
+    }
+}
+
+/// Adds the gradients of the draws of a tile, given the weighted derivatives by their distances.
+struct AddByDistances<'a, 'b, 'c, T> {
+    tile: &'a DrawTile<'b, T>,
+    dim: usize,
+    distances: &'a [f64],
+    partials: &'a [f64],
+    out: &'a mut ByItems<'c, T>,
+}
+impl<T: Float> Kernel for AddByDistances<'_, '_, '_, T> {
+    const LANES_MEET: bool = false;
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let AddByDistances { tile, dim, distances, partials, out } = self;
+        for ((i, queries), (j, gallery)) in tile.tiles() {
+            let mut square = [[T::default(); ROWS]; ROWS];
+            for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
+                for (columns, place) in tile.places(i + a, j, gallery.len()) {
+                    let found = partials[place..].iter().zip(&distances[place..]);
+                    for (partial, (&by_distance, &distance)) in row[columns].iter_mut().zip(found) {
+                        // Draws that coincide have no direction to move in.
+                        let none = distance == 0.0;
+                        let by_length = T::from_f64(by_distance) / T::from_f64(if none { 1.0 } else { distance });
+                        *partial = if none { T::default() } else { by_length };
+                    }
+                }
+            }
+            let rows = (tile.first.0 * tile.draws.0 + i, tile.first.1 * tile.draws.1 + j);
+            let (first, second) = (rows.0 * dim, rows.1 * dim);
+            match (&mut out.queries, &mut out.gallery) {
+                (Some(a), Some(b)) => {
+                    rows::accumulate_both(queries, gallery, &square, (&mut a[first..], &mut b[second..]));
+                }
+                (Some(out), None) => {
+                    rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(queries, gallery, &square, &mut out[first..]);
+                }
+                (None, Some(out)) => {
+                    rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(gallery, queries, &square, &mut out[second..]);
+                }
+                (None, None) => {}
+            }
+        }
     }
 }
 
@@ -118,7 +170,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     #[inline(always)]
     fn values<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, out: &mut [&mut [T]]) {
         for group in DrawTile::all(items) {
-            let (mut distances, (_, gallery)) = (group.distances::<S>(), group.size());
+            let (mut distances, (_, gallery)) = (S::call(Distances(&group)), group.size());
             for (pair, distances) in distances.chunks_mut(group.draws.0 * group.draws.1).enumerate() {
                 let value = self.0.value::<S>(distances);
                 out[group.first.0 + pair / gallery][group.first.1 + pair % gallery] = T::from_f64(value);
@@ -129,7 +181,7 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
     #[inline(always)]
     fn backward<S: Simd>(&self, items: &Items<'_, Vec<T>, Vec<T>>, weights: &[&[T]], out: &mut ByItems<'_, T>) {
         for group in DrawTile::all(items) {
-            let (distances, (_, gallery)) = (group.distances::<S>(), group.size());
+            let (distances, (_, gallery)) = (S::call(Distances(&group)), group.size());
             let (mut partials, size) = (vec![0.0; distances.len()], group.draws.0 * group.draws.1);
             for (pair, (distances, partials)) in distances.chunks(size).zip(partials.chunks_mut(size)).enumerate() {
                 let weight = weights[group.first.0 + pair / gallery][group.first.1 + pair % gallery].to_f64();
@@ -142,34 +194,8 @@ impl<T: Normals, F: OfDistances> Comparison<T> for ByDistances<F> {
                 }
                 partials.iter_mut().for_each(|partial| *partial *= weight);
             }
-            for ((i, queries), (j, gallery)) in group.tiles() {
-                let mut square = [[T::default(); ROWS]; ROWS];
-                for (a, row) in square.iter_mut().enumerate().take(queries.len()) {
-                    for (columns, place) in group.places(i + a, j, gallery.len()) {
-                        let found = partials[place..].iter().zip(&distances[place..]);
-                        for (partial, (&by_distance, &distance)) in row[columns].iter_mut().zip(found) {
-                            // Draws that coincide have no direction to move in.
-                            let none = distance == 0.0;
-                            let by_length = T::from_f64(by_distance) / T::from_f64(if none { 1.0 } else { distance });
-                            *partial = if none { T::default() } else { by_length };
-                        }
-                    }
-                }
-                let rows = (group.first.0 * group.draws.0 + i, group.first.1 * group.draws.1 + j);
-                let (first, second) = (rows.0 * items.dim, rows.1 * items.dim);
-                match (&mut out.queries, &mut out.gallery) {
-                    (Some(a), Some(b)) => {
-                        rows::accumulate_both(queries, gallery, &square, (&mut a[first..], &mut b[second..]));
-                    }
-                    (Some(out), None) => {
-                        rows::accumulate::<T, DIFFERENCES, ROWS_FIRST>(queries, gallery, &square, &mut out[first..]);
-                    }
-                    (None, Some(out)) => {
-                        rows::accumulate::<T, DIFFERENCES, OTHERS_FIRST>(gallery, queries, &square, &mut out[second..]);
-                    }
-                    (None, None) => {}
-                }
-            }
+            let (tile, dim) = (&group, items.dim);
+            S::call(AddByDistances { tile, dim, distances: &distances, partials: &partials, out });
         }
     }
 
@@ -224,7 +250,7 @@ impl MatchProbability {
     /// Replaces distances by log sigmoid(y), y = b - a distance.
     #[inline(always)]
     fn logs<S: Simd>(&self, distances: &mut [f64]) {
-        for part in distances.chunks_mut(f64::LANES) {
+        for part in distances.chunks_mut(V::<S, f64>::LANES) {
             let y = self.y::<S>(part);
             let logs = y.min(0.0) - ln::<S, f64>(1.0 + exp::<S>(-y.abs()));
             part.copy_from_slice(&logs.to_array()[..part.len()]);
@@ -250,9 +276,10 @@ impl MatchProbability {
 
 #[inline(always)]
 fn sum<S: Simd>(x: &[f64]) -> f64 {
-    let mut sum = V::<S, f64>::from(0.0);
-    for part in x.chunks(f64::LANES) {
-        sum = sum + V::<S, f64>::load_partial(part, 0.0);
+    let mut sum = AllLanes::<S, f64>::zeros();
+    for (first, part) in (0..).step_by(V::<S, f64>::LANES).zip(x.chunks(V::<S, f64>::LANES)) {
+        let sum = sum.at(first);
+        *sum = *sum + V::<S, f64>::load_partial(part, 0.0);
     }
     sum.sum()
 }
@@ -261,7 +288,7 @@ fn sum<S: Simd>(x: &[f64]) -> f64 {
 #[inline(always)]
 pub fn relative<S: Simd>(x: &mut [f64]) -> (f64, f64) {
     let top = x.iter().fold(f64::NEG_INFINITY, |top, &x| if x > top || x.is_nan() { x } else { top });
-    for part in x.chunks_mut(f64::LANES) {
+    for part in x.chunks_mut(V::<S, f64>::LANES) {
         let powers = exp::<S>(V::<S, f64>::load_partial(part, top) - top);
         part.copy_from_slice(&powers.to_array()[..part.len()]);
     }
@@ -287,10 +314,11 @@ pub fn log_mean_exp<S: Simd>(x: &mut [f64]) -> f64 {
 impl OfDistances for MatchProbability {
     #[inline(always)]
     fn value<S: Simd>(&self, distances: &mut [f64]) -> f64 {
-        let mut total = V::<S, f64>::from(0.0);
-        for part in distances.chunks(f64::LANES) {
+        let mut total = AllLanes::<S, f64>::zeros();
+        for (first, part) in (0..).step_by(V::<S, f64>::LANES).zip(distances.chunks(V::<S, f64>::LANES)) {
             let (match_probability, _) = self.sigmoids::<S>(part);
-            total = match_probability.mul_add(V::<S, f64>::load_partial(&ONES[..part.len()], 0.0), total);
+            let total = total.at(first);
+            *total = match_probability.mul_add(V::<S, f64>::load_partial(&ONES[..part.len()], 0.0), *total);
         }
         let mean = total.sum() / distances.len() as f64;
         if mean > LEAST {
@@ -302,15 +330,17 @@ impl OfDistances for MatchProbability {
 
     #[inline(always)]
     fn partials<S: Simd>(&self, distances: &[f64], partials: &mut [f64]) -> [f64; 2] {
-        let zero = V::<S, f64>::from(0.0);
-        let (mut total, mut by_a, mut by_b) = (zero, zero, zero);
-        for (distances, partials) in distances.chunks(f64::LANES).zip(partials.chunks_mut(f64::LANES)) {
+        let (width, zeros) = (V::<S, f64>::LANES, AllLanes::<S, f64>::zeros());
+        let (mut total, mut by_a, mut by_b) = (zeros, zeros, zeros);
+        let parts = distances.chunks(width).zip(partials.chunks_mut(width));
+        for (first, (distances, partials)) in (0..).step_by(width).zip(parts) {
             let (match_probability, rest) = self.sigmoids::<S>(distances);
             let beyond = V::<S, f64>::load_partial(&ONES[..distances.len()], 0.0);
             let partial = match_probability * rest * beyond;
-            total = match_probability.mul_add(beyond, total);
-            by_a = partial.mul_add(V::<S, f64>::load_partial(distances, 0.0), by_a);
-            by_b = by_b + partial;
+            let (total, by_a, by_b) = (total.at(first), by_a.at(first), by_b.at(first));
+            *total = match_probability.mul_add(beyond, *total);
+            *by_a = partial.mul_add(V::<S, f64>::load_partial(distances, 0.0), *by_a);
+            *by_b = *by_b + partial;
             partials.copy_from_slice(&partial.to_array()[..partials.len()]);
         }
         let total = total.sum();
@@ -323,7 +353,7 @@ impl OfDistances for MatchProbability {
         self.logs::<S>(partials);
         let (_, total) = relative::<S>(partials);
         let (mut by_a, mut by_b) = (0.0, 0.0);
-        for (distances, partials) in distances.chunks(f64::LANES).zip(partials.chunks_mut(f64::LANES)) {
+        for (distances, partials) in distances.chunks(width).zip(partials.chunks_mut(width)) {
             let (_, rest) = self.sigmoids::<S>(distances);
             for ((partial, rest), distance) in partials.iter_mut().zip(rest.to_array()).zip(distances) {
                 let share = *partial / total * rest;

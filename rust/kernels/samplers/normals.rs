@@ -64,16 +64,21 @@ pub fn fill_few<S: Simd, T: Normals>(addresses: &[Address], dim: usize, out: &mu
     }
 }
 
-/// Two normals per lane from u in (0, 1), an angle of x quarter turns, x in (-1/2, 1/2), a sign of +-1, and swap < 0 where cosine
-/// and sine change places.
+/// Writes two normals each, to `first` and, unless it is empty, to `second`, from u in (0, 1), an angle of x quarter turns, x in
+/// (-1/2, 1/2), a sign of +-1, and swap < 0 where cosine and sine change places.
 #[inline(always)]
-fn box_muller<S: Simd, T: Float>(u: &[T], x: &[T], sign: &[T], swap: &[T]) -> (V<S, T>, V<S, T>) {
-    let (u, x) = (V::<S, T>::load(u), V::<S, T>::load(x));
-    let radius = (-2.0 * ln_normal::<S, T>(u)).sqrt();
-    let (sine, cosine) = sin_cos::<S, T>(x);
-    let (sine, cosine) = (radius * sine, radius * cosine * V::<S, T>::load(sign));
-    let swap = V::<S, T>::load(swap);
-    (swap.if_less(0.0, sine, cosine), swap.if_less(0.0, cosine, sine))
+fn box_muller<S: Simd, T: Float>([u, x, sign, swap]: [&[T]; 4], first: &mut [T], second: &mut [T]) {
+    for lane in (0..T::LANES).step_by(V::<S, T>::LANES) {
+        let (u, x) = (V::<S, T>::load(&u[lane..]), V::<S, T>::load(&x[lane..]));
+        let radius = (-2.0 * ln_normal::<S, T>(u)).sqrt();
+        let (sine, cosine) = sin_cos::<S, T>(x);
+        let (sine, cosine) = (radius * sine, radius * cosine * V::<S, T>::load(&sign[lane..]));
+        let swap = V::<S, T>::load(&swap[lane..]);
+        swap.if_less(0.0, sine, cosine).store(&mut first[lane..]);
+        if !second.is_empty() {
+            swap.if_less(0.0, cosine, sine).store(&mut second[lane..]);
+        }
+    }
 }
 
 /// Two words of a block as one, the first of them high.
@@ -112,17 +117,14 @@ impl Normals for f32 {
     #[inline(always)]
     fn group<S: Simd>(words: &Block, out: &mut [f32]) {
         for (pair, out) in words.chunks_exact(2).zip(out.chunks_exact_mut(2 * BLOCKS)) {
-            let [u, x, sign, swap] = singles(&pair[0], &pair[1]);
-            let (first, second) = box_muller::<S, f32>(&u, &x, &sign, &swap);
-            first.store(&mut out[..BLOCKS]);
-            second.store(&mut out[BLOCKS..]);
+            let (numbers, (first, second)) = (singles(&pair[0], &pair[1]), out.split_at_mut(BLOCKS));
+            box_muller::<S, f32>(numbers.each_ref().map(|x| &x[..]), first, second);
         }
     }
 
     #[inline(always)]
     fn firsts<S: Simd>(words: &Block, out: &mut [f32; BLOCKS]) {
-        let [u, x, sign, swap] = singles(&words[0], &words[1]);
-        box_muller::<S, f32>(&u, &x, &sign, &swap).0.store(out);
+        box_muller::<S, f32>(singles(&words[0], &words[1]).each_ref().map(|x| &x[..]), out, &mut []);
     }
 
     #[inline(always)]
@@ -136,17 +138,16 @@ impl Normals for f32 {
     }
 }
 
-/// The normals of the first eight blocks or of the others.
+/// Writes the normals of the first eight blocks or of the others, as [`box_muller`] does.
 #[inline(always)]
-fn pairs_of_half<S: Simd>(words: &Block, half: usize) -> (V<S, f64>, V<S, f64>) {
+fn pairs_of_half<S: Simd>(words: &Block, half: usize, first: &mut [f64], second: &mut [f64]) {
     let (mut radius, mut angle) = ([0; BLOCKS / 2], [0; BLOCKS / 2]);
     for i in 0..BLOCKS / 2 {
         let block = half * BLOCKS / 2 + i;
         radius[i] = joined(words, 0, block);
         angle[i] = joined(words, 2, block);
     }
-    let [u, x, sign, swap] = doubles(&radius, &angle);
-    box_muller::<S, f64>(&u, &x, &sign, &swap)
+    box_muller::<S, f64>(doubles(&radius, &angle).each_ref().map(|x| &x[..]), first, second);
 }
 
 impl Normals for f64 {
@@ -157,16 +158,15 @@ impl Normals for f64 {
     #[inline(always)]
     fn group<S: Simd>(words: &Block, out: &mut [f64]) {
         for (half, out) in out.chunks_exact_mut(BLOCKS).enumerate() {
-            let (first, second) = pairs_of_half::<S>(words, half);
-            first.store(&mut out[..BLOCKS / 2]);
-            second.store(&mut out[BLOCKS / 2..]);
+            let (first, second) = out.split_at_mut(BLOCKS / 2);
+            pairs_of_half::<S>(words, half, first, second);
         }
     }
 
     #[inline(always)]
     fn firsts<S: Simd>(words: &Block, out: &mut [f64; BLOCKS]) {
         for (half, out) in out.chunks_exact_mut(BLOCKS / 2).enumerate() {
-            pairs_of_half::<S>(words, half).0.store(out);
+            pairs_of_half::<S>(words, half, out, &mut []);
         }
     }
 

@@ -22,7 +22,8 @@
 //! in 2000: 3e-9 (tests/ops/test_samplers.py).
 
 use crate::rng::{proposals, Address};
-use crate::simd::{Lanes, Register, Simd, V};
+use crate::simd::{Kernel, Lanes, Register, Simd, V};
+use crate::special::bessel::{self, Order};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use crate::special::tables::{GAUSS_16, GAUSS_32, GAUSS_48, GAUSS_64};
@@ -54,9 +55,80 @@ impl<R: Register<Elem = f64>> Height<Lanes<R>> {
     }
 }
 
-/// Heights at eight addresses; NaN for kappa < 0.
+impl Height<[f64; LANES]> {
+    /// The heights from number `first` on.
+    #[inline(always)]
+    pub fn from<S: Simd>(&self, first: usize) -> Height<V<S, f64>> {
+        Height { below: V::<S, f64>::load(&self.below[first..]), above: V::<S, f64>::load(&self.above[first..]) }
+    }
+
+    /// The heights w and sqrt(1 - w^2).
+    #[inline(always)]
+    pub fn parts<S: Simd>(&self) -> [[f64; LANES]; 2] {
+        let mut out = [[0.0; LANES]; 2];
+        for first in (0..LANES).step_by(V::<S, f64>::LANES) {
+            let height = self.from::<S>(first);
+            height.w().store(&mut out[0][first..]);
+            height.tangent().store(&mut out[1][first..]);
+        }
+        out
+    }
+}
+
+/// Draws heights at eight addresses; NaN for kappa < 0. This kernel and the next are functions of their own, so that they are not
+/// compiled again for each type of row and way.
+pub struct Draw<'a> {
+    /// The dimension D.
+    pub dim: usize,
+    /// The concentrations.
+    pub kappa: &'a [f64; LANES],
+    /// Where the random numbers come from.
+    pub addresses: &'a [Address; LANES],
+}
+impl Kernel for Draw<'_> {
+    type Output = Height<[f64; LANES]>;
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Output {
+        let drawn = draw::<S>(self.dim, V::<S, f64>::load(self.kappa), self.addresses);
+        let mut out = Height { below: [0.0; LANES], above: [0.0; LANES] };
+        drawn.below.store(&mut out.below);
+        drawn.above.store(&mut out.above);
+        out
+    }
+}
+
+/// Computes dw/dkappa of drawn heights.
+pub struct ByKappa<'a> {
+    /// The dimension D.
+    pub dim: usize,
+    /// Whether the digits of float32 are enough.
+    pub single: bool,
+    /// The Bessel order D/2.
+    pub order: &'a Order,
+    /// The concentrations.
+    pub kappa: &'a [f64; LANES],
+    /// The heights.
+    pub heights: &'a Height<[f64; LANES]>,
+}
+impl Kernel for ByKappa<'_> {
+    const LANES_MEET: bool = false;
+    type Output = [f64; LANES];
+    #[inline(always)]
+    fn run<S: Simd>(self) -> Self::Output {
+        let mut out = [0.0; LANES];
+        for first in (0..LANES).step_by(V::<S, f64>::LANES) {
+            let kappa = V::<S, f64>::load(&self.kappa[first..]);
+            let mean = bessel::iv_ratio::<S>(self.order, kappa);
+            let below_one = bessel::iv_ratio_complement::<S>(self.order, kappa) / (1.0 + mean);
+            let height = self.heights.from::<S>(first);
+            dw_dkappa::<S>(self.dim, self.single, kappa, mean, below_one, &height).store(&mut out[first..]);
+        }
+        out
+    }
+}
+
 #[inline(always)]
-pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES]) -> Height<V<S, f64>> {
+fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES]) -> Height<V<S, f64>> {
     let m = dim as f64 - 1.0;
     let kappa = kappa.if_less(0.0, f64::NAN, kappa);
     let twice = 2.0 * kappa;
@@ -106,7 +178,7 @@ pub fn draw<S: Simd>(dim: usize, kappa: V<S, f64>, addresses: &[Address; LANES])
 
 /// dw/dkappa at a fixed quantile, to the digits of float64 or of float32 (`single`); `mean` is A, `below_mean` 1 - A.
 #[inline(always)]
-pub fn dw_dkappa<S: Simd>(
+fn dw_dkappa<S: Simd>(
     dim: usize,
     single: bool,
     kappa: V<S, f64>,

@@ -27,7 +27,7 @@ fn horner<S: Simd>(pairs: impl Iterator<Item = [impl Into<V<S, f64>>; 2]>, u: V<
     odd.mul_add(u, even)
 }
 
-/// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LaneOrders`]), to the same bits.
+/// What the functions take of an order: the same for all lanes ([`Order`]) or one for each ([`LanesFrom`]), to the same bits.
 pub trait AnyOrder<S: Simd> {
     /// The order v.
     fn v(&self) -> V<S, f64>;
@@ -167,6 +167,24 @@ impl LaneOrders {
     pub fn set(&mut self, v: &Each, piece: usize, series: usize) {
         dispatch(MakeOrders { v, piece, series, orders: self });
     }
+
+    /// The orders from lane `first` on.
+    pub fn from(&self, first: usize) -> LanesFrom<'_> {
+        LanesFrom { orders: self, first }
+    }
+}
+
+/// Some of [`LaneOrders`]: those from one lane on, of which as many are taken as a level has lanes.
+pub struct LanesFrom<'a> {
+    orders: &'a LaneOrders,
+    first: usize,
+}
+
+impl LanesFrom<'_> {
+    #[inline(always)]
+    fn load<S: Simd>(&self, each: &Each) -> V<S, f64> {
+        V::<S, f64>::load(&each[self.first..])
+    }
 }
 
 struct MakeOrders<'a> {
@@ -239,34 +257,33 @@ impl Kernel for MakeOrders<'_> {
     }
 }
 
-impl<S: Simd> AnyOrder<S> for LaneOrders {
+impl<S: Simd> AnyOrder<S> for LanesFrom<'_> {
     #[inline(always)]
     fn v(&self) -> V<S, f64> {
-        V::<S, f64>::load(&self.v)
+        self.load::<S>(&self.orders.v)
     }
     #[inline(always)]
     fn w(&self) -> V<S, f64> {
-        V::<S, f64>::load(&self.w)
+        self.load::<S>(&self.orders.w)
     }
     #[inline(always)]
     fn inverse(&self) -> V<S, f64> {
-        V::<S, f64>::load(&self.inverse)
+        self.load::<S>(&self.orders.inverse)
     }
     #[inline(always)]
     fn constants(&self) -> (V<S, f64>, V<S, f64>) {
-        (V::<S, f64>::load(&self.constant), V::<S, f64>::load(&self.limit))
+        (self.load::<S>(&self.orders.constant), self.load::<S>(&self.orders.limit))
     }
     #[inline(always)]
     fn series(&self, i: usize, u: V<S, f64>) -> V<S, f64> {
-        horner::<S>(
-            self.series[i][..self.pairs].iter().rev().map(|[a, b]| [V::<S, f64>::load(a), V::<S, f64>::load(b)]),
-            u,
-        )
+        let pairs = &self.orders.series[i][..self.orders.pairs];
+        horner::<S>(pairs.iter().rev().map(|[a, b]| [self.load::<S>(a), self.load::<S>(b)]), u)
     }
     #[inline(always)]
     fn log_norm_at_zero(&self) -> V<S, f64> {
-        let at = |lane: usize| norm_at_zero(self.v[lane], self.w[lane], self.limit[lane]);
-        V::<S, f64>::load(&std::array::from_fn::<f64, { f64::LANES }, _>(at))
+        let LaneOrders { v, w, limit, .. } = self.orders;
+        let at = |lane: usize| norm_at_zero(v[lane], w[lane], limit[lane]);
+        self.load::<S>(&std::array::from_fn::<f64, { f64::LANES }, _>(at))
     }
 }
 

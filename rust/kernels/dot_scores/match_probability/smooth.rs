@@ -6,7 +6,7 @@
 //! 80 nodes are taken from near the peak outwards until they add nothing.
 
 use super::{lanes, Integral, MatchProbability, Node, Numbers, Terms};
-use crate::simd::{dispatch, Float, Kernel, Simd, V};
+use crate::simd::{Kernel, Simd, V};
 use crate::special::exp::exp;
 use crate::special::log::ln;
 use std::f64::consts::PI;
@@ -17,6 +17,7 @@ struct SmoothLog<'a> {
     numbers: [Numbers; 3],
 }
 impl Kernel for SmoothLog<'_> {
+    const LANES_MEET: bool = false;
     type Output = [Numbers; 3];
     #[inline(always)]
     fn run<S: Simd>(self) -> Self::Output {
@@ -80,7 +81,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
         let at = &self.integral;
         let t = at.t(tau);
         let numbers = [t, at.length * t, at.y(tau)].map(lanes::<S>);
-        let [p, q, log] = dispatch(SmoothLog { formula: at.formula, numbers }).map(|x| V::<S, f64>::load(&x));
+        let [p, q, log] = S::call(SmoothLog { formula: at.formula, numbers }).map(|x| V::<S, f64>::load(&x));
         let log = log - 0.5 * tau * tau;
         (Node { tau, t, q, weight: p * exp::<S>(log - top) }, log)
     }
@@ -100,7 +101,7 @@ impl<'a, S: Simd> Smooth<'a, S> {
                 // Each pair stops by itself, so that its sums do not depend on the other pairs of its vector.
                 active = node.weight.if_greater(NOTHING * sums[0], active, 0.0);
                 active = tau.if_greater(-self.integral.length, active, 0.0);
-                if zero.not_less_bits(active) == (1 << f64::LANES) - 1 {
+                if zero.not_less_bits(active) == (1 << V::<S, f64>::LANES) - 1 {
                     break;
                 }
                 let weight = active.if_greater(0.0, node.weight, 0.0);
