@@ -136,6 +136,8 @@ VERBS = [
         lambda x: [x.score, x.packed, x.distribution]),
     Row(pe.normalise_scores, {"scores": pe.pairwise(QUERIES, GALLERY), "queries": pe.pairwise(QUERIES, NOVEL),
                               "gallery": pe.pairwise(GALLERY, NOVEL)}, {"queries": None, "gallery": None}),
+    Row(pe.merge, {"rankings": [pe.search(QUERIES, d, 5) for d in (GALLERY, NOVEL)], "k": 4, "offsets": [0, G]},
+        {"rankings": [pe.search(QUERIES, d, 2) for d in (GALLERY, NOVEL)], "k": 3, "offsets": None}),
     Row(pe.first_stage_features, {"d": GALLERY}, {"score": "cosine"}),
     Row(pe.first_stage_features, {"d": GALLERY, "reference": pe.first_stage_reference(GALLERY)},
         {"side": "query", "reference": pe.first_stage_reference(GALLERY, queries=SURER)}),

@@ -1,0 +1,132 @@
+"""The best of several rankings: what parts of a gallery have found, as one search of all of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace, require_same_kind
+from peaccel.retrieval.verbs import Ranking
+from peaccel.validation import checked_k
+
+__all__ = ["best_first", "merge"]
+
+LARGEST_ID = np.iinfo(np.int64).max
+
+
+def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | None = None) -> Ranking[ArrayT]:
+    """The best k of several rankings of the same queries: of parts of a gallery, the bits of one search of all of it.
+
+    It is exact where each part has its best k, or all that it has.
+
+    Parameters
+    ----------
+    rankings
+        One for each part, [Q, any width]; all of one kind of array, dtype and device. Each best first, as `search`,
+        `rerank` and `FaissReranker.search` return them.
+    k
+        How many to return, >= 1; more than the parts have pads.
+    offsets
+        For each part the number of its first row in the whole gallery, >= 0, which is added to its ids. None where ids
+        are those of the whole already.
+
+    Returns
+    -------
+    Ranking
+        Scores and ids [Q, k], best first, then NaN, then padding (id -1, score -inf). Ties go to the part with the
+        lower offset, without offsets to the earlier part, then to the part's own order. So they go to the lower row, as
+        in every verb, if ids are rows; among ids that callers gave, to the earlier part, whatever the ids are.
+
+    Raises
+    ------
+    TypeError
+        Something is not a Ranking, numpy meets torch, k or an offset is not an integer.
+    ValueError
+        No rankings, or of different numbers of queries, dtypes or devices; k below 1; another number of offsets than
+        of rankings, or an offset that is negative, or takes an id beyond int64.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8], [0.8, 0.6]], [0.1, 0.1, 0.4, 0.2])
+    >>> queries = pe.Normal([[0.0, 1.0]], [0.1])
+    >>> parts = [pe.search(queries, part, k=2) for part in (gallery[:3], gallery[3:])]
+    >>> pe.merge(parts, k=3, offsets=[0, 3]).ids.tolist()
+    [[0, 2, 3]]
+    >>> pe.search(queries, gallery, k=3).ids.tolist()
+    [[0, 2, 3]]
+    """
+    k, parts = checked_k("merge", k), list(rankings)
+    _require_alike(parts)
+    if offsets is not None:
+        places = _checked_offsets(offsets, parts)
+        parts = [_moved(parts[i], places[i]) for i in sorted(range(len(parts)), key=places.__getitem__)]
+    missing = k - sum(part.ids.shape[1] for part in parts)
+    if missing > 0:
+        parts.append(_padding(parts[0], missing))
+    columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
+    scores, ids = (x[:, :k] for x in best_first(*columns, by_row=False))
+    return Ranking(namespace(scores).where(ids < 0, -np.inf, scores), ids)
+
+
+def best_first(scores: Array, ids: Array, *, by_row: bool) -> tuple[Array, Array]:
+    """Both [Q, N] by falling score, then NaN, then padding; ties by the lower id, or in the order that they have."""
+    along = namespace(scores).take_along_dim if is_torch(scores) else np.take_along_axis
+    stable = {"stable": True} if is_torch(scores) else {"kind": "stable"}
+    first, *others = (ids, -scores, ids < 0) if by_row else (-scores, ids < 0)
+    order = first.argsort(**stable)
+    for key in others:  # sorts by a key after the other, the least important first; NaN come last in either library
+        order = along(order, along(key, order, -1).argsort(**stable), -1)
+    return along(scores, order, -1), along(ids, order, -1)
+
+
+def _require_alike(parts: list[Ranking]) -> None:
+    """Refuse what is no ranking, and rankings that cannot be merged."""
+    if not parts:
+        raise ValueError("merge: expected at least one ranking, got none")
+    for i, part in enumerate(parts):
+        if not isinstance(part, Ranking):
+            raise TypeError(f"merge: ranking {i} must be a Ranking, got {type(part).__name__}")
+        shape, first = tuple(part.scores.shape), parts[0].scores
+        if len(shape) != 2 or shape != tuple(part.ids.shape) or dtype_name(part.ids) != "int64":
+            got = f"scores {shape} and ids {tuple(part.ids.shape)} of {dtype_name(part.ids)}"
+            raise ValueError(f"merge: ranking {i} has {got}, expected (Q, k) both, and ids of int64")
+        require_same_kind("merge", f"ranking {i}", part.scores, "ranking 0", first)
+        require_same_kind("merge", f"ids of ranking {i}", part.ids, "its scores", part.scores)
+        if dtype_name(part.scores) != dtype_name(first):
+            got, expected = dtype_name(part.scores), dtype_name(first)
+            raise ValueError(f"merge: ranking {i} has scores of {got}, expected {expected} like ranking 0")
+        if len(part.scores) != len(first):
+            raise ValueError(f"merge: ranking {i} is of {shape[0]} queries, expected {len(first)} like ranking 0")
+
+
+def _checked_offsets(offsets: Sequence[int], parts: list[Ranking]) -> list[int]:
+    """The offsets as Python's integers, one for each part."""
+    try:
+        places = [operator.index(offset) for offset in offsets]
+    except TypeError:
+        raise TypeError(f"merge: offsets must be integers, got {offsets!r}") from None
+    if len(places) != len(parts):
+        raise ValueError(f"merge: {len(places)} offsets, expected {len(parts)}: one for each ranking")
+    for i, (place, part) in enumerate(zip(places, parts, strict=True)):
+        if not 0 <= place <= LARGEST_ID:
+            raise ValueError(f"merge: offset {i} is {place}, expected 0 .. 2^63 - 1")
+        on_host = not is_torch(part.ids) or part.ids.is_cpu  # nobody waits for the values of ids on a GPU
+        if place and on_host and 0 not in part.ids.shape and int(part.ids.max()) > LARGEST_ID - place:
+            raise ValueError(f"merge: offset {i} is {place}, which takes id {int(part.ids.max())} beyond int64")
+    return places
+
+
+def _moved(part: Ranking, offset: int) -> Ranking:
+    """The ranking with the offset added to its ids; padding stays."""
+    xp = namespace(part.ids)
+    return Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))
+
+
+def _padding(like: Ranking, width: int) -> Ranking:
+    """A ranking that has found nothing."""
+    shape = len(like.ids), width
+    if is_torch(like.ids):
+        return Ranking(like.scores.new_full(shape, -np.inf), like.ids.new_full(shape, -1))
+    return Ranking(np.full(shape, -np.inf, like.scores.dtype), np.full(shape, -1))
