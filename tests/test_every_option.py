@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
@@ -136,6 +137,8 @@ VERBS = [
         lambda x: [x.score, x.packed, x.distribution]),
     Row(pe.normalise_scores, {"scores": pe.pairwise(QUERIES, GALLERY), "queries": pe.pairwise(QUERIES, NOVEL),
                               "gallery": pe.pairwise(GALLERY, NOVEL)}, {"queries": None, "gallery": None}),
+    Row(pe.merge, {"rankings": [pe.search(QUERIES, d, 5) for d in (GALLERY, NOVEL)], "k": 4, "offsets": [0, G]},
+        {"rankings": [pe.search(QUERIES, d, 2) for d in (GALLERY, NOVEL)], "k": 3, "offsets": None}),
     Row(pe.first_stage_features, {"d": GALLERY}, {"score": "cosine"}),
     Row(pe.first_stage_features, {"d": GALLERY, "reference": pe.first_stage_reference(GALLERY)},
         {"side": "query", "reference": pe.first_stage_reference(GALLERY, queries=SURER)}),
@@ -168,6 +171,18 @@ def added(ids):
     return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
 
 
+def kept(mmap):
+    """The items that are there once one was removed of what was saved, or why it was not."""
+    with tempfile.TemporaryDirectory() as folder:
+        pe.FaissReranker.build(GALLERY, "Flat").save(folder)
+        reranker = pe.FaissReranker.load(folder, mmap=mmap)
+        try:
+            reranker.remove([3])
+        except TypeError:
+            return "mapped"
+        return reranker.ids
+
+
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
 RERANKER = [
@@ -181,6 +196,7 @@ RERANKER = [
         {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
+    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.load),
 ]  # fmt: skip
 
 
@@ -277,6 +293,16 @@ METRICS = [
         {"gallery_coords": None, "radius": 9.0}),
 ]  # fmt: skip
 
+
+def blocks_of(rows, **parameters):
+    """The blocks of the gallery's means, and of one of its parameters, in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, x in {"mu": GALLERY.mu, "each": GALLERY.var, "one": GALLERY.var[:, 0]}.items():
+            np.save(f"{folder}/{name}.npy", x)
+        paths = {name: f"{folder}/{file}.npy" for name, file in parameters.items()}
+        return list(io.read_blocks(f"{folder}/mu.npy", **paths, rows=rows))
+
+
 ENSEMBLE = RNG.normal(size=(4, G, DIM)) + GALLERY.mu
 IO = [
     Row(io.from_ensemble, {"embeddings": ENSEMBLE}, {"kind": "vmf", "diagonal": True}),
@@ -284,6 +310,7 @@ IO = [
     Row(io.from_prolip, {"mean": GALLERY.mu, "std": np.log(GALLERY.var / 9)}, {}),
     Row(io.from_pfe, {"mu": GALLERY.mu, "sigma_sq": GALLERY.var}, {}),
     Row(io.from_url, {"features": GALLERY.mu, "unc": GALLERY.var[:, 0]}, {}),
+    Row(blocks_of, {"rows": 9}, {"rows": 5, "var": "each", "kappa": "each", "scale": "one"}, of=io.read_blocks),
 ]
 
 FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)

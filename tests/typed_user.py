@@ -14,6 +14,7 @@ def of_arrays(mu: NDArray[np.float32], var: NDArray[np.float32]) -> NDArray[np.i
     reranker = pe.FaissReranker.build(d, "Flat")
     found: list[NDArray[np.float32]] = [pe.paired(d, d), pe.log_prob(d, mu), pe.special.log_iv(3, mu), d.mu, d[:3].var]
     scores, ids = pe.rerank(d, pe.prepare(d), np.zeros((len(found), 2), int), k=2)
+    found.append(pe.merge([pe.search(d, d, k=5), reranker.search(d, k=5)], k=5, offsets=[0, 3]).scores)
     plda = pe.fit_plda(mu, np.zeros(len(mu)), dim=2)
     normed = pe.normalise_scores(pe.search(d, d, k=5), queries=mu)
     found += [normed.scores, pe.pairwise(plda.transform(mu), d, plda.score), pe.normalise_scores(mu, gallery=mu)]

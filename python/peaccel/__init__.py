@@ -34,9 +34,10 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
+from peaccel.retrieval.merging import Ranking, merge
 from peaccel.retrieval.prepared import Prepared, prepare
 from peaccel.retrieval.score_norms import normalise_scores
-from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, search
+from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions
@@ -135,6 +136,7 @@ __all__ = [
     "limit_false_matches",
     "log_prob",
     "match_variance",
+    "merge",
     "metrics",
     "normalise_scores",
     "paired",

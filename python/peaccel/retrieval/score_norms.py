@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from peaccel.ops._array import Array, ArrayT, as_array, is_torch, namespace, require_same_kind
-from peaccel.retrieval.verbs import Ranking
+from peaccel.ops._array import Array, ArrayT, as_array, namespace, require_same_kind
+from peaccel.retrieval.merging import Ranking, best_first
 from peaccel.validation import cast, compute_dtype
 
 __all__ = ["normalise_scores"]
@@ -96,7 +96,7 @@ def normalise_scores(scores: Any, *, queries: Any = None, gallery: Any = None) -
             mean, deviation = mean[ids], deviation[ids]  # what padding finds does not change -inf
         terms.append((x - mean) / deviation)
     normed = cast(sum(terms) / len(terms), compute_dtype(given))
-    return normed if ids is None else Ranking(*_best_first(normed, ids))
+    return normed if ids is None else Ranking(*best_first(normed, ids, by_row=True))
 
 
 def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, Array]:
@@ -119,14 +119,3 @@ def _moments(name: str, of: Any, like: Array, rows: int | None) -> tuple[Array, 
     mean = x.mean(1)
     left = x - mean[:, None]
     return mean, (left * left).mean(1) ** 0.5
-
-
-def _best_first(scores: Array, ids: Array) -> tuple[Array, Array]:
-    """Both by falling score, then NaN, then padding; ties by the lower row."""
-    xp = namespace(scores)
-    along = xp.take_along_dim if is_torch(scores) else xp.take_along_axis
-    stable = {"stable": True} if is_torch(scores) else {"kind": "stable"}
-    order = ids.argsort(**stable)
-    for key in (-scores, ids < 0):
-        order = along(order, along(key, order, -1).argsort(**stable), -1)
-    return along(scores, order, -1), along(ids, order, -1)

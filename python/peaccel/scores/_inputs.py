@@ -157,7 +157,8 @@ def scale(d: Any, params: Params) -> tuple[Array, Array]:
 
 
 def root_norm(d: Any, params: Params) -> tuple[Array, Array]:
-    return d.mu, (d.mu * d.mu).sum(-1) ** 0.25
+    # A power of 0.25 would be rounded in torch by where an item lies in the array; a square root is exact.
+    return d.mu, norm(d, params)[1] ** 0.5
 
 
 def norm(d: Any, params: Params) -> tuple[Array, Array]:
