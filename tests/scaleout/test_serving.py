@@ -15,11 +15,11 @@ import psutil
 import pytest
 import ray
 from conftest import make
-from ray import serve
 
 import peaccel as pe
 
-pytestmark = pytest.mark.slow
+# Ray Serve calls pydantic as it was.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serve.py"
 GALLERY, QUERIES = (
@@ -33,7 +33,9 @@ PATIENCE = 180.0  # others use these processors too
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Where the service listens; a cluster of its own, on a port that is free."""
+    """Where the service listens, on a cluster of its own."""
+    from ray import serve
+
     folder = tmp_path_factory.mktemp("shards")
     for name, part in SHARDS.items():
         pe.io.write_distribution(folder / name, part)
@@ -165,6 +167,8 @@ def test_a_load_beyond_what_it_takes_is_refused_and_nothing_dies(address):
     assert statuses[503] > 0
     status, found = post(address, **BODIES[0])
     assert (status, found["ids"]) == (200, EXPECTED[0])
+    from ray import serve
+
     for application in serve.status().applications.values():
         assert application.status == "RUNNING"
         for deployment in application.deployments.values():

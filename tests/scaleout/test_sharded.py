@@ -13,8 +13,7 @@ from conftest import assert_ranking, make, scored
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 
 import peaccel as pe
-from peaccel import scaleout
-from peaccel.scaleout import ShardedGallery
+from peaccel.scaleout import ShardedGallery, sharded
 
 CUTS = (0, 0, 3, 40, 41, 90, 120)  # six shards, one of them empty and one of a single item
 NAMES = np.array([f"item {i:x}" for i in range(CUTS[-1])])
@@ -31,7 +30,7 @@ class Actor:
     """A shard in this process; `faults` are taken one at a call, None for none."""
 
     def __init__(self, cluster, arguments):
-        self.cluster, self.shard, self.faults, self.asked = cluster, scaleout._Shard(*arguments), [], Counter()
+        self.cluster, self.shard, self.faults, self.asked = cluster, sharded._Shard(*arguments), [], Counter()
 
     def __getattr__(self, name):
         def remote(*arguments):
@@ -57,7 +56,7 @@ class Cluster:
         return self.initialised
 
     def remote(self, cls):
-        assert cls is scaleout._Shard
+        assert cls is sharded._Shard
         return types.SimpleNamespace(options=self._options)
 
     def _options(self, **options):
@@ -92,8 +91,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(monkeypatch):
-    monkeypatch.setattr(scaleout, "ray", made := Cluster())
-    monkeypatch.setattr(scaleout, "PAUSE", 0)
+    monkeypatch.setattr(sharded, "ray", made := Cluster())
+    monkeypatch.setattr(sharded, "PAUSE", 0)
     return made
 
 
@@ -262,7 +261,7 @@ def test_a_shard_that_cannot_be_loaded_again_says_why(cluster, tmp_path):
             path.write_bytes(text)
         elif text is not None:
             pe.io.write_distribution(path, text)
-        cluster.actors[0].shard = scaleout._Shard(path, *settings)
+        cluster.actors[0].shard = sharded._Shard(path, *settings)
         with pytest.raises(
             (ValueError, OSError), match=re.escape(f"ShardedGallery: shard 0 ({path}): {reason}")
         ) as caught:

@@ -35,6 +35,7 @@ def arrow(what: str = "tables") -> Any:
         import pyarrow
         import pyarrow.compute
         import pyarrow.dataset
+        import pyarrow.parquet
     except ImportError:
         raise ImportError(f"{what} need pyarrow: pip install peaccel[arrow]") from None
     return pyarrow

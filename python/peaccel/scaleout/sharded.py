@@ -1,9 +1,4 @@
-"""Galleries in parts, past one process and one machine, by Ray: an actor a shard, one exact merge.
-
-``ray.init()`` on a laptop, ``ray.init("auto")`` or an address on a cluster: the calls are the same. Whoever called it
-also ends it; here nothing is started but actors, and these end with `ShardedGallery.close` or with the process that
-made them.
-"""
+"""A gallery in shards, each with an actor of Ray, and one exact merge of what they find."""
 
 from __future__ import annotations
 
@@ -11,22 +6,21 @@ import os
 import queue as queues
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel import io
-from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.runtime import set_num_threads
 from peaccel.distributions import Distribution
 from peaccel.ops._array import dtype_name
 from peaccel.retrieval.merging import merge
-from peaccel.retrieval.prepared import Prepared, plan, prepare
-from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
+from peaccel.retrieval.prepared import plan
+from peaccel.retrieval.verbs import Ranking
+from peaccel.scaleout.parts import Items, Part, Source, is_given, none_like
 from peaccel.scores import Score, get
 from peaccel.validation import checked_candidates, checked_k, compute_dtype
 
@@ -37,9 +31,6 @@ except ImportError:
     raise ImportError("peaccel.scaleout needs Ray: pip install peaccel[ray]") from None
 
 __all__ = ["ShardedGallery", "ShardedRanking"]
-
-Items: TypeAlias = Distribution[NDArray[Any]]
-Source: TypeAlias = PathLike | Items | tuple[PathLike | Items, Any] | Callable[[], Any]
 
 AVOIDED = 5.0  # seconds for which a replica that failed is asked last
 PAUSE = 0.05  # seconds before a shard is asked again
@@ -61,40 +52,6 @@ class ShardedRanking(Ranking[NDArray[Any]]):
 # -- in the actors -----------------------------------------------------------------------------------------------------
 
 
-def opened(source: Source) -> tuple[Items, NDArray[Any] | None]:
-    """The items of a source, and their ids where it has any."""
-    if isinstance(source, tuple):
-        items = opened(source[0])[0]
-        return items, _checked_ids(np.asarray(source[1]), len(items))
-    if isinstance(source, Distribution):
-        return source, None
-    if callable(source):
-        return opened(source())
-    if not isinstance(source, str | os.PathLike):
-        raise TypeError(f"is {type(source).__name__}, expected a path, a distribution, a function or a pair with ids")
-    return io.read_distribution(source), None
-
-
-def _checked_ids(ids: NDArray[Any], size: int) -> NDArray[Any]:
-    """Ids as int64 or strings: one for each item, all different."""
-    if ids.shape != (size,) or ids.dtype.kind not in "iuU":
-        got = f"shape {ids.shape} and dtype {ids.dtype}"
-        raise ValueError(f"ids have {got}, expected integers or strings ({size},): one for each item")
-    none = _none_like(ids)
-    ids = ids.astype(none.dtype, copy=False)
-    known, count = np.unique(ids, return_counts=True)
-    if size and count.max() > 1:
-        raise ValueError(f"ids hold {known[count.argmax()].item()!r} twice, expected all different")
-    if size and (known[0] < 0 if none.dtype.kind == "i" else known[0] == ""):
-        raise ValueError(f"ids hold {known[0].item()!r}, expected integers >= 0 or strings that are not empty")
-    return ids
-
-
-def _none_like(ids: NDArray[Any]) -> NDArray[Any]:
-    """[1] what stands for no item among ids like these."""
-    return np.zeros(1, ids.dtype) if ids.dtype.kind == "U" else np.array([-1])
-
-
 class _Facts(NamedTuple):
     """What the driver must know of a shard: its size, its items and ids in words, empty ones like them, and the
     parameter that all items have in common, if they do."""
@@ -108,11 +65,7 @@ class _Facts(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A shard's place in the whole gallery, and whether its items are to be scored by variances of their own also where
-    one was given for all.
-
-    Scores by one variance are made by other sums, which one machine would not make where shards have different ones.
-    """
+    """Where a shard's items begin in the whole gallery, how many they are, and whether `Part.make_plain` is due."""
 
     start: int
     size: int
@@ -128,75 +81,47 @@ class _Shard:
 
     def __init__(self, source: Source, score: Score, dtype: str | None, threads: int) -> None:
         set_num_threads(threads)
-        self._error: Exception | None = None
-        self._is_plain = False
         try:
-            items, ids = opened(source)
-            self._prepared: Prepared[NDArray[Any]] = prepare(items, score, dtype)
-            if ids is not None:
-                self._order, self._ids = np.argsort(ids), np.append(ids, _none_like(ids))
-            self._has_ids = ids is not None
+            self._loaded: Part | Exception = Part.opened(source, score, dtype)
         except Exception as error:
-            self._error = error.with_traceback(None)
+            self._loaded = error.with_traceback(None)
 
     def facts(self) -> _Facts:
         """What the driver must know."""
-        if self._error is not None:
-            raise self._error
-        items = self._prepared.distribution
+        part = self._part()
+        items = part.gallery.distribution
         like = type(items)(*(np.array(x[:0]) for x in items.arrays))
         words = f"{items.kind} items of {items.dim} dimensions in {dtype_name(items.mu)}"
-        no_ids = self._ids[:0] if self._has_ids else None
+        no_ids = None if part.ids is None else part.ids[:0]
         of_ids = "no ids" if no_ids is None else "strings as ids" if no_ids.dtype.kind == "U" else "integers as ids"
-        return _Facts(len(items), words, of_ids, like, no_ids, items.common_parameter())
+        return _Facts(len(part), words, of_ids, like, no_ids, items.common_parameter())
 
     def ping(self, place: _Place) -> None:
         """Raise what keeps this shard from answering."""
-        self._gallery(place)
+        self._part(place)
 
     def search(self, place: _Place, queries: Items, k: int) -> tuple[Any, ...]:
-        """The best k of this shard: scores, rows of the whole gallery, and ids."""
-        gallery = self._gallery(place)
-        return self._found(place, search(queries, gallery, k, gallery.score))
+        """`Part.search`."""
+        return self._part(place).search(queries, k, place.start)
 
-    def rerank(self, place: _Place, queries: Items, k: int, candidates: NDArray[Any]) -> tuple[Any, ...]:
-        """The best k of the candidates that are in this shard, and how many are for each query."""
-        gallery, rows = self._gallery(place), self._rows(place, candidates)
-        return *self._found(place, rerank(queries, gallery, rows, k, gallery.score)), (rows >= 0).sum(1)
+    def rerank(self, place: _Place, queries: Items, candidates: NDArray[Any], k: int) -> tuple[Any, ...]:
+        """`Part.rerank`."""
+        return self._part(place).rerank(queries, candidates, k, place.start)
 
     def rescore(self, place: _Place, queries: Items, candidates: NDArray[Any]) -> tuple[Any, ...]:
-        """Which candidates are in this shard, and the scores of these."""
-        gallery, rows = self._gallery(place), self._rows(place, candidates)
-        mine = rows >= 0
-        return mine, rescore(queries, gallery, rows, gallery.score)[mine]
+        """`Part.rescore`."""
+        return self._part(place).rescore(queries, candidates, place.start)
 
-    def _gallery(self, place: _Place) -> Prepared[NDArray[Any]]:
-        """The prepared gallery, as it was when the driver first asked."""
-        if self._error is not None:
-            raise self._error
-        items = self._prepared.distribution
-        if len(items) != place.size:
-            raise ValueError(f"holds {len(items)} items, expected {place.size} as when it was opened")
-        if place.plain and not self._is_plain:
-            copied = type(items)(*(np.array(x) for x in items.arrays))
-            self._prepared, self._is_plain = prepare(copied, self._prepared.score), True
-        return self._prepared
-
-    def _rows(self, place: _Place, candidates: NDArray[Any]) -> NDArray[Any]:
-        """The rows of this shard for candidates; -1 for what is in other shards."""
-        if not self._has_ids:
-            rows = candidates - place.start
-            return np.where((rows >= 0) & (rows < place.size), rows, -1)
-        if not place.size:
-            return np.full(candidates.shape, -1)
-        places = np.searchsorted(self._ids[:-1], candidates, sorter=self._order).clip(max=place.size - 1)
-        rows = self._order[places]
-        return np.where(self._ids[rows] == candidates, rows, -1)
-
-    def _found(self, place: _Place, ranking: Ranking[NDArray[Any]]) -> tuple[Any, ...]:
-        rows = ranking.ids
-        ids = self._ids[rows] if self._has_ids else None
-        return ranking.scores, np.where(rows < 0, -1, rows + place.start), ids
+    def _part(self, place: _Place | None = None) -> Part:
+        """The part, as it was when the driver first asked."""
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        if place is not None:
+            if len(self._loaded) != place.size:
+                raise ValueError(f"holds {len(self._loaded)} items, expected {place.size} as when it was opened")
+            if place.plain:
+                self._loaded.make_plain()
+        return self._loaded
 
 
 # -- calls of actors ---------------------------------------------------------------------------------------------------
@@ -506,7 +431,7 @@ class ShardedGallery:
         k = checked_k(self.score.name, k)
         self.check(queries)
         candidates = self._candidates(queries, candidates)
-        answers, missing = self._ask("rerank", (queries, k, candidates), timeout, partial)
+        answers, missing = self._ask("rerank", (queries, candidates, k), timeout, partial)
         if not missing:
             self._require_known(candidates, sum(answer[-1] for answer in answers))
         return self._merged([answer[:-1] for answer in answers], k, missing)
@@ -551,7 +476,7 @@ class ShardedGallery:
 
     def _require_known(self, candidates: NDArray[Any], known: Any) -> None:
         """Refuse candidates of which shards know fewer than there are."""
-        lacking = np.flatnonzero(_given(candidates).sum(1) != known)
+        lacking = np.flatnonzero(is_given(candidates).sum(1) != known)
         if len(lacking):
             expected = f"rows 0 .. {len(self) - 1}" if self._no_ids is None else "ids of the gallery"
             raise ValueError(
@@ -583,7 +508,7 @@ class ShardedGallery:
         """One ranking of what the shards have found; by rows, which then give way to ids."""
         scores, rows = merge([Ranking(scores, rows) for scores, rows, _ in found], k)
         if self._no_ids is not None:
-            rows = _looked_up(rows, found, _none_like(self._no_ids))
+            rows = _looked_up(rows, found, none_like(self._no_ids))
         ranking = ShardedRanking(scores, rows)
         ranking.missing = missing
         return ranking
@@ -599,11 +524,6 @@ def _looked_up(rows: NDArray[Any], found: list[tuple[Any, ...]], none: NDArray[A
 def _require_positive(name: str, value: float) -> None:
     if not isinstance(value, int | float) or not value > 0:
         raise ValueError(f"ShardedGallery: {name} is {value!r}, expected a number above 0")
-
-
-def _given(candidates: NDArray[Any]) -> NDArray[Any]:
-    """Which candidates are there: not -1, and not ""."""
-    return np.asarray(candidates != "") if candidates.dtype.kind == "U" else candidates != -1
 
 
 def _nbytes(x: Any) -> int:
