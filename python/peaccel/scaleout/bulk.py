@@ -12,7 +12,7 @@ from peaccel import io
 from peaccel._utils.atomic_files import PathLike, aside
 from peaccel._utils.runtime import set_num_threads
 from peaccel.io.parquet_parts import map_table, with_columns
-from peaccel.scaleout.parts import Part, Source, is_given
+from peaccel.scaleout.gallery_parts import GalleryPart, Source, is_given
 from peaccel.scores import Score, get
 from peaccel.validation import checked_k, require_distribution
 
@@ -21,14 +21,14 @@ try:
 except ImportError:
     raise ImportError("peaccel.scaleout needs Ray: pip install peaccel[ray]") from None
 
-__all__ = ["Embed", "Rescore", "Search", "map_parts"]
+__all__ = ["EmbedStep", "RescoreStep", "SearchStep", "map_parts"]
 
 
-class Search:
+class SearchStep:
     """The best k of a gallery for each row of a batch, as the columns ``ids`` and ``scores``.
 
-    A step for `map_parts`, and for ``map_batches(Search, fn_constructor_kwargs={...}, batch_format="pyarrow")`` of a
-    dataset of Ray: pyarrow tables in and out, whose lists would be arrays of objects in numpy, which take longer.
+    A step for `map_parts`, and for ``map_batches(SearchStep, fn_constructor_kwargs={...}, batch_format="pyarrow")`` of
+    a dataset of Ray: pyarrow tables in and out, whose lists would be arrays of objects in numpy, which take longer.
 
     Parameters
     ----------
@@ -38,6 +38,8 @@ class Search:
         How many to return, >= 1.
     score
         As in `paired`.
+    shortlist
+        None for the exact best; else how many the index of the gallery proposes, as in `FaissReranker.search`.
     columns
         As `pe.io.from_arrow` takes them: {"mu": "vector", "var": "sigma2"}; by default the columns of its names.
     keep
@@ -49,25 +51,27 @@ class Search:
         gallery: Source,
         k: int,
         score: str | Score = "mls",
+        shortlist: int | None = None,
         columns: Mapping[str, str] | None = None,
         keep: Sequence[str] = (),
     ) -> None:
-        self._part, self._k = Part.opened(gallery, get(score)), checked_k("Search", k)
+        self._shortlist = shortlist
+        self._part, self._k = GalleryPart.opened(gallery, get(score)), checked_k("SearchStep", k)
         self._columns, self._keep = dict(columns or {}), keep
 
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and what was found: a pyarrow table for a pyarrow table."""
-        scores, rows, ids = self._part.search(io.from_arrow(batch, **self._columns), self._k)
-        return with_columns("Search", batch, self._keep, {"ids": rows if ids is None else ids, "scores": scores})
+        scores, ids = self._part.search(io.from_arrow(batch, **self._columns), self._k, self._shortlist)
+        return with_columns("SearchStep", batch, self._keep, {"ids": ids, "scores": scores})
 
 
-class Rescore:
-    """The scores of each row of a batch with its candidates, as the column ``scores``: a step as `Search`.
+class RescoreStep:
+    """The scores of each row of a batch with its candidates, as the column ``scores``: a step as `SearchStep`.
 
     Parameters
     ----------
     gallery, score, columns, keep
-        As in `Search`.
+        As in `SearchStep`.
     candidates
         The column of lists of K: rows of the gallery, or its ids where it has any; -1, or "", for none scores -inf.
     """
@@ -80,7 +84,7 @@ class Rescore:
         columns: Mapping[str, str] | None = None,
         keep: Sequence[str] = (),
     ) -> None:
-        self._part, self._candidates = Part.opened(gallery, get(score)), candidates
+        self._part, self._candidates = GalleryPart.opened(gallery, get(score)), candidates
         self._columns, self._keep = dict(columns or {}), keep
 
     def __call__(self, batch: Any) -> Any:
@@ -90,13 +94,13 @@ class Rescore:
         mine, of_mine = self._part.rescore(queries, candidates)
         lacking = np.flatnonzero((mine != is_given(candidates)).any(1))
         if len(lacking):
-            raise ValueError(f"Rescore: column {self._candidates} holds what the gallery lacks in row {lacking[0]}")
+            raise ValueError(f"RescoreStep: column {self._candidates} holds what the gallery lacks in row {lacking[0]}")
         scores = np.full(candidates.shape, -np.inf, of_mine.dtype)
         scores[mine] = of_mine
-        return with_columns("Rescore", batch, self._keep, {"scores": scores})
+        return with_columns("RescoreStep", batch, self._keep, {"scores": scores})
 
 
-class Embed:
+class EmbedStep:
     """The distributions that an encoder makes of a batch, as ``mu`` and ``var``, ``kappa`` or ``scale``: a step.
 
     Parameters
@@ -114,13 +118,13 @@ class Embed:
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and the distributions: a pyarrow table for a pyarrow table."""
         d = self._encode(batch)
-        require_distribution("Embed", "what the encoder returns", d)
+        require_distribution("EmbedStep", "what the encoder returns", d)
         if len(d) != len(batch):
-            raise ValueError(f"Embed: the encoder made {len(d)} items of {len(batch)} rows, expected one for each")
+            raise ValueError(f"EmbedStep: the encoder made {len(d)} items of {len(batch)} rows, expected one for each")
         return io.to_arrow(d, **{name: batch.column(name) for name in self._keep})
 
 
-class _Parts:
+class _PartFiles:
     """A step that takes whole files: what actors of Ray Data hold."""
 
     def __init__(self, step: Callable[..., Any], settings: Mapping[str, Any], rows: int, threads: int) -> None:
@@ -152,8 +156,8 @@ def map_parts(
     Parameters
     ----------
     step, settings
-        `Search`, `Rescore`, `Embed` or any class of pyarrow tables to pyarrow tables, and what it is made with, once in
-        each actor.
+        `SearchStep`, `RescoreStep`, `EmbedStep` or any class whose objects make a pyarrow table of one, and what it is
+        made with, once in each actor.
     parts
         Files that `pe.io` reads as tables: .parquet, .arrow, .feather or .lance; every node must see them.
     out
@@ -185,7 +189,7 @@ def map_parts(
 
         ray.init()
         settings = {"gallery": "gallery.npz", "k": 10, "keep": ["id"]}
-        map_parts(Search, settings, parts=["part0.parquet", "part1.parquet"], out="found/")
+        map_parts(SearchStep, settings, parts=["part0.parquet", "part1.parquet"], out="found/")
     """
     checked_k("map_parts", rows, "rows")
     if not ray.is_initialized():
@@ -205,7 +209,7 @@ def map_parts(
     if todo:
         made_with = step, dict(settings), rows, max(1, int(num_cpus))
         asked = ray.data.from_items(todo, override_num_blocks=len(todo)).map_batches(
-            _Parts, fn_constructor_args=made_with, batch_size=1, batch_format="pyarrow",
+            _PartFiles, fn_constructor_args=made_with, batch_size=1, batch_format="pyarrow",
             concurrency=concurrency, num_cpus=num_cpus, num_gpus=num_gpus,
         )  # fmt: skip
         asked.materialize()

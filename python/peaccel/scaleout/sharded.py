@@ -20,7 +20,7 @@ from peaccel.ops._array import dtype_name
 from peaccel.retrieval.merging import merge
 from peaccel.retrieval.prepared import plan
 from peaccel.retrieval.verbs import Ranking
-from peaccel.scaleout.parts import Items, Part, Source, is_given, none_like
+from peaccel.scaleout.gallery_parts import GalleryPart, Items, Source, is_given, none_like
 from peaccel.scores import Score, get
 from peaccel.validation import checked_candidates, checked_k, compute_dtype
 
@@ -53,8 +53,8 @@ class ShardedRanking(Ranking[NDArray[Any]]):
 
 
 class _Facts(NamedTuple):
-    """What the driver must know of a shard: its size, its items and ids in words, empty ones like them, and the
-    parameter that all items have in common, if they do."""
+    """What the driver must know of a shard: its size, its items and ids in words, empty ones like them, the parameter
+    that all items have in common, if they do, and whether there is an index."""
 
     size: int
     items: str
@@ -62,10 +62,11 @@ class _Facts(NamedTuple):
     like: Items
     no_ids: NDArray[Any] | None
     common: NDArray[Any] | None
+    is_indexed: bool
 
 
 class _Place(NamedTuple):
-    """Where a shard's items begin in the whole gallery, how many they are, and whether `Part.make_plain` is due."""
+    """Where a shard's items begin in the whole gallery, how many they are, and whether they are to be made plain."""
 
     start: int
     size: int
@@ -82,37 +83,35 @@ class _Shard:
     def __init__(self, source: Source, score: Score, dtype: str | None, threads: int) -> None:
         set_num_threads(threads)
         try:
-            self._loaded: Part | Exception = Part.opened(source, score, dtype)
+            self._loaded: GalleryPart | Exception = GalleryPart.opened(source, score, dtype)
         except Exception as error:
             self._loaded = error.with_traceback(None)
 
     def facts(self) -> _Facts:
         """What the driver must know."""
         part = self._part()
-        items = part.gallery.distribution
-        like = type(items)(*(np.array(x[:0]) for x in items.arrays))
-        words = f"{items.kind} items of {items.dim} dimensions in {dtype_name(items.mu)}"
-        no_ids = None if part.ids is None else part.ids[:0]
+        like, no_ids = part.like, part.no_ids
+        words = f"{like.kind} items of {like.dim} dimensions in {dtype_name(like.mu)}"
         of_ids = "no ids" if no_ids is None else "strings as ids" if no_ids.dtype.kind == "U" else "integers as ids"
-        return _Facts(len(part), words, of_ids, like, no_ids, items.common_parameter())
+        return _Facts(len(part), words, of_ids, like, no_ids, part.common_parameter, part.is_indexed)
 
     def ping(self, place: _Place) -> None:
         """Raise what keeps this shard from answering."""
         self._part(place)
 
-    def search(self, place: _Place, queries: Items, k: int) -> tuple[Any, ...]:
-        """`Part.search`."""
-        return self._part(place).search(queries, k, place.start)
+    def search(self, place: _Place, queries: Items, k: int, shortlist: int | None) -> tuple[Any, ...]:
+        """`GalleryPart.search`."""
+        return self._part(place).search(queries, k, shortlist, place.start)
 
     def rerank(self, place: _Place, queries: Items, candidates: NDArray[Any], k: int) -> tuple[Any, ...]:
-        """`Part.rerank`."""
+        """`GalleryPart.rerank`."""
         return self._part(place).rerank(queries, candidates, k, place.start)
 
     def rescore(self, place: _Place, queries: Items, candidates: NDArray[Any]) -> tuple[Any, ...]:
-        """`Part.rescore`."""
+        """`GalleryPart.rescore`."""
         return self._part(place).rescore(queries, candidates, place.start)
 
-    def _part(self, place: _Place | None = None) -> Part:
+    def _part(self, place: _Place | None = None) -> GalleryPart:
         """The part, as it was when the driver first asked."""
         if isinstance(self._loaded, Exception):
             raise self._loaded
@@ -237,9 +236,9 @@ class ShardedGallery:
     ----------
     sources
         The shards, in order, each one of: the path of a file that `pe.io.read_distribution` reads, which every node
-        must see; a distribution, which is kept in Ray's object store; a function without arguments that returns a
-        distribution. Also a pair of one of these and its ids [G], integers >= 0 or strings, all different in all
-        shards; then results have these ids, and candidates are these.
+        must see; a folder that `FaissReranker.save` wrote; a distribution or a `FaissReranker`, which is kept in Ray's
+        object store; a function without arguments that returns one. Also a pair of items and their ids [G], integers
+        >= 0 or strings, all different in all shards; then results have these ids, and candidates are these.
     score
         As in `paired`; shards are prepared for it.
     replicas
@@ -330,6 +329,8 @@ class ShardedGallery:
                 if got != expected:
                     raise ValueError(f"ShardedGallery: {name} has {got}, expected {expected} like {self._names[0]}")
         self._like, self._no_ids = first.like, first.no_ids
+        without = [name for name, one in zip(self._names, facts, strict=True) if not one.is_indexed]
+        self._without_index = without[0] if without else None
         common = [one.common for one in facts if one.size]
         plain = any(x is not None for x in common) and any(x is None or (x != common[0]).any() for x in common)
         starts = np.cumsum([0, *(one.size for one in facts)]).tolist()
@@ -369,8 +370,16 @@ class ShardedGallery:
             name = self.score.name
             raise ValueError(f"{name}: draws of an item depend on its row, expected a score that draws none")
 
-    def search(self, queries: Items, k: int, *, timeout: float = 60.0, partial: bool = False) -> ShardedRanking:
-        """The exact best k of the whole gallery for each query, as `pe.search` finds them.
+    def search(
+        self,
+        queries: Items,
+        k: int,
+        shortlist: int | None = None,
+        *,
+        timeout: float = 60.0,
+        partial: bool = False,
+    ) -> ShardedRanking:
+        """The best k of the whole gallery for each query: the exact ones, as `pe.search` finds them, or of shortlists.
 
         Parameters
         ----------
@@ -378,6 +387,9 @@ class ShardedGallery:
             Q items that the score takes beside the gallery, as numpy arrays.
         k
             How many to return, >= 1; more than there are items pads.
+        shortlist
+            None for the exact best; else how many the index of each shard proposes, >= 1, as in `FaissReranker.search`,
+            whose best k are then merged: all shards must have an index.
         timeout
             Seconds within which the answer is there, > 0.
         partial
@@ -403,7 +415,11 @@ class ShardedGallery:
         """
         k = checked_k(self.score.name, k)
         self.check(queries)
-        answers, missing = self._ask("search", (queries, k), timeout, partial)
+        if shortlist is not None:
+            shortlist = checked_k(self.score.name, shortlist, "shortlist")
+            if self._without_index is not None:
+                raise ValueError(f"ShardedGallery: {self._without_index} has no index, expected shortlist=None")
+        answers, missing = self._ask("search", (queries, k, shortlist), timeout, partial)
         return self._merged(answers, k, missing)
 
     def rerank(
@@ -505,20 +521,18 @@ class ShardedGallery:
             self._places.release()
 
     def _merged(self, found: list[tuple[Any, ...]], k: int, missing: tuple[str, ...]) -> ShardedRanking:
-        """One ranking of what the shards have found; by rows, which then give way to ids."""
-        scores, rows = merge([Ranking(scores, rows) for scores, rows, _ in found], k)
-        if self._no_ids is not None:
-            rows = _looked_up(rows, found, none_like(self._no_ids))
-        ranking = ShardedRanking(scores, rows)
+        """One ranking of what the shards have found, by the places of the names that they sent."""
+        none = none_like(np.empty(0, np.int64) if self._no_ids is None else self._no_ids)
+        names = np.concatenate([*(x.ravel() for _, x in found), none])
+        rankings, start = [], 0
+        for scores, own in found:
+            places = np.arange(start, start + own.size).reshape(own.shape)
+            rankings.append(Ranking(scores, np.where(own == none, -1, places)))
+            start += own.size
+        scores, places = merge(rankings, k)
+        ranking = ShardedRanking(scores, names[places])
         ranking.missing = missing
         return ranking
-
-
-def _looked_up(rows: NDArray[Any], found: list[tuple[Any, ...]], none: NDArray[Any]) -> NDArray[Any]:
-    """The ids of rows [Q, k], all of which are among those found, and none for -1."""
-    known, first = np.unique(np.concatenate([[-1], *(x.ravel() for _, x, _ in found)]), return_index=True)
-    ids = np.concatenate([none, *(x.ravel() for _, _, x in found)])[first]
-    return np.asarray(ids[np.searchsorted(known, rows)])
 
 
 def _require_positive(name: str, value: float) -> None:
