@@ -1,0 +1,204 @@
+"""What a gallery takes: bytes and processor time of one item and one query, measured, and shards and replicas from these.
+
+python -m benches.sizing [--dim 512]: the tables of docs/sizing.md. One thread, processor time, the least of several rounds by turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import peaccel as pe
+from benches import blas
+from peaccel.scores import get
+
+faiss: Any = blas.load_faiss()
+
+QUERIES, K, SHORTLISTS, ROUNDS, LISTS, PROBES = 64, 10, (100, 1000), 4, 64, 16
+KINDS = {"point": "cosine", "isotropic": "mls", "diagonal": "mls", "vmf": "mls"}
+
+
+class Constants(NamedTuple):
+    """Of one kind of items and dimension: bytes an item, and microseconds of a core a query."""
+
+    name: str
+    bytes: float
+    half: float
+    prepared: float
+    rerank: tuple[float, ...]  # of each shortlist
+    pair: float  # of an exact search, an item
+    query: float  # bytes of a query as it is sent
+    answer: float  # bytes of its best k from a shard
+
+
+class Index(NamedTuple):
+    """Of FAISS alone: bytes an item of IVF-PQ and microseconds a code; microseconds an item of a flat index."""
+
+    bytes: float
+    code: float
+    flat: float
+
+
+class Machine(NamedTuple):
+    """What a shard's machine has, and what is asked of the gallery."""
+
+    memory: float = 48e9
+    cores: int = 16
+    rate: float = 1000.0  # queries a second
+
+
+def made(kind: str, n: int, dim: int, seed: int) -> Any:
+    """Unit means about 200 centres, as embeddings lie, and uncertainties over a decade."""
+    rng = np.random.default_rng([seed, dim])
+    centres = np.random.default_rng(dim).standard_normal((200, dim), np.float32)
+    mu = centres[rng.integers(0, 200, n)] + rng.standard_normal((n, dim), np.float32)
+    mu /= np.linalg.norm(mu, axis=1, keepdims=True)
+    spread = np.exp(rng.uniform(-1, 1, (n, dim) if kind == "diagonal" else n)).astype(np.float32)
+    if kind == "point":
+        return pe.Point(mu)
+    return pe.VonMisesFisher(mu, dim * spread) if kind == "vmf" else pe.Normal(mu, spread / dim)
+
+
+def by_turns(calls: list[Callable[[], object]]) -> list[float]:
+    """Microseconds of a core that each call takes a query: the least of the rounds."""
+    least = [math.inf] * len(calls)
+    for _ in range(ROUNDS):
+        for i, call in enumerate(calls):
+            begun = time.process_time()
+            call()
+            least[i] = min(least[i], (time.process_time() - begun) * 1e6 / QUERIES)
+    return least
+
+
+def nbytes(d: Any) -> float:
+    """Bytes an item."""
+    return sum(x.nbytes for x in d.arrays) / len(d)
+
+
+def measured(size: int, dim: int) -> tuple[dict[str, Constants], Index]:
+    """The constants of every kind and of FAISS, all calls of one kind by turns."""
+    pe.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
+    rng = np.random.default_rng(0)
+    found: dict[str, Constants] = {}
+    for name, score in KINDS.items():
+        gallery, queries = made(name, size, dim, 1), made(name, QUERIES, dim, 2)
+        ready = pe.prepare(gallery, score)
+        lists = [rng.integers(0, size, (QUERIES, n)) for n in SHORTLISTS]
+        calls = [lambda x=x: pe.rerank(queries, gallery, x, K, score) for x in lists]  # type: ignore[misc]
+        *rerank, search = by_turns([*calls, lambda: pe.search(queries, ready, K, score)])
+        answer = pe.search(queries, ready, K, score)
+        sent, got = (len(pickle.dumps(x, protocol=5)) / QUERIES for x in (queries, tuple(answer)))
+        half = nbytes(gallery.to("float16"))
+        found[name] = Constants(
+            name, nbytes(gallery), half, ready.nbytes / size, tuple(rerank), search / size, sent, got
+        )
+    return found, of_faiss(made("point", size, dim, 1).mu, made("point", QUERIES, dim, 2).mu)
+
+
+def of_faiss(mu: Any, queries: Any) -> Index:
+    """The constants of IVF-PQ with a byte for eight dimensions, and of a flat index by inner product."""
+    size, dim = mu.shape
+    flat, coded = (
+        faiss.IndexFlatIP(dim),
+        faiss.index_factory(dim, f"IVF{LISTS},PQ{dim // 8}", faiss.METRIC_INNER_PRODUCT),
+    )
+    flat.add(mu)
+    coded.cp.niter = coded.pq.cp.niter = 4  # what is found is not looked at
+    coded.train(mu[:10_000])
+    coded.add(mu)
+    coded.nprobe = PROBES
+    of_flat, of_codes = by_turns([lambda: flat.search(queries, K), lambda: coded.search(queries, SHORTLISTS[0])])
+    scanned = size * PROBES / LISTS
+    code = max(0.0, of_codes - LISTS * of_flat / size) / scanned
+    return Index(len(faiss.serialize_index(coded)) / size, code, of_flat / size)
+
+
+class Size(NamedTuple):
+    """What so many items take: shards by memory; queries a second of all of them, and replicas for the rate."""
+
+    shards: int
+    items: float
+    index: float
+    exact: float
+    staged: float
+    alone: float
+    replicas: int
+    network: float
+
+
+def sized(items: float, of: Constants, index: Index, machine: Machine) -> Size:
+    """From the constants: items in halves beside an index; every shard answers every query.
+
+    An index of n items has 4 sqrt(n) lists, of which 64 are scanned. Exact search takes the items alone.
+    """
+    held = items * (of.half + index.bytes)
+    shards = max(1, math.ceil(held / machine.memory))
+    of_shard = items / shards
+    lists = 4 * math.sqrt(of_shard)
+    alone = lists * index.flat + min(64 / lists, 1) * of_shard * index.code
+    rates = [1e6 * machine.cores / x for x in (of_shard * of.pair, alone + of.rerank[0], alone)]
+    return Size(
+        shards, items * of.half, items * index.bytes, *rates, math.ceil(machine.rate / rates[1]),
+        shards * (of.query + of.answer),
+    )  # fmt: skip
+
+
+def amount(x: float) -> str:
+    """A number as the tables show it."""
+    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--items", type=int, default=32_768, help="how many are measured")
+    parser.add_argument("--dims", type=int, nargs="+", default=[128, 512])
+    given, machine = parser.parse_args(), Machine()
+    print(
+        "| D | items | bytes, float32 | float16 | prepared | rerank 100, us | 1000, us | exact, ns a pair | query, B | answer, B |"
+    )
+    print("|" + "---|" * 10)
+    tables = {}
+    for dim in given.dims:
+        found, index = tables[dim] = measured(given.items, dim)
+        for one in found.values():
+            numbers = one.bytes, one.half, one.prepared, *one.rerank, 1e3 * one.pair, one.query, one.answer
+            print("|", dim, "|", f"{one.name} {get(KINDS[one.name]).name}", "|", " | ".join(map(amount, numbers)), "|")
+        print(f"| {dim} | FAISS flat, inner product | {4 * dim} | | | | | {1e3 * index.flat:.2g} | | |")
+        print(f"| {dim} | FAISS IVF-PQ | {index.bytes:.0f} | | | | | {1e3 * index.code:.2g} a code | | |", flush=True)
+    for dim, (found, index) in tables.items():
+        print(
+            f"\nD = {dim}, machines of {machine.memory / 1e9:.0f} GB for items and {machine.cores} cores, {machine.rate:.0f} queries/s"
+        )
+        print(
+            "\n| items | kind | GB in halves | GB of IVF-PQ | shards | exact, queries/s | IVF-PQ and rerank 100 | IVF-PQ alone | replicas | network, B a query |"
+        )
+        print("|" + "---|" * 10)
+        for items in (1e6, 1e8, 1e10):
+            for one in found.values():
+                x = sized(items, one, index, machine)
+                cells = (
+                    f"{items:.0e}".replace("+0", "").replace("+", ""),
+                    one.name,
+                    amount(x.items / 1e9),
+                    amount(x.index / 1e9),
+                    str(x.shards),
+                )
+                print(
+                    "|",
+                    " | ".join(
+                        (*cells, amount(x.exact), amount(x.staged), amount(x.alone), str(x.replicas), amount(x.network))
+                    ),
+                    "|",
+                )
+
+
+if __name__ == "__main__":
+    main()
