@@ -279,6 +279,14 @@ METRICS = [
         {"gallery_coords": None, "radius": 9.0}),
 ]  # fmt: skip
 
+
+def ids_of(blocks):
+    """The ids of blocks that were read, where they have any."""
+    return blocks.ids if "ids" in repr(blocks) else None
+
+
+TABLE = io.to_arrow(DIRECTIONS, ids=np.arange(G), mean=abs(DIRECTIONS.mu), wide=abs(DIRECTIONS.mu))
+COLUMNS = {"mu": "mean", "var": "wide", "kappa": "wide", "scale": "kappa", "ids": "id"}
 ENSEMBLE = RNG.normal(size=(4, G, DIM)) + GALLERY.mu
 IO = [
     Row(io.from_ensemble, {"embeddings": ENSEMBLE}, {"kind": "vmf", "diagonal": True}),
@@ -286,6 +294,9 @@ IO = [
     Row(io.from_prolip, {"mean": GALLERY.mu, "std": np.log(GALLERY.var / 9)}, {}),
     Row(io.from_pfe, {"mu": GALLERY.mu, "sigma_sq": GALLERY.var}, {}),
     Row(io.from_url, {"features": GALLERY.mu, "unc": GALLERY.var[:, 0]}, {}),
+    Row(io.to_arrow, {"distribution": GALLERY}, {"ids": Z}, lambda table: table.to_pydict()),
+    Row(io.from_arrow, {"source": TABLE}, COLUMNS),
+    Row(io.arrow_blocks, {"source": TABLE}, {**COLUMNS, "rows": 5}, lambda blocks: [*blocks, ids_of(blocks)]),
 ]
 
 FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)
@@ -514,6 +525,7 @@ ELSEWHERE = {
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
+    "Distribution.validate first_row": "tests/io/test_arrow.py",
     "create weights": "tests/backbones",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",

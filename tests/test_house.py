@@ -126,6 +126,8 @@ def test_cuda_includes_go_down():
     [
         ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss\b", {"reranker/faiss_index.py"}),
+        ("python/**/*.py", r"^\s*(import|from) pyarrow\b", {"io/_arrow_sources.py"}),
+        ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py"}),
         (
             "rust/**/*.rs",
             r"pyo3",

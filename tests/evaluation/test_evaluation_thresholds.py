@@ -298,7 +298,7 @@ def test_pairs_are_read_from_parquet_where_pyarrow_is(tmp_path, monkeypatch):
     with monkeypatch.context() as without:
         without.setitem(sys.modules, "pyarrow", None)
         with pytest.raises(
-            ImportError, match=r"^a\.parquet: \.parquet files need pyarrow: pip install pyarrow, or write"
+            ImportError, match=r"^a\.parquet: \.parquet files need pyarrow: pip install peaccel\[arrow\]$"
         ):
             io.read_scored_pairs("a.parquet")
     import pyarrow

@@ -1,11 +1,13 @@
-"""Distributions, candidates, ids, rankings and fits in files; distributions and fits as plain dicts; distributions from
-what other projects hand out (`from_pfe`, ...) and from several embeddings of an item (`from_ensemble`).
+"""Distributions, candidates, ids, rankings and fits in files; distributions in tables (`from_arrow`: Parquet, Lance,
+Polars, DuckDB, pandas, `datasets`); distributions and fits as plain dicts; distributions from what other projects hand
+out (`from_pfe`, ...) and from several embeddings of an item (`from_ensemble`).
 
 Everything is checked on reading, values too. An error is one line that names the file and the key. Nothing is ever
 unpickled. A file is written aside and renamed, so that what stood there stays until the new one is whole.
 """
 
 from peaccel._utils.atomic_files import check_output
+from peaccel.io.arrow_tables import arrow_blocks, from_arrow, to_arrow
 from peaccel.io.distribution_files import read_distribution, write_distribution
 from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
@@ -18,7 +20,9 @@ from peaccel.io.states import from_state, to_state
 __all__ = [
     "RANKINGS",
     "ScoredPairs",
+    "arrow_blocks",
     "check_output",
+    "from_arrow",
     "from_ensemble",
     "from_norms",
     "from_pcmepp",
@@ -34,6 +38,7 @@ __all__ = [
     "read_plda",
     "read_ranking",
     "read_scored_pairs",
+    "to_arrow",
     "to_state",
     "write_distribution",
     "write_fit",

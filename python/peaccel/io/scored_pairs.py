@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.io._array_files import SEVERAL, existing, read
+from peaccel.io._arrow_sources import opened_file
 
 __all__ = ["ScoredPairs", "read_scored_pairs"]
 
@@ -122,17 +123,9 @@ def _from_csv(path: Path) -> ScoredPairs:
 
 
 def _parquet(path: Path) -> dict[str, Any]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ImportError(
-            f"{path}: .parquet files need pyarrow: pip install pyarrow, or write the pairs as .csv"
-        ) from None
-    try:
-        table = parquet.read_table(path)
-    except ArrowException as error:
-        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({str(error).splitlines()[0]})") from None
-    _require(path, table.column_names)
+    source = opened_file(path)
+    _require(path, list(source.names))
+    table = source.table(source.names)
     found = {name: table.column(name) for name in ("score", "match", "group") if name in table.column_names}
     for name, column in found.items():
         if column.null_count:

@@ -1,0 +1,120 @@
+"""Columns of Arrow tables as numpy arrays, without a copy where a column is one chunk; the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel.io._arrow_sources import arrow
+
+__all__ = ["column_of", "names_of", "numbers_of"]
+
+FLOATS = ("halffloat", "float", "double")  # how Arrow calls float16, float32 and float64
+
+
+def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool = False) -> NDArray[Any]:
+    """[N, D], or with `numbers` perhaps [N]: a column of lists of one length, or of numbers, of floating-point numbers.
+
+    A column of one chunk is not copied: the array, which cannot be written to, lies in Arrow's memory. Errors count
+    rows from `first`.
+    """
+    column = _decoded(table.column(name))
+    listed = _is_list(column.type)
+    own = column.type.value_type if listed else column.type
+    if str(own) not in FLOATS or not (listed or numbers):
+        numbers_too = ", or such numbers" if numbers else ""
+        expected = f"lists of float16, float32 or float64{numbers_too}"
+        raise ValueError(f"{owner}: column {name} is {column.type}, expected {expected}")
+    width = _width(owner, name, column) if listed else 1
+    parts, row = [], first
+    for chunk in column.chunks:
+        if len(chunk):
+            _require_filled(owner, name, chunk, row)
+            flat = _flat(owner, name, chunk, width, row) if listed else chunk
+            parts.append(flat.to_numpy(zero_copy_only=True))
+            row += len(chunk)
+    values: NDArray[Any] = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, own.to_pandas_dtype()), *parts])
+    return values.reshape(len(column), width) if listed else values
+
+
+def names_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
+    """[N] int64, or strings: a column of integers or of strings, by which others know the rows."""
+    column = _decoded(table.column(name))
+    kind, row = str(column.type), first
+    if kind not in ("string", "large_string", "string_view") and not kind.startswith(("int", "uint")):
+        raise ValueError(f"{owner}: column {name} is {kind}, expected integers or strings")
+    for chunk in column.chunks:
+        _require_filled(owner, name, chunk, row)
+        row += len(chunk)
+    if "string" in kind:
+        found = np.array(column.to_pylist(), str)
+        if len(cut := np.flatnonzero([x.endswith("\0") for x in column.to_pylist()])):
+            raise ValueError(f"{owner}: column {name} ends in a zero character in row {first + cut[0]}")
+        return found
+    values = column.to_numpy()
+    if kind == "uint64" and len(over := np.flatnonzero(values > np.iinfo(np.int64).max)):
+        raise ValueError(f"{owner}: column {name} is {values[over[0]]} in row {first + over[0]}, beyond int64")
+    return np.asarray(values, np.int64)
+
+
+def column_of(owner: str, name: str, x: Any, length: int) -> Any:
+    """An Arrow array of [N] or [N, D] numbers, which are not copied where they lie side by side, or of N objects."""
+    pa = arrow()
+    if not isinstance(x, np.ndarray):
+        try:
+            column = pa.chunked_array(x) if hasattr(x, "chunks") else pa.array(x)
+        except (pa.ArrowException, TypeError) as error:
+            raise ValueError(f"{owner}: {name} is no column: {str(error).partition(chr(10))[0]}") from None
+    elif x.ndim == 2:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(x).reshape(-1)), x.shape[1])
+    elif x.ndim == 1:
+        column = pa.array(np.ascontiguousarray(x))
+    else:
+        raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({length},) or ({length}, D)")
+    if len(column) != length:
+        raise ValueError(f"{owner}: {name} has {len(column)} rows, expected {length} like the distribution")
+    return column
+
+
+def _decoded(column: Any) -> Any:
+    """A column whose values are not behind a dictionary, nor an extension of a plain type such as a tensor."""
+    pa = arrow()
+    if isinstance(column.type, pa.BaseExtensionType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _is_list(kind: Any) -> bool:
+    return str(kind).startswith(("fixed_size_list<", "list<", "large_list<", "list_view<", "large_list_view<"))
+
+
+def _width(owner: str, name: str, column: Any) -> int:
+    """D, the length of the first list, or that of all of them by their type."""
+    if hasattr(column.type, "list_size"):
+        return int(column.type.list_size)
+    for chunk in column.chunks:
+        for value in chunk.drop_null()[:1]:
+            return len(value)
+    raise ValueError(f"{owner}: column {name} is {column.type} without rows, so that nothing tells how long lists are")
+
+
+def _flat(owner: str, name: str, chunk: Any, width: int, row: int) -> Any:
+    """The numbers of a chunk's lists, one list after another; lists that are sliced away or null are not among them."""
+    flat = chunk.flatten()
+    if not hasattr(chunk.type, "list_size"):
+        found = arrow().compute.list_value_length(chunk).to_numpy()
+        if len(other := np.flatnonzero(found != width)):
+            what = f"{found[other[0]]} numbers in row {row + other[0]}, expected {width} as in the first row"
+            raise ValueError(f"{owner}: column {name} has {what}")
+    if flat.null_count:
+        place = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{owner}: column {name} holds null in row {row + place // width}, expected numbers")
+    return flat
+
+
+def _require_filled(owner: str, name: str, chunk: Any, row: int) -> None:
+    if chunk.null_count:
+        place = int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{owner}: column {name} is null in row {row + place}")
