@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix"]
+__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix", "synchronise"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -99,7 +99,7 @@ def aside(path: PathLike) -> Iterator[Path]:
         for written in (fresh, *fresh.rglob("*")) if fresh.is_dir() else (fresh,):
             if written.is_file():  # safetensors makes files that only their owner can read
                 shutil.copymode(plain, written)
-            _synchronise(written)
+            synchronise(written)
         if target.exists():
             shutil.copymode(target, fresh)
         if target.is_dir() and fresh.is_dir():  # no rename replaces a folder that is not empty
@@ -117,7 +117,7 @@ def aside(path: PathLike) -> Iterator[Path]:
         shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
 
 
-def _synchronise(path: Path) -> None:
+def synchronise(path: Path) -> None:
     """Ask the system to bring a file, or the entries of a folder, to the disk."""
     if path.is_dir() and os.name == "nt":  # Windows cannot open folders
         return
