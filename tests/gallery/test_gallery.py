@@ -337,7 +337,7 @@ def test_verify_tells_a_damaged_file_from_a_damaged_fragment(gallery, tmp_path):
     damaged = flipped(derived_files(path), gallery.items[5])
     flipped((path / "data").iterdir(), gallery.items[40])
     index = path / "_peaccel" / "index-4" / "index.faiss"
-    index.write_bytes(index.read_bytes()[:-1] + b"?")
+    index.write_bytes(index.read_bytes()[:-1] + b"\xff")
     first, second, third = pe.Gallery.open(path).verify()
     assert first == f"{damaged}: is damaged; it can be deleted, and is then made again of fragment 0"
     assert second.startswith("fragment 1: column mu is not what it was in 1 rows when ")
