@@ -105,13 +105,18 @@ def _require_replaceable(folder: Path) -> None:
 def _arrays_of_items(items: StoredItems) -> dict[str, Array]:
     gallery = items.gallery
     arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, gallery.arrays, strict=True)}
-    return arrays | {"live": items.live} | ({} if items.table is None else {"ids": items.table})
+    ids = items.table
+    if ids is not None and items.are_strings:  # [N, width]: the code points, which safetensors has a dtype for
+        ids = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
+    return arrays | {"live": items.live} | ({} if ids is None else {"ids": ids})
 
 
 def _items(about: dict[str, Any], arrays: dict[str, Array]) -> StoredItems:
     kind = KINDS[about["gallery"]]
     gallery = kind(*(_as_saved(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names))
     live, ids = arrays["live"], arrays.get("ids")
+    if ids is not None and ids.ndim == 2:
+        ids = ids.view(f"U{ids.shape[1]}")[:, 0]
     for name, x in (("live", live), ("ids", ids)):
         if x is not None and x.shape != (len(gallery),):
             raise ValueError(f"{name} has shape {x.shape}, expected ({len(gallery)},) like the gallery")

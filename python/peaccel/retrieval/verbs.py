@@ -39,7 +39,8 @@ class Ranking(_Ranked[ArrayT]):
     scores
         [Q, k]; -inf where there are fewer than k items.
     ids
-        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items.
+        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items. Where external ids are
+        strings, a numpy array of strings, empty where there are fewer.
     scored
         The share of all pairs that a `search` had to score; bounds proved that the others are not among the
         best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
