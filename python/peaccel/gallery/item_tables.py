@@ -10,9 +10,9 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow, to_arrow
 from peaccel.io._arrow_sources import in_blocks, opened
-from peaccel.ops._array import on_host
+from peaccel.reranker.items import checked_ids
 
-__all__ = ["NO_ID", "blocks", "decoded", "encoded_ids", "padding"]
+__all__ = ["NO_ID", "blocks", "decoded", "encoded", "padding"]
 
 COMMIT = 131_072  # rows of a block of a table
 LONGEST_ID = 255  # bytes of UTF-8: a file of rows has as many for each id as the longest takes
@@ -41,7 +41,8 @@ def _of_distribution(
     owner: str, items: Distribution, ids: Any, metadata: dict[str, Any], rows: int | None
 ) -> Iterator[Any]:
     _require_free(owner, metadata)
-    named = decoded(encoded_ids(owner, ids, len(items)))
+    named = checked_ids(owner, ids, len(items))
+    encoded(owner, named)
     try:
         table = to_arrow(items.validate(), named, **metadata)
     except ValueError as error:
@@ -67,29 +68,13 @@ def _require_free(owner: str, names: Any) -> None:
             raise ValueError(f"{owner}: metadata has a column {name}, expected a name of its own")
 
 
-def encoded_ids(owner: str, ids: Any, size: int | None = None) -> np.ndarray[Any, Any]:
-    """ids, of any shape or [size] and all different: int64, or bytes, the UTF-8 of strings, whose order is theirs."""
-    given = on_host(owner, "ids", ids)
-    if given.dtype == object and all(isinstance(x, str) for x in given.flat):
-        given = given.astype(str)
-    if not given.size and given.dtype.kind == "f":
-        given = given.astype(np.int64)  # an empty list has no dtype
-    if given.dtype.kind not in "iuU" or (size is not None and given.shape != (size,)):
-        expected = "integers or strings" if size is None else f"integers or strings ({size},)"
-        raise ValueError(f"{owner}: ids have shape {given.shape} and dtype {given.dtype}, expected {expected}")
-    if given.dtype.kind == "U":
-        found = np.char.encode(given, "utf-8") if given.size else given.astype("S1")
-        if found.dtype.itemsize > LONGEST_ID:
-            raise ValueError(f"{owner}: ids hold one of {found.dtype.itemsize} bytes, expected at most {LONGEST_ID}")
-    else:
-        outside = given[(given < 0) | (given > np.iinfo(np.int64).max)]
-        if len(outside):
-            raise ValueError(f"{owner}: ids hold {outside[0]}, expected 0 .. 2^63 - 1")
-        found = given.astype(np.int64, copy=False)
-    if size is not None:
-        ordered = np.sort(found)
-        if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
-            raise ValueError(f"{owner}: ids hold {decoded(repeated)[0]} twice")
+def encoded(owner: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Ids as files hold them: int64, or bytes, the UTF-8 of strings, whose order is that of the strings."""
+    if ids.dtype.kind == "i":
+        return ids
+    found = np.char.encode(ids, "utf-8") if ids.size else ids.astype("S1")
+    if found.dtype.itemsize > LONGEST_ID:
+        raise ValueError(f"{owner}: ids hold one of {found.dtype.itemsize} bytes, expected at most {LONGEST_ID}")
     return found
 
 

@@ -15,11 +15,12 @@ from peaccel import retrieval
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.gallery import item_tables, lance_table, mapped_rows, seen_rows, version_rows
-from peaccel.gallery.item_tables import decoded, encoded_ids
+from peaccel.gallery.item_tables import decoded, encoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.gallery.version_rows import BestOfParts, Part
 from peaccel.io import from_arrow
 from peaccel.reranker import FirstStageReference
+from peaccel.reranker.items import checked_ids
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score, get, spelled
 from peaccel.validation import checked_k, require_distribution
@@ -52,10 +53,8 @@ class Gallery:
 
     Examples
     --------
-    >>> import tempfile
     >>> items = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], var=[0.1, 0.1, 0.4])
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> gallery = pe.Gallery.create(f"{folder.name}/faces.lance", items, ids=["ann", "bob", "cy"])
+    >>> gallery = pe.Gallery.create("faces.lance", items, ids=["ann", "bob", "cy"])
     >>> gallery.search_exact(items[:1], k=2).ids.tolist()
     [['ann', 'cy']]
     >>> gallery.delete(["ann"])
@@ -274,7 +273,7 @@ class Gallery:
         return self._add("Gallery.upsert", blocks, "update", progress)
 
     def delete(self, ids: Any) -> int:
-        """Delete the items with these ids, in one commit; ids that no item has are passed over.
+        """Delete the items with these ids, all different, in one commit; ids that no item has are passed over.
 
         Returns
         -------
@@ -282,7 +281,7 @@ class Gallery:
             How many items there were.
         """
         self._require_newest("Gallery.delete")
-        wanted = decoded(np.unique(self._encoded("Gallery.delete", ids)))
+        wanted = decoded(self._encoded("Gallery.delete", ids))
         if not len(wanted):
             return 0
         self._table, count = self._table.deleted(wanted)
@@ -514,11 +513,12 @@ class Gallery:
 
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, np.ndarray[Any, Any]]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        given, like = np.asarray(ids), self._no_items()[1]
-        none = given == ("" if like.dtype.kind == "U" else -1)
+        given = np.asarray(ids)
+        none = given == ("" if self._no_items()[1].dtype.kind == "U" else -1)
         if given.ndim != 2 or len(given) != len(queries):
             raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")
-        wanted, numbers = np.unique(self._encoded(owner, given[~none]), return_inverse=True)
+        unique, numbers = np.unique(given[~none], return_inverse=True)
+        wanted = self._encoded(owner, unique)
         found, missing = [], np.ones(len(wanted), bool)
         for part in self._parts()[1]:
             rows = version_rows.rows_of_ids(part, wanted)
@@ -553,12 +553,9 @@ class Gallery:
         return found
 
     def _encoded(self, owner: str, ids: Any) -> np.ndarray[Any, Any]:
-        """Ids as files hold them, which must be of the gallery's kind."""
-        like, found = self._no_items()[1], encoded_ids(owner, ids)
-        if found.size and (like.dtype.kind == "U") != (found.dtype.kind == "S"):
-            got, expected = ("integers", "strings") if like.dtype.kind == "U" else ("strings", "integers")
-            raise ValueError(f"{owner}: ids are {got}, expected {expected} as in {self._table.uri}")
-        return found
+        """Ids, all different, as files hold them, which must be of the gallery's kind."""
+        expected = "strings" if self._no_items()[1].dtype.kind == "U" else "integers"
+        return encoded(owner, checked_ids(owner, ids, None, expected))
 
 
 def _derived_folder(owner: str, uri: str, derived: PathLike | None) -> Path:

@@ -18,7 +18,7 @@ import numpy as np
 from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Distribution
 from peaccel.gallery import lance_table
-from peaccel.gallery.item_tables import encoded_ids
+from peaccel.gallery.item_tables import encoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.io import from_arrow, from_state, to_state
 
@@ -221,7 +221,7 @@ class _Layout:
         column = batch.column("id")
         if str(column.type) == "int64":
             return np.asarray(column.to_numpy())
-        return encoded_ids("Gallery", np.array(column.to_pylist(), str))
+        return encoded("Gallery", np.array(column.to_pylist(), str))
 
     @staticmethod
     def _as_words(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
