@@ -9,7 +9,7 @@ import numpy as np
 
 from peaccel.distributions import Distribution
 from peaccel.io import from_arrow, to_arrow
-from peaccel.io._arrow_sources import in_blocks, opened
+from peaccel.io._arrow_sources import TableSource, in_blocks, opened
 from peaccel.reranker.items import checked_ids
 
 __all__ = ["NO_ID", "blocks", "decoded", "encoded", "padding"]
@@ -30,7 +30,7 @@ def blocks(owner: str, items: Any, ids: Any, metadata: Mapping[str, Any] | None,
         return _of_distribution(owner, items, ids, dict(metadata or {}), rows)
     if ids is not None or metadata is not None:
         raise ValueError(f"{owner}: ids and metadata must be None, since the table has columns of them")
-    source = opened(owner, items)
+    source = items if isinstance(items, TableSource) else opened(owner, items)
     if "id" not in source.names:
         raise ValueError(f"{owner}: column id is missing, found {', '.join(map(str, source.names)) or 'none'}")
     _require_free(owner, [name for name in source.names if name not in OWN])

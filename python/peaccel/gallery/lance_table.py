@@ -103,15 +103,19 @@ class LanceTable:
         return list(self.dataset.get_fragments())
 
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
-        """All rows of a fragment, deleted ones too, in their order."""
-        yield from self.dataset.scanner(
-            columns=list(columns),
-            fragments=[fragment],
-            include_deleted_rows=True,
-            with_row_id=True,
-            batch_size=BATCH,
-            batch_readahead=4,
-        ).to_batches()
+        """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
+        try:
+            yield from self.dataset.scanner(
+                columns=list(columns),
+                fragments=[fragment],
+                include_deleted_rows=True,
+                with_row_id=True,
+                batch_size=BATCH,
+                batch_readahead=4,
+            ).to_batches()
+        except (OSError, ValueError, RuntimeError) as error:
+            what = f"fragment {fragment.fragment_id} of version {self.version} cannot be read"
+            raise ValueError(f"{self.uri}: {what} ({_reason(error)})") from None
 
     def addresses(
         self, filter: str | None = None, fragments: Sequence[Any] | None = None

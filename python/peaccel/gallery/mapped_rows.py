@@ -10,6 +10,8 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from peaccel.gallery.item_tables import encoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.io import from_arrow, from_state, to_state
 
-__all__ = ["MappedRows", "damage", "mapped", "sweep"]
+__all__ = ["MappedRows", "damage", "mapped", "sweep", "writable"]
 
 DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U32": "<u4", "U8": "|u1"}
 NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
@@ -46,13 +48,24 @@ def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
     path = folder / f"{name}{SUFFIX}"
     arrays = _opened(path)
     if arrays is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(path, table, fragment)
+        with writable(path):
+            _write(path, table, fragment)
         arrays = _opened(path)
         assert arrays is not None
     ids, places = arrays.pop("id"), arrays.pop("place")
     ids = ids if ids.ndim == 1 else ids.view(f"S{ids.shape[1]}")[:, 0]
     return MappedRows(name, from_state(arrays), ids, places)
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """What derives a file or a folder from the dataset; where it cannot be written, that is told in one line."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        raise OSError(f"{path}: cannot be written ({reason}); another folder can be given as derived") from None
 
 
 def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
@@ -65,8 +78,8 @@ def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
         return f"{path}: is damaged; it can be deleted, and is then made again of {of_fragment}"
     try:
         fresh = _read(table, fragment)
-    except (OSError, ValueError, RuntimeError) as error:
-        return f"{of_fragment}: cannot be read: {' '.join(str(error).split())}"
+    except ValueError as error:
+        return str(error)
     if arrays is None:
         return ""
     for name, x in fresh.items():

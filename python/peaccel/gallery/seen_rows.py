@@ -7,6 +7,7 @@ is told by fragments, which never change, and after a compaction by the version 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Distribution, concat
 from peaccel.gallery.lance_table import LanceTable
+from peaccel.gallery.mapped_rows import writable
 from peaccel.gallery.version_rows import Bools, Ints, Part, blocks, mask_of, rows_of_ids
 from peaccel.reranker import faiss_index
 from peaccel.reranker.indexed_items import AllowedItems, Indexed
@@ -83,8 +85,7 @@ class SeenRows:
 
     def write(self, folder: Path) -> None:
         """Save it in a folder, in the place of what is there."""
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with aside(folder) as fresh:
+        with writable(folder), aside(folder) as fresh:
             fresh.mkdir()
             faiss_index.write(self.index, fresh / INDEX)
             np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, **arrays_of_features(self.vectors.features))
@@ -97,26 +98,25 @@ class SeenRows:
                 **about_features(self.vectors.features),
                 **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ROWS)},
             }
-            (fresh / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
+            (fresh / ABOUT).write_text(json.dumps(about | {"crc32": _crc32(about)}, indent=2) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> SeenRows:
         """The index that `write` has saved; ValueError where that is damaged."""
-        try:
-            about = json.loads((folder / ABOUT).read_text())
-            with np.load(folder / ROWS, allow_pickle=False) as arrays:
-                named = dict(arrays)
-            index, rows, ids = faiss_index.read(str(folder / INDEX)), named.pop("rows"), named.pop("ids")
-            score = get(about["score"])
-            if about["format"] != FORMAT or not (index.ntotal == len(rows) == len(ids)):
-                raise ValueError(f"format {about['format']}, {index.ntotal} items, expected {FORMAT} and {len(ids)}")
-            vectors = Vectors(features_of(about, named, score), score, index.d, about["radius"])
-        except FileNotFoundError:
-            raise
-        except (OSError, KeyError, TypeError, ValueError, EOFError) as error:
-            what = f"is damaged; delete it, or build_index again ({' '.join(str(error).split())})"
-            raise ValueError(f"{folder}: {what}") from None
-        return cls(index, vectors, about, rows, ids)
+        if is_damaged(folder):
+            raise ValueError(
+                f"{folder}: is damaged, expected what build_index has written; build it again, or delete it"
+            )
+        about = json.loads((folder / ABOUT).read_text())
+        with np.load(folder / ROWS, allow_pickle=False) as arrays:
+            named = dict(arrays)
+        index, rows, ids, score = (
+            faiss_index.read(str(folder / INDEX)),
+            named.pop("rows"),
+            named.pop("ids"),
+            get(about["score"]),
+        )
+        return cls(index, Vectors(features_of(about, named, score), score, index.d, about["radius"]), about, rows, ids)
 
     def placed(self, table: LanceTable, parts: Sequence[Part]) -> PlacedRows:
         """Where its rows are in a version that is not older than it, and what it has not seen of that."""
@@ -165,12 +165,17 @@ class SeenRows:
 
 
 def is_damaged(folder: Path) -> bool:
-    """Whether an index that `write` has saved is not what it was."""
+    """Whether a folder does not hold what `write` has saved in it."""
     try:
         about = json.loads((folder / ABOUT).read_text())
-        return any(checksum(folder / name) != about[f"crc32 of {name}"] for name in (INDEX, ROWS))
-    except (OSError, ValueError, KeyError):
+        intact = about.pop("crc32") == _crc32(about) and about["format"] == FORMAT
+        return not intact or any(checksum(folder / name) != about[f"crc32 of {name}"] for name in (INDEX, ROWS))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return True
+
+
+def _crc32(about: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(about, sort_keys=True).encode())
 
 
 class _Allowed:
