@@ -1,4 +1,4 @@
-"""`peaccel gallery` keeps, indexes and searches as `pe.Gallery` does, goes on where it was stopped, and tells errors."""
+"""`peaccel gallery` keeps, indexes and searches as `pe.Gallery` does, goes on where it was stopped, tells errors."""
 
 import numpy as np
 import pyarrow.parquet as pq

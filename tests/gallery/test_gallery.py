@@ -227,6 +227,37 @@ def test_tables_become_galleries_in_blocks(tmp_path):
     np.testing.assert_array_equal(back.mu[np.argsort(ids)], items.mu[::-1])
 
 
+def test_a_dataset_in_an_object_store_has_its_derived_files_here(tmp_path, monkeypatch):
+    """By Lance's object store over local files, as there is no other here; its keys are handed on."""
+    given, lance = [], lance_table._lance()
+    for name in ("dataset", "write_dataset"):
+        whole = getattr(lance, name)
+        monkeypatch.setattr(
+            lance, name, lambda *a, whole=whole, **k: given.append(k["storage_options"]) or whole(*a, **k)
+        )
+    uri, keys = f"file-object-store://{tmp_path}/g.lance", {"allow_http": "true"}
+    items = make("vmf", 20, DIM)
+    gallery = pe.Gallery.create(uri, items, range(20), derived=tmp_path / "here", storage_options=keys, sync=True)
+    gallery = pe.Gallery.open(uri, derived=tmp_path / "here", storage_options=keys)
+    np.testing.assert_array_equal(gallery.search_exact(items[:3], 4).ids, pe.search(items[:3], items, 4).ids)
+    assert set(map(str, given)) == {str(keys)} and len(list((tmp_path / "here").iterdir())) == 1
+    assert not (tmp_path / "g.lance" / "_peaccel").exists()
+
+
+def test_a_distribution_may_be_kept_in_several_commits(tmp_path):
+    items, done = make("vmf", 20, DIM), []
+    gallery = pe.Gallery.create(tmp_path / "g.lance", items, range(20), {"name": ["a"] * 20})
+    assert gallery.upsert(items, range(10, 30), {"name": ["b"] * 20}, rows=15, progress=done.append) == 10
+    assert done == [15, 5] and gallery.version == 4
+    assert (
+        gallery.append(items, range(20, 40), {"name": ["c"] * 20}, rows=20, skip_existing=True, progress=done.append)
+        == 10
+    )
+    assert done == [15, 5, 20] and [
+        (gallery.search_exact(items, 99, filter=f"name = '{x}'").ids[0] >= 0).sum() for x in "abc"
+    ] == [10, 20, 10]
+
+
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 META = {"year": [1], "place": ["Rome"]}
@@ -363,6 +394,9 @@ def test_compaction_sweeps_what_nobody_needs(gallery, tmp_path):
     assert derived_files(folder.parent) == [young] and not orphan.exists()
     with pytest.raises(ValueError, match=r"version 1 cannot be opened"):
         pe.Gallery.open(folder.parent, version=1)
+    gallery.delete([1])
+    gallery.compact()
+    assert len(pe.Gallery.open(folder.parent, version=gallery.version - 1)) == 90  # young versions stay
 
 
 def test_a_torn_newest_version_is_named_and_the_others_open(gallery):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +18,7 @@ from peaccel.gallery.item_tables import decoded, encoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.gallery.version_rows import BestOfParts, Part
 from peaccel.io import from_arrow
+from peaccel.ops._array import on_host
 from peaccel.reranker import FirstStageReference
 from peaccel.reranker.items import checked_ids
 from peaccel.retrieval.verbs import Ranking
@@ -371,7 +371,7 @@ class Gallery:
         seen_rows.SeenRows.built(table, parts, factory, first_stage, record).write(self._index_folder(table.version))
         for version in self._indexes():
             if version != table.version:
-                shutil.rmtree(self._index_folder(version), ignore_errors=True)
+                seen_rows.remove(self._index_folder(version))
         self._seen = None
 
     def _index_folder(self, version: int) -> Path:
@@ -389,8 +389,13 @@ class Gallery:
             return None
         known = self._seen
         if known is None or known[0] is not table or known[1].version != usable[-1]:
-            old = None if known is None else known[1]
-            seen = old if old and old.version == usable[-1] else seen_rows.SeenRows.read(self._index_folder(usable[-1]))
+            seen = None if known is None or known[1].version != usable[-1] else known[1]
+            try:
+                seen = seen or seen_rows.SeenRows.read(self._index_folder(usable[-1]))
+            except ValueError:
+                if usable[-1] in self._indexes():
+                    raise
+                return self._indexed(table, parts)  # another process has built a newer one, and removed this
             known = table, seen, seen.placed(table, parts)
             self._seen = known
         return known[1:]
@@ -513,7 +518,7 @@ class Gallery:
 
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, np.ndarray[Any, Any]]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
-        given = np.asarray(ids)
+        given = on_host(owner, "ids", ids)
         none = given == ("" if self._no_items()[1].dtype.kind == "U" else -1)
         if given.ndim != 2 or len(given) != len(queries):
             raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,20 +92,19 @@ def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
     return ""
 
 
-def sweep(folder: Path, names: set[str]) -> int:
-    """Delete the files of fragments of other names, and what killed processes have left; how many there were."""
-    count = 0
-    for path in folder.glob(f"*{SUFFIX}") if folder.is_dir() else ():
-        if path.stem in names:
-            continue
+def sweep(folder: Path, names: set[str]) -> None:
+    """Delete the files of fragments of other names, and what killed processes have left."""
+    if not folder.is_dir():
+        return
+    abandoned = _now(folder) - ABANDONED
+    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(".*")):
         try:
-            if path.name.startswith(".") and path.stat().st_mtime > _now(folder) - ABANDONED:
-                continue
-            path.unlink()
-            count += 1
+            if path.name.startswith(".") and path.stat().st_mtime < abandoned:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            elif not path.name.startswith(".") and path.stem not in names:
+                path.unlink()
         except OSError:  # another process has deleted it, or has it open where that forbids to
             continue
-    return count
 
 
 def _now(folder: Path) -> float:
@@ -159,10 +159,14 @@ def _reserve(file: Any, size: int) -> None:
 
 def _text(header: dict[str, Any], checksum: int) -> bytes:
     """The header of a .safetensors file, which fills whole lines of a cache; it is as long for every checksum."""
-    about = {"__metadata__": {"crc32": f"{checksum:010d}"}, **header}
+    about = {"__metadata__": {"crc32": f"{checksum:010d}", "header": str(_crc32(header))}, **header}
     text = json.dumps(about).encode()
     text += b" " * (-(8 + len(text)) % 64)
     return len(text).to_bytes(8, "little") + text
+
+
+def _crc32(header: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(header).encode())
 
 
 def _header(path: Path) -> dict[str, Any]:
@@ -175,10 +179,10 @@ def _opened(path: Path) -> dict[str, np.ndarray[Any, Any]] | None:
     """The arrays of a file, mapped; None where there is none, or none that is whole."""
     try:
         size, header = path.stat().st_size, _header(path)
-        header.pop("__metadata__")
+        intact = header.pop("__metadata__")["header"] == str(_crc32(header))
         with path.open("rb") as file:
             start = 8 + int.from_bytes(file.read(8), "little")
-        if size != start + max(x["data_offsets"][1] for x in header.values()):
+        if not intact or size != start + max(x["data_offsets"][1] for x in header.values()):
             return None
         return _views(np.asarray(np.memmap(path, np.uint8, "r")), header, start)
     except (OSError, ValueError, KeyError, TypeError, MemoryError):

@@ -7,6 +7,8 @@ is told by fragments, which never change, and after a compaction by the version 
 from __future__ import annotations
 
 import json
+import shutil
+import uuid
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from peaccel.reranker.serialization import about_features, arrays_of_features, c
 from peaccel.reranker.vectors import Vectors, first_vectors
 from peaccel.scores import Score, get, spelled
 
-__all__ = ["PlacedRows", "SeenRows", "is_damaged"]
+__all__ = ["PlacedRows", "SeenRows", "is_damaged", "remove"]
 
 INDEX, ROWS, ABOUT = "index.faiss", "rows.npz", "about.json"
 FORMAT = 1  # the version of the folder's format
@@ -162,6 +164,16 @@ class SeenRows:
         items: Any = _Allowed(allowed)
         found = Indexed(self.index, items).proposed(self.vectors.query(queries), shortlist, params, choice)
         return np.where(found < 0, -1, placed.places[found])
+
+
+def remove(folder: Path) -> None:
+    """Remove what `write` has saved, so that no part of it is ever taken for all."""
+    gone = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:12]}-old")
+    try:
+        folder.rename(gone)
+    except OSError:  # another process was first
+        return
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def is_damaged(folder: Path) -> bool:
