@@ -65,7 +65,10 @@ def mask_of(rows: MappedRows, addresses: Ints) -> Bools:
     """Which rows lie at these addresses of their fragment."""
     found = np.zeros(len(rows.ids), bool)
     found[addresses & 0xFFFFFFFF] = True
-    there: Bools = found[rows.places]
+    try:
+        there: Bools = found[rows.places]
+    except IndexError:
+        raise ValueError(f"{rows.name}.safetensors: is damaged, expected places below {len(found)}; see verify") from None
     return there
 
 
