@@ -70,6 +70,7 @@ MEANINGS = {
     "precision": "Mixed",
     "prior": "pe.fit_prior",
     "queries": "queries",
+    "query_ids": "queries' ids",
     "query_coords": "where they were taken",
     "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",

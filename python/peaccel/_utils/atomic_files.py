@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+from peaccel._utils.table_paths import file_of
+
 __all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix", "synchronise"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -50,7 +52,7 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
     if path.exists():
         if not path.is_file():
             raise ValueError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
-        for name in inputs:
+        for name in map(file_of, inputs):
             if os.path.exists(name) and path.samefile(name):
                 raise ValueError(f"{path}: is also an input ({name}), and would be overwritten")
         if not os.access(path, os.W_OK):

@@ -14,9 +14,10 @@ from peaccel import io
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import unknown
+from peaccel._utils.table_paths import is_table
 from peaccel.cli._tables import print_table
 from peaccel.gallery import Gallery
-from peaccel.io._arrow_sources import TABLES, opened_file
+from peaccel.io._arrow_sources import opened_file
 
 __all__ = ["ACTIONS", "main"]
 
@@ -118,7 +119,7 @@ def _append(task: Append) -> None:
 def _keep(task: GivenItems, write: Callable[..., object], **more: Any) -> None:
     """Hand on the items of a file, in commits, each of which moves the bar."""
     given: tuple[Any, ...]
-    if task.embeddings.suffix in TABLES:
+    if is_table(task.embeddings):
         if task.ids is not None:
             raise ValueError(f"--ids is given beside {task.embeddings}, which has a column id")
         given, total = (opened_file(task.embeddings),), None
