@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peaccel.io._arrow_sources import arrow
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import columns_in
+from peaccel.io._arrow_sources import TableSource, arrow, opened_file
 
-__all__ = ["column_of", "names_of", "numbers_of"]
+__all__ = ["column_of", "column_of_file", "ids_of", "numbers_of", "require_column"]
 
-FLOATS = ("halffloat", "float", "double")  # how Arrow calls float16, float32 and float64
+# How Arrow calls its types.
+FLOATS = ("halffloat", "float", "double")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+STRINGS = ("string", "large_string", "string_view")
 
 
 def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool = False) -> NDArray[Any]:
@@ -21,42 +26,39 @@ def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool 
     rows from `first`.
     """
     column = _decoded(table.column(name))
-    listed = _is_list(column.type)
-    own = column.type.value_type if listed else column.type
-    if str(own) not in FLOATS or not (listed or numbers):
+    if _kind(column) not in FLOATS or not (numbers or _is_list(column)):
         numbers_too = ", or such numbers" if numbers else ""
         expected = f"lists of float16, float32 or float64{numbers_too}"
         raise ValueError(f"{owner}: column {name} is {column.type}, expected {expected}")
-    width = _width(owner, name, column) if listed else 1
-    parts, row = [], first
-    for chunk in column.chunks:
-        if len(chunk):
-            _require_filled(owner, name, chunk, row)
-            flat = _flat(owner, name, chunk, width, row) if listed else chunk
-            parts.append(flat.to_numpy(zero_copy_only=True))
-            row += len(chunk)
-    values: NDArray[Any] = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, own.to_pandas_dtype()), *parts])
-    return values.reshape(len(column), width) if listed else values
+    return _values(owner, name, column, first)
 
 
-def names_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
+def ids_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
     """[N] int64, or strings: a column of integers or of strings, by which others know the rows."""
     column = _decoded(table.column(name))
-    kind, row = str(column.type), first
-    if kind not in ("string", "large_string", "string_view") and not kind.startswith(("int", "uint")):
-        raise ValueError(f"{owner}: column {name} is {kind}, expected integers or strings")
-    for chunk in column.chunks:
-        _require_filled(owner, name, chunk, row)
-        row += len(chunk)
-    if "string" in kind:
-        found = np.array(column.to_pylist(), str)
-        if len(cut := np.flatnonzero([x.endswith("\0") for x in column.to_pylist()])):
-            raise ValueError(f"{owner}: column {name} ends in a zero character in row {first + cut[0]}")
-        return found
-    values = column.to_numpy()
-    if kind == "uint64" and len(over := np.flatnonzero(values > np.iinfo(np.int64).max)):
+    if _is_list(column) or _kind(column) not in (*INTEGERS, *STRINGS):
+        raise ValueError(f"{owner}: column {name} is {column.type}, expected integers or strings")
+    values = _values(owner, name, column, first)
+    if values.dtype == np.uint64 and len(over := np.flatnonzero(values > np.iinfo(np.int64).max)):
         raise ValueError(f"{owner}: column {name} is {values[over[0]]} in row {first + over[0]}, beyond int64")
-    return np.asarray(values, np.int64)
+    return values if values.dtype.kind == "U" else values.astype(np.int64, copy=False)
+
+
+def column_of_file(path: PathLike, name: str) -> NDArray[Any]:
+    """[N] or [N, D] numbers, booleans or strings: the column that the path names, or that of this name."""
+    source, name = opened_file(path), columns_in(path) or name
+    require_column(f"{path}", source, name)
+    column = _decoded(source.table([name]).column(name))
+    if _kind(column) not in (*FLOATS, *INTEGERS, *STRINGS, "bool"):
+        raise ValueError(f"{path}: column {name} is {column.type}, expected numbers, booleans or strings, or lists")
+    return _values(f"{path}", name, column, 0)
+
+
+def require_column(owner: str, source: TableSource, name: str) -> None:
+    """Refuse a column that is not there, or more than once."""
+    if source.names.count(name) != 1:
+        what = "is missing" if name not in source.names else "is there twice"
+        raise ValueError(f"{owner}: column {name} {what}, found {', '.join(map(str, source.names)) or 'none'}")
 
 
 def column_of(owner: str, name: str, x: Any, length: int) -> Any:
@@ -86,8 +88,43 @@ def _decoded(column: Any) -> Any:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _is_list(kind: Any) -> bool:
-    return str(kind).startswith(("fixed_size_list<", "list<", "large_list<", "list_view<", "large_list_view<"))
+def _is_list(column: Any) -> bool:
+    return str(column.type).startswith(("fixed_size_list<", "list<", "large_list<", "list_view<", "large_list_view<"))
+
+
+def _kind(column: Any) -> str:
+    """What Arrow calls the type of a column's values, or of those in its lists."""
+    return str(column.type.value_type if _is_list(column) else column.type)
+
+
+def _values(owner: str, name: str, column: Any, first: int) -> NDArray[Any]:
+    """The values of a column, in which none is missing, as [N] or, where they are in lists, [N, D]."""
+    listed, kind = _is_list(column), _kind(column)
+    width = _width(owner, name, column) if listed else 1
+    parts, row = [], first
+    for chunk in column.chunks:
+        if len(chunk):
+            _require_filled(owner, name, chunk, row)
+            flat = _flat(owner, name, chunk, width, row) if listed else chunk
+            parts.append(_strings(owner, name, flat, width, row) if kind in STRINGS else _numbers(flat))
+            row += len(chunk)
+    if len(parts) != 1:
+        own = column.type.value_type if listed else column.type
+        parts = [np.concatenate([np.empty(0, str if kind in STRINGS else own.to_pandas_dtype()), *parts])]
+    values: NDArray[Any] = parts[0]
+    return values.reshape(len(column), width) if listed else values
+
+
+def _numbers(flat: Any) -> NDArray[Any]:
+    values: NDArray[Any] = flat.to_numpy(zero_copy_only=str(flat.type) != "bool")
+    return values
+
+
+def _strings(owner: str, name: str, flat: Any, width: int, row: int) -> NDArray[Any]:
+    strings = flat.to_pylist()
+    if cut := [i for i, x in enumerate(strings) if x.endswith("\0")]:  # which numpy would cut
+        raise ValueError(f"{owner}: column {name} ends in a zero character in row {row + cut[0] // width}")
+    return np.array(strings, str)
 
 
 def _width(owner: str, name: str, column: Any) -> int:

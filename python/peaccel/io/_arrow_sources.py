@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from peaccel._utils.atomic_files import PathLike, check_suffix
+from peaccel._utils.table_paths import TABLES, file_of
 
-__all__ = ["TABLES", "TableSource", "arrow", "in_blocks", "opened", "opened_file"]
+__all__ = ["TableSource", "arrow", "in_blocks", "opened", "opened_file"]
 
-TABLES = (".parquet", ".arrow", ".feather", ".lance")  # suffixes of files, and of folders, that hold a table
 
 READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # pyarrow's own 16 and 4 hold gigabytes of wide rows
 
@@ -85,8 +85,11 @@ def opened(owner: str, source: Any) -> TableSource:
 
 
 def opened_file(path: PathLike) -> TableSource:
-    """The table in a .parquet, .arrow or .feather file, in a folder of .parquet files, or of a .lance dataset."""
-    path = Path(path)
+    """The table in a .parquet, .arrow or .feather file, in a folder of .parquet files, or of a .lance dataset.
+
+    Columns that the path names are for the caller.
+    """
+    path = file_of(path)
     check_suffix(path, TABLES)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")

@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import on_host
-from peaccel.io._arrow_columns import column_of, names_of, numbers_of
-from peaccel.io._arrow_sources import arrow, in_blocks, opened
+from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
+from peaccel.io._arrow_sources import TableSource, arrow, in_blocks, opened, opened_file
 from peaccel.io.states import from_state, to_state
 from peaccel.ops._array import dtype_name, from_given
 from peaccel.validation import require_distribution
 
-__all__ = ["ArrowBlocks", "arrow_blocks", "from_arrow", "to_arrow"]
+__all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
 
 PARAMETERS = ("var", "kappa", "scale")
 
@@ -76,7 +78,7 @@ def from_arrow(
     ['a', 'b']
     """
     opening = opened("from_arrow", source)
-    columns = _columns("from_arrow", opening.names, mu, {"var": var, "kappa": kappa, "scale": scale}, ids)
+    columns = _columns("from_arrow", opening, mu, {"var": var, "kappa": kappa, "scale": scale}, ids)
     d, named = _read("from_arrow", opening.table(list(dict.fromkeys(columns.values()))), columns)
     return d if ids is None else (d, named)
 
@@ -143,7 +145,7 @@ class ArrowBlocks:
     def __init__(self, source: Any, columns: dict[str, str | None], rows: int) -> None:
         self._source = opened("arrow_blocks", source)
         ids = columns.pop("ids")
-        self._columns = _columns("arrow_blocks", self._source.names, str(columns.pop("mu")), columns, ids)
+        self._columns = _columns("arrow_blocks", self._source, str(columns.pop("mu")), columns, ids)
         self.rows = rows
         self._started = False
         self._ids: NDArray[Any] | None = None
@@ -221,20 +223,32 @@ def arrow_blocks(
     return ArrowBlocks(source, {"mu": mu, "var": var, "kappa": kappa, "scale": scale, "ids": ids}, rows)
 
 
+def distribution_in_file(path: PathLike) -> Distribution:
+    """The validated distribution of a file with a table; the path may name its columns, "f.parquet:mu=vector"."""
+    chosen = {"mu": "mu"} | dict.fromkeys(PARAMETERS)
+    for word in filter(None, columns_in(path).split(",")):
+        key, equals, name = word.partition("=")
+        key, name = (key, name) if equals else ("mu", key)
+        if key not in chosen or not name:
+            raise ValueError(f"{path}: {word!r} names no column, expected mu=, var=, kappa= or scale= and its name")
+        chosen[key] = name
+    source = opened_file(path)
+    columns = _columns(f"{path}", source, str(chosen.pop("mu")), chosen, None)
+    return _read(f"{path}", source.table(list(dict.fromkeys(columns.values()))), columns)[0]
+
+
 def _columns(
-    owner: str, names: tuple[str, ...], mu: str, parameters: dict[str, str | None], ids: str | None
+    owner: str, source: TableSource, mu: str, parameters: dict[str, str | None], ids: str | None
 ) -> dict[str, str]:
     """The column of each array that there is, by the array's name."""
     chosen = {key: name for key, name in parameters.items() if name is not None}
     if not chosen:
-        chosen = {key: key for key in PARAMETERS if key in names}
+        chosen = {key: key for key in PARAMETERS if key in source.names and key != mu}
     if len(chosen) > 1:
         raise ValueError(f"{owner}: {' and '.join(chosen)} are both columns, expected one; name it: var='var', say")
     columns = {"mu": mu, **chosen} | ({} if ids is None else {"ids": ids})
     for name in columns.values():
-        if names.count(name) != 1:
-            what = "is missing" if name not in names else "is there twice"
-            raise ValueError(f"{owner}: column {name} {what}, found {', '.join(map(str, names)) or 'none'}")
+        require_column(owner, source, name)
     return columns
 
 
@@ -248,4 +262,4 @@ def _read(owner: str, table: Any, columns: dict[str, str], first: int = 0) -> tu
         d.validate(first)
     except ValueError as error:
         raise ValueError(f"{owner}: {error}") from None
-    return d, names_of(owner, table, columns["ids"], first) if "ids" in columns else None
+    return d, ids_of(owner, table, columns["ids"], first) if "ids" in columns else None

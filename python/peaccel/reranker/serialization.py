@@ -21,7 +21,7 @@ from peaccel.reranker.linearisation import Typical
 from peaccel.reranker.vectors import FirstStage, Vectors
 from peaccel.scores import Score, get, spelled
 
-__all__ = ["read", "write"]
+__all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "read", "write"]
 
 VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
@@ -44,7 +44,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
         faiss_index.write(indexed.index, fresh / INDEX)
         items = indexed.items
         assert isinstance(items, StoredItems)  # FAISS writes no index on a GPU
-        arrays = {**_arrays_of_items(items), **_arrays_of_features(vectors.features)}
+        arrays = {**_arrays_of_items(items), **arrays_of_features(vectors.features)}
         plain = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
         try:
             safetensors.numpy.save_file(plain, fresh / ITEMS)
@@ -61,10 +61,10 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "dtype": dtype_name(gallery.mu),
             "by_row": items.by_row,
             "following": items.next_id,
-            **_about_features(vectors.features),
+            **about_features(vectors.features),
             "radius": vectors.radius,
             "pack": pack,
-            **{f"crc32 of {name}": _checksum(fresh / name) for name in (INDEX, ITEMS)},
+            **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ITEMS)},
         }
         (fresh / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
 
@@ -76,12 +76,12 @@ def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
         raise FileNotFoundError(f"{folder}: no such folder")
     about, safetensors = _about(folder), _safetensors()
     for name in (INDEX, ITEMS):
-        if _checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
+        if checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
             raise ValueError(f"{folder / name}: is damaged, or not the file that was saved here")
     index, arrays = faiss_index.read(str(folder / INDEX)), safetensors.numpy.load_file(folder / ITEMS)
     try:
         items, score = _items(about, arrays), get(about["score"])
-        features = _features(about, arrays, score)
+        features = features_of(about, arrays, score)
         held = len(items) - (0 if items.by_row else items.removed)
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
@@ -134,20 +134,23 @@ def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
     return x
 
 
-def _about_features(features: FirstStage) -> dict[str, Any]:
+def about_features(features: FirstStage) -> dict[str, Any]:
+    """What a description says of features."""
     if isinstance(features, FirstStageReference):
         return {"features": "surrogate", "kinds": features.kinds}
     return {"features": features}
 
 
-def _arrays_of_features(features: FirstStage) -> dict[str, Array]:
+def arrays_of_features(features: FirstStage) -> dict[str, Array]:
+    """The arrays of features that have any."""
     if not isinstance(features, FirstStageReference):
         return {}
     rows = {**features.typical._asdict(), "offset": features.offset, "scale": features.scale, "mean": features.mean}
     return {f"reference.{name}": x for name, x in rows.items()}
 
 
-def _features(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> FirstStage:
+def features_of(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> FirstStage:
+    """The features that a description and arrays beside it tell."""
     features: FirstStage = about["features"]
     if features in ("mu", "unit"):
         return features
@@ -181,7 +184,7 @@ def _file(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _checksum(path: Path) -> int:
+def checksum(path: Path) -> int:
     """The checksum of a file; FAISS does not notice that one was changed."""
     value = 0
     with path.open("rb") as file:
