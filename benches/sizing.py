@@ -1,6 +1,6 @@
-"""What a gallery takes: bytes and processor time of one item and one query, measured, and shards and replicas from these.
+"""What a gallery takes: bytes and processor time of an item and a query, measured; shards and replicas from these.
 
-python -m benches.sizing [--dim 512]: the tables of docs/sizing.md. One thread, processor time, the least of several rounds by turns.
+Prints the tables of docs/sizing.md: one thread, processor time, the least of several rounds by turns.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import math
 import pickle
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 import peaccel as pe
 from benches import blas
-from peaccel.scores import get
 
 faiss: Any = blas.load_faiss()
 
@@ -91,15 +92,16 @@ def measured(size: int, dim: int) -> tuple[dict[str, Constants], Index]:
         gallery, queries = made(name, size, dim, 1), made(name, QUERIES, dim, 2)
         ready = pe.prepare(gallery, score)
         lists = [rng.integers(0, size, (QUERIES, n)) for n in SHORTLISTS]
-        calls = [lambda x=x: pe.rerank(queries, gallery, x, K, score) for x in lists]  # type: ignore[misc]
-        *rerank, search = by_turns([*calls, lambda: pe.search(queries, ready, K, score)])
-        answer = pe.search(queries, ready, K, score)
-        sent, got = (len(pickle.dumps(x, protocol=5)) / QUERIES for x in (queries, tuple(answer)))
-        half = nbytes(gallery.to("float16"))
-        found[name] = Constants(
-            name, nbytes(gallery), half, ready.nbytes / size, tuple(rerank), search / size, sent, got
-        )
-    return found, of_faiss(made("point", size, dim, 1).mu, made("point", QUERIES, dim, 2).mu)
+        *reranks, exact = by_turns(
+            [*(partial(pe.rerank, queries, gallery, x, K, score) for x in lists),
+             partial(pe.search, queries, ready, K, score)]
+        )  # fmt: skip
+        answer = tuple(pe.search(queries, ready, K, score))
+        sent, got = (len(pickle.dumps(x, protocol=5)) / QUERIES for x in (queries, answer))
+        half, prepared = nbytes(gallery.to("float16")), ready.nbytes / size
+        found[name] = Constants(name, nbytes(gallery), half, prepared, tuple(reranks), exact / size, sent, got)
+    with threadpool_limits(limits=1):  # FAISS's BLAS has threads of its own
+        return found, of_faiss(made("point", size, dim, 1).mu, made("point", QUERIES, dim, 2).mu)
 
 
 def of_faiss(mu: Any, queries: Any) -> Index:
@@ -110,7 +112,7 @@ def of_faiss(mu: Any, queries: Any) -> Index:
         faiss.index_factory(dim, f"IVF{LISTS},PQ{dim // 8}", faiss.METRIC_INNER_PRODUCT),
     )
     flat.add(mu)
-    coded.cp.niter = coded.pq.cp.niter = 4  # what is found is not looked at
+    coded.cp.niter = coded.pq.cp.niter = 2  # what is found is not looked at
     coded.train(mu[:10_000])
     coded.add(mu)
     coded.nprobe = PROBES
@@ -155,49 +157,47 @@ def amount(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
 
 
+MEASURED = "D,items,B in float32,in float16,prepared,rerank 100 us,rerank 1000 us,exact ns a pair,query B,answer B"
+SIZED = (
+    "items,kind,GB in halves,GB of IVF-PQ,shards,exact,IVF-PQ and rerank 100,IVF-PQ alone,replicas,network B a query"
+)
+
+
+def row(*cells: object) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(x if isinstance(x, str) else amount(x) for x in cells)} |"  # type: ignore[arg-type]
+
+
+def head(names: str) -> str:
+    """The head of a table."""
+    return row(*names.split(",")) + "\n" + "|---" * len(names.split(",")) + "|"
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--items", type=int, default=32_768, help="how many are measured")
     parser.add_argument("--dims", type=int, nargs="+", default=[128, 512])
     given, machine = parser.parse_args(), Machine()
-    print(
-        "| D | items | bytes, float32 | float16 | prepared | rerank 100, us | 1000, us | exact, ns a pair | query, B | answer, B |"
-    )
-    print("|" + "---|" * 10)
-    tables = {}
-    for dim in given.dims:
-        found, index = tables[dim] = measured(given.items, dim)
+    tables = {dim: measured(given.items, dim) for dim in given.dims}
+    print(head(MEASURED))
+    for dim, (found, index) in tables.items():
         for one in found.values():
+            what = f"{one.name} {KINDS[one.name]}"
             numbers = one.bytes, one.half, one.prepared, *one.rerank, 1e3 * one.pair, one.query, one.answer
-            print("|", dim, "|", f"{one.name} {get(KINDS[one.name]).name}", "|", " | ".join(map(amount, numbers)), "|")
-        print(f"| {dim} | FAISS flat, inner product | {4 * dim} | | | | | {1e3 * index.flat:.2g} | | |")
-        print(f"| {dim} | FAISS IVF-PQ | {index.bytes:.0f} | | | | | {1e3 * index.code:.2g} a code | | |", flush=True)
+            print(row(str(dim), what, *numbers))
+        print(row(str(dim), "FAISS flat", 4 * dim, *[""] * 4, 1e3 * index.flat, "", ""))
+        print(row(str(dim), "FAISS IVF-PQ", index.bytes, *[""] * 4, f"{amount(1e3 * index.code)} a code", "", ""))
     for dim, (found, index) in tables.items():
         print(
-            f"\nD = {dim}, machines of {machine.memory / 1e9:.0f} GB for items and {machine.cores} cores, {machine.rate:.0f} queries/s"
+            f"\nD = {dim}, {machine.memory / 1e9:.0f} GB and {machine.cores} cores a machine; queries/s of all shards,"
         )
-        print(
-            "\n| items | kind | GB in halves | GB of IVF-PQ | shards | exact, queries/s | IVF-PQ and rerank 100 | IVF-PQ alone | replicas | network, B a query |"
-        )
-        print("|" + "---|" * 10)
+        print(f"and replicas of all shards for {machine.rate:.0f} of them by IVF-PQ and reranking:\n\n{head(SIZED)}")
         for items in (1e6, 1e8, 1e10):
             for one in found.values():
                 x = sized(items, one, index, machine)
-                cells = (
-                    f"{items:.0e}".replace("+0", "").replace("+", ""),
-                    one.name,
-                    amount(x.items / 1e9),
-                    amount(x.index / 1e9),
-                    str(x.shards),
-                )
-                print(
-                    "|",
-                    " | ".join(
-                        (*cells, amount(x.exact), amount(x.staged), amount(x.alone), str(x.replicas), amount(x.network))
-                    ),
-                    "|",
-                )
+                size = f"1e{math.log10(items):.0f}", one.name, x.items / 1e9, x.index / 1e9, str(x.shards)
+                print(row(*size, x.exact, x.staged, x.alone, str(x.replicas), x.network))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,8 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [layer.split() for layer in (
     "_core", "_utils ops", "backbones data distributions metrics special", "heads validation", "scores",
-<<<<<<< HEAD
-    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "methods", "scaleout train", "cli",
-=======
-    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "gallery methods", "train", "cli",
->>>>>>> lancegal
-    "__main__"
+    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "gallery methods", "scaleout train",
+    "cli", "__main__"
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
@@ -132,12 +128,8 @@ def test_cuda_includes_go_down():
         ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss\b", {"reranker/faiss_index.py"}),
         ("python/**/*.py", r"^\s*(import|from) pyarrow\b", {"io/_arrow_sources.py"}),
-<<<<<<< HEAD
-        ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py"}),
-        ("python/**/*.py", r"^\s*(import|from) ray\b", {"scaleout/bulk.py", "scaleout/sharded.py"}),
-=======
         ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py", "gallery/lance_table.py"}),
->>>>>>> lancegal
+        ("python/**/*.py", r"^\s*(import|from) ray\b", {"scaleout/bulk.py", "scaleout/sharded.py"}),
         (
             "rust/**/*.rs",
             r"pyo3",

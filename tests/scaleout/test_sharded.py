@@ -211,6 +211,31 @@ def test_shards_with_an_index_rerank_what_that_proposes(ids, cluster, tmp_path):
         ShardedGallery([tmp_path / "first"], "cosine")
 
 
+@pytest.mark.parametrize("ids", [np.arange(114) * 3, NAMES[:114]])
+def test_galleries_are_shards(ids, cluster, tmp_path):
+    """Of ascending ids, where ties go to the lower row and to the lower id alike."""
+    gallery, ids = hostile("normal_isotropic")[6:], np.sort(ids)
+    gallery = pe.Normal(np.nan_to_num(gallery.mu), gallery.var)
+    for name, a, b in (("first", 0, 50), ("second", 50, 114)):
+        pe.Gallery.create(tmp_path / f"{name}.lance", gallery[a:b], ids=ids[a:b])
+    shards = ShardedGallery([tmp_path / "first.lance", lambda: pe.Gallery.open(tmp_path / "second.lance")])
+    queries, expected = gallery[:4], pe.search(gallery[:4], gallery, 60)
+    assert_ranking(shards.search(queries, 60), (expected.scores, ids[expected.ids]))
+    assert_ranking(shards.search(queries, 9, shortlist=5), (expected.scores[:, :9], ids[expected.ids[:, :9]]))
+    rows = np.random.default_rng(0).integers(0, 114, (4, 20))
+    np.testing.assert_array_equal(shards.rescore(queries, ids[rows]), pe.rescore(queries, gallery, rows))
+    found = pe.rerank(queries, gallery, np.sort(rows), 6)
+    assert_ranking(shards.rerank(queries, ids[rows], 6), (found.scores, ids[found.ids]))
+    unknown = ids[rows].copy()
+    unknown[2, 0] = "nobody" if ids.dtype.kind == "U" else 1
+    with pytest.raises(ValueError, match=r"^mls: candidates of query 2 are in no shard, expected ids of the gallery$"):
+        shards.rescore(queries, unknown)
+    with pytest.raises(
+        ValueError, match=r"^ShardedGallery: shard 0 \(.*first\.lance\): is a Gallery, whose items have a"
+    ):
+        ShardedGallery([tmp_path / "first.lance"], dtype="float16")
+
+
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 

@@ -552,6 +552,11 @@ class Gallery:
             self._known = known
         return known
 
+    @property
+    def like(self) -> Distribution:
+        """A distribution of the gallery's kind, dim and dtype without items."""
+        return self._no_items()[0]
+
     def _no_items(self) -> tuple[Distribution, np.ndarray[Any, Any]]:
         """A distribution of the gallery's kind without items, and no ids of the gallery's kind."""
         found: tuple[Distribution, np.ndarray[Any, Any]] = from_arrow(self._table.empty(), ids="id")

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from peaccel import io
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
+from peaccel.gallery import Gallery
 from peaccel.reranker.reranker import FaissReranker
+from peaccel.reranker.serialization import ABOUT
 from peaccel.retrieval.prepared import Prepared, prepare
 from peaccel.retrieval.verbs import Ranking, rerank, rescore, search
 from peaccel.scores import Score
@@ -20,7 +22,7 @@ from peaccel.scores import Score
 __all__ = ["GalleryPart", "Items", "Source", "is_given", "none_like"]
 
 Items: TypeAlias = Distribution[NDArray[Any]]
-Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | tuple[Any, Any] | Callable[[], Any]
+Source: TypeAlias = PathLike | Items | FaissReranker[NDArray[Any]] | Gallery | tuple[Any, Any] | Callable[[], Any]
 
 
 class GalleryPart:
@@ -48,6 +50,8 @@ class GalleryPart:
         found = _opened(source)
         if isinstance(found, FaissReranker):
             return IndexedPart(found, score, dtype)
+        if isinstance(found, Gallery):
+            return StoredPart(found, score, dtype)
         items, ids = found
         return cls(items, ids, score, dtype)
 
@@ -130,20 +134,64 @@ class IndexedPart(GalleryPart):
         return scores, np.where(ids < 0, -1, ids + start) if self._ids is None else ids
 
 
+class StoredPart(GalleryPart):
+    """A `Gallery`, which reads what it needs from its maps; names are its ids."""
+
+    is_indexed = True
+    common_parameter = None
+
+    def __init__(self, gallery: Gallery, score: Score, dtype: str | None) -> None:
+        if dtype is not None:
+            raise ValueError(f"is a Gallery, whose items have a dtype, expected dtype=None, got {dtype!r}")
+        self._stored, self._score = gallery, score
+        self._known = gallery.ids  # ascending
+        self._size, self.no_ids = len(self._known), self._known[:0]
+
+    @property
+    def like(self) -> Items:
+        return self._stored.like
+
+    def make_plain(self) -> None:
+        """Nothing: each item has a row of its own."""
+
+    def search(self, queries: Items, k: int, shortlist: int | None, start: int = 0) -> tuple[NDArray[Any], ...]:
+        if shortlist is None:
+            return tuple(self._stored.search_exact(queries, k, self._score))
+        return tuple(self._stored.search(queries, k, shortlist, self._score))
+
+    def rerank(self, queries: Items, candidates: NDArray[Any], k: int, start: int = 0) -> tuple[NDArray[Any], ...]:
+        mine = self._are_here(candidates)
+        known = np.where(mine, candidates, none_like(self._known))
+        return *self._stored.rerank(queries, known, k, self._score), mine.sum(1)
+
+    def rescore(self, queries: Items, candidates: NDArray[Any], start: int = 0) -> tuple[NDArray[Any], ...]:
+        mine = self._are_here(candidates)
+        known = np.where(mine, candidates, none_like(self._known))
+        return mine, self._stored.rescore(queries, known, self._score)[mine]
+
+    def _are_here(self, candidates: NDArray[Any]) -> NDArray[Any]:
+        if not len(self):
+            return np.zeros(candidates.shape, bool)
+        near = np.searchsorted(self._known, candidates).clip(max=len(self) - 1)
+        return np.asarray(self._known[near] == candidates)
+
+
 def _opened(source: Source) -> Any:
-    """A reranker, or the items of a source and their ids where it has any."""
+    """A gallery or a reranker, or the items of a source and their ids where it has any."""
     if isinstance(source, tuple):
         items, _ = _opened(source[0])
         return items, _checked_ids(np.asarray(source[1]), len(items))
     if isinstance(source, Distribution):
         return source, None
-    if isinstance(source, FaissReranker):
+    if isinstance(source, FaissReranker | Gallery):
         return source
     if callable(source):
         return _opened(source())
     if not isinstance(source, str | os.PathLike):
         raise TypeError(f"is {type(source).__name__}, expected a path, a distribution, a function or a pair with ids")
-    return FaissReranker.load(source) if os.path.isdir(source) else (io.read_distribution(source), None)
+    if not os.path.isdir(source):
+        return io.read_distribution(source), None
+    return FaissReranker.load(source) if os.path.exists(os.path.join(source, ABOUT)) else Gallery.open(source)
 
 
 def _checked_ids(ids: NDArray[Any], size: int) -> NDArray[Any]:

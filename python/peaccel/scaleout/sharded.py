@@ -236,9 +236,10 @@ class ShardedGallery:
     ----------
     sources
         The shards, in order, each one of: the path of a file that `pe.io.read_distribution` reads, which every node
-        must see; a folder that `FaissReranker.save` wrote; a distribution or a `FaissReranker`, which is kept in Ray's
-        object store; a function without arguments that returns one. Also a pair of items and their ids [G], integers
-        >= 0 or strings, all different in all shards; then results have these ids, and candidates are these.
+        must see, or a folder that `FaissReranker.save` wrote or that `Gallery.open` opens; a distribution or a
+        `FaissReranker`, which is kept in Ray's object store; a function without arguments that returns one, or a
+        `Gallery`. Also a pair of items and their ids [G], integers >= 0 or strings, all different in all shards; then,
+        as of rerankers and galleries with ids, results have these ids, and candidates are these.
     score
         As in `paired`; shards are prepared for it.
     replicas
