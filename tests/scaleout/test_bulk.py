@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 import torch
+from clusters import start_ray
 from conftest import make
 
 import peaccel as pe
@@ -171,7 +172,7 @@ def test_what_cannot_be_mapped_is_refused(data, parts, tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray Data's own
 def test_parts_on_ray_are_whole_and_go_on_where_they_were(parts, tmp_path):
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+    start_ray()
     try:
         pe.io.write_distribution(tmp_path / "gallery.npz", GALLERY)
         settings = {**SETTINGS, "gallery": str(tmp_path / "gallery.npz")}

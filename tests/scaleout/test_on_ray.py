@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 import ray
+from clusters import start_ray
 from conftest import assert_ranking, make
 
 import peaccel as pe
@@ -26,7 +28,7 @@ PATIENCE = 180.0
 @pytest.fixture(scope="module")
 def cluster():
     """Ray on this machine, for actors that ask for little of it."""
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+    start_ray()
     yield
     ray.shutdown()
     assert not wait_until(lambda: not children(psutil.Process()))
@@ -175,9 +177,10 @@ def test_answers_that_no_shard_has_no_items_for(cluster):
 
 
 DRIVER = """
-import sys, ray
+import sys
+from clusters import start_ray
 from peaccel.scaleout import ShardedGallery
-ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+start_ray()
 shards = ShardedGallery(sys.argv[1:], num_cpus=0.25)
 print("ready", flush=True)
 sys.stdin.read()
@@ -187,9 +190,8 @@ sys.stdin.read()
 def test_a_dead_driver_leaves_nothing_running(tmp_path):
     pe.io.write_distribution(tmp_path / "a.npz", GALLERY)
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "a.npz")]
-    driver = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    driver = subprocess.Popen(command, cwd=Path(__file__).parent, text=True, **pipes)  # where `clusters` is
     while "ready" not in driver.stdout.readline():
         assert driver.poll() is None
     started = children(psutil.Process(driver.pid))

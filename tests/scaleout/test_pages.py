@@ -39,6 +39,7 @@ def test_sizes_follow_from_constants():
     assert few.replicas == 1 and few.network == 620 and many.network == 29 * 620
 
 
+@pytest.mark.slow
 def test_constants_are_those_of_the_arrays():
     found, index = sizing.measured(3_000, 16)
     sizes = {name: (one.bytes, one.half) for name, one in found.items()}

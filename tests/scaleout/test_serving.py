@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 import ray
+from clusters import start_ray
 from conftest import make
 
 import peaccel as pe
@@ -39,7 +40,7 @@ def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shards")
     for name, part in SHARDS.items():
         pe.io.write_distribution(folder / name, part)
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False)
+    start_ray()
     port = 8417
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     cluster = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}

@@ -286,7 +286,7 @@ class ShardedGallery:
         queue: int = 64,
         timeout: float = 600.0,
     ) -> None:
-        if isinstance(sources, str | os.PathLike | Distribution | tuple) or not sources:
+        if isinstance(sources, str | os.PathLike | Distribution | tuple) or not (sources := list(sources)):
             raise ValueError(f"ShardedGallery: sources is {sources!r}, expected a list of at least one")
         self.score = get(score).snapshot()
         self.replicas = checked_k("ShardedGallery", replicas, "replicas")
