@@ -21,7 +21,7 @@ from benches import blas
 
 faiss: Any = blas.load_faiss()
 
-QUERIES, K, SHORTLISTS, ROUNDS, LISTS, PROBES = 64, 10, (100, 1000), 4, 64, 16
+QUERIES, K, SHORTLISTS, ROUNDS, LISTS, PROBES = 64, 10, (100, 1000), 4, 16, 8
 KINDS = {"point": "cosine", "isotropic": "mls", "diagonal": "mls", "vmf": "mls"}
 
 
@@ -51,7 +51,7 @@ class Machine(NamedTuple):
 
     memory: float = 48e9
     cores: int = 16
-    rate: float = 1000.0  # queries a second
+    rate: float = 10_000.0  # queries a second
 
 
 def made(kind: str, n: int, dim: int, seed: int) -> Any:
@@ -113,6 +113,7 @@ def of_faiss(mu: Any, queries: Any) -> Index:
     )
     flat.add(mu)
     coded.cp.niter = coded.pq.cp.niter = 2  # what is found is not looked at
+    coded.do_polysemous_training = False
     coded.train(mu[:10_000])
     coded.add(mu)
     coded.nprobe = PROBES
@@ -123,9 +124,13 @@ def of_faiss(mu: Any, queries: Any) -> Index:
 
 
 class Size(NamedTuple):
-    """What so many items take: shards by memory; queries a second of all of them, and replicas for the rate."""
+    """What so many items take: shards by memory; queries a second of all of them, and replicas for the rate.
+
+    `alone` and `shards_alone` are of an index without items.
+    """
 
     shards: int
+    shards_alone: int
     items: float
     index: float
     exact: float
@@ -140,16 +145,19 @@ def sized(items: float, of: Constants, index: Index, machine: Machine) -> Size:
 
     An index of n items has 4 sqrt(n) lists, of which 64 are scanned. Exact search takes the items alone.
     """
-    held = items * (of.half + index.bytes)
-    shards = max(1, math.ceil(held / machine.memory))
-    of_shard = items / shards
-    lists = 4 * math.sqrt(of_shard)
-    alone = lists * index.flat + min(64 / lists, 1) * of_shard * index.code
-    rates = [1e6 * machine.cores / x for x in (of_shard * of.pair, alone + of.rerank[0], alone)]
-    return Size(
-        shards, items * of.half, items * index.bytes, *rates, math.ceil(machine.rate / rates[1]),
-        shards * (of.query + of.answer),
-    )  # fmt: skip
+    shards, alone = (max(1, math.ceil(items * x / machine.memory)) for x in (of.half + index.bytes, index.bytes))
+    first = [first_stage(items / x, index) for x in (shards, alone)]
+    costs = items / shards * of.pair, first[0] + of.rerank[0], first[1]
+    exact, staged, of_index = (1e6 * machine.cores / x for x in costs)
+    replicas = math.ceil(machine.rate / staged)
+    held = items * of.half, items * index.bytes
+    return Size(shards, alone, *held, exact, staged, of_index, replicas, shards * (of.query + of.answer))
+
+
+def first_stage(items: float, index: Index) -> float:
+    """Microseconds of a core for a query of an index of so many items."""
+    lists = 4 * math.sqrt(items)
+    return lists * index.flat + min(64 / lists, 1) * items * index.code
 
 
 def amount(x: float) -> str:
@@ -158,9 +166,8 @@ def amount(x: float) -> str:
 
 
 MEASURED = "D,items,B in float32,in float16,prepared,rerank 100 us,rerank 1000 us,exact ns a pair,query B,answer B"
-SIZED = (
-    "items,kind,GB in halves,GB of IVF-PQ,shards,exact,IVF-PQ and rerank 100,IVF-PQ alone,replicas,network B a query"
-)
+SIZED = "items,kind,GB in halves,GB of IVF-PQ,shards,exact,with IVF-PQ,replicas,network B,IVF-PQ alone: shards,q/s"
+COSTS = "D,kind,bytes an item,rerank 100,rerank 1000,exact,bytes a query"
 
 
 def row(*cells: object) -> str:
@@ -197,7 +204,12 @@ def main() -> None:
             for one in found.values():
                 x = sized(items, one, index, machine)
                 size = f"1e{math.log10(items):.0f}", one.name, x.items / 1e9, x.index / 1e9, str(x.shards)
-                print(row(*size, x.exact, x.staged, x.alone, str(x.replicas), x.network))
+                print(row(*size, x.exact, x.staged, str(x.replicas), x.network, str(x.shards_alone), x.alone))
+    print(f"\n{head(COSTS)}")
+    for dim, (found, _) in tables.items():
+        plain, *others = (np.array([x.bytes, *x.rerank, x.pair, x.query]) for x in found.values())
+        for name, numbers in zip(list(found)[1:], others, strict=True):
+            print(row(str(dim), name, *(f"{ratio:.2f}" for ratio in numbers / plain)))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ def test_sizes_follow_from_constants():
     assert math.isclose(few.exact, 1e6 * 2 / (1e6 * 0.004)) and math.isclose(many.exact, few.exact * 29 / 100)
     # 4000 lists, of which 64 are scanned: 16 microseconds for centres and 32 for codes.
     assert math.isclose(few.alone, 2e6 / (16 + 32)) and math.isclose(few.staged, 2e6 / (16 + 32 + 20))
-    assert few.replicas == 1 and few.network == 620 and many.network == 29 * 620
+    assert few.replicas == 1 and few.network == 620 and many.network == 29 * 620 and many.replicas == 1
+    # An index without items has three shards of 33 million.
+    lists = 4 * math.sqrt(1e8 / 3)
+    assert many.shards_alone == 3
+    assert math.isclose(many.alone, 2e6 / (lists * 0.004 + 64 / lists * 1e8 / 3 * 0.002))
 
 
 @pytest.mark.slow
