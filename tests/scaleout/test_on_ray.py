@@ -19,7 +19,11 @@ from conftest import assert_ranking, make
 import peaccel as pe
 from peaccel.scaleout import ShardedGallery
 
-pytestmark = pytest.mark.slow
+# A start of Ray that was late leaves sockets behind.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 # An actor takes a second of a processor to start, and others use these processors too.
 PATIENCE = 180.0
