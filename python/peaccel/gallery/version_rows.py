@@ -68,7 +68,9 @@ def mask_of(rows: MappedRows, addresses: Ints) -> Bools:
     try:
         there: Bools = found[rows.places]
     except IndexError:
-        raise ValueError(f"{rows.name}.safetensors: is damaged, expected places below {len(found)}; see verify") from None
+        raise ValueError(
+            f"{rows.name}.safetensors: is damaged, expected places below {len(found)}; see verify"
+        ) from None
     return there
 
 
