@@ -6,24 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import KINDS, assert_ranking, build, make, scored, to_numpy
+from conftest import KINDS, assert_ranking, make, scored, to_numpy
+from items import hostile
 
 import peaccel as pe
 
 PAIRS = {(name, q, g) for name, score in pe.scores.SCORES.items() for q, g in score.pairs}
 CASES = sorted(case for case in PAIRS if case[2] in (case[1], "nivmf"))
 CUTS = (0, 0, 3, 40, 41, 90, 120)  # six parts, one of them empty and one of a single row
-
-
-def hostile(kind, n, dim, dtype, library):
-    """Items of which some are equal, also across parts, and some have no score."""
-    d = make(kind, n, dim, seed=2, dtype="float64")
-    mu, *others = (np.array(x) for x in d.arrays)
-    rows = np.arange(n)
-    rows[[2, 39, 60, 110]] = rows[[41, 89, 119]] = 0
-    mu, others = mu[rows], [x[rows] for x in others]
-    mu[[5, 70, 111]] = np.nan
-    return build(kind, mu, *others, dtype=dtype, library=library)
 
 
 def searched_in_parts(q, g, k, score, width):
@@ -38,16 +28,17 @@ def test_six_parts_are_one_search(name, query, gallery, library):
     score = scored(name, query, gallery)
     if pe.scores.get(score).pair(query, gallery).op.samplers[1]:
         pytest.skip("what is drawn of a gallery item depends on its row")
-    for dtype in ("float32", "float64"):
-        q, g = make(query, 7, 6, dtype=dtype, library=library), hostile(gallery, CUTS[-1], 6, dtype, library)
-        for k in (1, 5, 50, 200):
-            whole = pe.search(q, g, k, score)
-            parts, offsets = searched_in_parts(q, g, k, score, k)
-            found = pe.merge(parts, k, offsets)
-            assert type(found.scores) is type(whole.scores) and found.scores.dtype == whole.scores.dtype
-            assert_ranking(found, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}")
-            turned = pe.merge(parts[::-1], k, offsets[::-1])  # ties still go to the lower row
-            assert_ranking(turned, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}, the last part first")
+    dtype = "float32" if library == "numpy" else "float64"
+    q = make(query, 7, 6, dtype=dtype, library=library)
+    g = hostile(gallery, CUTS[-1], 6, dtype=dtype, library=library)
+    for k in (5, 200):
+        whole = pe.search(q, g, k, score)
+        parts, offsets = searched_in_parts(q, g, k, score, k)
+        found = pe.merge(parts, k, offsets)
+        assert type(found.scores) is type(whole.scores) and found.scores.dtype == whole.scores.dtype
+        assert_ranking(found, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}")
+        turned = pe.merge(parts[::-1], k, offsets[::-1])  # ties still go to the lower row
+        assert_ranking(turned, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}, the last part first")
 
 
 def ranking(scores, ids, library="numpy"):

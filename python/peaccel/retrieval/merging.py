@@ -1,19 +1,49 @@
-"""The best of several rankings: what parts of a gallery have found, as one search of all of it."""
+"""Rankings, and the best of several: what parts of a gallery have found, as one search of all of it."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple
 
 import numpy as np
 
-from peaccel.ops._array import Array, ArrayT, dtype_name, is_torch, namespace, require_same_kind
-from peaccel.retrieval.verbs import Ranking
+from peaccel.ops._array import Array, ArrayT, dtype_name, full, is_torch, namespace, require_same_kind
 from peaccel.validation import checked_k
 
-__all__ = ["best_first", "merge"]
+__all__ = ["Ranking", "best_first", "merge"]
 
 LARGEST_ID = np.iinfo(np.int64).max
+
+
+class _Ranked(NamedTuple, Generic[ArrayT]):
+    scores: ArrayT
+    ids: ArrayT
+
+
+class Ranking(_Ranked[ArrayT]):
+    """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
+
+    Attributes
+    ----------
+    scores
+        [Q, k]; -inf where there are fewer than k items.
+    ids
+        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items. Where external ids are
+        strings, a numpy array of strings, empty where there are fewer.
+    scored
+        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
+        best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
+
+    Examples
+    --------
+    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
+    >>> scores, ids = pe.search(gallery[:1], gallery, k=4)
+    >>> ids.tolist()
+    [[0, 2, 1, -1]]
+    """
+
+    scored: float | None = None
 
 
 def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | None = None) -> Ranking[ArrayT]:
@@ -64,7 +94,8 @@ def merge(rankings: Iterable[Ranking[ArrayT]], k: int, offsets: Sequence[int] | 
         parts = [_moved(parts[i], places[i]) for i in sorted(range(len(parts)), key=places.__getitem__)]
     missing = k - sum(part.ids.shape[1] for part in parts)
     if missing > 0:
-        parts.append(_padding(parts[0], missing))
+        shape = len(parts[0].ids), missing
+        parts.append(Ranking(full(shape, -np.inf, parts[0].scores), full(shape, -1, parts[0].ids)))
     columns = [namespace(column[0]).concatenate(column, -1) for column in zip(*parts, strict=True)]
     scores, ids = (x[:, :k] for x in best_first(*columns, by_row=False))
     return Ranking(namespace(scores).where(ids < 0, -np.inf, scores), ids)
@@ -122,11 +153,3 @@ def _moved(part: Ranking, offset: int) -> Ranking:
     """The ranking with the offset added to its ids; padding stays."""
     xp = namespace(part.ids)
     return Ranking(part.scores, xp.where(part.ids < 0, part.ids, part.ids + offset))
-
-
-def _padding(like: Ranking, width: int) -> Ranking:
-    """A ranking that has found nothing."""
-    shape = len(like.ids), width
-    if is_torch(like.ids):
-        return Ranking(like.scores.new_full(shape, -np.inf), like.ids.new_full(shape, -1))
-    return Ranking(np.full(shape, -np.inf, like.scores.dtype), np.full(shape, -1))
