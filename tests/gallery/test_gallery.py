@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import threading
 from pathlib import Path
 
@@ -256,6 +257,14 @@ def test_a_distribution_may_be_kept_in_several_commits(tmp_path):
     assert done == [15, 5, 20] and [
         (gallery.search_exact(items, 99, filter=f"name = '{x}'").ids[0] >= 0).sum() for x in "abc"
     ] == [10, 20, 10]
+
+
+def test_what_the_page_shows_runs_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "galleries.md"
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    exec(block, {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
