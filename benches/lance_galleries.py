@@ -1,11 +1,10 @@
-"""Galleries in Lance beside the disk and beside memory: `python -m benches.lance_galleries [--only append ...]`.
+"""Galleries in Lance beside the disk and beside memory: sections of `python -m benches.gallery`.
 
 Processor seconds, and ratios of things that were measured by turns in one process; each is printed beside its goal.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -149,17 +148,10 @@ def upserts(folder: Path) -> str:
 SECTIONS = {"append": append, "open": opening, "rerank": reranking, "upserts": upserts}
 
 
-def main() -> None:
-    """Print a line for each section."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=[*SECTIONS])
-    for name in parser.parse_args().only:
-        folder = Path(tempfile.mkdtemp(prefix="galleries-"))
-        try:
-            print(SECTIONS[name](folder), flush=True)
-        finally:
-            shutil.rmtree(folder)
-
-
-if __name__ == "__main__":
-    main()
+def show(name: str) -> None:
+    """Print what a section has measured."""
+    folder = Path(tempfile.mkdtemp(prefix="galleries-"))
+    try:
+        print(SECTIONS[name](folder), flush=True)
+    finally:
+        shutil.rmtree(folder)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
-from peaccel.distributions import Distribution, bfloat16
+from peaccel.distributions import Distribution
 from peaccel.io._array_files import existing
+from peaccel.io._stored_arrays import StoredArray, in_safetensors
 from peaccel.io.states import from_state
 from peaccel.ops._array import FLOATING, repeated
 from peaccel.validation import checked_k
@@ -23,16 +23,6 @@ from peaccel.validation import checked_k
 __all__ = ["BlocksOfFiles", "read_blocks"]
 
 ROWS = 65_536
-DTYPES = {"F16": "float16", "F32": "float32", "F64": "float64"}  # by the names of safetensors
-
-
-class _Stored(NamedTuple):
-    """An array that lies in a file, row after row."""
-
-    path: Path
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 class BlocksOfFiles:
@@ -46,7 +36,7 @@ class BlocksOfFiles:
         How many items a block has, but for the last.
     """
 
-    def __init__(self, arrays: dict[str, _Stored], common: dict[str, NDArray[Any]], rows: int) -> None:
+    def __init__(self, arrays: dict[str, StoredArray], common: dict[str, NDArray[Any]], rows: int) -> None:
         self._arrays, self._common, self.rows = arrays, common, rows
         self.size, self.dim = arrays["mu"].shape
 
@@ -115,14 +105,15 @@ def read_blocks(
     if path.suffix == ".safetensors":
         if beside:
             raise ValueError(f"read_blocks: {next(iter(beside))} is given beside {path}, which holds all arrays")
-        arrays = _of_safetensors(path)
+        arrays = in_safetensors(path)
+        if "mu" not in arrays:
+            raise ValueError(f"{path}: key mu is missing, found {', '.join(sorted(arrays)) or 'none'}")
     else:
         arrays = {name: _of_npy(existing(x, (".npy",))) for name, x in {"mu": path, **beside}.items()}
     for name, x in arrays.items():
         if str(x.dtype) not in FLOATING or not x.dtype.isnative:
             raise ValueError(f"{x.path}: {name} has dtype {x.dtype}, expected float16, bfloat16, float32 or float64")
-        missing = x.offset + x.dtype.itemsize * math.prod(x.shape) - x.path.stat().st_size
-        if missing > 0:
+        if (missing := x.stop - x.path.stat().st_size) > 0:
             raise ValueError(f"{x.path}: {name} is truncated, {missing} bytes are missing")
     try:
         from_state({name: np.broadcast_to(np.zeros((), x.dtype), x.shape) for name, x in arrays.items()})
@@ -131,7 +122,7 @@ def read_blocks(
     return BlocksOfFiles(*_apart(arrays), rows)
 
 
-def _apart(arrays: dict[str, _Stored]) -> tuple[dict[str, _Stored], dict[str, NDArray[Any]]]:
+def _apart(arrays: dict[str, StoredArray]) -> tuple[dict[str, StoredArray], dict[str, NDArray[Any]]]:
     """The arrays that have a row for each item, and the row [1] or [1, D] of a parameter that is one for all."""
     size, dim = arrays["mu"].shape
     common = {}
@@ -143,7 +134,7 @@ def _apart(arrays: dict[str, _Stored]) -> tuple[dict[str, _Stored], dict[str, ND
     return {name: x for name, x in arrays.items() if name not in common}, common
 
 
-def _of_npy(path: Path) -> _Stored:
+def _of_npy(path: Path) -> StoredArray:
     """The array of an .npy file."""
     with path.open("rb") as file:
         try:
@@ -154,32 +145,10 @@ def _of_npy(path: Path) -> _Stored:
             raise ValueError(f"{path}: is not an .npy file, or damaged ({error})") from None
         if by_columns and len(shape) > 1:
             raise ValueError(f"{path}: lies in Fortran's order, expected rows one after the other")
-        return _Stored(path, file.tell(), shape, dtype)
+        return StoredArray(path, file.tell(), shape, dtype)
 
 
-def _of_safetensors(path: Path) -> dict[str, _Stored]:
-    """The arrays of a .safetensors file, which is the length of a description, the description, and their bytes."""
-    with path.open("rb") as file:
-        start = 8 + int.from_bytes(file.read(8), "little")
-        try:
-            about = json.loads(file.read(min(start, path.stat().st_size) - 8))
-            about.pop("__metadata__", None)
-            arrays = {
-                name: _Stored(path, start + x["data_offsets"][0], tuple(x["shape"]), _dtype(x["dtype"]))
-                for name, x in about.items()
-            }
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{path}: is not a .safetensors file of floating-point arrays, or damaged") from None
-    if "mu" not in arrays:
-        raise ValueError(f"{path}: key mu is missing, found {', '.join(sorted(arrays)) or 'none'}")
-    return arrays
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    return np.dtype(bfloat16() if name == "BF16" else DTYPES[name])
-
-
-def _read(file: FileIO, x: _Stored, start: int, stop: int) -> NDArray[Any]:
+def _read(file: FileIO, x: StoredArray, start: int, stop: int) -> NDArray[Any]:
     """Rows of an array, from the file that holds it."""
     rows = np.empty((stop - start, *x.shape[1:]), x.dtype)
     file.seek(x.offset + start * x.dtype.itemsize * math.prod(x.shape[1:]))
