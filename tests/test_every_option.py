@@ -195,6 +195,18 @@ def added(ids):
     return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
 
 
+def kept(mmap):
+    """The items that are there once one was removed of what was saved, or why it was not."""
+    with tempfile.TemporaryDirectory() as folder:
+        pe.FaissReranker.build(GALLERY, "Flat").save(folder)
+        reranker = pe.FaissReranker.load(folder, mmap=mmap)
+        try:
+            reranker.remove([3])
+        except TypeError:
+            return "mapped"
+        return reranker.ids
+
+
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
 RERANKER = [
@@ -218,6 +230,7 @@ RERANKER = [
         {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
+    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.load),
 ]  # fmt: skip
 
 
@@ -322,6 +335,15 @@ def ids_of(blocks):
 
 TABLE = io.to_arrow(DIRECTIONS, ids=np.arange(G), mean=abs(DIRECTIONS.mu), wide=abs(DIRECTIONS.mu))
 COLUMNS = {"mu": "mean", "var": "wide", "kappa": "wide", "scale": "kappa", "ids": "id"}
+def blocks_of(rows, **parameters):
+    """The blocks of the gallery's means, and of one of its parameters, in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, x in {"mu": GALLERY.mu, "each": GALLERY.var, "one": GALLERY.var[:, 0]}.items():
+            np.save(f"{folder}/{name}.npy", x)
+        paths = {name: f"{folder}/{file}.npy" for name, file in parameters.items()}
+        return list(io.read_blocks(f"{folder}/mu.npy", **paths, rows=rows))
+
+
 ENSEMBLE = RNG.normal(size=(4, G, DIM)) + GALLERY.mu
 IO = [
     Row(io.from_ensemble, {"embeddings": ENSEMBLE}, {"kind": "vmf", "diagonal": True}),
@@ -332,6 +354,7 @@ IO = [
     Row(io.to_arrow, {"distribution": GALLERY}, {"ids": Z}, lambda table: table.to_pydict()),
     Row(io.from_arrow, {"source": TABLE}, COLUMNS),
     Row(io.arrow_blocks, {"source": TABLE}, {**COLUMNS, "rows": 5}, lambda blocks: [*blocks, ids_of(blocks)]),
+    Row(blocks_of, {"rows": 9}, {"rows": 5, "var": "each", "kappa": "each", "scale": "one"}, of=io.read_blocks),
 ]
 
 FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import pathlib
 import re
 import signal
 import threading
@@ -118,6 +119,15 @@ def test_of_blocks_without_items_nothing_is_found():
 def test_it_says_how_much_was_scored():
     found = pe.search(QUERIES[:1], [GALLERY[:90], GALLERY[90:]], 2, prune="never")
     assert found.scored == 1
+
+
+def test_the_page_says_what_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "larger-than-memory.md").read_text()
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    assert names["found"].ids.shape == (5, 10)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
