@@ -584,6 +584,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
     "Distribution.validate first_row": "tests/io/test_arrow.py",
+    "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/backbones",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
