@@ -167,7 +167,7 @@ def searched(build, ids=None, **given):
 
 
 @functools.cache
-def kept():
+def in_lance():
     """A gallery in Lance, of whose items an index has not seen three; and the folder, which goes with the process."""
     folder = tempfile.TemporaryDirectory()
     gallery = pe.Gallery.create(f"{folder.name}/g.lance", GALLERY[3:], np.arange(3, G) * 2)
@@ -178,14 +178,14 @@ def kept():
 
 def asked(verb):
     """A verb of that gallery."""
-    return lambda **given: getattr(kept()[0], verb)(**given)
+    return lambda **given: getattr(in_lance()[0], verb)(**given)
 
 
 def indexed(**given):
     """The index that is built so: its factory, its vectors, and for what score."""
-    kept()[0].build_index(**given)
-    kept()[0].search(QUERIES, 1)
-    seen = kept()[0]._seen[1]
+    in_lance()[0].build_index(**given)
+    in_lance()[0].search(QUERIES, 1)
+    seen = in_lance()[0]._seen[1]
     return seen.about["factory"], seen.vectors.features, seen.vectors.score
 
 
