@@ -67,6 +67,18 @@ def test_ties_go_to_the_lower_offset_without_them_to_the_earlier_part():
     assert pe.merge(parts, 3, [5, 0]).ids.tolist() == [[0, 12, 8]]
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_ids_may_be_strings(library):
+    parts = [
+        ranking([[3.0, 1.0, -np.inf]], [["b", "of all", ""]]),
+        ranking([[3.0, 2.0]], [["a", "c"]]),
+    ]
+    parts = [pe.Ranking(torch.tensor(x.scores) if library == "torch" else x.scores, x.ids) for x in parts]
+    found = pe.merge(parts, 6)
+    assert found.ids.tolist() == [["b", "a", "c", "of all", "", ""]] and type(found.scores) is type(parts[0].scores)
+    assert found.scores.tolist() == [[3, 3, 2, 1, -np.inf, -np.inf]]
+
+
 def test_parts_of_no_width_and_no_queries_are_merged():
     found = pe.merge([ranking(np.zeros((2, 0), "f4"), np.zeros((2, 0), int))], 2)
     assert found.ids.tolist() == [[-1, -1]] * 2 and found.scores.dtype == np.float32
@@ -81,6 +93,7 @@ def test_what_is_given_stays():
 
 GOOD = ranking([[1.0]], [[0]])
 IDS_APART = pe.Ranking(GOOD.scores, torch.zeros((1, 1), dtype=torch.int64))
+STRINGS = ranking([[1.0]], [["a"]])
 WRONG = {
     "expected at least one ranking, got none": (ValueError, {"rankings": []}),
     "ranking 1 must be a Ranking, got tuple": (TypeError, {"rankings": [GOOD, tuple(GOOD)]}),
@@ -91,6 +104,8 @@ WRONG = {
     "ranking 0 has scores (1, 1) and ids (1, 1) of float64": (ValueError, {"rankings": [ranking([[1.0]], [[0.0]])]}),
     "ranking 1 is a torch tensor on cpu": (TypeError, {"rankings": [GOOD, ranking([[1.0]], [[0]], "torch")]}),
     "ids of ranking 0 is a torch tensor": (TypeError, {"rankings": [IDS_APART]}),
+    "ranking 1 has ids of str32, expected those of ranking 0": (ValueError, {"rankings": [GOOD, STRINGS]}),
+    "offsets must be None where ids are strings": (ValueError, {"rankings": [STRINGS], "offsets": [0]}),
     "ranking 1 has scores of float32": (ValueError, {"rankings": [GOOD, ranking(np.float32([[1]]), [[0]])]}),
     "ranking 1 is of 2 queries, expected 1": (ValueError, {"rankings": [GOOD, ranking([[1.0]] * 2, [[0]] * 2)]}),
     "k is 0, expected 1": (ValueError, {"k": 0}),

@@ -19,7 +19,7 @@ from peaccel.ops._seed import as_seed, is_source
 from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
 from peaccel.scores import Score, get
 from peaccel.scores._common_variance import common_variance
-from peaccel.validation import checked_candidates, plural, require_distribution
+from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -97,38 +97,34 @@ class BlockPlans:
         self._common: Array | None = None  # the one variance of all items of the first block
         self._weighted = False  # whether they are scored by it
 
+    def admitted(self, first_row: int, block: Distribution) -> Distribution:
+        """A block, each of them in their order, as it is scored beside the others."""
+        own, pair = common_variance(block), self.score.pair(self._queries.kind, block.kind)
+        seed = self.score.params.get("seed", 0)
+        if pair.op.draws and is_source(seed):
+            self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
+        if not len(block):
+            return block
+        if not self._settled:
+            self._settled, self._common = True, own
+            queries = converted(self._queries, compute_dtype(block.mu))
+            self._weighted = pair.weighted is not None and own is not None and common_variance(queries) is not None
+        elif self._common is None and own is not None:  # as one that has a variance for each item
+            *others, var = block.arrays
+            arrays = [*others, var[namespace(var).arange(len(var))]]
+            return type(block)(*arrays)
+        elif self._weighted and not (own is not None and np.array_equal(_host(own), _host(self._common))):
+            what = f"{self.score.name}: the block of gallery from row {first_row} on"
+            raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
+        return block
+
     def of(self, first_row: int, block: Distribution, candidates: Array = None) -> ScorePlan:
-        """The call for a block; candidates are rows counted from its first."""
-        self._settle_seed(block)
-        block = self._with_its_variance(first_row, block)
+        """The call for an admitted block; candidates are rows counted from its first."""
         planned = plan(self._queries, block, self.score, detach=True, candidates=candidates)
-        if not self._settled and len(block):
-            self._common, self._settled = common_variance(block), True
-            self._weighted = planned.pair is not self.score.pair(self._queries.kind, block.kind)
         draws = planned.inputs.draws
         if draws is None or planned.pair.op.samplers[1] is None:
             return planned
         return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
-
-    def _settle_seed(self, block: Distribution) -> None:
-        """Draw the seed of all blocks, where the score draws and has none."""
-        seed = self.score.params.get("seed", 0)
-        if is_source(seed) and self.score.pair(self._queries.kind, block.kind).op.draws:
-            self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
-
-    def _with_its_variance(self, first_row: int, block: Distribution) -> Distribution:
-        """The block; with a variance for each item, if the first one had these and this one has one for all."""
-        own = common_variance(block)
-        if not self._settled or not len(block):
-            return block
-        if self._common is None and own is not None:
-            *others, var = block.arrays
-            arrays = [*others, var[namespace(var).arange(len(var))]]
-            return type(block)(*arrays)
-        if self._weighted and not (own is not None and np.array_equal(_host(own), _host(self._common))):
-            what = f"{self.score.name}: the block of gallery from row {first_row} on"
-            raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
-        return block
 
 
 class ListedRows:

@@ -299,7 +299,7 @@ def _search_blocks(
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
             added = len(block)
-            found = _searched(plans.of(first_row, block), min(k, max(added, 1)), prune)
+            found = _searched(plans.of(first_row, plans.admitted(first_row, block)), min(k, max(added, 1)), prune)
             del block
             best = merge([found], k, [first_row]) if best is None else merge([best, found], k, [0, first_row])
             size = first_row + added
@@ -318,14 +318,14 @@ def _rescore_blocks(
     scores, size = None, 0
     with each_block(plans.score.name, blocks) as read:
         for first_row, block in read:
-            size = first_row + len(block)
+            size, items = first_row + len(block), plans.admitted(first_row, block)
             places, own_places, own = listed.within(first_row, len(block))
             if scores is None or len(places[0]):
-                planned = plans.of(first_row, block, own)
+                planned = plans.of(first_row, items, own)
                 found = ops.score(planned.pair.op, planned.inputs, planned.candidates)
                 scores = full(listed.shape, -np.inf, found) if scores is None else scores
                 scores[places] = found[own_places]
                 del planned
-            del block
+            del block, items
     listed.require_below(size)
     return scores
