@@ -389,7 +389,7 @@ def faults(kills: int, flips: int, show: Callable[[str], object] = print) -> int
             ("two writers of the same new ids", two_writers(folder, max(kills // 5, 10))),
             ("searches while all is upserted", searches_during_upserts(folder, max(kills // 5, 10))),
         ):
-            told = ", ".join(f"{value} {key}" for key, value in tally.items())
+            told = ", ".join(f"{value} {key}" for key, value in tally.items() if key != "lost or wrong")
             show(f"\n{name}: {told}, {tally['lost or wrong']} lost or wrong")
             bad += tally["lost or wrong"]
         tally, told = full_disk(folder)

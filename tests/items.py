@@ -45,6 +45,16 @@ def build(kind, mu, uncertainty=None, *, dtype="float64", library="numpy"):
     return CLASSES[kind][0](*(as_library(x, library, dtype) for x in arrays))
 
 
+def hostile(kind, n, dim, **given):
+    """Items of a kind of which many are equal, wherever they lie, and some have no score."""
+    d = make(kind, n, dim, seed=2)
+    rows = np.arange(n)
+    rows[::7] = rows[n // 2]
+    mu, *others = (x[rows] for x in d.arrays)
+    mu[n // 20 :: n // 3] = np.nan
+    return build(kind, mu, *others, **given)
+
+
 def to_numpy(x):
     """float64 values of either library's array (exact: no dtype here is wider)."""
     return np.asarray(x.detach().double() if isinstance(x, torch.Tensor) else x, np.float64)

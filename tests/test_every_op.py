@@ -461,7 +461,7 @@ def test_opcheck(op):
             candidates = torch.tensor(CANDIDATES) if form == "candidates" else None
             args = (*inputs, candidates, form == "pairwise")
             if op.draws:
-                args = (*args[:6], torch.tensor(3), args[6], 3)
+                args = (*args[:6], torch.tensor(3), args[6], 3, 7)
             torch.library.opcheck(registered, args, test_utils=CHECKS)
             weights = torch.ones(shape, dtype=inputs[0].dtype)
             torch.library.opcheck(backward, (weights, *args, _core.EVERY_GRADIENT), test_utils=CHECKS)
@@ -471,7 +471,7 @@ def test_opcheck(op):
                 given = weights, saving(*args)[1], *args, _core.EVERY_GRADIENT
                 torch.library.opcheck(by_saved, given, test_utils=CHECKS)
         items = pair_inputs(op, 3, 4, 5, dtype=dtype, library="torch")
-        given = op.name, items, *((torch.tensor(3), 3) if op.draws else (None, 0))
+        given = op.name, items, *((torch.tensor(3), 3, 7) if op.draws else (None, 0, 0))
         panels = _numpy.panels(items[2].numpy(), items[3].numpy()) if op.layout == "panels" else ()
         packed = map(torch.from_numpy, panels)
         torch.library.opcheck(torch.ops.peaccel.rerank, (*given, torch.tensor(CANDIDATES), 2), test_utils=CHECKS)

@@ -167,7 +167,7 @@ def searched(build, ids=None, **given):
 
 
 @functools.cache
-def kept():
+def in_lance():
     """A gallery in Lance, of whose items an index has not seen three; and the folder, which goes with the process."""
     folder = tempfile.TemporaryDirectory()
     gallery = pe.Gallery.create(f"{folder.name}/g.lance", GALLERY[3:], np.arange(3, G) * 2)
@@ -178,14 +178,14 @@ def kept():
 
 def asked(verb):
     """A verb of that gallery."""
-    return lambda **given: getattr(kept()[0], verb)(**given)
+    return lambda **given: getattr(in_lance()[0], verb)(**given)
 
 
 def indexed(**given):
     """The index that is built so: its factory, its vectors, and for what score."""
-    kept()[0].build_index(**given)
-    kept()[0].search(QUERIES, 1)
-    seen = kept()[0]._seen[1]
+    in_lance()[0].build_index(**given)
+    in_lance()[0].search(QUERIES, 1)
+    seen = in_lance()[0]._seen[1]
     return seen.about["factory"], seen.vectors.features, seen.vectors.score
 
 
@@ -193,6 +193,18 @@ def added(ids):
     """What is found after items were added."""
     reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=np.arange(G))
     return [reranker.add(NOVEL, ids), reranker.search(QUERIES, 4, 30)]
+
+
+def kept(mmap):
+    """The items that are there once one was removed of what was saved, or why it was not."""
+    with tempfile.TemporaryDirectory() as folder:
+        pe.FaissReranker.build(GALLERY, "Flat").save(folder)
+        reranker = pe.FaissReranker.load(folder, mmap=mmap)
+        try:
+            reranker.remove([3])
+        except TypeError:
+            return "mapped"
+        return reranker.ids
 
 
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
@@ -218,6 +230,7 @@ RERANKER = [
         {"shortlist": 4, "params": SEVERAL_LISTS, "allowed": np.arange(G) % 2 == 0, "accept": ACCEPTED},
         of=pe.FaissReranker.search),
     Row(added, {"ids": np.arange(9) + 50}, {"ids": np.arange(9) + 90}, of=pe.FaissReranker.add),
+    Row(kept, {"mmap": False}, {"mmap": True}, of=pe.FaissReranker.load),
 ]  # fmt: skip
 
 
@@ -322,6 +335,15 @@ def ids_of(blocks):
 
 TABLE = io.to_arrow(DIRECTIONS, ids=np.arange(G), mean=abs(DIRECTIONS.mu), wide=abs(DIRECTIONS.mu))
 COLUMNS = {"mu": "mean", "var": "wide", "kappa": "wide", "scale": "kappa", "ids": "id"}
+def blocks_of(rows, **parameters):
+    """The blocks of the gallery's means, and of one of its parameters, in files."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, x in {"mu": GALLERY.mu, "each": GALLERY.var, "one": GALLERY.var[:, 0]}.items():
+            np.save(f"{folder}/{name}.npy", x)
+        paths = {name: f"{folder}/{file}.npy" for name, file in parameters.items()}
+        return list(io.read_blocks(f"{folder}/mu.npy", **paths, rows=rows))
+
+
 ENSEMBLE = RNG.normal(size=(4, G, DIM)) + GALLERY.mu
 IO = [
     Row(io.from_ensemble, {"embeddings": ENSEMBLE}, {"kind": "vmf", "diagonal": True}),
@@ -332,6 +354,7 @@ IO = [
     Row(io.to_arrow, {"distribution": GALLERY}, {"ids": Z}, lambda table: table.to_pydict()),
     Row(io.from_arrow, {"source": TABLE}, COLUMNS),
     Row(io.arrow_blocks, {"source": TABLE}, {**COLUMNS, "rows": 5}, lambda blocks: [*blocks, ids_of(blocks)]),
+    Row(blocks_of, {"rows": 9}, {"rows": 5, "var": "each", "kappa": "each", "scale": "one"}, of=io.read_blocks),
 ]
 
 FEATURES, PIXELS = torch.randn(9, 16), torch.rand(9, 1, 8, 8)
@@ -561,6 +584,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
     "Distribution.validate first_row": "tests/io/test_arrow.py",
+    "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/backbones",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",

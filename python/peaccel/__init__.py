@@ -34,10 +34,10 @@ from peaccel.distributions import (
     concat,
 )
 from peaccel.ops import enable_torch
-from peaccel.retrieval.merging import merge
+from peaccel.retrieval.merging import Ranking, merge
 from peaccel.retrieval.prepared import Prepared, prepare
 from peaccel.retrieval.score_norms import normalise_scores
-from peaccel.retrieval.verbs import Ranking, paired, pairwise, rerank, rescore, search
+from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
     from peaccel import io, metrics, torch_distributions

@@ -6,7 +6,7 @@ import numpy as np
 
 _Array: TypeAlias = np.ndarray[Any, Any]
 _Inputs: TypeAlias = list[_Array]  # mu1, uncertainty1, mu2, uncertainty2, shared
-_Draws: TypeAlias = tuple[int, int] | None  # seed and number, where a score draws
+_Draws: TypeAlias = tuple[int, int, int] | None  # seed, number and first row of the gallery, where a score draws
 # Seed, number, workspace, and the draws of either side that were made.
 _Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memory | None] | None
 

@@ -182,20 +182,25 @@ pub struct SampledScore<'a, T: Float, C: Comparison<T>, P, R> {
 }
 
 impl<'a, T: Normals, C: Comparison<T>, P: Sampler, R: Sampler> SampledScore<'a, T, C, P, R> {
-    /// Makes the pair function: `gallery` is the gallery's mu and uncertainty, `n` the draws per item, `pairs` how many are
-    /// scored.
+    /// Makes the pair function: `gallery` is the gallery's mu and uncertainty, `n` the draws per item, `first` the number of the
+    /// gallery's first row, `pairs` how many are scored.
     pub fn new(
         inputs: Inputs<'a, T>,
         gallery: (View<'a, T>, View<'a, T>),
-        (seed, n): (u64, usize),
+        (seed, n, first): (u64, usize, u64),
         comparison: C,
         pairs: usize,
     ) -> Self {
         let dim = inputs.mu1.stored();
-        let side =
-            |mu: View<'a, T>, uncertainty, stream| samplers::Items { mu, uncertainty, seed, first_row: 0, stream };
-        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.uncertainty1, Stream::Query), n);
-        let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, Stream::Gallery), n);
+        let side = |mu: View<'a, T>, uncertainty, first_row, stream| samplers::Items {
+            mu,
+            uncertainty,
+            seed,
+            first_row,
+            stream,
+        };
+        let queries = Drawn::<T, P>::new(side(inputs.mu1, inputs.uncertainty1, 0, Stream::Query), n);
+        let gallery = Drawn::<T, R>::new(side(gallery.0, gallery.1, first, Stream::Gallery), n);
         // What is used less than twice, as a rule, costs less to be made again than to be stored.
         let sizes = comparison.sizes(dim, (queries.n, gallery.n));
         let most = |rows: usize, size: usize| {

@@ -120,8 +120,8 @@ pub enum Purpose<'a, T> {
     Gradients(Option<&'a [T]>),
 }
 
-/// Seed and number of draws, for a score that draws.
-pub type Draws = Option<(u64, usize)>;
+/// Seed, number of draws, and the number of the gallery's first row, for a score that draws.
+pub type Draws = Option<(u64, usize, u64)>;
 
 /// A pair function, or why there is none.
 pub type PairFunction<'a, T> = Result<Box<dyn PairScore<T> + 'a>, Error>;
@@ -132,7 +132,7 @@ pub struct Request<'a, T> {
     pub inputs: Inputs<'a, T>,
     /// What the pair function is for.
     pub purpose: Purpose<'a, T>,
-    /// Seed and number of draws, for a score that draws.
+    /// What a score that draws is given for it.
     pub draws: Draws,
     /// The orders of Bessel functions for D dimensions.
     pub orders: &'a BothOrders,

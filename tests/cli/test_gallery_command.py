@@ -61,6 +61,10 @@ def test_tables_bring_ids_and_metadata(files, capsys):
     assert run(capsys, line)[0] == 0 and answered("r.npz", expected(3, keep=slice(40, None)))
     assert run(capsys, "gallery append --gallery g.lance --embeddings items.parquet --replace")[0] == 0
     assert len(pe.Gallery.open("g.lance")) == N
+    line = "gallery create --embeddings items.parquet:var=var --ids items.parquet:year --out h.lance"
+    assert run(capsys, line)[0] == 0 and pe.Gallery.open("h.lance").ids.tolist() == [*range(N)]
+    assert run(capsys, "gallery create --embeddings items.npz --out i.lance")[0] == 0
+    assert pe.Gallery.open("i.lance").ids.tolist() == [*range(N)]
 
 
 @pytest.mark.parametrize("source", ["items.npz --ids ids.npy", "items.parquet"])
@@ -102,7 +106,6 @@ def test_sync_is_handed_on(files, capsys, monkeypatch):
         "info --gallery none.lance": "none.lance: no such file",
         "info --gallery .": ".: no such gallery",
         "create --embeddings none.npz --out g.lance": "none.npz: no such file",
-        "create --embeddings items.parquet --ids ids.npy --out g.lance": "--ids is given beside items.parquet",
         "append --gallery g.lance --embeddings items.npz --replace --resume": "expected at most one of --replace and",
         "search --gallery g.lance --queries queries.npz --out queries.npz": "queries.npz: is also an input",
         "search --gallery g.lance --queries queries.npz --out r.npz --filter yer>1": "Gallery: filter 'yer>1': ",

@@ -298,7 +298,7 @@ def test_opcheck():
     mu, var = torch.randn(5, 4, device="cuda"), torch.rand(5, 4, device="cuda")
     args = mu, var, mu.clone(), var.clone(), mu.new_empty(0), None, True
     torch.library.opcheck(torch.ops.peaccel.mls_diagonal.default, args)
-    given = "mls_diagonal", list(args[:5]), None, 0
+    given = "mls_diagonal", list(args[:5]), None, 0, 0
     torch.library.opcheck(torch.ops.peaccel.search.default, (*given, [], 2, "auto"))
     candidates = torch.zeros((5, 3), dtype=torch.int64, device="cuda")
     torch.library.opcheck(torch.ops.peaccel.rerank.default, (*given, candidates, 2))

@@ -6,24 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import KINDS, assert_ranking, build, make, scored, to_numpy
+from conftest import KINDS, assert_ranking, make, scored, to_numpy
+from items import hostile
 
 import peaccel as pe
 
 PAIRS = {(name, q, g) for name, score in pe.scores.SCORES.items() for q, g in score.pairs}
 CASES = sorted(case for case in PAIRS if case[2] in (case[1], "nivmf"))
 CUTS = (0, 0, 3, 40, 41, 90, 120)  # six parts, one of them empty and one of a single row
-
-
-def hostile(kind, n, dim, dtype, library):
-    """Items of which some are equal, also across parts, and some have no score."""
-    d = make(kind, n, dim, seed=2, dtype="float64")
-    mu, *others = (np.array(x) for x in d.arrays)
-    rows = np.arange(n)
-    rows[[2, 39, 60, 110]] = rows[[41, 89, 119]] = 0
-    mu, others = mu[rows], [x[rows] for x in others]
-    mu[[5, 70, 111]] = np.nan
-    return build(kind, mu, *others, dtype=dtype, library=library)
 
 
 def searched_in_parts(q, g, k, score, width):
@@ -38,16 +28,17 @@ def test_six_parts_are_one_search(name, query, gallery, library):
     score = scored(name, query, gallery)
     if pe.scores.get(score).pair(query, gallery).op.samplers[1]:
         pytest.skip("what is drawn of a gallery item depends on its row")
-    for dtype in ("float32", "float64"):
-        q, g = make(query, 7, 6, dtype=dtype, library=library), hostile(gallery, CUTS[-1], 6, dtype, library)
-        for k in (1, 5, 50, 200):
-            whole = pe.search(q, g, k, score)
-            parts, offsets = searched_in_parts(q, g, k, score, k)
-            found = pe.merge(parts, k, offsets)
-            assert type(found.scores) is type(whole.scores) and found.scores.dtype == whole.scores.dtype
-            assert_ranking(found, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}")
-            turned = pe.merge(parts[::-1], k, offsets[::-1])  # ties still go to the lower row
-            assert_ranking(turned, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}, the last part first")
+    dtype = "float32" if library == "numpy" else "float64"
+    q = make(query, 7, 6, dtype=dtype, library=library)
+    g = hostile(gallery, CUTS[-1], 6, dtype=dtype, library=library)
+    for k in (5, 200):
+        whole = pe.search(q, g, k, score)
+        parts, offsets = searched_in_parts(q, g, k, score, k)
+        found = pe.merge(parts, k, offsets)
+        assert type(found.scores) is type(whole.scores) and found.scores.dtype == whole.scores.dtype
+        assert_ranking(found, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}")
+        turned = pe.merge(parts[::-1], k, offsets[::-1])  # ties still go to the lower row
+        assert_ranking(turned, tuple(map(to_numpy, whole)), f"{score} {dtype} k={k}, the last part first")
 
 
 def ranking(scores, ids, library="numpy"):
@@ -76,6 +67,18 @@ def test_ties_go_to_the_lower_offset_without_them_to_the_earlier_part():
     assert pe.merge(parts, 3, [5, 0]).ids.tolist() == [[0, 12, 8]]
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_ids_may_be_strings(library):
+    parts = [
+        ranking([[3.0, 1.0, -np.inf]], [["b", "of all", ""]]),
+        ranking([[3.0, 2.0]], [["a", "c"]]),
+    ]
+    parts = [pe.Ranking(torch.tensor(x.scores) if library == "torch" else x.scores, x.ids) for x in parts]
+    found = pe.merge(parts, 6)
+    assert found.ids.tolist() == [["b", "a", "c", "of all", "", ""]] and type(found.scores) is type(parts[0].scores)
+    assert found.scores.tolist() == [[3, 3, 2, 1, -np.inf, -np.inf]]
+
+
 def test_parts_of_no_width_and_no_queries_are_merged():
     found = pe.merge([ranking(np.zeros((2, 0), "f4"), np.zeros((2, 0), int))], 2)
     assert found.ids.tolist() == [[-1, -1]] * 2 and found.scores.dtype == np.float32
@@ -90,6 +93,7 @@ def test_what_is_given_stays():
 
 GOOD = ranking([[1.0]], [[0]])
 IDS_APART = pe.Ranking(GOOD.scores, torch.zeros((1, 1), dtype=torch.int64))
+STRINGS = ranking([[1.0]], [["a"]])
 WRONG = {
     "expected at least one ranking, got none": (ValueError, {"rankings": []}),
     "ranking 1 must be a Ranking, got tuple": (TypeError, {"rankings": [GOOD, tuple(GOOD)]}),
@@ -100,6 +104,8 @@ WRONG = {
     "ranking 0 has scores (1, 1) and ids (1, 1) of float64": (ValueError, {"rankings": [ranking([[1.0]], [[0.0]])]}),
     "ranking 1 is a torch tensor on cpu": (TypeError, {"rankings": [GOOD, ranking([[1.0]], [[0]], "torch")]}),
     "ids of ranking 0 is a torch tensor": (TypeError, {"rankings": [IDS_APART]}),
+    "ranking 1 has ids of str32, expected those of ranking 0": (ValueError, {"rankings": [GOOD, STRINGS]}),
+    "offsets must be None where ids are strings": (ValueError, {"rankings": [STRINGS], "offsets": [0]}),
     "ranking 1 has scores of float32": (ValueError, {"rankings": [GOOD, ranking(np.float32([[1]]), [[0]])]}),
     "ranking 1 is of 2 queries, expected 1": (ValueError, {"rankings": [GOOD, ranking([[1.0]] * 2, [[0]] * 2)]}),
     "k is 0, expected 1": (ValueError, {"k": 0}),

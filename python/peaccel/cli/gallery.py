@@ -14,7 +14,7 @@ from peaccel import io
 from peaccel._utils import options
 from peaccel._utils.progress_bar import ProgressBar
 from peaccel._utils.suggestions import unknown
-from peaccel._utils.table_paths import is_table
+from peaccel._utils.table_paths import columns_in, is_table
 from peaccel.cli._tables import print_table
 from peaccel.gallery import Gallery
 from peaccel.io._arrow_sources import opened_file
@@ -29,10 +29,11 @@ class GivenItems:
     """Which items to keep."""
 
     embeddings: Path
-    """Items to keep. .parquet, .arrow or .lance with the columns id, mu, at most one of var, kappa and scale, and any
-    others, which become metadata; or a file as 'peaccel search' takes it, with --ids."""
+    """Items to keep. A table, .parquet, .arrow, .feather or .lance, with the columns id, mu, at most one of var, kappa
+    and scale, and any others, which become metadata: it is read in blocks. Or a file as 'peaccel search' takes its
+    gallery, which is read at once."""
     ids: Path | None = None
-    """The ids of the items of a file that has none, int [N]: an .npy file, or .npz or .safetensors with the key ids."""
+    """The ids of the items of a file that has none, in a file as 'peaccel search' takes it; else their rows are."""
     rows: int = COMMIT
     """How many items a commit has: after an interruption all of it is there, or nothing."""
     sync: bool = False
@@ -118,15 +119,14 @@ def _append(task: Append) -> None:
 
 def _keep(task: GivenItems, write: Callable[..., object], **more: Any) -> None:
     """Hand on the items of a file, in commits, each of which moves the bar."""
-    given: tuple[Any, ...]
-    if is_table(task.embeddings):
-        if task.ids is not None:
-            raise ValueError(f"--ids is given beside {task.embeddings}, which has a column id")
-        given, total = (opened_file(task.embeddings),), None
+    given: tuple[Any, ...] = ()
+    total = None
+    if is_table(task.embeddings) and task.ids is None and not columns_in(task.embeddings):
+        given = (opened_file(task.embeddings),)
     else:
         items = io.read_distribution(task.embeddings)
-        given = items, np.arange(len(items)) if task.ids is None else io.read_ids(task.ids)
-        total = len(items)
+        total, ids = len(items), None if task.ids is None else io.read_ids(task.ids)
+        given = items, np.arange(total) if ids is None else ids
     with ProgressBar("keeping items", total) as bar:
         write(*given, rows=task.rows, progress=bar.advance, **more)
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
-__all__ = ["Column", "connected_labels", "covariate_rows", "feature_rows", "features"]
+__all__ = ["TableColumn", "connected_labels", "covariate_rows", "feature_rows", "features"]
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class TableColumn:
     """An array in place of the path of its file, where others have read it."""
 
     path: str
@@ -33,11 +33,11 @@ PARTS = ("train", "validation", "test", "query", "gallery")
 
 @reader("features", "features")
 def features(
-    root: str | Path | Column,
-    labels: str | Path | Column | None = None,
+    root: str | Path | TableColumn,
+    labels: str | Path | TableColumn | None = None,
     folds: int = 4,
-    covariates: Sequence[str | Path | Column] = (),
-    relevance: str | Path | Column | None = None,
+    covariates: Sequence[str | Path | TableColumn] = (),
+    relevance: str | Path | TableColumn | None = None,
 ) -> dict[str, Features]:
     """Read features and labels, or what belongs together in place of labels, and covariates where there are any.
 
@@ -45,7 +45,7 @@ def features(
     ----------
     root
         An .npz file with features [N, D] and labels [N] (numbers or strings); an .npy file of features; or a folder
-        with such .npz files called train, validation, test, or query and gallery, as far as there are any. A `Column`
+        with such .npz files called train, validation, test, or query and gallery, as far as there are any. A `TableColumn`
         here and in the place of other files is what was read elsewhere.
     labels
         An .npy file of labels [N], for an .npy file of features.
@@ -69,8 +69,8 @@ def features(
     ValueError
         Arrays are missing or of other shapes or kinds; features or covariates are not finite.
     """
-    root = root if isinstance(root, Column) else Path(root)
-    if isinstance(root, Column) or not root.is_dir():
+    root = root if isinstance(root, TableColumn) else Path(root)
+    if isinstance(root, TableColumn) or not root.is_dir():
         if relevance is None:
             values, of = _read(root, labels)
         elif labels is None:
@@ -100,7 +100,7 @@ def features(
     return parts
 
 
-def feature_rows(path: str | Path | Column) -> NDArray[np.float32]:
+def feature_rows(path: str | Path | TableColumn) -> NDArray[np.float32]:
     """Read the features alone, [N, D], of an .npz file (key features) or an .npy file.
 
     Raises
@@ -111,7 +111,7 @@ def feature_rows(path: str | Path | Column) -> NDArray[np.float32]:
     return _floats(path, *_arrays(path, "features"))
 
 
-def covariate_rows(paths: Sequence[str | Path | Column], items: int) -> NDArray[np.float32]:
+def covariate_rows(paths: Sequence[str | Path | TableColumn], items: int) -> NDArray[np.float32]:
     """Read what was measured of items beside their features: duration, signal-to-noise ratio, size of a crop.
 
     Parameters
@@ -147,7 +147,7 @@ def covariate_rows(paths: Sequence[str | Path | Column], items: int) -> NDArray[
     return np.concatenate(columns, axis=1)
 
 
-def connected_labels(path: str | Path | Column, items: int) -> NDArray[np.int64]:
+def connected_labels(path: str | Path | TableColumn, items: int) -> NDArray[np.int64]:
     """Read pairs that belong together, such as queries and their documents, and number the groups that they connect.
 
     Parameters
@@ -189,8 +189,8 @@ def connected_labels(path: str | Path | Column, items: int) -> NDArray[np.int64]
     return np.where(named, np.searchsorted(found, group), -1)
 
 
-def _arrays(path: str | Path | Column, *names: str) -> list[NDArray[Any]]:
-    if isinstance(path, Column):
+def _arrays(path: str | Path | TableColumn, *names: str) -> list[NDArray[Any]]:
+    if isinstance(path, TableColumn):
         return [path.values]
     path = Path(path)
     if path.suffix not in (".npz", ".npy"):
@@ -198,7 +198,7 @@ def _arrays(path: str | Path | Column, *names: str) -> list[NDArray[Any]]:
     return arrays(path, *names)
 
 
-def _floats(path: str | Path | Column, values: NDArray[Any]) -> NDArray[np.float32]:
+def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
@@ -207,13 +207,13 @@ def _floats(path: str | Path | Column, values: NDArray[Any]) -> NDArray[np.float
     return values.astype(np.float32)
 
 
-def _read(path: Path | Column, labels: str | Path | Column | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    if labels is None and (isinstance(path, Column) or path.suffix == ".npy"):
+def _read(path: Path | TableColumn, labels: str | Path | TableColumn | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    if labels is None and (isinstance(path, TableColumn) or path.suffix == ".npy"):
         raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
     if labels is None:
         values, found = _arrays(path, "features", "labels")
     else:
-        of = labels.values if isinstance(labels, Column) else arrays(Path(labels), "labels")[0]
+        of = labels.values if isinstance(labels, TableColumn) else arrays(Path(labels), "labels")[0]
         values, found = *_arrays(path, "features"), of
     values = _floats(path, values)
     if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -159,7 +160,7 @@ class Gallery:
         """[N] all ids, ascending: int64, or strings."""
         parts = self._parts()[1]
         found = [part.rows.ids if part.there is None else part.rows.ids[part.there] for part in parts]
-        return decoded(np.sort(np.concatenate(found))) if found else self._no_items()[1]
+        return decoded(np.sort(np.concatenate(found))) if found else self._no_items[1]
 
     def __len__(self) -> int:
         """Count the items."""
@@ -431,7 +432,7 @@ class Gallery:
         """
         record, nothing = self._planned(queries, score, k)
         table, parts = self._parts()
-        best = BestOfParts(nothing, self._no_items()[1])
+        best = BestOfParts(nothing, self._no_items[1])
         for part, mask in zip(parts, version_rows.chosen(parts, table, filter), strict=True):
             best.add_exact(queries, part, mask, record)
         return best.ranking()
@@ -471,7 +472,7 @@ class Gallery:
         shortlist = checked_k(record.name, shortlist, "shortlist")
         table, parts = self._parts()
         masks, indexed = version_rows.chosen(parts, table, filter), self._indexed(table, parts)
-        best = BestOfParts(nothing, self._no_items()[1])
+        best = BestOfParts(nothing, self._no_items[1])
         if indexed is not None:
             seen, placed = indexed
             proposed, start = seen.proposed(queries, placed, masks, shortlist, params), 0
@@ -511,7 +512,7 @@ class Gallery:
             As `rerank`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, k)
-        best = BestOfParts(nothing, self._no_items()[1])
+        best = BestOfParts(nothing, self._no_items[1])
         for part, rows in self._located("Gallery.rerank", queries, ids):
             best.add(retrieval.rerank(queries, part.rows.items, rows, best.k, record), part.rows.ids)
         return best.ranking()
@@ -519,7 +520,7 @@ class Gallery:
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, np.ndarray[Any, Any]]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
         given = on_host(owner, "ids", ids)
-        none = given == ("" if self._no_items()[1].dtype.kind == "U" else -1)
+        none = given == ("" if self._no_items[1].dtype.kind == "U" else -1)
         if given.ndim != 2 or len(given) != len(queries):
             raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")
         unique, numbers = np.unique(given[~none], return_inverse=True)
@@ -538,7 +539,7 @@ class Gallery:
 
     def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Any]]:
         """The score, and what a search of no items gives, after all checks of the arguments."""
-        record, empty = get(score), self._no_items()[0]
+        record, empty = get(score), self._no_items[0]
         require_distribution(record.name, "queries", queries)
         if record.pair(queries.kind, empty.kind).op.draws:
             raise ValueError(f"{record.name}: draws by the number of a row, which items of a Gallery have not")
@@ -555,8 +556,9 @@ class Gallery:
     @property
     def like(self) -> Distribution:
         """A distribution of the gallery's kind, dim and dtype without items."""
-        return self._no_items()[0]
+        return self._no_items[0]
 
+    @functools.cached_property
     def _no_items(self) -> tuple[Distribution, np.ndarray[Any, Any]]:
         """A distribution of the gallery's kind without items, and no ids of the gallery's kind."""
         found: tuple[Distribution, np.ndarray[Any, Any]] = from_arrow(self._table.empty(), ids="id")
@@ -564,7 +566,7 @@ class Gallery:
 
     def _encoded(self, owner: str, ids: Any) -> np.ndarray[Any, Any]:
         """Ids, all different, as files hold them, which must be of the gallery's kind."""
-        expected = "strings" if self._no_items()[1].dtype.kind == "U" else "integers"
+        expected = "strings" if self._no_items[1].dtype.kind == "U" else "integers"
         return encoded(owner, checked_ids(owner, ids, None, expected))
 
 

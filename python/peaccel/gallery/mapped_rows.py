@@ -10,6 +10,7 @@ import json
 import math
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,7 +97,7 @@ def sweep(folder: Path, names: set[str]) -> None:
     """Delete the files of fragments of other names, and what killed processes have left."""
     if not folder.is_dir():
         return
-    abandoned = _now(folder) - ABANDONED
+    abandoned = time.time() - ABANDONED
     for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(".*")):
         try:
             if path.name.startswith(".") and path.stat().st_mtime < abandoned:
@@ -105,16 +106,6 @@ def sweep(folder: Path, names: set[str]) -> None:
                 path.unlink()
         except OSError:  # another process has deleted it, or has it open where that forbids to
             continue
-
-
-def _now(folder: Path) -> float:
-    """The time by the clock of the file system, which need not be this machine's."""
-    probe = folder / ".now"
-    probe.touch()
-    try:
-        return probe.stat().st_mtime
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ class SeenRows:
 
     def write(self, folder: Path) -> None:
         """Save it in a folder, in the place of what is there."""
-        with writable(folder), aside(folder) as fresh:
+        with aside(folder) as fresh, writable(folder):
             fresh.mkdir()
             faiss_index.write(self.index, fresh / INDEX)
             np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, **arrays_of_features(self.vectors.features))

@@ -8,6 +8,7 @@ unpickled. A file is written aside and renamed, so that what stood there stays u
 
 from peaccel._utils.atomic_files import check_output
 from peaccel.io.arrow_tables import arrow_blocks, from_arrow, to_arrow
+from peaccel.io.block_files import read_blocks
 from peaccel.io.distribution_files import read_distribution, write_distribution
 from peaccel.io.ensembles import from_ensemble
 from peaccel.io.fits import read_fit, write_fit
@@ -31,6 +32,7 @@ __all__ = [
     "from_prolip",
     "from_state",
     "from_url",
+    "read_blocks",
     "read_candidates",
     "read_distribution",
     "read_fit",

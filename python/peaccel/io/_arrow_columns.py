@@ -18,6 +18,8 @@ FLOATS = ("halffloat", "float", "double")
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 STRINGS = ("string", "large_string", "string_view")
 
+FEW_ROWS = 1024  # chunks of fewer cost more than a copy of them
+
 
 def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool = False) -> NDArray[Any]:
     """[N, D], or with `numbers` perhaps [N]: a column of lists of one length, or of numbers, of floating-point numbers.
@@ -85,7 +87,16 @@ def _decoded(column: Any) -> Any:
     pa = arrow()
     if isinstance(column.type, pa.BaseExtensionType):
         return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else _joined(column)
+
+
+def _joined(column: Any) -> Any:
+    """The column in larger chunks where they are of few rows, such as one in each of a shuffled dataset."""
+    count = column.num_chunks
+    if count * FEW_ROWS <= len(column) or count < 2:
+        return column
+    pa, step = arrow(), max(1, 64 * FEW_ROWS * count // max(1, len(column)))
+    return pa.chunked_array([pa.concat_arrays(column.chunks[i : i + step]) for i in range(0, count, step)], column.type)
 
 
 def _is_list(column: Any) -> bool:

@@ -39,9 +39,10 @@ class _Drawn(NamedTuple):
     seed: Array
     pairwise: bool
     n: int
+    first_row: int
 
 
-_NUMBERS = {"pairwise": "bool", "n": "int"}
+_NUMBERS = {"pairwise": "bool", "n": "int", "first_row": "int"}
 _TYPES = {"candidates": "Tensor?", **_NUMBERS}  # types in schemas; all other arguments are tensors
 
 
@@ -69,7 +70,7 @@ class Signature:
     def unpack(self, arguments: Sequence[Any]) -> tuple[Inputs, Array | None, bool]:
         """The inputs, the candidates, and whether all pairs are scored, from the arguments of an operator."""
         given = self._flat(*arguments)
-        draws = Draws(given.seed, given.n) if isinstance(given, _Drawn) else None
+        draws = Draws(given.seed, given.n, given.first_row) if isinstance(given, _Drawn) else None
         inputs = Inputs(given.mu1, given.uncertainty1, given.mu2, given.uncertainty2, given.shared, draws)
         return inputs, given.candidates, given.pairwise
 
@@ -78,22 +79,24 @@ def pack(inputs: Inputs, candidates: Array | None, pairwise: bool) -> tuple[Any,
     """The arguments of an operator for one call."""
     if inputs.draws is None:
         return _Plain(*inputs.arrays, candidates, pairwise)
-    seed, n = inputs.draws
-    return _Drawn(*inputs.arrays, candidates, seed, pairwise, n)
+    seed, *numbers = inputs.draws
+    return _Drawn(*inputs.arrays, candidates, seed, pairwise, *numbers)
 
 
 # -- rankings ----------------------------------------------------------------------------------------------------------
 
-RANKED = "str name, Tensor[] items, Tensor? seed, int n"  # the first arguments of the operators that rank by any op
+# The first arguments of the operators that rank by any op.
+RANKED = "str name, Tensor[] items, Tensor? seed, int n, int first_row"
 
 
-def pack_ranked(op: PairOp, inputs: Inputs) -> tuple[str, list[Array], Array | None, int]:
+def pack_ranked(op: PairOp, inputs: Inputs) -> tuple[str, list[Array], Array | None, int, int]:
     """The first arguments of a call that ranks, detached from autograd."""
-    seed, n = inputs.draws or (None, 0)
-    return op.name, [x.detach() for x in inputs.arrays], seed, n
+    seed, n, first_row = inputs.draws or (None, 0, 0)
+    return op.name, [x.detach() for x in inputs.arrays], seed, n, first_row
 
 
-def unpack_ranked(items: Sequence[Array], seed: Array | None, n: int) -> Inputs:
+def unpack_ranked(items: Sequence[Array], seed: Array | None, n: int, first_row: int) -> Inputs:
     """The inputs of a call that ranks, from its arguments."""
     mu1, uncertainty1, mu2, uncertainty2, shared = items
-    return Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, None if seed is None else Draws(seed, n))
+    draws = None if seed is None else Draws(seed, n, first_row)
+    return Inputs(mu1, uncertainty1, mu2, uncertainty2, shared, draws)

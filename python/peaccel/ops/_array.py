@@ -27,6 +27,7 @@ __all__ = [
     "device_of",
     "dtype_name",
     "from_given",
+    "full",
     "is_repeated",
     "is_torch",
     "is_traced",
@@ -215,6 +216,11 @@ def appended(buffer: Array, size: int, new: Array) -> Array:
 def repeated(row: Array, count: int) -> Array:
     """A row [1, ...] as that of so many items: a view whose stride is 0, even for one item."""
     return namespace(row).broadcast_to(row, (max(count, 2), *row.shape[1:]))[:count]
+
+
+def full(shape: tuple[int, ...], value: float, like: Array) -> Array:
+    """An array of one value, of the kind, dtype and device of another."""
+    return like.new_full(shape, value) if is_torch(like) else np.full(shape, value, like.dtype)
 
 
 def is_repeated(x: Array) -> bool:

@@ -111,6 +111,8 @@ def _inputs(op: PairOp, inputs: Inputs, **others: Array | None) -> Inputs:
     """
     mu1, uncertainty1, mu2, uncertainty2, shared = inputs.arrays
     seed = inputs.draws and inputs.draws.seed
+    if inputs.draws and inputs.draws.first_row:
+        raise ValueError(f"{op.name}: a gallery that is drawn cannot be scored by blocks on a GPU; give it whole")
     names = "mu1", f"{op.uncertainty}1", "mu2", f"{op.uncertainty}2", op.shared
     named = {**dict(zip(names, inputs.arrays, strict=True)), "seed": seed}
     _require_one_device(op.name, **named, **others)
@@ -137,7 +139,7 @@ class _Drawing:
     def __init__(self, op: PairOp, given: Inputs, rows: int, columns: int | None, made: Sequence[Array | None]) -> None:
         self.memory = None
         if op.sampled:
-            seed, n = given.draws or (None, 1)
+            seed, n = given.draws[:2] if given.draws else (None, 1)
             size = _core.cuda_workspace(op.name, place(given.mu1), _memories(listed(given)), n, rows, columns)
             workspace = given.mu1.new_empty(size)
             self.held = workspace, seed, made  # held until the kernel is on its stream
@@ -150,7 +152,7 @@ def _made(op: PairOp, given: Inputs, pairs: int) -> list[Array | None]:
     made: list[Array | None] = [None, None]
     if given.draws is None:
         return made
-    seed, n = given.draws
+    seed, n = given.draws[:2]
     sides = (given.mu1, given.uncertainty1), (given.mu2, given.uncertainty2)
     for side, (name, (mu, uncertainty)) in enumerate(zip(op.samplers, sides, strict=True)):
         if not name or pairs < 2 * len(mu) or not mu.numel() or n * mu.numel() * mu.element_size() > CACHED:

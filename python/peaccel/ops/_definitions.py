@@ -19,10 +19,12 @@ __all__ = ["Draws", "Gradients", "Inputs", "Op", "PairOp", "SampleOp", "listed",
 
 
 class Draws(NamedTuple):
-    """The draws of a pair op's items: a seed, int64 [] >= 0 of the inputs' kind; n draws (1 .. 1024) of each item."""
+    """The draws of a pair op's items: a seed, int64 [] >= 0 of the inputs' kind; n draws (1 .. 1024) of each item; the
+    number of the gallery's first row, where it is a part of another gallery."""
 
     seed: Array
     n: int
+    first_row: int = 0
 
 
 class Inputs(NamedTuple):

@@ -90,7 +90,7 @@ def _buffers(op: PairOp, inputs: Inputs) -> tuple[list[Numpy], Draws | None]:
     mu1, uncertainty1, mu2, uncertainty2, shared, draws = inputs
     queries = _buffer(mu1, mean=True), _buffer(uncertainty1)
     gallery = _buffer(mu2, mean=True), _buffer(uncertainty2)
-    checked = None if draws is None else Draws(_checked_seed(op, draws.seed), draws.n)
+    checked = None if draws is None else draws._replace(seed=_checked_seed(op, draws.seed))
     return [*queries, *gallery, np.ascontiguousarray(_buffer(shared))[None]], checked
 
 

@@ -193,15 +193,17 @@ class Torch:
         """Registers `rerank` and `search`, which have no derivatives; one schema serves all ops, passed by name."""
         torch = self.torch
 
-        def rerank(kernels: Any, name: str, items: Any, seed: Any, n: int, candidates: Any, k: int) -> Any:
-            return kernels.rerank(ops[name], unpack_ranked(items, seed, n), candidates, k)
+        def rerank(kernels: Any, name: str, *arguments: Any) -> Any:
+            *inputs, candidates, k = arguments
+            return kernels.rerank(ops[name], unpack_ranked(*inputs), candidates, k)
 
-        def search(kernels: Any, name: str, items: Any, seed: Any, n: int, packed: Any, k: int, prune: str) -> Any:
-            scores, ids, _ = kernels.search(ops[name], unpack_ranked(items, seed, n), k, prune, packed)
+        def search(kernels: Any, name: str, *arguments: Any) -> Any:
+            *inputs, packed, k, prune = arguments
+            scores, ids, _ = kernels.search(ops[name], unpack_ranked(*inputs), k, prune, packed)
             return scores, ids
 
-        def fake(name: str, items: Any, seed: Any, n: int, others: Any, k: Any, prune: str = "") -> Any:
-            mu1 = unpack_ranked(items, seed, n).mu1
+        def fake(name: str, items: Any, seed: Any, n: int, first_row: int, others: Any, k: Any, prune: str = "") -> Any:
+            mu1 = unpack_ranked(items, seed, n, first_row).mu1
             shape = mu1.shape[0], k  # len would make the trace valid for this number of queries only
             return mu1.new_empty(shape), mu1.new_empty(shape, dtype=torch.int64)
 

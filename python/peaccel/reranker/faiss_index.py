@@ -44,13 +44,15 @@ def _faiss() -> Any:
     return faiss
 
 
-def read(path: str) -> Any:
-    """The FAISS index in a file."""
+def read(path: str, *, mmap: bool = False) -> Any:
+    """The FAISS index in a file; mapped, it must not be changed, which FAISS answers by ending the process."""
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such file")
     faiss = _faiss()
+    if mmap and not hasattr(faiss, "IO_FLAG_MMAP_IFC"):
+        raise ImportError(f"FaissReranker: FAISS {faiss.__version__} maps no indexes: pip install -U faiss-cpu")
     try:
-        return faiss.read_index(path)
+        return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) if mmap else faiss.read_index(path)
     except RuntimeError:
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
 

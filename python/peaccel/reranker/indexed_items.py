@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,9 +26,10 @@ class AllowedItems(NamedTuple):
 class Indexed:
     """An index, and the items that it holds."""
 
-    def __init__(self, index: Any, items: RowsAndIds) -> None:
+    def __init__(self, index: Any, items: RowsAndIds, mapped_from: Path | None = None) -> None:
         self.index = index
         self.items = items
+        self.mapped_from = mapped_from  # the folder in whose files both lie; copies lie in memory
         self._present: AllowedItems | None = None  # all items that are there, made for the first search after a change
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,7 +120,10 @@ class Indexed:
     # -- changes: all that can be wrong is found before anything is changed --------------------------------------------
 
     def changeable_items(self, verb: str) -> StoredItems:
-        """The items, which must be on the CPU: on a GPU they stay as they are."""
+        """The items, which must be in memory: on a GPU and in mapped files they stay as they are."""
+        if self.mapped_from is not None:
+            what = f"the items are mapped from {self.mapped_from}, where they stay as they are"
+            raise TypeError(f"FaissReranker.{verb}: {what}; FaissReranker.load without mmap has them in memory")
         if not isinstance(self.items, StoredItems):
             raise TypeError(f"FaissReranker.{verb}: the gallery is on a GPU, where items cannot come or go")
         return self.items

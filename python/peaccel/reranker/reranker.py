@@ -296,13 +296,17 @@ class FaissReranker(Generic[ArrayT]):
         serialization.write(folder, self._indexed, self._vectors, self._prepared.packed)
 
     @classmethod
-    def load(cls, folder: PathLike) -> Self:
+    def load(cls, folder: PathLike, *, mmap: bool = False) -> Self:
         """Load what `save` has saved: the same items under the same ids, found in the same way.
 
         Parameters
         ----------
         folder
             The folder.
+        mmap
+            Whether index and items stay in their files, which are mapped: it is open in some milliseconds, takes memory
+            for what searches read, and processes share that. Sizes of files are checked, checksums by `verify` alone.
+            Items cannot come or go. Do not write into the files; `save` may replace them, which a map does not see.
 
         Raises
         ------
@@ -311,7 +315,22 @@ class FaissReranker(Generic[ArrayT]):
         ValueError
             Another format version; a file that is damaged, or not the one that was saved.
         """
-        return cls._of(*serialization.read(folder))
+        return cls._of(*serialization.read(folder, mmap=mmap))
+
+    def verify(self) -> Self:
+        """The reranker itself, after its mapped files were read and compared with the checksums of when it was saved.
+
+        Raises
+        ------
+        TypeError
+            It is not mapped from files.
+        ValueError, FileNotFoundError
+            A file is not the one that was saved, or is gone.
+        """
+        if self._indexed.mapped_from is None:
+            raise TypeError("FaissReranker.verify: the reranker is in memory, expected one by load(folder, mmap=True)")
+        serialization.verify(self._indexed.mapped_from)
+        return self
 
     def add(self, items: Distribution[ArrayT], ids: Array | None = None) -> Ids:
         """Add items to the index and to the gallery.

@@ -12,6 +12,7 @@ import numpy as np
 
 from peaccel._utils.atomic_files import PathLike, aside
 from peaccel.distributions import Distribution, bfloat16
+from peaccel.io._stored_arrays import in_safetensors
 from peaccel.ops._array import Array, as_stored, dtype_name, is_torch
 from peaccel.reranker import faiss_index
 from peaccel.reranker.indexed_items import Indexed
@@ -21,7 +22,7 @@ from peaccel.reranker.linearisation import Typical
 from peaccel.reranker.vectors import FirstStage, Vectors
 from peaccel.scores import Score, get, spelled
 
-__all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "read", "write"]
+__all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "read", "verify", "write"]
 
 VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
@@ -65,29 +66,60 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "radius": vectors.radius,
             "pack": pack,
             **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ITEMS)},
+            **{f"bytes of {name}": (fresh / name).stat().st_size for name in (INDEX, ITEMS)},
         }
         (fresh / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
 
 
-def read(folder: PathLike) -> tuple[Indexed, Vectors, bool]:
-    """Read the parts that `write` has saved."""
+def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, bool]:
+    """Read the parts that `write` has saved, or map them, which looks at the sizes of the files alone."""
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
-    about, safetensors = _about(folder), _safetensors()
-    for name in (INDEX, ITEMS):
-        if checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
-            raise ValueError(f"{folder / name}: is damaged, or not the file that was saved here")
-    index, arrays = faiss_index.read(str(folder / INDEX)), safetensors.numpy.load_file(folder / ITEMS)
+    about = _about(folder)
+    if mmap:
+        _require_sizes(folder, about)
+        index, arrays = faiss_index.read(str(folder / INDEX), mmap=True), _mapped(folder / ITEMS, about)
+        # Bits do not depend on packing, which would copy the gallery.
+        about |= {"pack": False}
+    else:
+        safetensors = _safetensors()
+        verify(folder, about)
+        index, arrays = faiss_index.read(str(folder / INDEX)), safetensors.numpy.load_file(folder / ITEMS)
     try:
         items, score = _items(about, arrays), get(about["score"])
         features = features_of(about, arrays, score)
         held = len(items) - (0 if items.by_row else items.removed)
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
-        return Indexed(index, items), Vectors(features, score, index.d, about["radius"]), about["pack"]
+        indexed = Indexed(index, items, mapped_from=folder.absolute() if mmap else None)
+        return indexed, Vectors(features, score, index.d, about["radius"]), about["pack"]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder / ABOUT}: does not describe the files beside it: {error}") from None
+
+
+def verify(folder: Path, about: dict[str, Any] | None = None) -> None:
+    """Refuse a folder in which a file is not, to the last bit, the one that was saved."""
+    about = _about(folder) if about is None else about
+    for name in (INDEX, ITEMS):
+        if checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
+            raise ValueError(f"{folder / name}: is damaged, or not the file that was saved here")
+
+
+def _require_sizes(folder: Path, about: dict[str, Any]) -> None:
+    for name in (INDEX, ITEMS):
+        size, expected = _file(folder, name).stat().st_size, about.get(f"bytes of {name}")
+        if size != expected:
+            what = "unknown, since an older version saved it" if expected is None else f"{expected}, as saved"
+            raise ValueError(f"{folder / name}: has {size} bytes, expected {what}")
+
+
+def _mapped(path: Path, about: dict[str, Any]) -> dict[str, Array]:
+    """The arrays of the items in the file's own pages, but for those that are read whole."""
+    # torch takes none that cannot be written; what is written to such a map stays in memory.
+    writable = about.get("library") == "torch"
+    arrays = {name: x.mapped(writable=writable) for name, x in in_safetensors(path).items()}
+    return {name: x if name.startswith("gallery.") else x.copy() for name, x in arrays.items()}
 
 
 def _require_replaceable(folder: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, overload
 
 from peaccel.ops._array import Array, ArrayT, as_array, namespace, require_same_kind
-from peaccel.retrieval.merging import best_first
-from peaccel.retrieval.verbs import Ranking
+from peaccel.retrieval.merging import Ranking, best_first
 from peaccel.validation import cast, compute_dtype
 
 __all__ = ["normalise_scores"]

@@ -8,14 +8,18 @@ distance agree with the others within a few roundings (docs/numerics.md).
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Generic, Literal, NamedTuple
+from collections.abc import Iterable
+from typing import Literal
 
 import numpy as np
 
 from peaccel import ops
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, ArrayT, Given, as_numpy, dtype_name, is_torch
+from peaccel.ops._array import Array, ArrayT, Given, as_numpy, dtype_name, full, is_torch
+from peaccel.retrieval.blocks import BlockPlans, ListedRows, each_block, in_blocks
+from peaccel.retrieval.merging import Ranking, merge
 from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
 from peaccel.scores import Score, get
 from peaccel.validation import checked_k
@@ -24,36 +28,6 @@ __all__ = ["Ranking", "paired", "pairwise", "rerank", "rescore", "search"]
 
 
 PRUNE = ("auto", "never", "always")
-
-
-class _Ranked(NamedTuple, Generic[ArrayT]):
-    scores: ArrayT
-    ids: ArrayT
-
-
-class Ranking(_Ranked[ArrayT]):
-    """The best items of each query, best first: higher score, then NaN, then padding; ties go to the lower gallery row.
-
-    Attributes
-    ----------
-    scores
-        [Q, k]; -inf where there are fewer than k items.
-    ids
-        int64 [Q, k]; gallery rows (or external ids); -1 where there are fewer than k items. Where external ids are
-        strings, a numpy array of strings, empty where there are fewer.
-    scored
-        The share of all pairs that a `search` had to score; bounds proved that the others are not among the
-        best. None of other verbs, in ``torch.compile``, and on a GPU, for which nobody waits.
-
-    Examples
-    --------
-    >>> gallery = pe.Normal([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]], [0.1, 0.1, 0.4])
-    >>> scores, ids = pe.search(gallery[:1], gallery, k=4)
-    >>> ids.tolist()
-    [[0, 2, 1, -1]]
-    """
-
-    scored: float | None = None
 
 
 # -- verbs -------------------------------------------------------------------------------------------------------------
@@ -135,7 +109,7 @@ def pairwise(
 
 def rescore(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
     candidates: ArrayT | Given,
     score: str | Score = "mls",
 ) -> ArrayT:
@@ -144,7 +118,8 @@ def rescore(
     Parameters
     ----------
     queries, gallery
-        Q and G items of one dim; queries are cast to the gallery's dtype.
+        Q and G items of one dim; queries are cast to the gallery's dtype. The gallery may come in blocks, as in
+        `search`.
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     score
@@ -152,12 +127,12 @@ def rescore(
 
     Returns
     -------
-    [Q, K]; -inf for candidate -1. Differentiable in torch, twice.
+    [Q, K]; -inf for candidate -1. Differentiable in torch, twice; detached where the gallery comes in blocks.
 
     Raises
     ------
     TypeError, ValueError
-        As `paired`; candidates of another shape or dtype or outside -1 .. G-1.
+        As `paired`; candidates of another shape or dtype or outside -1 .. G-1; blocks as in `search`.
 
     Examples
     --------
@@ -166,6 +141,8 @@ def rescore(
     >>> pe.rescore(queries, gallery, [[2, 0, -1]]).round(3).tolist()
     [[-1.545, -0.228, -inf]]
     """
+    if in_blocks(gallery):
+        return _rescore_blocks(queries, gallery, _given(candidates, score), score)
     planned = plan(queries, gallery, score, detach=False, candidates=_given(candidates, score))
     try:
         return ops.score(planned.pair.op, planned.inputs, planned.candidates)
@@ -241,7 +218,7 @@ def best(planned: ScorePlan, rows: Array, k: int) -> tuple[Array, Array]:
 
 def search(
     queries: Distribution[ArrayT],
-    gallery: Distribution[ArrayT] | Prepared[ArrayT],
+    gallery: Distribution[ArrayT] | Prepared[ArrayT] | Iterable[Distribution[ArrayT]],
     k: int,
     score: str | Score = "mls",
     *,
@@ -252,7 +229,11 @@ def search(
     Parameters
     ----------
     queries, gallery, score
-        As in `pairwise`; `prepare` the gallery where it is searched more than once.
+        As in `pairwise`; `prepare` the gallery where it is searched more than once. One that does not fit into memory
+        comes in blocks: any iterable of distributions, alike but for their sizes, which hold its rows in their order,
+        such as a list, a generator or `pe.io.read_blocks`. It is passed through once for all queries; a thread asks for
+        the next block while one is scored, so that two are in memory. Ids and scores are those of the whole, to the
+        last bit; blocks of some ten thousand rows cost least.
     k
         How many to return, >= 1; more than G pads.
     prune
@@ -269,7 +250,8 @@ def search(
     Raises
     ------
     TypeError, ValueError
-        As `pairwise`; k below 1 or not an integer; an unknown ``prune``.
+        As `pairwise`; k below 1 or not an integer; an unknown ``prune``; no blocks, or one that is not like the first.
+        What the iterable itself raises is passed on.
 
     Examples
     --------
@@ -281,12 +263,69 @@ def search(
     >>> ranking.scores.round(3).tolist()
     [[-0.228, -1.545], [-0.228, -1.945]]
     """
+    if in_blocks(gallery):
+        return _search_blocks(queries, gallery, k, score, prune)
     planned = plan(queries, gallery, score, detach=True)
-    k = checked_k(planned.score.name, k)
+    return _searched(planned, *_checked(planned.score, k, prune))
+
+
+def _checked(score: Score, k: int, prune: str) -> tuple[int, str]:
+    k = checked_k(score.name, k)
     if prune not in PRUNE:
-        raise ValueError(f"{planned.score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
+        raise ValueError(f"{score.name}: prune is {prune!r}, expected 'auto', 'never' or 'always'")
+    return k, prune
+
+
+def _searched(planned: ScorePlan, k: int, prune: str) -> Ranking:
+    """The best k of all rows."""
     scores, ids, scored = ops.search(planned.pair.op, planned.inputs, k, prune, planned.panels())
     ranking = Ranking(scores, ids)
     if scored is not None:  # torch.compile cannot set an attribute of a tuple
         ranking.scored = scored
     return ranking
+
+
+# -- galleries in blocks -----------------------------------------------------------------------------------------------
+
+
+def _search_blocks(
+    queries: Distribution, blocks: Iterable[Distribution], k: int, score: str | Score, prune: str
+) -> Ranking:
+    """`search` of a gallery that passes block by block."""
+    plans = BlockPlans(queries, score)
+    k, prune = _checked(plans.score, k, prune)
+    best: Ranking | None = None
+    size, scored = 0, 0.0
+    with each_block(plans.score.name, blocks) as read:
+        for first_row, block in read:
+            added = len(block)
+            found = _searched(plans.of(first_row, plans.admitted(first_row, block)), min(k, max(added, 1)), prune)
+            del block
+            best = merge([found], k, [first_row]) if best is None else merge([best, found], k, [0, first_row])
+            size = first_row + added
+            scored += added * (math.nan if found.scored is None else found.scored)
+    assert best is not None  # there is a first block
+    best.scored = None if math.isnan(scored) else scored / max(size, 1)
+    return best
+
+
+def _rescore_blocks(
+    queries: Distribution, blocks: Iterable[Distribution], candidates: Array, score: str | Score
+) -> Array:
+    """`rescore` of a gallery that passes block by block."""
+    plans = BlockPlans(queries, score)
+    listed = ListedRows(plans.score.name, queries, candidates)
+    scores, size = None, 0
+    with each_block(plans.score.name, blocks) as read:
+        for first_row, block in read:
+            size, items = first_row + len(block), plans.admitted(first_row, block)
+            places, own_places, own = listed.within(first_row, len(block))
+            if scores is None or len(places[0]):
+                planned = plans.of(first_row, items, own)
+                found = ops.score(planned.pair.op, planned.inputs, planned.candidates)
+                scores = full(listed.shape, -np.inf, found) if scores is None else scores
+                scores[places] = found[own_places]
+                del planned
+            del block, items
+    listed.require_below(size)
+    return scores

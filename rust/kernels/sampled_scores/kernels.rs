@@ -33,7 +33,7 @@ fn pair_function<'a, T: Normals, P: Sampler + 'a, R: Sampler + 'a>(
         return Err(Error::Value("a score of draws takes no gallery of halves".into()));
     };
     // A kernel in which nothing is random is given no seed.
-    let draws = request.draws.unwrap_or((0, 1));
+    let draws = request.draws.unwrap_or((0, 1, 0));
     if !(1..=DRAWS).contains(&draws.1) {
         return Err(Error::Value(format!("n is {}, expected 1 .. {DRAWS}", draws.1)));
     }

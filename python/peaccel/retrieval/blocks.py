@@ -1,0 +1,168 @@
+"""Galleries in blocks, such as those that do not fit into memory: read one after the other, each scored as it passes.
+
+A source of blocks is any iterable of distributions, whose items are the gallery's rows in their order: a list, a
+generator, `pe.io.read_blocks`. One thread asks it for the next block while the last one is scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from peaccel.distributions import Distribution
+from peaccel.ops._array import Array, as_numpy, device_of, dtype_name, is_torch, namespace
+from peaccel.ops._seed import as_seed, is_source
+from peaccel.retrieval.prepared import Prepared, ScorePlan, plan
+from peaccel.scores import Score, get
+from peaccel.scores._common_variance import common_variance
+from peaccel.validation import checked_candidates, compute_dtype, converted, plural, require_distribution
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+__all__ = ["BlockPlans", "ListedRows", "each_block", "in_blocks"]
+
+END = object()
+
+
+def in_blocks(gallery: object) -> TypeIs[Iterable[Distribution]]:
+    """Whether a gallery is a source of blocks: no distribution, no array, and something that can be iterated."""
+    whole = isinstance(gallery, (Distribution, Prepared)) or hasattr(gallery, "__array__")
+    return not whole and isinstance(gallery, Iterable)
+
+
+def each_block(owner: str, blocks: Iterable[Distribution]) -> closing[Generator[tuple[int, Distribution]]]:
+    """The blocks, to be used by `with`, which ends the thread that reads: the number of the first row, and the items.
+
+    All are checked against the first, which is there even if it has no items; later ones without items are left out.
+    Whoever takes a block lets go of it before asking for the next, or three are in memory.
+    """
+    return closing(_each_block(owner, blocks))
+
+
+def _each_block(owner: str, blocks: Iterable[Distribution]) -> Generator[tuple[int, Distribution]]:
+    number, row, like = 0, 0, ""
+    with closing(_read_ahead(blocks)) as read:
+        for block in read:
+            like = _checked(owner, f"block {number} of gallery, from row {row} on", block, like)
+            if number == 0 or len(block):
+                yield row, block
+            number, row = number + 1, row + len(block)
+            del block
+    if not number:
+        raise ValueError(f"{owner}: gallery has no blocks; was it an iterator that has been used up?")
+
+
+def _read_ahead(blocks: Iterable[Any]) -> Generator[Any]:
+    """What the iterable gives; a thread takes the next one while the caller is at work with one."""
+    iterator = iter(blocks)
+    with ThreadPoolExecutor(1, "peaccel-blocks") as thread:  # waits for it at the end, however that comes about
+        ahead = thread.submit(next, iterator, END)
+        while (block := ahead.result()) is not END:
+            ahead = thread.submit(next, iterator, END)
+            yield block
+            del block
+
+
+def _checked(owner: str, name: str, block: object, like: str) -> str:
+    """What a block is, which must be what the blocks before it were, if there were any."""
+    require_distribution(owner, name, block)
+    assert isinstance(block, Distribution)
+    what = f"{block.kind} of D={block.dim}, {dtype_name(block.mu)}, {plural(device_of(block.mu))}"
+    if like not in ("", what):
+        raise ValueError(f"{owner}: {name}, is {what}, expected {like} like block 0")
+    try:
+        block.detach().check_signs()
+    except ValueError as error:
+        raise ValueError(f"{owner}: {name}: {error}") from None
+    return what
+
+
+class BlockPlans:
+    """Checked calls of a score for one block after the other, which give pairs the bits that they have of one gallery.
+
+    The queries are seen once for all blocks: so is a seed drawn, and so is it settled whether the items have one
+    variance, whose scores are sums in another order.
+    """
+
+    def __init__(self, queries: Distribution, score: str | Score) -> None:
+        self.score = get(score).snapshot()  # detached from what trains its parameters
+        require_distribution(self.score.name, "queries", queries)
+        self._queries = queries
+        self._settled = False
+        self._common: Array | None = None  # the one variance of all items of the first block
+        self._weighted = False  # whether they are scored by it
+
+    def admitted(self, first_row: int, block: Distribution) -> Distribution:
+        """A block, each of them in their order, as it is scored beside the others."""
+        own, pair = common_variance(block), self.score.pair(self._queries.kind, block.kind)
+        seed = self.score.params.get("seed", 0)
+        if pair.op.draws and is_source(seed):
+            self.score = self.score(seed=int(as_seed(self.score.name, seed, self._queries.mu)))
+        if not len(block):
+            return block
+        if not self._settled:
+            self._settled, self._common = True, own
+            queries = converted(self._queries, compute_dtype(block.mu))
+            self._weighted = pair.weighted is not None and own is not None and common_variance(queries) is not None
+        elif self._common is None and own is not None:  # as one that has a variance for each item
+            *others, var = block.arrays
+            arrays = [*others, var[namespace(var).arange(len(var))]]
+            return type(block)(*arrays)
+        elif self._weighted and not (own is not None and np.array_equal(_host(own), _host(self._common))):
+            what = f"{self.score.name}: the block of gallery from row {first_row} on"
+            raise ValueError(f"{what} has not the one variance that all items of block 0 have; give each item its own")
+        return block
+
+    def of(self, first_row: int, block: Distribution, candidates: Array = None) -> ScorePlan:
+        """The call for an admitted block; candidates are rows counted from its first."""
+        planned = plan(self._queries, block, self.score, detach=True, candidates=candidates)
+        draws = planned.inputs.draws
+        if draws is None or planned.pair.op.samplers[1] is None:
+            return planned
+        return planned._replace(inputs=planned.inputs._replace(draws=draws._replace(first_row=first_row)))
+
+
+class ListedRows:
+    """Candidates [Q, K] that are rows of a gallery in blocks: each block takes those that it holds."""
+
+    def __init__(self, owner: str, queries: Distribution, candidates: Array) -> None:
+        self._owner = owner
+        self._given = checked_candidates(owner, queries.mu, candidates)
+        self._rows = _host(self._given)
+        self.shape = self._rows.shape
+        self._refuse(self._rows < -1, "")
+
+    def within(self, first_row: int, count: int) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+        """Where the candidates stand that are in these rows, where the block's own list has them, and this list.
+
+        It has a row for each query, of rows counted from the block's first, and -1 after those.
+        """
+        queries, columns = np.nonzero((self._rows >= first_row) & (self._rows < first_row + count))
+        places = np.arange(len(queries)) - np.searchsorted(queries, queries)
+        listed = np.full((len(self._rows), places.max(initial=-1) + 1), -1)
+        listed[queries, places] = self._rows[queries, columns] - first_row
+        return (queries, columns), (queries, places), _like(self._given, listed)
+
+    def require_below(self, size: int) -> None:
+        """Refuse candidates beyond the last row, which is known once all blocks have passed."""
+        self._refuse(self._rows >= size, f", which has {size}")
+
+    def _refuse(self, wrong: np.ndarray[Any, Any], known: str) -> None:
+        if wrong.any():
+            query, column = np.argwhere(wrong)[0]
+            what = f"candidates of query {query} hold id {self._rows[query, column]}"
+            raise ValueError(f"{self._owner}: {what}, expected -1 (none) or a row of the gallery{known}")
+
+
+def _host(x: Array) -> np.ndarray[Any, Any]:
+    return as_numpy(x.cpu()) if is_torch(x) else as_numpy(x)
+
+
+def _like(x: Array, values: np.ndarray[Any, Any]) -> Array:
+    """A numpy array of integers as an array of x's kind and device."""
+    return x.new_tensor(values) if is_torch(x) else values
