@@ -8,6 +8,8 @@ processor; what counts is the time of both over the longer of either alone.
 
 **mapped**: a FaissReranker of a million items of 128 dimensions, loaded and mapped: seconds until it is open, memory
 that is its own (anonymous), and seconds of a search.
+
+**append**, **open**, **rerank**, **upserts**: a `pe.Gallery` beside the disk and beside memory.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 import numpy as np
 
 import peaccel as pe
+from benches import lance_galleries
 
 DIM, QUERIES, K, ROWS = 256, 32, 10, 65_536
 MEGABYTE = 2**20
@@ -255,7 +258,11 @@ def opened(how: str, folder: str) -> None:
     print(json.dumps({**told, "found": [ranking.ids.tolist(), ranking.scores.tolist()]}))
 
 
-SECTIONS = {"streaming": streaming, "mapped": mapped}
+SECTIONS: dict[str, Callable[[int], None]] = {
+    "streaming": streaming,
+    "mapped": mapped,
+    **{name: lambda _, name=name: lance_galleries.show(name) for name in lance_galleries.SECTIONS},
+}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ classes as many items, and labels are not sorted, so that what is dropped or exc
 of a call are tried with their rows in another order without being named.
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -165,6 +166,29 @@ def searched(build, ids=None, **given):
     return pe.FaissReranker.build(GALLERY, build, ids=ids).search(QUERIES, 4, **given)
 
 
+@functools.cache
+def in_lance():
+    """A gallery in Lance, of whose items an index has not seen three; and the folder, which goes with the process."""
+    folder = tempfile.TemporaryDirectory()
+    gallery = pe.Gallery.create(f"{folder.name}/g.lance", GALLERY[3:], np.arange(3, G) * 2)
+    gallery.build_index("IVF4,Flat")
+    gallery.append(GALLERY[:3], np.arange(3) * 2)
+    return gallery, folder
+
+
+def asked(verb):
+    """A verb of that gallery."""
+    return lambda **given: getattr(in_lance()[0], verb)(**given)
+
+
+def indexed(**given):
+    """The index that is built so: its factory, its vectors, and for what score."""
+    in_lance()[0].build_index(**given)
+    in_lance()[0].search(QUERIES, 1)
+    seen = in_lance()[0]._seen[1]
+    return seen.about["factory"], seen.vectors.features, seen.vectors.score
+
+
 def added(ids):
     """What is found after items were added."""
     reranker = pe.FaissReranker.build(GALLERY, "Flat", ids=np.arange(G))
@@ -186,6 +210,16 @@ def kept(mmap):
 ACCEPTED = pe.limit_false_matches(QUALITY, 0.5)
 SEVERAL_LISTS = faiss.SearchParametersIVF(nprobe=5)
 RERANKER = [
+    Row(asked("search"), {"queries": QUERIES, "k": 5}, {
+        "k": 4, "shortlist": 2, "score": "cosine", "filter": "id < 20",
+        "params": faiss.SearchParametersIVF(nprobe=4)}, of=pe.Gallery.search),
+    Row(asked("search_exact"), {"queries": QUERIES, "k": 5}, {"k": 4, "score": "cosine", "filter": "id < 20"},
+        of=pe.Gallery.search_exact),
+    Row(asked("rescore"), {"queries": QUERIES, "ids": 2 * IDS}, {"score": "cosine"}, of=pe.Gallery.rescore),
+    Row(asked("rerank"), {"queries": QUERIES, "ids": 2 * IDS, "k": 5}, {"k": 4, "score": "cosine"},
+        of=pe.Gallery.rerank),
+    Row(indexed, {"factory": "Flat", "first_stage": "surrogate"}, {
+        "factory": "HNSW8", "first_stage": "cosine", "score": "llr:prior_var=1"}, of=pe.Gallery.build_index),
     Row(pe.FaissReranker, {"index": flat(), "gallery": GALLERY},
         {"score": "ppk:rho=0.2", "features": "unit"}, found),
     Row(pe.FaissReranker, {"index": flat(np.arange(G) + 50), "gallery": GALLERY, "ids": np.arange(G) + 50},
@@ -294,6 +328,13 @@ METRICS = [
 ]  # fmt: skip
 
 
+def ids_of(blocks):
+    """The ids of blocks that were read, where they have any."""
+    return blocks.ids if "ids" in repr(blocks) else None
+
+
+TABLE = io.to_arrow(DIRECTIONS, ids=np.arange(G), mean=abs(DIRECTIONS.mu), wide=abs(DIRECTIONS.mu))
+COLUMNS = {"mu": "mean", "var": "wide", "kappa": "wide", "scale": "kappa", "ids": "id"}
 def blocks_of(rows, **parameters):
     """The blocks of the gallery's means, and of one of its parameters, in files."""
     with tempfile.TemporaryDirectory() as folder:
@@ -310,6 +351,9 @@ IO = [
     Row(io.from_prolip, {"mean": GALLERY.mu, "std": np.log(GALLERY.var / 9)}, {}),
     Row(io.from_pfe, {"mu": GALLERY.mu, "sigma_sq": GALLERY.var}, {}),
     Row(io.from_url, {"features": GALLERY.mu, "unc": GALLERY.var[:, 0]}, {}),
+    Row(io.to_arrow, {"distribution": GALLERY}, {"ids": Z}, lambda table: table.to_pydict()),
+    Row(io.from_arrow, {"source": TABLE}, COLUMNS),
+    Row(io.arrow_blocks, {"source": TABLE}, {**COLUMNS, "rows": 5}, lambda blocks: [*blocks, ids_of(blocks)]),
     Row(blocks_of, {"rows": 9}, {"rows": 5, "var": "each", "kappa": "each", "scale": "one"}, of=io.read_blocks),
 ]
 
@@ -539,6 +583,8 @@ ELSEWHERE = {
     **dict.fromkeys(("choose_score progress", "unreadable done"), "what is said while the work goes on"),
     **dict.fromkeys(("Prepared pairs", "Backbone.train mode"), "for callers within the package"),
     **dict.fromkeys(("check_output suffixes", "check_output inputs", "read check"), "what is refused"),
+    "Distribution.validate first_row": "tests/io/test_arrow.py",
+    "write_ranking queries": "tests/cli/test_tables.py",
     "create weights": "tests/backbones",
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
@@ -553,6 +599,12 @@ ELSEWHERE = {
     **{f"fit {name}": "tests/train/test_train.py" for name in (
         "options", "name", "folder", "validate", "logger", "accelerator")},
     **{f"ConsoleLogger {name}": "tests/train" for name in ("folder", "description", "tensorboard")},
+    **{f"Gallery.{name}": "tests/gallery/test_gallery.py" for name in (
+        *(f"create {option}" for option in ("ids", "metadata", "rows", "progress")),
+        *(f"create {option}" for option in ("derived", "storage_options", "sync")),
+        *(f"append {option}" for option in ("ids", "metadata", "skip_existing", "rows", "progress")),
+        *(f"upsert {option}" for option in ("ids", "metadata", "rows", "progress")),
+        *(f"open {option}" for option in ("version", "derived", "storage_options", "sync")), "compact keep_days")},
     **dict.fromkeys(("recipe changes", "train parts"), "tests/train/test_train_runs.py"),
 }  # fmt: skip
 """Options of which other files say what they change, and those that change no result."""

@@ -15,7 +15,8 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [layer.split() for layer in (
     "_core", "_utils ops", "backbones data distributions metrics special", "heads validation", "scores",
-    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "methods", "train", "cli", "__main__"
+    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "gallery methods", "scaleout train",
+    "cli", "__main__"
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
 RUST_LAYERS = [layer.split() for layer in (
@@ -126,6 +127,9 @@ def test_cuda_includes_go_down():
     [
         ("python/**/*.py", r"torch\.library", {"ops/_torch.py"}),
         ("python/**/*.py", r"^\s*(import|from) faiss\b", {"reranker/faiss_index.py"}),
+        ("python/**/*.py", r"^\s*(import|from) pyarrow\b", {"io/_arrow_sources.py"}),
+        ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py", "gallery/lance_table.py"}),
+        ("python/**/*.py", r"^\s*(import|from) ray\b", {"scaleout/bulk.py", "scaleout/sharded.py"}),
         (
             "rust/**/*.rs",
             r"pyo3",
@@ -182,6 +186,7 @@ def test_generated_tables_regenerate_byte_for_byte():
     subprocess.run([sys.executable, "-m", "tests.oracle", "--check"], cwd=ROOT, check=True, timeout=120)
 
 
-def test_import_brings_neither_torch_nor_faiss():
-    code = "import sys, peaccel; print([m for m in ('torch', 'faiss', 'scipy', 'rich') if m in sys.modules])"
+def test_import_brings_no_large_library():
+    large = "'torch', 'faiss', 'scipy', 'rich', 'lance', 'pyarrow', 'ray'"
+    code = f"import sys, peaccel; print([m for m in ({large}) if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

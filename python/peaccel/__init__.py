@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         choose_threshold,
         evaluate,
     )
+    from peaccel.gallery import Gallery
     from peaccel.measures import (
         ReliabilityCurve,
         calibrate,
@@ -95,6 +96,7 @@ __all__ = [
     "FaissReranker",
     "FalseMatchLimit",
     "FirstStageReference",
+    "Gallery",
     "IsotonicProbability",
     "LogisticProbability",
     "NonIsotropicVonMisesFisher",
@@ -159,6 +161,7 @@ __all__ = [
 _MODULES = ("io", "metrics", "torch_distributions")
 _MODULE_OF = {
     "FaissReranker": "reranker",
+    "Gallery": "gallery",
     **dict.fromkeys(("Evaluation", "ScoreChoice", "ThresholdChoice"), "evaluation"),
     **dict.fromkeys(("choose_pair_threshold", "choose_score", "choose_threshold", "evaluate"), "evaluation"),
     **dict.fromkeys(("FirstStageReference", "first_stage_features", "first_stage_reference"), "reranker"),

@@ -213,8 +213,8 @@ class Distribution(Generic[ArrayT]):
         attached = is_torch(self.mu) and any(x.requires_grad for x in self.arrays)
         return self._map(lambda x: x.detach()) if attached else self
 
-    def validate(self) -> Self:
-        """The distribution itself, after a scan of all its values.
+    def validate(self, first_row: int = 0) -> Self:
+        """The distribution itself, after a scan of all its values; errors count rows from ``first_row``.
 
         The norms of directions may be off 1 by 1e-3 (float32, float64), 2e-3 (float16) or 1e-2 (bfloat16).
 
@@ -226,7 +226,7 @@ class Distribution(Generic[ArrayT]):
         """
         values = self.detach()
         for start in range(0, len(self), BLOCK):
-            values[start : start + BLOCK]._validate_rows(start)
+            values[start : start + BLOCK]._validate_rows(first_row + start)
         return self
 
     def _validate_rows(self, start: int) -> None:

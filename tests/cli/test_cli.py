@@ -253,7 +253,7 @@ WRONG = {  # what is added to the command: how the error starts; where it comes 
     "--candidates c.npy --ids none.npy": "none.npy: no such file",
     "--candidates c.npy --ids short.npy": "short.npy: ids holds 19 ids, expected 20, one for each row of gallery",
     "--candidates c.npy --ids twice.npy": "twice.npy: ids holds 0 twice",
-    "--candidates c.npy --ids c.npy": "c.npy: ids has shape (3, 6) and dtype int64, expected an integer for each row",
+    "--candidates c.npy --ids c.npy": "c.npy: ids has shape (3, 6) and dtype int64, expected an integer or a string",
     "--candidates c.npy --ids ids.npy": "c.npy: candidates holds ",
     "--index g.faiss --ids ids.npy": "FaissReranker: index returned id ",
     "--index g.faiss --index-features surrogate": "FaissReranker: features of the queries have shape (3, ",

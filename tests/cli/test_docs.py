@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from command import run
 
@@ -80,6 +81,12 @@ SHOWN = {
     "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy "
     "--novel strangers.npy --novel-labels persons.npy --fpir 5% --out known/": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
+    "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
+    "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",
+    "peaccel gallery index --gallery faces.lance --factory HNSW32": "",
+    "peaccel gallery search --gallery faces.lance --queries faces.npz --filter year>=2010 --out answers.csv": "",
+    "peaccel gallery info --gallery faces.lance": "",
+    "peaccel gallery verify --gallery faces.lance": "",
 }
 
 
@@ -148,6 +155,10 @@ def inputs(tmp_path, monkeypatch):
     match = labels % 2 == 0
     lines = [f"{score},{int(m)},{group}" for score, m, group in zip(mu[:, 0] + match, match, labels, strict=True)]
     Path("scored.csv").write_text("\n".join(["score,match,group", *lines]) + "\n")
+    for name, part in {"faces": slice(0, 150), "more": slice(100, 192)}.items():
+        ids = [f"face-{i}" for i in range(192)][part]
+        pq.write_table(io.to_arrow(d[part], ids, year=np.arange(192)[part] + 2000), f"{name}.parquet")
+    io.write_distribution("faces.npz", d[:3])
     for name in ("photos", "CUB_200_2011", "COCO", "features"):
         Path(name).mkdir()
     for part in ("train", "validation", "test"):

@@ -23,6 +23,7 @@ from peaccel.cli.choose_threshold import ChooseThreshold
 from peaccel.cli.demo import DemoSettings
 from peaccel.cli.evaluate import Evaluate
 from peaccel.cli.fit_head import HeadFiles
+from peaccel.cli.gallery import ACTIONS
 from peaccel.cli.rerank import Rerank
 from peaccel.data import COMPOSED, EVALUATED, READERS, TRAINED, read
 from peaccel.train import sources
@@ -40,6 +41,7 @@ KINDS = {
     "evaluate": [Evaluate],
     "choose-score": [ChooseScore],
     "choose-threshold": [ChooseThreshold],
+    "gallery": [kind for kind, _, _ in ACTIONS.values()],
 }
 """Where the options of each command stand, but for the settings of methods."""
 
@@ -68,6 +70,7 @@ MEANINGS = {
     "precision": "Mixed",
     "prior": "pe.fit_prior",
     "queries": "queries",
+    "query_ids": "queries' ids",
     "query_coords": "where they were taken",
     "query_labels": "queries' labels",
     "quick": "[Ff]ew|seconds",
@@ -76,6 +79,7 @@ MEANINGS = {
     "resume": "Go on",
     "root": "data set",
     "seed": "[Ss]eed",
+    "shortlist": "candidates",
     "strict": "exit code 1",
     "skip_bad": "images that cannot be read",
     "tensorboard": "TensorBoard",

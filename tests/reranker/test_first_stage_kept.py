@@ -344,7 +344,7 @@ def test_what_cannot_be_saved_leaves_what_was_there(tmp_path, monkeypatch):
     def fails(path):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(serialization, "_checksum", fails)
+    monkeypatch.setattr(serialization, "checksum", fails)
     with pytest.raises(OSError, match="the disk is full"):
         reranker.save(folder)
     monkeypatch.undo()
@@ -377,7 +377,7 @@ def cut(name):
 
 def other_index(folder):
     faiss.write_index(flat_index(GALLERY), str(folder / "index.faiss"))
-    edit(**{"crc32 of index.faiss": serialization._checksum(folder / "index.faiss")})(folder)
+    edit(**{"crc32 of index.faiss": serialization.checksum(folder / "index.faiss")})(folder)
 
 
 @pytest.mark.parametrize(

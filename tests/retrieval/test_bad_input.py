@@ -234,12 +234,12 @@ BAD = [
     (
         lambda: pe.FaissReranker(INDEX, ISO, ids=np.arange(4)),
         ValueError,
-        "FaissReranker: ids have shape (4,) and dtype int64, expected integers (5,)",
+        "FaissReranker: ids have shape (4,) and dtype int64, expected integers or strings (5,)",
     ),
     (
         lambda: pe.FaissReranker(INDEX, ISO, ids=np.ones(5)),
         ValueError,
-        "FaissReranker: ids have shape (5,) and dtype float64, expected integers (5,)",
+        "FaissReranker: ids have shape (5,) and dtype float64, expected integers or strings (5,)",
     ),
     (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, 1, 4, 1, 5]), ValueError, "FaissReranker: ids hold 1 twice"),
     (lambda: pe.FaissReranker(INDEX, ISO, ids=[3, -1, 4, 2, 5]), ValueError, "FaissReranker: ids hold -1"),

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix"]
+from peaccel._utils.table_paths import file_of
+
+__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix", "synchronise"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -50,7 +52,7 @@ def check_output(path: PathLike, suffixes: Sequence[str] | None = None, inputs: 
     if path.exists():
         if not path.is_file():
             raise ValueError(f"{path}: is {'a folder' if path.is_dir() else 'no regular file'}, expected a file")
-        for name in inputs:
+        for name in map(file_of, inputs):
             if os.path.exists(name) and path.samefile(name):
                 raise ValueError(f"{path}: is also an input ({name}), and would be overwritten")
         if not os.access(path, os.W_OK):
@@ -99,7 +101,7 @@ def aside(path: PathLike) -> Iterator[Path]:
         for written in (fresh, *fresh.rglob("*")) if fresh.is_dir() else (fresh,):
             if written.is_file():  # safetensors makes files that only their owner can read
                 shutil.copymode(plain, written)
-            _synchronise(written)
+            synchronise(written)
         if target.exists():
             shutil.copymode(target, fresh)
         if target.is_dir() and fresh.is_dir():  # no rename replaces a folder that is not empty
@@ -117,7 +119,7 @@ def aside(path: PathLike) -> Iterator[Path]:
         shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
 
 
-def _synchronise(path: Path) -> None:
+def synchronise(path: Path) -> None:
     """Ask the system to bring a file, or the entries of a folder, to the disk."""
     if path.is_dir() and os.name == "nt":  # Windows cannot open folders
         return

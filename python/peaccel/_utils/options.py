@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from peaccel._utils.table_paths import file_of
+
 __all__ = ["Nothing", "about", "check_inputs", "parse", "without_none", "words"]
 
 T = TypeVar("T")
@@ -91,7 +93,7 @@ def check_inputs(kind: type[Any], arguments: Sequence[str]) -> None:
     if given.pop("help"):
         return
     for path in filter(None, given.values()):
-        if path != "None" and not os.path.exists(path):
+        if path != "None" and not os.path.exists(file_of(path)):
             raise FileNotFoundError(f"{path}: no such file")
 
 

@@ -37,6 +37,7 @@ COMMANDS = (
     "choose-threshold",
     "search",
     "rerank",
+    "gallery",
     "info",
     "scores",
 )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from peaccel import backbones, io
 from peaccel._utils.atomic_files import aside, check_output
 from peaccel.cli._embed_options import Embed
+from peaccel.cli._feature_files import column, columns
 from peaccel.data import CAPTIONED, DIGITS
 from peaccel.data.features import covariate_rows, feature_rows
 from peaccel.data.images import ImageRows, crop_sizes
@@ -59,10 +60,10 @@ def _items(task: Embed, trained: Trained) -> Items:
     if task.features is not None:
         if run.data != "features":
             raise ValueError(f"{task.run}: was trained on {run.data}, expected a head on features with --features")
-        rows, expected = feature_rows(task.features), trained.features - trained.covariates
+        rows, expected = feature_rows(column(task.features, "mu")), trained.features - trained.covariates
         if rows.shape[1] != expected:
             raise ValueError(f"{task.features}: has {rows.shape[1]} dimensions, expected {expected}")
-        covariates = covariate_rows(task.covariates, len(rows)) if task.covariates else None
+        covariates = covariate_rows(columns(task.covariates, "covariates"), len(rows)) if task.covariates else None
         return of_features(rows, np.empty(0, np.int64), covariates)
     data = task.data or run.data
     root = task.root or (run.root if data == run.data else None)

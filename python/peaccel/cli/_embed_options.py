@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from peaccel._utils.atomic_files import check_outputs
+from peaccel.cli._feature_files import column, columns
 from peaccel.cli._training import check_there, early
 from peaccel.data import CAPTIONED, COMPOSED, DIGITS, READERS, check_known, check_name
 from peaccel.data.features import covariate_rows, feature_rows
@@ -32,8 +33,8 @@ class Embed:
     weights: Path | None = None
     """Weights of the backbone: a .safetensors file, or a state dict as torch writes it."""
     features: Path | None = None
-    """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, in place of a data
-    set."""
+    """With --run of a head: the means, [N, D] float in an .npy file, or .npz with the key features, or a column of a
+    table, mu unless the path names another, in place of a data set."""
     covariates: tuple[Path, ...] = ()
     """With --features: what was measured of the items beside their features, as the head was fitted to it by 'peaccel
     fit-head --covariates'."""
@@ -123,6 +124,7 @@ def _check_covariates(task: Embed) -> None:
         raise ValueError("--covariates needs --run of a head and --features")
     found = 0
     if task.covariates and task.features is not None:
-        found = covariate_rows(task.covariates, len(feature_rows(task.features))).shape[1]
+        count = len(feature_rows(column(task.features, "mu")))
+        found = covariate_rows(columns(task.covariates, "covariates"), count).shape[1]
     if found != fitted:
         raise ValueError(f"{task.run}: was fitted to {fitted} covariates, found {found} (--features and --covariates)")

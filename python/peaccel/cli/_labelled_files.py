@@ -20,12 +20,14 @@ __all__ = ["LabelledFiles", "array", "distribution", "novel", "scored_by", "side
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFiles:
-    """Embeddings, and what is right for them."""
+    """Embeddings, and what is right for them.
+
+    Whatever comes in an .npy file may be a column of a table: items.parquet:label."""
 
     embeddings: Path | None = None
     """Items that are searched for among each other, each without itself; a file as 'peaccel search' takes it."""
     labels: Path | None = None
-    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels."""
+    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column: items.parquet:label."""
     coords: Path | None = None
     """Instead of --labels, where they were taken, [N, 2] in metres, with --radius."""
     queries: Path | None = None

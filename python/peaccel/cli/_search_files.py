@@ -16,7 +16,7 @@ from peaccel.scores import Score
 
 __all__ = ["SearchFiles", "SearchInputs", "read", "write"]
 
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Ids: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
 F = TypeVar("F")
 
 
@@ -31,15 +31,17 @@ class SearchFiles:
     kappa: float [G] or [G, D], concentrations, where rows of mu have length 1;
     scale: float [G], where rows of mu have length 1.
     Or an .npy file with an array [G, D], which has no uncertainty.
-    Float is float16, float32 or float64, the same for all keys; .safetensors may hold bfloat16 too."""
+    Float is float16, float32 or float64, the same for all keys; .safetensors may hold bfloat16 too.
+    Or a table, .parquet, .arrow, .feather or .lance, with such columns, or with others that are named:
+    gallery.parquet:mu=vector,var=sigma_sq."""
     queries: Path
     """The queries, Q items in D dimensions, in a file of the same form."""
     out: Path
     """The ranking to write, best first. .npz or .safetensors, with the keys
     scores: float [Q, k], padded with -inf;
-    ids: int64 [Q, k], rows of the gallery, or their --ids, padded with -1.
+    ids: int64 [Q, k], rows of the gallery, or their --ids, padded with -1; in .npz strings too, padded with empty ones.
     Or .json, the same as lists, with null for scores that are not finite;
-    or .csv, a line query,rank,id,score for each item found, ranks from 1."""
+    or .csv or .parquet, a line query,rank,id,score for each item found, ranks from 1."""
     k: int = 10
     """How many to keep for each query, at least 1."""
     score: str = "mls"
@@ -51,14 +53,18 @@ class SearchFiles:
     gallery_calibration: Path | None = None
     """The gallery's, where pe.calibrate(queries, gallery, ...) found two; --calibration is then the queries'."""
     ids: Path | None = None
-    """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, none twice:
-    an .npy file, or .npz or .safetensors with the key ids."""
+    """The ids by which the rows of the gallery are known elsewhere, int [G], none negative, or strings, none twice:
+    an .npy file, or .npz or .safetensors with the key ids, or a column of a table: gallery.parquet:key."""
+    query_ids: Path | None = None
+    """The queries' ids, in a file of the same form; an --out of .csv or .parquet then has these in place of rows."""
     accept: Path | None = None
     """A threshold of this score: what pe.learn_then_test or pe.limit_false_matches found, as pe.io.write_fit writes it.
     Answers below it are left out."""
 
     def check_output(self) -> None:
         """Refuse an output that cannot be written, or that is one of the other files."""
+        if self.query_ids is not None and self.out.suffix not in io.LINES:
+            raise ValueError(f"--query-ids is for --out of {' or '.join(io.LINES)}, got {self.out}")
         files = [value for name, value in vars(self).items() if name != "out" and isinstance(value, Path)]
         io.check_output(self.out, io.RANKINGS, files)
 
@@ -70,21 +76,30 @@ class SearchInputs:
     gallery: Distribution
     queries: Distribution
     score: Score
-    ids: Ints | None
+    ids: Ids | None
+    query_ids: Ids | None
     accept: Threshold | None
 
-    def named(self, rows: Ints) -> Ints:
-        """The ids of rows of the gallery; -1 for -1."""
-        return rows if self.ids is None else np.append(self.ids, -1)[rows]
+    @property
+    def none(self) -> int | str:
+        """What stands for no item among ids."""
+        return "" if self.ids is not None and self.ids.dtype.kind == "U" else -1
 
-    def rows(self, candidates: Ints, path: Path) -> Ints:
-        """The rows of candidates, -1 for -1."""
+    def named(self, rows: Ids) -> Ids:
+        """The ids of rows of the gallery; `none` for -1."""
+        return rows if self.ids is None else np.append(self.ids, self.none)[rows]
+
+    def rows(self, candidates: Ids, path: Path) -> Ids:
+        """The rows of candidates, -1 for none."""
+        if (candidates.dtype.kind == "U") != (self.none == ""):
+            expected = "strings like --ids" if self.none == "" else "integers, since there are no --ids of strings"
+            raise ValueError(f"{path}: candidates holds {candidates.dtype}, expected {expected}")
         if self.ids is None:
             return candidates
         order = np.argsort(self.ids)
         rows = np.append(order, -1)[np.searchsorted(self.ids, candidates, sorter=order)]
         rows = np.where(self.named(rows) == candidates, rows, -1)
-        unknown = candidates[(rows < 0) & (candidates >= 0)]
+        unknown = candidates[(rows < 0) & (candidates != self.none)]
         if len(unknown):
             raise ValueError(f"{path}: candidates holds {unknown[0]}, which --ids lacks")
         return rows
@@ -98,7 +113,9 @@ def read(task: SearchFiles) -> SearchInputs:
             raise ValueError(f"--prior is for score llr without a prior of its own, got score {score.label}")
         score = score(prior_mean=prior.mean, prior_var=prior.var)
     calibrations = _read_calibrations(task)
-    ids = None if task.ids is None else io.read_ids(task.ids)
+    ids, query_ids = (None if path is None else io.read_ids(path) for path in (task.ids, task.query_ids))
+    if ids is not None and ids.dtype.kind == "U" and task.out.suffix == ".safetensors":
+        raise ValueError(f"{task.out}: safetensors holds no strings, as {task.ids} are; expected another suffix")
     accept = None if task.accept is None else _read_fit(task.accept, Threshold)
     sides = []
     for path, calibrate in zip((task.queries, task.gallery), calibrations, strict=True):
@@ -108,9 +125,10 @@ def read(task: SearchFiles) -> SearchInputs:
         except (TypeError, ValueError) as error:
             raise type(error)(f"{path}: {error}") from None
     queries, gallery = sides
-    if ids is not None and len(ids) != len(gallery):
-        raise ValueError(f"{task.ids}: ids holds {len(ids)} ids, expected {len(gallery)}, one for each row of gallery")
-    return SearchInputs(gallery, queries, score, ids, accept)
+    for given, named, name, d in ((task.ids, ids, "gallery", gallery), (task.query_ids, query_ids, "queries", queries)):
+        if named is not None and len(named) != len(d):
+            raise ValueError(f"{given}: ids holds {len(named)} ids, expected {len(d)}, one for each row of {name}")
+    return SearchInputs(gallery, queries, score, ids, query_ids, accept)
 
 
 def _read_calibrations(task: SearchFiles) -> tuple[Calibration | None, Calibration | None]:
@@ -138,7 +156,7 @@ def _read_fit(path: Path, kind: type[F]) -> F:
 def write(task: SearchFiles, inputs: SearchInputs, ranking: Ranking[Any], seconds: float) -> None:
     """Write a ranking, without what is not accepted, and say what was done."""
     kept = ranking if inputs.accept is None else inputs.accept.select(ranking)
-    io.write_ranking(task.out, kept)
+    io.write_ranking(task.out, kept, inputs.query_ids)
     size = f"{len(inputs.queries)} queries, gallery {len(inputs.gallery)} x {inputs.gallery.dim}"
-    answered = "" if inputs.accept is None else f", {(kept.ids[:, 0] >= 0).sum()} queries answered"
+    answered = "" if inputs.accept is None else f", {(kept.ids[:, 0] != inputs.none).sum()} queries answered"
     print(f"{inputs.score.label}: {size}, top {task.k} in {seconds:.3f} s{answered} -> {task.out}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from peaccel._utils import config, options
+from peaccel._utils.table_paths import file_of
 from peaccel.data import check_name
 from peaccel.train.folder import check_folder
 from peaccel.train.recipes import RECIPES, check_row, recipe
@@ -175,5 +176,5 @@ def early(arguments: Sequence[str]) -> argparse.Namespace:
 def check_there(*paths: Path | None) -> None:
     """Refuse a path that does not exist: FileNotFoundError."""
     for path in paths:
-        if path is not None and not path.exists():
+        if path is not None and not file_of(path).exists():
             raise FileNotFoundError(f"{path}: there is no such file")

@@ -21,7 +21,8 @@ class ChooseScore:
     embeddings: Path
     """Items of classes that nothing was trained on; a file as 'peaccel search' takes it."""
     labels: Path
-    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels; at least 20 classes of two or more."""
+    """Their labels, [N] numbers or strings: .npy, or .npz with the key labels, or a column of a table:
+    items.parquet:label. At least 20 classes of two or more."""
     out: Path
     """A folder that receives choice.json, report.html, and, fitted to all items, prior.json of Normals and
     calibration.json of Normals and of items with kappa, for 'peaccel search'; made if missing."""

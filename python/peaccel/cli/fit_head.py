@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from peaccel._utils.table_paths import is_table
+from peaccel.cli._feature_files import column, columns
 from peaccel.cli._training import check_run, check_there, early, parse, tell
 from peaccel.data.features import connected_labels, covariate_rows, feature_rows, features
 
@@ -29,9 +31,10 @@ class HeadFiles:
     """The files that a head is fitted to."""
 
     features: Path
-    """The means, [N, D] float in an .npy file, or .npz with the keys features and labels."""
+    """The means, [N, D] float in an .npy file, or .npz with the keys features and labels; or the column mu of a table,
+    or another: items.parquet:vector."""
     labels: Path | None = None
-    """Their labels, [N] numbers or strings, in an .npy file."""
+    """Their labels, [N] numbers or strings, in an .npy file, or a column of a table: items.parquet:label."""
     relevance: Path | None = None
     """In place of labels, the pairs that are right: [M, 2] integers, rows of the features that belong together, such as
     a query and its document; .npy, or .npz with key relevance. Classes are what pairs connect; items in no pair are
@@ -56,7 +59,12 @@ def main(arguments: Sequence[str]) -> None:
     name = early(arguments).method or HeadFiles.method
     start = runs.Run(data="features", out=out, device="cpu")
     files, method, settings, run = parse(HeadFiles, "peaccel fit-head", __doc__, name, arguments, start, given=True)
-    found = features(files.features, files.labels, covariates=files.covariates, relevance=files.relevance)
+    found = features(
+        column(files.features, "mu"),
+        column(files.labels, "labels"),
+        covariates=columns(files.covariates, "covariates"),
+        relevance=column(files.relevance, "relevance"),
+    )
     if files.relevance is not None:
         items, groups = (
             sum(map(len, column)) for column in zip(*((x, x.classes) for x in found.values()), strict=True)
@@ -78,9 +86,9 @@ def check_head(arguments: Sequence[str]) -> None:
         raise ValueError(f"method is {method!r}, expected one of {', '.join(HEADS)}")
     files = [word for word in arguments[:1] if not word.startswith("-")]
     check_there(*map(Path, filter(None, (*files, given.labels, given.relevance, *given.covariates))))
-    if files and Path(files[0]).is_file() and (given.covariates or given.relevance):
-        count = len(feature_rows(files[0]))
+    if files and (Path(files[0]).is_file() or is_table(files[0])) and (given.covariates or given.relevance):
+        count = len(feature_rows(column(Path(files[0]), "mu")))
         if given.covariates:
-            covariate_rows(given.covariates, count)
+            covariate_rows(columns(map(Path, given.covariates), "covariates"), count)
         if given.relevance:
-            connected_labels(given.relevance, count)
+            connected_labels(column(Path(given.relevance), "relevance"), count)

@@ -22,12 +22,12 @@ class Rerank(SearchFiles):
     """What to rerank, by what, and where the ranking goes."""
 
     candidates: Path | None = None
-    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none:
-    an .npy file, or .npz or .safetensors with the key candidates.
+    """Rows of the gallery to choose from, or their --ids, int [Q, K], -1 for none, or strings, empty for none:
+    an .npy file, or .npz or .safetensors with the key candidates, or lists in a table: queries.parquet:candidates.
     Exactly one of this and --index is needed."""
     index: Path | None = None
     """A FAISS index of the rows of the gallery, in their order, as faiss.write_index writes it;
-    with --ids, one that returns these."""
+    with --ids that are integers, one that returns these."""
     index_features: Literal["mu", "unit", "surrogate"] = "mu"
     """With --index: what it holds of the gallery, and is asked with. mu: means; unit: means scaled to length 1;
     surrogate: pe.first_stage_features(gallery, score), by inner product."""

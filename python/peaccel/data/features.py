@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,31 @@ from numpy.typing import NDArray
 from peaccel.data._listings import arrays, integers
 from peaccel.data.datasets import Features, development, query_and_gallery, reader
 
-__all__ = ["connected_labels", "covariate_rows", "feature_rows", "features"]
+__all__ = ["TableColumn", "connected_labels", "covariate_rows", "feature_rows", "features"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableColumn:
+    """An array in place of the path of its file, where others have read it."""
+
+    path: str
+    """Where it was read, which errors name."""
+    values: NDArray[Any]
+
+    def __str__(self) -> str:
+        return self.path
+
 
 PARTS = ("train", "validation", "test", "query", "gallery")
 
 
 @reader("features", "features")
 def features(
-    root: str | Path,
-    labels: str | Path | None = None,
+    root: str | Path | TableColumn,
+    labels: str | Path | TableColumn | None = None,
     folds: int = 4,
-    covariates: Sequence[str | Path] = (),
-    relevance: str | Path | None = None,
+    covariates: Sequence[str | Path | TableColumn] = (),
+    relevance: str | Path | TableColumn | None = None,
 ) -> dict[str, Features]:
     """Read features and labels, or what belongs together in place of labels, and covariates where there are any.
 
@@ -32,7 +45,8 @@ def features(
     ----------
     root
         An .npz file with features [N, D] and labels [N] (numbers or strings); an .npy file of features; or a folder
-        with such .npz files called train, validation, test, or query and gallery, as far as there are any.
+        with such .npz files called train, validation, test, or query and gallery, as far as there are any. A `TableColumn`
+        here and in the place of other files is what was read elsewhere.
     labels
         An .npy file of labels [N], for an .npy file of features.
     folds
@@ -55,8 +69,8 @@ def features(
     ValueError
         Arrays are missing or of other shapes or kinds; features or covariates are not finite.
     """
-    root = Path(root)
-    if not root.is_dir():
+    root = root if isinstance(root, TableColumn) else Path(root)
+    if isinstance(root, TableColumn) or not root.is_dir():
         if relevance is None:
             values, of = _read(root, labels)
         elif labels is None:
@@ -86,7 +100,7 @@ def features(
     return parts
 
 
-def feature_rows(path: str | Path) -> NDArray[np.float32]:
+def feature_rows(path: str | Path | TableColumn) -> NDArray[np.float32]:
     """Read the features alone, [N, D], of an .npz file (key features) or an .npy file.
 
     Raises
@@ -94,11 +108,10 @@ def feature_rows(path: str | Path) -> NDArray[np.float32]:
     FileNotFoundError, ValueError
         As `features`.
     """
-    path = Path(path)
     return _floats(path, *_arrays(path, "features"))
 
 
-def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float32]:
+def covariate_rows(paths: Sequence[str | Path | TableColumn], items: int) -> NDArray[np.float32]:
     """Read what was measured of items beside their features: duration, signal-to-noise ratio, size of a crop.
 
     Parameters
@@ -120,7 +133,7 @@ def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float3
         An array is of another shape or kind, or not finite in float32.
     """
     columns = []
-    for path in map(Path, paths):
+    for path in paths:
         (values,) = _arrays(path, "covariates")
         if values.ndim not in (1, 2) or len(values) != items or values.dtype.kind not in "biuf":
             told = f"covariates is {values.dtype} {values.shape}"
@@ -134,7 +147,7 @@ def covariate_rows(paths: Sequence[str | Path], items: int) -> NDArray[np.float3
     return np.concatenate(columns, axis=1)
 
 
-def connected_labels(path: str | Path, items: int) -> NDArray[np.int64]:
+def connected_labels(path: str | Path | TableColumn, items: int) -> NDArray[np.int64]:
     """Read pairs that belong together, such as queries and their documents, and number the groups that they connect.
 
     Parameters
@@ -159,7 +172,6 @@ def connected_labels(path: str | Path, items: int) -> NDArray[np.int64]:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    path = Path(path)
     (pairs,) = _arrays(path, "relevance")
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
         raise ValueError(f"{path}: relevance is {pairs.dtype} {pairs.shape}, expected integers (M, 2), pairs of rows")
@@ -177,13 +189,16 @@ def connected_labels(path: str | Path, items: int) -> NDArray[np.int64]:
     return np.where(named, np.searchsorted(found, group), -1)
 
 
-def _arrays(path: Path, *names: str) -> list[NDArray[Any]]:
+def _arrays(path: str | Path | TableColumn, *names: str) -> list[NDArray[Any]]:
+    if isinstance(path, TableColumn):
+        return [path.values]
+    path = Path(path)
     if path.suffix not in (".npz", ".npy"):
         raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected .npz or .npy")
     return arrays(path, *names)
 
 
-def _floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
+def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
     bad = np.flatnonzero(~np.isfinite(values).all(1))
@@ -192,13 +207,14 @@ def _floats(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
     return values.astype(np.float32)
 
 
-def _read(path: Path, labels: str | Path | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    if path.suffix == ".npy" and labels is None:
+def _read(path: Path | TableColumn, labels: str | Path | TableColumn | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    if labels is None and (isinstance(path, TableColumn) or path.suffix == ".npy"):
         raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
     if labels is None:
         values, found = _arrays(path, "features", "labels")
     else:
-        values, found = *_arrays(path, "features"), *arrays(Path(labels), "labels")
+        of = labels.values if isinstance(labels, TableColumn) else arrays(Path(labels), "labels")[0]
+        values, found = *_arrays(path, "features"), of
     values = _floats(path, values)
     if found.shape != values.shape[:1] or found.dtype.kind not in "iuU":
         raise ValueError(f"{path}: labels is {found.dtype} {found.shape}, expected numbers or strings ({len(values)},)")

@@ -10,18 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
+from peaccel._utils.table_paths import TABLES, is_table
 from peaccel.distributions import bfloat16
+from peaccel.io._arrow_columns import column_of_file
+from peaccel.io._arrow_sources import arrow
 from peaccel.ops._array import is_torch
 
-__all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_text"]
+__all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_table", "write_text"]
 
 MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY", ".safetensors": b""}  # first bytes of a file of each suffix
 SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
 
 def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()) -> dict[str, NDArray[Any]]:
-    """The arrays of a file, in native byte order, if it has the required keys and at most one of the others."""
-    arrays = _load(existing(path, tuple(MAGIC) if len(required) == 1 else SEVERAL), required)
+    """The arrays of a file, in native byte order, if it has the required keys and at most one of the others.
+
+    A single required array may be a column of a table, "faces.parquet:label", or its column of that name.
+    """
+    if len(required) == 1 and not one_of and is_table(path):
+        return {required[0]: column_of_file(path, required[0])}
+    arrays = _load(existing(path, (*MAGIC, *TABLES) if len(required) == 1 else SEVERAL), required)
     expected = " and ".join(required) + (f" and at most one of {', '.join(one_of)}" if one_of else "")
     found = f"found {', '.join(sorted(arrays)) or 'none'}; expected {expected}"
     for key in required:
@@ -98,6 +106,13 @@ def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) ->
 def write_text(path: PathLike, suffixes: Sequence[str], text: str) -> None:
     """Write text."""
     _write(path, suffixes, lambda fresh: fresh.write_text(text, encoding="utf-8"))
+
+
+def write_table(path: PathLike, suffixes: Sequence[str], columns: Mapping[str, Any]) -> None:
+    """Write columns of one length under their names as .parquet."""
+    pa = arrow(f"{path}: {Path(path).suffix} files")
+    table = pa.table(dict(columns))
+    _write(path, suffixes, lambda fresh: pa.parquet.write_table(table, fresh))
 
 
 def _write(path: PathLike, suffixes: Sequence[str], save: Callable[[Path], object]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import is_table
 from peaccel.distributions import Distribution, bfloat16
 from peaccel.io._array_files import SEVERAL, on_host, read, write
+from peaccel.io.arrow_tables import distribution_in_file
 from peaccel.io.states import from_state, to_state
 
 __all__ = ["read_distribution", "write_distribution"]
@@ -21,6 +23,8 @@ def read_distribution(path: PathLike) -> Distribution:
         An .npz or .safetensors file with the key ``mu`` [N, D] and at most one of ``var`` [N] or [N, D] (VARIANCE, not
         sigma nor its logarithm), ``kappa`` [N] or [N, D] and ``scale`` [N], or [1] or [1, D] for one of all items; or
         an .npy file with a plain [N, D] array. All float16, float32 or float64; .safetensors may hold bfloat16 as well.
+        Or a table, .parquet, .arrow, .feather or .lance, with columns of these names, as `from_arrow` takes them; of
+        other names where the path says so: "faces.parquet:mu=vector,var=sigma_sq".
 
     Returns
     -------
@@ -35,7 +39,8 @@ def read_distribution(path: PathLike) -> Distribution:
     ValueError
         If the file is not what its suffix says, or its keys, shapes, dtypes or values are wrong.
     ImportError
-        If the file is .safetensors and safetensors is not installed, or holds bfloat16 and ml_dtypes is not.
+        If the file is .safetensors and safetensors is not installed, or holds bfloat16 and ml_dtypes is not; if it is a
+        table and pyarrow is not installed, or pylance for .lance.
 
     Examples
     --------
@@ -45,6 +50,8 @@ def read_distribution(path: PathLike) -> Distribution:
     >>> pe.io.read_distribution("faces.npz")
     Normal(N=2, D=2, isotropic, float64, numpy)
     """
+    if is_table(path):
+        return distribution_in_file(path)
     arrays = read(path, ("mu",), one_of=("var", "kappa", "scale"))
     try:
         d: Distribution = from_state(arrays)

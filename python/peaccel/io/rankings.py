@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
-from peaccel.io._array_files import SEVERAL, on_host, read, write, write_text
+from peaccel.io._array_files import SEVERAL, on_host, read, write, write_table, write_text
+from peaccel.ops._array import from_given
 
 __all__ = ["RANKINGS", "read_candidates", "read_ids", "read_labels", "read_ranking", "write_ranking"]
 
-RANKINGS = (*SEVERAL, ".json", ".csv")  # suffixes that `write_ranking` takes
+LINES = (".csv", ".parquet")  # suffixes of files that have a line for each item found
+RANKINGS = (*SEVERAL, ".json", *LINES)  # suffixes that `write_ranking` takes
 
 
-def read_candidates(path: PathLike) -> NDArray[np.int64]:
-    """Read candidates: gallery rows for each query, [Q, K] ints, -1 = none.
+def read_candidates(path: PathLike) -> NDArray[Any]:
+    """Read candidates: gallery rows, or their ids, for each query, [Q, K] ints, -1 = none, or strings, empty = none.
 
     Parameters
     ----------
     path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``candidates``.
+        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``candidates``; or a
+        table with lists of one length in such a column, or in one that the path names: "queries.parquet:found".
 
     Raises
     ------
@@ -37,42 +42,51 @@ def read_candidates(path: PathLike) -> NDArray[np.int64]:
     [[3, 0], [1, -1]]
     """
     candidates = read(path, ("candidates",))["candidates"]
-    _check_matrix(path, "candidates", candidates, "int")
+    _check_matrix(path, "candidates", candidates, "int", "str")
+    if candidates.dtype.kind == "U":
+        return candidates
     bad = (candidates < -1).any(axis=1)
     if bad.any():
         raise ValueError(f"{path}: candidates is below -1 in row {bad.argmax()}, expected gallery rows, or -1 for none")
     return candidates.astype(np.int64, copy=False)
 
 
-def read_ids(path: PathLike) -> NDArray[np.int64]:
-    """Read the ids by which others know the rows of a gallery: [G] ints, none negative, none twice.
+def read_ids(path: PathLike) -> NDArray[Any]:
+    """Read the ids by which others know the rows of a gallery: [G] ints, none negative, or strings, none empty.
 
     Parameters
     ----------
     path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``ids``.
+        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``ids``; or a table with
+        such a column, or one that the path names: "gallery.parquet:key".
 
     Raises
     ------
     FileNotFoundError, ValueError, ImportError
-        As ``read_distribution``.
+        As ``read_distribution``; if an id is there twice.
 
     Examples
     --------
-    >>> np.save("ids.npy", [10, 20, 30])
+    >>> np.save("ids.npy", ["b", "a", "c"])
     >>> pe.io.read_ids("ids.npy").tolist()
-    [10, 20, 30]
+    ['b', 'a', 'c']
     """
     ids = read(path, ("ids",))["ids"]
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise ValueError(f"{path}: ids has shape {ids.shape} and dtype {ids.dtype}, expected an integer for each row")
-    outside = ids[(ids < 0) | (ids > np.iinfo(np.int64).max)]
-    if len(outside):
-        raise ValueError(f"{path}: ids holds {outside[0]}, expected 0 .. 2^63 - 1")
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        expected = "an integer or a string for each row"
+        raise ValueError(f"{path}: ids has shape {ids.shape} and dtype {ids.dtype}, expected {expected}")
+    if ids.dtype.kind == "U":
+        if (ids == "").any():
+            raise ValueError(f"{path}: ids is an empty string in row {(ids == '').argmax()}")
+    else:
+        outside = ids[(ids < 0) | (ids > np.iinfo(np.int64).max)]
+        if len(outside):
+            raise ValueError(f"{path}: ids holds {outside[0]}, expected 0 .. 2^63 - 1")
+        ids = ids.astype(np.int64, copy=False)
     values, counts = np.unique(ids, return_counts=True)
     if (counts > 1).any():
         raise ValueError(f"{path}: ids holds {values[counts > 1][0]} twice")
-    return ids.astype(np.int64, copy=False)
+    return ids
 
 
 def read_labels(path: PathLike) -> NDArray[Any]:
@@ -81,7 +95,8 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     Parameters
     ----------
     path : path
-        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``labels``.
+        An .npy file with the array, or an .npz or .safetensors file that has it under the key ``labels``; or a table
+        with such a column, or one that the path names: "items.parquet:class".
 
     Raises
     ------
@@ -101,17 +116,20 @@ def read_labels(path: PathLike) -> NDArray[Any]:
     return labels
 
 
-def write_ranking(path: PathLike, ranking: tuple[Any, Any]) -> None:
+def write_ranking(path: PathLike, ranking: tuple[Any, Any], queries: Any = None) -> None:
     """Write a ranking, that is (scores [Q, k], ids [Q, k]) of either kind.
 
     Parameters
     ----------
     path : path
-        .npz or .safetensors, which ``read_ranking`` reads. For other programs .json, an object of two lists of lists,
-        ``scores``, null where not finite, and ``ids``; or .csv, ``query,rank,id,score`` in a line for each item found,
-        ranks from 1. An existing file is replaced once the new one is whole.
+        .npz, or .safetensors where ids are numbers, which ``read_ranking`` reads. For other programs .json, an object
+        of two lists of lists, ``scores``, null where not finite, and ``ids``; or .csv or .parquet, with
+        ``query,rank,id,score`` of each item found, ranks from 1. An existing file is replaced once the new one is
+        whole.
     ranking
-        Best first; padded with ids of -1.
+        Best first; padded with ids of -1, or empty ones among strings.
+    queries
+        [Q] integers or strings: the ids of the queries, for .csv and .parquet; None for their rows.
 
     Raises
     ------
@@ -129,20 +147,39 @@ def write_ranking(path: PathLike, ranking: tuple[Any, Any]) -> None:
     """
     scores, ids = map(on_host, ranking)
     suffix = Path(path).suffix
-    if suffix == ".json":
+    if queries is not None and suffix not in LINES:
+        raise ValueError(f"{path}: has no place for ids of queries, expected {' or '.join(LINES)}")
+    if suffix in LINES:
+        _write_lines(path, scores, ids, np.arange(len(ids)) if queries is None else queries)
+    elif suffix == ".json":
         finite: Any = np.where(np.isfinite(scores), scores, None)
         write_text(path, RANKINGS, json.dumps({"scores": finite.tolist(), "ids": ids.tolist()}) + "\n")
-    elif suffix == ".csv":
-        rows, places = np.nonzero(ids >= 0)
-        columns = rows, places + 1, ids[rows, places], scores[rows, places]
-        lines = [",".join(map(str, line)) for line in zip(*(x.tolist() for x in columns), strict=True)]
-        write_text(path, RANKINGS, "\n".join(["query,rank,id,score", *lines]) + "\n")
+    elif suffix == ".safetensors" and ids.dtype.kind == "U":
+        raise ValueError(f"{path}: safetensors holds no strings, as the ids are; expected another suffix")
     else:
         write(path, RANKINGS, {"scores": scores, "ids": ids})
 
 
-def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Read a ranking that ``write_ranking`` wrote: scores, float [Q, k], and ids, int64 [Q, k], best first.
+def _write_lines(path: PathLike, scores: NDArray[Any], ids: NDArray[Any], queries: Any) -> None:
+    """A line for each item found."""
+    named = from_given("write_ranking", "queries", on_host(queries))
+    if named.shape != ids.shape[:1]:
+        raise ValueError(f"write_ranking: queries has shape {named.shape}, expected ({len(ids)},)")
+    rows, places = np.nonzero(ids != "" if ids.dtype.kind == "U" else ids >= 0)
+    names = "query", "rank", "id", "score"
+    columns = named[rows], places + 1, ids[rows, places], scores[rows, places]
+    if Path(path).suffix == ".parquet":
+        write_table(path, RANKINGS, dict(zip(names, columns, strict=True)))
+        return
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(names)
+    lines.writerows(zip(*(x.tolist() for x in columns), strict=True))
+    write_text(path, RANKINGS, text.getvalue())
+
+
+def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Read a ranking that ``write_ranking`` wrote: scores, float [Q, k], and ids, int64 or strings [Q, k], best first.
 
     Parameters
     ----------
@@ -164,14 +201,14 @@ def read_ranking(path: PathLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
     arrays = read(path, ("scores", "ids"))
     scores, ids = arrays["scores"], arrays["ids"]
     _check_matrix(path, "scores", scores, "float")
-    _check_matrix(path, "ids", ids, "int")
+    _check_matrix(path, "ids", ids, "int", "str")
     if ids.shape != scores.shape:
         raise ValueError(f"{path}: ids has shape {ids.shape}, expected {scores.shape} like scores")
-    return scores, ids.astype(np.int64, copy=False)
+    return scores, ids if ids.dtype.kind == "U" else ids.astype(np.int64, copy=False)
 
 
-def _check_matrix(path: PathLike, key: str, x: NDArray[Any], expected: str) -> None:
+def _check_matrix(path: PathLike, key: str, x: NDArray[Any], *expected: str) -> None:
     if x.ndim != 2:
         raise ValueError(f"{path}: {key} has shape {x.shape}, expected a row for each query: (Q, K)")
-    if expected not in x.dtype.name:  # "uint8" is one of the ints
-        raise ValueError(f"{path}: {key} has dtype {x.dtype}, expected {expected}")
+    if not any(kind in x.dtype.name for kind in expected):  # "uint8" is one of the ints, "str96" of the strings
+        raise ValueError(f"{path}: {key} has dtype {x.dtype}, expected {' or '.join(expected)}")

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import TABLES
 from peaccel.io._array_files import SEVERAL, existing, read
+from peaccel.io._arrow_sources import opened_file
 
 __all__ = ["ScoredPairs", "read_scored_pairs"]
 
-TABLES = (".csv", ".parquet")
 WORDS = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -50,8 +51,8 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     ----------
     path : path
         A .csv file whose first line names its columns, among them ``score``, ``match`` (0 and 1, or false and true)
-        and, where pairs are of groups, ``group``, any text; .parquet with these columns (pyarrow reads it); .npz or
-        .safetensors with these keys, [P] each; or .npy, [P, 2], a score and 0 or 1 in each row.
+        and, where pairs are of groups, ``group``, any text; .parquet, .arrow, .feather or .lance with these columns;
+        .npz or .safetensors with these keys, [P] each; or .npy, [P, 2], a score and 0 or 1 in each row.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
         If the file is not what its suffix says, a column is missing, a score is no finite number, or a match neither 0
         nor 1.
     ImportError
-        If the file is .parquet and pyarrow is not installed; as ``read_distribution``.
+        If the file is a table and pyarrow is not installed; as ``read_distribution``.
 
     Examples
     --------
@@ -71,7 +72,9 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
     >>> pairs.scores.tolist(), pairs.match.tolist(), pairs.groups.tolist()
     ([0.9, 0.2], [True, False], ['ann', 'bob'])
     """
-    path = existing(path, (*TABLES, ".npy", *SEVERAL))
+    path = Path(path)
+    if path.suffix not in TABLES:
+        path = existing(path, (".csv", *TABLES, ".npy", *SEVERAL))
     if path.suffix == ".csv":
         return _from_csv(path)
     if path.suffix == ".npy":
@@ -80,7 +83,7 @@ def read_scored_pairs(path: PathLike) -> ScoredPairs:
             raise ValueError(f"{path}: has shape {rows.shape} and dtype {rows.dtype}, expected (P, 2): score and match")
         columns: dict[str, Any] = {"score": rows[:, 0], "match": rows[:, 1]}
     else:
-        columns = _parquet(path) if path.suffix == ".parquet" else read(path, ("score", "match"), one_of=("group",))
+        columns = _table(path) if path.suffix in TABLES else read(path, ("score", "match"), one_of=("group",))
     scores, match, groups = columns["score"], columns["match"], columns.get("group")
     if scores.ndim != 1 or scores.dtype.kind not in "iuf" or not len(scores):
         raise ValueError(f"{path}: score has shape {scores.shape} and dtype {scores.dtype}, expected numbers (P,)")
@@ -121,18 +124,10 @@ def _from_csv(path: Path) -> ScoredPairs:
     return ScoredPairs(np.array(scores), np.array(match), np.array(groups) if "group" in names else None)
 
 
-def _parquet(path: Path) -> dict[str, Any]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise ImportError(
-            f"{path}: .parquet files need pyarrow: pip install pyarrow, or write the pairs as .csv"
-        ) from None
-    try:
-        table = parquet.read_table(path)
-    except ArrowException as error:
-        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({str(error).splitlines()[0]})") from None
-    _require(path, table.column_names)
+def _table(path: Path) -> dict[str, Any]:
+    source = opened_file(path)
+    _require(path, list(source.names))
+    table = source.table(source.names)
     found = {name: table.column(name) for name in ("score", "match", "group") if name in table.column_names}
     for name, column in found.items():
         if column.null_count:

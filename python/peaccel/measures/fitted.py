@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, overload
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, is_torch, namespace
+from peaccel.ops._array import Array, as_numpy, is_torch, namespace
 
 __all__ = [
     "Calibration",
@@ -217,7 +217,7 @@ class Threshold:
 
         Returns
         -------
-        The ranking with id -1 and score -inf in place of what is refused.
+        The ranking with id -1, an empty one among strings, and score -inf in place of what is refused.
 
         Raises
         ------
@@ -376,6 +376,10 @@ class ConformalSets:
 
 
 def _without(ranking: R, refused: Any) -> R:
-    where = namespace(ranking.ids).where
-    found: R = ranking._replace(ids=where(refused, -1, ranking.ids), scores=where(refused, -np.inf, ranking.scores))
+    ids, where = ranking.ids, namespace(ranking.scores).where
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "U":  # a numpy array beside tensors of scores too
+        ids = np.where(as_numpy(refused), "", ids)
+    else:
+        ids = where(refused, -1, ids)
+    found: R = ranking._replace(ids=ids, scores=where(refused, -np.inf, ranking.scores))
     return found

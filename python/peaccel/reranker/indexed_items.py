@@ -11,7 +11,7 @@ import numpy as np
 from peaccel.distributions import Distribution
 from peaccel.ops._array import Array, device_of
 from peaccel.reranker import faiss_index
-from peaccel.reranker.items import Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
+from peaccel.reranker.items import Ids, Ints, RowsAndIds, StoredItems, StoredItemsOnGpu, checked_ids
 
 __all__ = ["AllowedItems", "Indexed"]
 
@@ -49,9 +49,11 @@ class Indexed:
             raise ValueError(f"FaissReranker: index is {own} on the CPU, expected one on {device} like gallery")
         if index.ntotal != len(gallery):
             raise ValueError(f"FaissReranker: index holds {index.ntotal} items, expected {len(gallery)} like gallery")
+        if on_gpu:
+            checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery), "integers")
+            return cls(index, StoredItemsOnGpu(gallery, checked))
         checked = None if ids is None else checked_ids("FaissReranker", ids, len(gallery))
-        items = StoredItemsOnGpu(gallery, checked) if on_gpu else StoredItems(gallery, checked, by_row=checked is None)
-        return cls(index, items)
+        return cls(index, StoredItems(gallery, checked, by_row=checked is None or checked.dtype.kind == "U"))
 
     @property
     def on_gpu(self) -> bool:
@@ -146,7 +148,7 @@ class Indexed:
                 f"FaissReranker.{verb}: this {own} cannot by ids; FaissReranker.build(gallery, factory, ids=...) can"
             ) from None
 
-    def remove(self, items: StoredItems, ids: Ints, rows: Ints) -> None:
+    def remove(self, items: StoredItems, ids: Ids, rows: Ints) -> None:
         """Remove items that are there, given by their ids and their rows."""
         if not items.by_row:
             self.index.remove_ids(ids)
@@ -154,7 +156,7 @@ class Indexed:
         self._present = None
 
     def put(
-        self, items: StoredItems, new: Distribution, ids: Ints, vectors: np.ndarray[Any, Any], rows: Ints | None = None
+        self, items: StoredItems, new: Distribution, ids: Ids, vectors: np.ndarray[Any, Any], rows: Ints | None = None
     ) -> None:
         """Add items under ids, in the place of those in these rows of the gallery; -1 where there is none."""
         rows = np.full(len(ids), -1) if rows is None else rows

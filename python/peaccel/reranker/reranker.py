@@ -14,7 +14,7 @@ from peaccel.ops._array import Array, ArrayT, require_on_host
 from peaccel.reranker import faiss_index, serialization
 from peaccel.reranker.indexed_items import Indexed
 from peaccel.reranker.inner_product_features import FirstStageReference
-from peaccel.reranker.items import Ints, RowsAndIds, StoredItems, checked_ids
+from peaccel.reranker.items import Ids, RowsAndIds, StoredItems, checked_ids
 from peaccel.reranker.vectors import FirstStage, Vectors, checked_features, first_vectors
 from peaccel.retrieval.prepared import Prepared, plan
 from peaccel.retrieval.verbs import Ranking, best
@@ -47,8 +47,8 @@ class FaissReranker(Generic[ArrayT]):
     score
         As in `paired`.
     ids
-        Integers [G]: the ids that the index returns for the gallery's rows, all different; None where they are the
-        rows.
+        [G], all different. Integers: the ids that the index returns for the gallery's rows. Strings: names of these
+        rows, which the index returns. None: the items go by their rows.
     features
         How queries (and added items) become the index's vectors: "mu", "unit" (mu scaled to norm 1), "surrogate"
         for an index by inner product of ``first_stage_features(gallery, score)``, a `FirstStageReference` for one of
@@ -68,7 +68,8 @@ class FaissReranker(Generic[ArrayT]):
     -----
     Memory beside the index: the gallery's arrays, as they are until the first `add` copies them into arrays that grow
     by doubling, and a byte an item, with ids of their own (given ones, or after `upsert` or `compact`) 9, or 25 to 40
-    once they are looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
+    once they are looked up; strings take 4 bytes a character, as many as the longest has, and twice that once they are
+    looked up. What a removed item takes there is not freed, nor is its vector in the index, except where
     the index was given with ids: `compact` frees it.
 
     Examples
@@ -144,7 +145,7 @@ class FaissReranker(Generic[ArrayT]):
         score
             As in `paired`.
         ids
-            Integers [G] >= 0, all different, by which the items go; None for their rows.
+            [G] integers >= 0 or strings, all different, by which the items go; None for their rows.
 
         Raises
         ------
@@ -192,8 +193,8 @@ class FaissReranker(Generic[ArrayT]):
             FAISS search parameters (``faiss.SearchParametersHNSW(efSearch=128)`` ...), passed through. A selector among
             them selects what the index itself returns; where that is rows but items go by other ids, it is refused.
         allowed
-            The items that may be found, for all queries: integer ids (those that no item has find nothing), or a bool
-            for each of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
+            The items that may be found, for all queries: ids (those that no item has find nothing), or a bool for each
+            of `ids`. The shortlist is then of these; an IVF index looks for them in nprobe lists, as ever. In
             indexes that FAISS can select in: flat, HNSW, IVF, scalar quantizers, also below IDMap, a transform, or
             refined. Not in PQ without IVF, nor on a GPU.
         accept
@@ -204,7 +205,8 @@ class FaissReranker(Generic[ArrayT]):
         -------
         Ranking
             Scores and ids [Q, k], best first; ids are the external ones where the reranker was given any; -inf and -1
-            where there are fewer, or what there is was not accepted.
+            where there are fewer, or what there is was not accepted. Ids that are strings are a numpy array of strings,
+            beside tensors too, with empty ones in place of -1.
 
         Raises
         ------
@@ -250,8 +252,8 @@ class FaissReranker(Generic[ArrayT]):
         return self._items.present
 
     @property
-    def ids(self) -> Ints:
-        """int64 [N]: the ids of the items that are there."""
+    def ids(self) -> Ids:
+        """[N] int64, or strings: the ids of the items that are there."""
         return self._items.ids
 
     def __len__(self) -> int:
@@ -260,6 +262,8 @@ class FaissReranker(Generic[ArrayT]):
 
     def __contains__(self, id: Any) -> bool:
         """Whether an item that is there has this id."""
+        if isinstance(id, str):
+            return self._items.has(str(id))
         return isinstance(id, (int, np.integer)) and self._items.has(int(id))
 
     def __repr__(self) -> str:
@@ -328,7 +332,7 @@ class FaissReranker(Generic[ArrayT]):
         serialization.verify(self._indexed.mapped_from)
         return self
 
-    def add(self, items: Distribution[ArrayT], ids: Array | None = None) -> Ints:
+    def add(self, items: Distribution[ArrayT], ids: Array | None = None) -> Ids:
         """Add items to the index and to the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
@@ -339,12 +343,12 @@ class FaissReranker(Generic[ArrayT]):
         items
             N items of the gallery's kind, dimension, dtype and kind of array.
         ids
-            Integers [N] >= 0 that no item has, where the reranker was given ids; else None: items are numbered on, and
-            no number is used twice.
+            [N] integers >= 0 or strings, as the reranker was given, that no item has; else None: items are numbered on,
+            and no number is used twice.
 
         Returns
         -------
-        int64 [N]: the ids.
+        [N] int64, or strings: the ids.
 
         Raises
         ------
@@ -368,7 +372,7 @@ class FaissReranker(Generic[ArrayT]):
         Parameters
         ----------
         ids
-            Integers [N] of items that are there, all different.
+            [N], all different, of items that are there.
 
         Raises
         ------
@@ -376,10 +380,10 @@ class FaissReranker(Generic[ArrayT]):
             An index that was given with ids but cannot remove, as a graph cannot, nor an IDMap over IVF: FAISS would
             remove other items from it. IVF holds ids itself.
         ValueError
-            ids that are unknown or repeated, or not integers.
+            ids that are unknown or repeated, or of another kind than those that are there.
         """
         own = self._indexed.changeable_items("remove")
-        old = checked_ids("FaissReranker.remove", ids)
+        old = own.checked_ids("FaissReranker.remove", ids)
         rows = own.known_rows("FaissReranker.remove", old)
         self._indexed.require_changeable("remove")
         self._indexed.remove(own, old, rows)
@@ -392,7 +396,7 @@ class FaissReranker(Generic[ArrayT]):
         items
             As in `add`.
         ids
-            Integers [N], all different; where items go by the numbers of their rows, numbers of items that are there.
+            [N], all different; where items go by the numbers of their rows, numbers of items that are there.
 
         Raises
         ------
@@ -401,7 +405,7 @@ class FaissReranker(Generic[ArrayT]):
         """
         own = self._indexed.changeable_items("upsert")
         items = own.checked("FaissReranker.upsert", self.score, items)
-        given = checked_ids("FaissReranker.upsert", ids, len(items))
+        given = own.checked_ids("FaissReranker.upsert", ids, len(items))
         rows = own.rows_of_ids(given) if own.next_id is None else own.known_rows("FaissReranker.upsert", given)
         vectors = self._vectors.gallery(items)
         self._indexed.require_changeable("upsert")

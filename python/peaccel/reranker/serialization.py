@@ -22,7 +22,7 @@ from peaccel.reranker.linearisation import Typical
 from peaccel.reranker.vectors import FirstStage, Vectors
 from peaccel.scores import Score, get, spelled
 
-__all__ = ["read", "verify", "write"]
+__all__ = ["about_features", "arrays_of_features", "checksum", "features_of", "read", "verify", "write"]
 
 VERSION = 1  # the version of the folder's format
 INDEX, ITEMS, ABOUT = NAMES = "index.faiss", "items.safetensors", "reranker.json"
@@ -45,7 +45,7 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
         faiss_index.write(indexed.index, fresh / INDEX)
         items = indexed.items
         assert isinstance(items, StoredItems)  # FAISS writes no index on a GPU
-        arrays = {**_arrays_of_items(items), **_arrays_of_features(vectors.features)}
+        arrays = {**_arrays_of_items(items), **arrays_of_features(vectors.features)}
         plain = {name: np.ascontiguousarray(x) for name, x in arrays.items()}
         try:
             safetensors.numpy.save_file(plain, fresh / ITEMS)
@@ -62,10 +62,10 @@ def write(folder: PathLike, indexed: Indexed, vectors: Vectors, pack: bool) -> N
             "dtype": dtype_name(gallery.mu),
             "by_row": items.by_row,
             "following": items.next_id,
-            **_about_features(vectors.features),
+            **about_features(vectors.features),
             "radius": vectors.radius,
             "pack": pack,
-            **{f"crc32 of {name}": _checksum(fresh / name) for name in (INDEX, ITEMS)},
+            **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ITEMS)},
             **{f"bytes of {name}": (fresh / name).stat().st_size for name in (INDEX, ITEMS)},
         }
         (fresh / ABOUT).write_text(json.dumps(about, indent=2) + "\n")
@@ -88,7 +88,7 @@ def read(folder: PathLike, *, mmap: bool = False) -> tuple[Indexed, Vectors, boo
         index, arrays = faiss_index.read(str(folder / INDEX)), safetensors.numpy.load_file(folder / ITEMS)
     try:
         items, score = _items(about, arrays), get(about["score"])
-        features = _features(about, arrays, score)
+        features = features_of(about, arrays, score)
         held = len(items) - (0 if items.by_row else items.removed)
         if index.ntotal != held:
             raise ValueError(f"the index holds {index.ntotal} items, expected {held}")
@@ -102,7 +102,7 @@ def verify(folder: Path, about: dict[str, Any] | None = None) -> None:
     """Refuse a folder in which a file is not, to the last bit, the one that was saved."""
     about = _about(folder) if about is None else about
     for name in (INDEX, ITEMS):
-        if _checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
+        if checksum(_file(folder, name)) != about.get(f"crc32 of {name}"):
             raise ValueError(f"{folder / name}: is damaged, or not the file that was saved here")
 
 
@@ -137,13 +137,18 @@ def _require_replaceable(folder: Path) -> None:
 def _arrays_of_items(items: StoredItems) -> dict[str, Array]:
     gallery = items.gallery
     arrays = {f"gallery.{name}": as_stored(x) for name, x in zip(gallery._names, gallery.arrays, strict=True)}
-    return arrays | {"live": items.live} | ({} if items.table is None else {"ids": items.table})
+    ids = items.table
+    if ids is not None and items.are_strings:  # [N, width]: the code points, which safetensors has a dtype for
+        ids = np.ascontiguousarray(ids).view(np.uint32).reshape(len(ids), -1)
+    return arrays | {"live": items.live} | ({} if ids is None else {"ids": ids})
 
 
 def _items(about: dict[str, Any], arrays: dict[str, Array]) -> StoredItems:
     kind = KINDS[about["gallery"]]
     gallery = kind(*(_as_saved(arrays[f"gallery.{name}"], about["library"], about["dtype"]) for name in kind._names))
     live, ids = arrays["live"], arrays.get("ids")
+    if ids is not None and ids.ndim == 2:
+        ids = ids.view(f"U{ids.shape[1]}")[:, 0]
     for name, x in (("live", live), ("ids", ids)):
         if x is not None and x.shape != (len(gallery),):
             raise ValueError(f"{name} has shape {x.shape}, expected ({len(gallery)},) like the gallery")
@@ -161,20 +166,23 @@ def _as_saved(x: np.ndarray[Any, Any], library: str, dtype: str) -> Array:
     return x
 
 
-def _about_features(features: FirstStage) -> dict[str, Any]:
+def about_features(features: FirstStage) -> dict[str, Any]:
+    """What a description says of features."""
     if isinstance(features, FirstStageReference):
         return {"features": "surrogate", "kinds": features.kinds}
     return {"features": features}
 
 
-def _arrays_of_features(features: FirstStage) -> dict[str, Array]:
+def arrays_of_features(features: FirstStage) -> dict[str, Array]:
+    """The arrays of features that have any."""
     if not isinstance(features, FirstStageReference):
         return {}
     rows = {**features.typical._asdict(), "offset": features.offset, "scale": features.scale, "mean": features.mean}
     return {f"reference.{name}": x for name, x in rows.items()}
 
 
-def _features(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> FirstStage:
+def features_of(about: dict[str, Any], arrays: dict[str, Array], score: Score) -> FirstStage:
+    """The features that a description and arrays beside it tell."""
     features: FirstStage = about["features"]
     if features in ("mu", "unit"):
         return features
@@ -208,7 +216,7 @@ def _file(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _checksum(path: Path) -> int:
+def checksum(path: Path) -> int:
     """The checksum of a file; FAISS does not notice that one was changed."""
     value = 0
     with path.open("rb") as file:

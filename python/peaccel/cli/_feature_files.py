@@ -1,0 +1,27 @@
+"""Features, labels and covariates that are columns of tables, as the readers of arrays take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import overload
+
+from peaccel._utils.table_paths import is_table
+from peaccel.data.features import TableColumn
+from peaccel.io._array_files import read
+
+__all__ = ["column", "columns"]
+
+
+@overload
+def column(path: Path, name: str) -> Path | TableColumn: ...
+@overload
+def column(path: None, name: str) -> None: ...
+def column(path: Path | None, name: str) -> Path | TableColumn | None:
+    """The column that the path of a table names, or that of this name; any other path as it is."""
+    return TableColumn(f"{path}", read(path, (name,))[name]) if path is not None and is_table(path) else path
+
+
+def columns(paths: Iterable[Path], name: str) -> list[Path | TableColumn]:
+    """`column` of each path."""
+    return [column(path, name) for path in paths]

@@ -1,0 +1,196 @@
+"""Keep a gallery in a Lance dataset, larger than memory if need be: 'peaccel gallery ACTION --help' lists options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import numpy as np
+
+from peaccel import io
+from peaccel._utils import options
+from peaccel._utils.progress_bar import ProgressBar
+from peaccel._utils.suggestions import unknown
+from peaccel._utils.table_paths import columns_in, is_table
+from peaccel.cli._tables import print_table
+from peaccel.gallery import Gallery
+from peaccel.io._arrow_sources import opened_file
+
+__all__ = ["ACTIONS", "main"]
+
+COMMIT = 131_072
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenItems:
+    """Which items to keep."""
+
+    embeddings: Path
+    """Items to keep. A table, .parquet, .arrow, .feather or .lance, with the columns id, mu, at most one of var, kappa
+    and scale, and any others, which become metadata: it is read in blocks. Or a file as 'peaccel search' takes its
+    gallery, which is read at once."""
+    ids: Path | None = None
+    """The ids of the items of a file that has none, in a file as 'peaccel search' takes it; else their rows are."""
+    rows: int = COMMIT
+    """How many items a commit has: after an interruption all of it is there, or nothing."""
+    sync: bool = False
+    """Bring each commit to the disk before the next, so that a power loss undoes none."""
+    resume: bool = False
+    """Go on with what was interrupted: items whose ids are there already are passed over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Create(GivenItems):
+    """What to keep, and where."""
+
+    out: Path
+    """The folder to make, by custom one that ends in .lance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Which gallery."""
+
+    gallery: Path
+    """The gallery, a folder that 'peaccel gallery create' has made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append(GivenItems, Kept):
+    """What to add, and to which gallery."""
+
+    replace: bool = False
+    """Items whose ids are there take the place of these, rather than being refused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index(Kept):
+    """What index to build."""
+
+    factory: str = "HNSW32"
+    """A FAISS factory string, such as "IVF1024,PQ32"."""
+    first_stage: Literal["cosine", "surrogate"] = "cosine"
+    """What the index ranks by: directions, or vectors that follow the score."""
+    score: str = "mls"
+    """The score that surrogates stand for, as 'peaccel scores' lists it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchKept(Kept):
+    """What to search, by what, and where the ranking goes."""
+
+    queries: Path
+    """The queries, in a file as 'peaccel search' takes it."""
+    out: Path
+    """The ranking to write, in a file as 'peaccel search' writes it."""
+    k: int = 10
+    """How many to keep for each query, at least 1."""
+    score: str = "mls"
+    """A name that 'peaccel scores' lists, perhaps with parameters: "ppk:rho=0.5"."""
+    shortlist: int = 100
+    """How many candidates to ask of the index for each query; what it has not seen is scored besides."""
+    exact: bool = False
+    """Ask no index, but score all items."""
+    filter: str | None = None
+    """A condition in SQL over the gallery's columns, such as "year >= 2020": only such items are found."""
+
+
+def _create(task: Create) -> None:
+    if task.resume and task.out.exists():
+        _keep(task, Gallery.open(task.out, sync=task.sync).append, skip_existing=True)
+    else:
+        _keep(task, lambda *given, **more: Gallery.create(task.out, *given, sync=task.sync, **more))
+    _told(Gallery.open(task.out))
+
+
+def _append(task: Append) -> None:
+    if task.replace and task.resume:
+        raise ValueError("expected at most one of --replace and --resume")
+    gallery = Gallery.open(task.gallery, sync=task.sync)
+    if task.replace:
+        _keep(task, gallery.upsert)
+    else:
+        _keep(task, gallery.append, skip_existing=task.resume)
+    _told(gallery)
+
+
+def _keep(task: GivenItems, write: Callable[..., object], **more: Any) -> None:
+    """Hand on the items of a file, in commits, each of which moves the bar."""
+    given: tuple[Any, ...] = ()
+    total = None
+    if is_table(task.embeddings) and task.ids is None and not columns_in(task.embeddings):
+        given = (opened_file(task.embeddings),)
+    else:
+        items = io.read_distribution(task.embeddings)
+        total, ids = len(items), None if task.ids is None else io.read_ids(task.ids)
+        given = items, np.arange(total) if ids is None else ids
+    with ProgressBar("keeping items", total) as bar:
+        write(*given, rows=task.rows, progress=bar.advance, **more)
+
+
+def _told(gallery: Gallery) -> None:
+    found = gallery.info()
+    print(f"{found['path']}: {found['items']} items, version {found['version']}, {found['fragments']} fragments")
+
+
+def _info(task: Kept) -> None:
+    found = Gallery.open(task.gallery).info()
+    print_table((), ([key, ", ".join(x) if isinstance(x, tuple) else str(x)] for key, x in found.items()))
+
+
+def _index(task: Index) -> None:
+    gallery, start = Gallery.open(task.gallery), perf_counter()
+    with ProgressBar("building the index"):
+        gallery.build_index(task.factory, task.first_stage, task.score)
+    print(f"{task.gallery}: {task.factory} of {len(gallery)} items in {perf_counter() - start:.1f} s")
+
+
+def _search(task: SearchKept) -> None:
+    io.check_output(task.out, io.RANKINGS, [task.queries])
+    gallery, queries, start = Gallery.open(task.gallery), io.read_distribution(task.queries), perf_counter()
+    if task.exact:
+        ranking = gallery.search_exact(queries, task.k, task.score, filter=task.filter)
+    else:
+        ranking = gallery.search(queries, task.k, task.shortlist, task.score, filter=task.filter)
+    io.write_ranking(task.out, ranking)
+    seconds = f"{perf_counter() - start:.3f} s"
+    print(f"{task.score}: {len(queries)} queries, {len(gallery)} items, top {task.k} in {seconds} -> {task.out}")
+
+
+def _verify(task: Kept) -> None:
+    gallery = Gallery.open(task.gallery)
+    with ProgressBar("reading the gallery"):
+        found = gallery.verify()
+    for line in found:
+        print(line)
+    if found:
+        raise ValueError(f"{task.gallery}: {len(found)} things are wrong")
+    print(f"{task.gallery}: version {gallery.version} is as it was written, as far as can be told")
+
+
+ACTIONS: dict[str, tuple[type[Any], Callable[[Any], None], str]] = {
+    "create": (Create, _create, "Make a gallery of the items of a file."),
+    "append": (Append, _append, "Add the items of a file to a gallery."),
+    "info": (Kept, _info, "Print what a gallery holds."),
+    "index": (Index, _index, "Build a FAISS index, which proposes what 'search' scores."),
+    "search": (SearchKept, _search, "Find the best items of a gallery for each query."),
+    "verify": (Kept, _verify, "Read all of a gallery, and say what is damaged; exit code 2 where anything is."),
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Carry out the command."""
+    name = arguments[0] if arguments else ""
+    if name in ("-h", "--help"):
+        rows = "\n".join(f"    {action:8} {about}" for action, (_, _, about) in ACTIONS.items())
+        print(f"usage: peaccel gallery ACTION [OPTIONS]\n\n{options.about(__doc__)}\n\nACTION is one of\n{rows}")
+        return
+    if name not in ACTIONS:
+        raise ValueError(
+            unknown("action", name, ACTIONS) if name else "the action is missing: 'peaccel gallery ACTION'"
+        )
+    kind, run, about = ACTIONS[name]
+    run(options.parse(kind, f"peaccel gallery {name}", about, arguments[1:]))

@@ -1,0 +1,295 @@
+"""A Lance dataset of items: opened, changed in atomic commits, and read. The only module that imports Lance."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from peaccel._utils.atomic_files import synchronise
+from peaccel.distributions import Point
+from peaccel.io import to_arrow
+
+__all__ = ["ConflictError", "LanceTable", "deletions_of", "is_local", "name_of"]
+
+PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
+"""Metadata of the column of ids: by it two writers that insert one id at once conflict, and the later one is redone."""
+
+FOLDERS = (
+    "data",
+    "_deletions",
+    "_transactions",
+    "_versions",
+)  # of a dataset, in the order in which a commit needs them
+ITEM = ("id", "mu", "var", "kappa", "scale")  # columns whose type stays what it is
+TRIES = 5  # how often a change is redone that conflicts with others'; Lance redoes it ten times within each
+BATCH = 8192  # rows that are read at a time
+LAST_VERSION = 2**64 - 1  # manifests are named after what is left to it, so that the newest is listed first
+
+T = TypeVar("T")
+
+
+class LanceTable:
+    """One version of a dataset.
+
+    Parameters
+    ----------
+    uri
+        A folder, or a URI of an object store.
+    options
+        Lance's ``storage_options``: keys and endpoints of an object store.
+    sync
+        Whether each commit ends with its files and folders on the disk, as far as the system tells.
+    """
+
+    def __init__(self, dataset: Any, uri: str, options: dict[str, str] | None, sync: bool) -> None:
+        self.dataset, self.uri, self.options, self.sync = dataset, uri, options, sync
+
+    @classmethod
+    def create(cls, uri: str, like: Any, options: dict[str, str] | None, sync: bool) -> LanceTable:
+        """A new dataset without rows, of the columns of an Arrow table."""
+        lance, started = _lance(), time.time()
+        if is_local(uri) and (os.path.exists(uri) and (not os.path.isdir(uri) or os.listdir(uri))):
+            raise FileExistsError(f"{uri}: is there already, expected a new or an empty folder")
+        with _one_line(f"Gallery.create: {uri}"):
+            dataset = lance.write_dataset(
+                _keyed(like).slice(0, 0), uri, mode="create", enable_stable_row_ids=True, storage_options=options
+            )
+        table = cls(dataset, uri, options, sync)
+        table._synchronise(started)
+        return table
+
+    @classmethod
+    def open(cls, uri: str, version: int | None, options: dict[str, str] | None, sync: bool) -> LanceTable:
+        """A version of a dataset, by default the newest."""
+        lance = _lance()
+        if is_local(uri) and not os.path.isdir(os.path.join(uri, "_versions")):
+            raise FileNotFoundError(f"{uri}: no such gallery")
+        try:
+            dataset = lance.dataset(uri, version=version, storage_options=options)
+        except (ValueError, OSError) as error:
+            what = f"version {version}" if version is not None else "the newest version"
+            raise ValueError(f"{uri}: {what} cannot be opened{_others(uri, version)}: {_reason(error)}") from None
+        if not dataset.has_stable_row_ids or _metadata(dataset.schema, "id") != PRIMARY_KEY:
+            raise ValueError(f"{uri}: is a Lance dataset that Gallery.create has not made, expected one of its")
+        return cls(dataset, uri, options, sync)
+
+    @property
+    def version(self) -> int:
+        """The number of this version."""
+        return int(self.dataset.version)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self.dataset.schema.names)
+
+    def __len__(self) -> int:
+        """Count the items that are there."""
+        return int(self.dataset.count_rows())
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def fragments(self) -> list[Any]:
+        """The fragments of this version."""
+        return list(self.dataset.get_fragments())
+
+    def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
+        """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
+        try:
+            yield from self.dataset.scanner(
+                columns=list(columns),
+                fragments=[fragment],
+                include_deleted_rows=True,
+                with_row_id=True,
+                batch_size=BATCH,
+                batch_readahead=4,
+            ).to_batches()
+        except (OSError, ValueError, RuntimeError) as error:
+            what = f"fragment {fragment.fragment_id} of version {self.version} cannot be read"
+            raise ValueError(f"{self.uri}: {what} ({_reason(error)})") from None
+
+    def addresses(
+        self, filter: str | None = None, fragments: Sequence[Any] | None = None
+    ) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The addresses of rows that are there: the fragment's number times 2^32, and the place in the fragment."""
+        with _one_line(f"Gallery: filter {filter!r}"):
+            found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
+        return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
+
+    def empty(self) -> Any:
+        """An Arrow table without rows, of the dataset's columns."""
+        return self.dataset.schema.empty_table()
+
+    def updated(self, fragment: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The places of a fragment's rows that are there, and the version in which each was last written."""
+        columns = ["_rowaddr", "_row_last_updated_at_version"]
+        found = self.dataset.scanner(columns=columns, fragments=[fragment]).to_table()
+        address, version = (found.column(name).to_numpy() for name in columns)
+        return address & 0xFFFFFFFF, version
+
+    def _fitting(self, owner: str, table: Any) -> Any:
+        """A table with the dataset's columns in their order, which must be those that it has."""
+        own = {field.name: field.type for field in self.dataset.schema}
+        got = {field.name: field.type for field in table.schema}
+        for name in (*own, *got):
+            kinds = own.get(name), got.get(name)
+            if None in kinds or (name in ITEM and str(kinds[0]) != str(kinds[1])):
+                found, expected = kinds[1] or "missing", kinds[0] or "no such column"
+                raise ValueError(f"{owner}: column {name} is {found}, expected {expected} as in {self.uri}")
+        try:
+            return table.select(list(own)).cast(self.dataset.schema)
+        except ValueError as error:
+            raise ValueError(f"{owner}: metadata do not fit those of {self.uri}: {_reason(error)}") from None
+
+    # -- changes: each is one commit, of all or of nothing ------------------------------------------------------------
+
+    def newest(self) -> LanceTable:
+        """The newest version."""
+        return LanceTable.open(self.uri, None, self.options, self.sync)
+
+    def merged(self, owner: str, table: Any, matched: Literal["fail", "update", "skip"]) -> tuple[LanceTable, int]:
+        """The version after rows were inserted, and how many are new; `matched` is what becomes of known ids."""
+        table = self._fitting(owner, table)
+
+        def merge(dataset: Any) -> int:
+            builder = dataset.merge_insert("id").when_not_matched_insert_all()
+            if matched == "fail":
+                builder = builder.when_matched_fail()
+            elif matched == "update":
+                builder = builder.when_matched_update_all().write_mode("rewrite_rows")
+            return int(builder.execute(table)["num_inserted_rows"])
+
+        return self._changed(owner, merge)
+
+    def deleted(self, ids: Any) -> tuple[LanceTable, int]:
+        """The version after the rows with these ids were deleted, and how many there were."""
+        table = to_arrow(Point(np.zeros((len(ids), 1))), ids).select(["id"])
+
+        def delete(dataset: Any) -> int:
+            return int(dataset.merge_insert("id").when_matched_delete().execute(table)["num_deleted_rows"])
+
+        return self._changed("Gallery.delete", delete)
+
+    def compacted(self, keep: timedelta) -> LanceTable:
+        """The version after small fragments became large ones, without deleted rows; older versions are deleted."""
+        table, _ = self._changed("Gallery.compact", lambda dataset: dataset.optimize.compact_files())
+        with _one_line("Gallery.compact"):
+            table.dataset.cleanup_old_versions(older_than=keep, error_if_tagged_old_versions=False)
+        return table
+
+    def _changed(self, owner: str, change: Callable[[Any], T]) -> tuple[LanceTable, T]:
+        """The newest version with a change; made anew on what is newest then, where others came first."""
+        started = time.time()
+        for left in reversed(range(TRIES)):
+            table = self.newest()
+            try:
+                with _one_line(owner):
+                    result = change(table.dataset)
+            except ConflictError:
+                if not left:
+                    raise
+                continue
+            table._synchronise(started)
+            return table, result
+        raise AssertionError("unreachable")
+
+    def _synchronise(self, since: float) -> None:
+        """Bring what a commit has written to the disk: Lance itself asks the system for nothing."""
+        if not (self.sync and is_local(self.uri)):
+            return
+        for name in FOLDERS:
+            folder = Path(self.uri, name)
+            if folder.is_dir():
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.stat().st_mtime > since - 2:  # clocks of file systems are coarse
+                            synchronise(Path(entry.path))
+                synchronise(folder)
+        synchronise(Path(self.uri))
+
+
+def name_of(fragment: Any) -> str:
+    """A name for what a fragment holds, which is never written again: of its data files, whose names are random."""
+    found = fragment.metadata
+    text = repr([[file.path for file in found.files], found.overlays, found.physical_rows])
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def deletions_of(fragment: Any) -> str:
+    """A name for the rows of a fragment that are deleted; empty where none is."""
+    found = fragment.metadata.deletion_file
+    return "" if found is None else f"{found.read_version}-{found.id}"
+
+
+def is_local(uri: str) -> bool:
+    """Whether a URI is a path of this machine."""
+    return "://" not in uri
+
+
+class ConflictError(OSError):
+    """Others have changed the same rows at the same time, again and again."""
+
+
+@contextmanager
+def _one_line(owner: str) -> Iterator[None]:
+    """Lance's errors in one line, without places in its code, behind a text."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        text, reason = str(error), _reason(error)
+        if "conflict" in text.lower() or "concurrent" in text.lower():
+            raise ConflictError(f"{owner}: others change the same items, try again ({reason})") from None
+        if found := re.search(r"found matching row with key values: id = (\"[^\"]*\"|\S+?),? ", text):
+            raise ValueError(f"{owner}: ids hold {found[1]}, which an item has already; see upsert") from None
+        if re.search(r"No space left|File too large|[Oo]s error (27|28|122)\b", text):
+            raise OSError(f"{owner}: the disk is full, nothing was changed ({reason})") from None
+        raise type(error)(f"{owner}: {reason}") from None
+
+
+def _reason(error: BaseException) -> str:
+    """What Lance says, in one line and without the places in its code."""
+    text = re.sub(r",? /[\w./-]+\.rs:\d+:\d+", "", " ".join(str(error).split()))
+    return re.sub(r"^(LanceError\(\w+\): |Invalid user input: |External error: |Query Execution error: )+", "", text)
+
+
+def _others(uri: str, version: int | None) -> str:
+    """Which versions there are beside one that cannot be opened, for a dataset on this machine."""
+    if not is_local(uri):
+        return ""
+    manifests = [path for path in Path(uri, "_versions").glob("*.manifest") if path.stem.isdigit()]
+    found = sorted(LAST_VERSION - int(path.stem) for path in manifests if path.stat().st_size)
+    empty = [path for path in manifests if not path.stat().st_size]
+    if version is None and empty:
+        return (
+            f" ({empty[0]} is empty, as a power loss leaves it; without that file version {max(found)} is the newest)"
+        )
+    return f" (there are {found[0]} .. {found[-1]})" if found else ""
+
+
+def _keyed(table: Any) -> Any:
+    """An Arrow table whose ids are declared the primary key, none of them null."""
+    schema = table.schema
+    field = schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
+    return table.cast(schema.set(schema.get_field_index("id"), field))
+
+
+def _metadata(schema: Any, name: str) -> dict[str, str]:
+    found = schema.field(name).metadata if name in schema.names else None
+    return {key.decode(): value.decode() for key, value in (found or {}).items()}
+
+
+def _lance() -> Any:
+    try:
+        import lance
+    except ImportError:
+        raise ImportError("Gallery needs Lance: pip install peaccel[gallery]") from None
+    return lance

@@ -1,0 +1,168 @@
+"""Columns of Arrow tables as numpy arrays, without a copy where a column is one chunk; the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import columns_in
+from peaccel.io._arrow_sources import TableSource, arrow, opened_file
+
+__all__ = ["column_of", "column_of_file", "ids_of", "numbers_of", "require_column"]
+
+# How Arrow calls its types.
+FLOATS = ("halffloat", "float", "double")
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+STRINGS = ("string", "large_string", "string_view")
+
+FEW_ROWS = 1024  # chunks of fewer cost more than a copy of them
+
+
+def numbers_of(owner: str, table: Any, name: str, first: int = 0, numbers: bool = False) -> NDArray[Any]:
+    """[N, D], or with `numbers` perhaps [N]: a column of lists of one length, or of numbers, of floating-point numbers.
+
+    A column of one chunk is not copied: the array, which cannot be written to, lies in Arrow's memory. Errors count
+    rows from `first`.
+    """
+    column = _decoded(table.column(name))
+    if _kind(column) not in FLOATS or not (numbers or _is_list(column)):
+        numbers_too = ", or such numbers" if numbers else ""
+        expected = f"lists of float16, float32 or float64{numbers_too}"
+        raise ValueError(f"{owner}: column {name} is {column.type}, expected {expected}")
+    return _values(owner, name, column, first)
+
+
+def ids_of(owner: str, table: Any, name: str, first: int = 0) -> NDArray[Any]:
+    """[N] int64, or strings: a column of integers or of strings, by which others know the rows."""
+    column = _decoded(table.column(name))
+    if _is_list(column) or _kind(column) not in (*INTEGERS, *STRINGS):
+        raise ValueError(f"{owner}: column {name} is {column.type}, expected integers or strings")
+    values = _values(owner, name, column, first)
+    if values.dtype == np.uint64 and len(over := np.flatnonzero(values > np.iinfo(np.int64).max)):
+        raise ValueError(f"{owner}: column {name} is {values[over[0]]} in row {first + over[0]}, beyond int64")
+    return values if values.dtype.kind == "U" else values.astype(np.int64, copy=False)
+
+
+def column_of_file(path: PathLike, name: str) -> NDArray[Any]:
+    """[N] or [N, D] numbers, booleans or strings: the column that the path names, or that of this name."""
+    source, name = opened_file(path), columns_in(path) or name
+    require_column(f"{path}", source, name)
+    column = _decoded(source.table([name]).column(name))
+    if _kind(column) not in (*FLOATS, *INTEGERS, *STRINGS, "bool"):
+        raise ValueError(f"{path}: column {name} is {column.type}, expected numbers, booleans or strings, or lists")
+    return _values(f"{path}", name, column, 0)
+
+
+def require_column(owner: str, source: TableSource, name: str) -> None:
+    """Refuse a column that is not there, or more than once."""
+    if source.names.count(name) != 1:
+        what = "is missing" if name not in source.names else "is there twice"
+        raise ValueError(f"{owner}: column {name} {what}, found {', '.join(map(str, source.names)) or 'none'}")
+
+
+def column_of(owner: str, name: str, x: Any, length: int) -> Any:
+    """An Arrow array of [N] or [N, D] numbers, which are not copied where they lie side by side, or of N objects."""
+    pa = arrow()
+    if not isinstance(x, np.ndarray):
+        try:
+            column = pa.chunked_array(x) if hasattr(x, "chunks") else pa.array(x)
+        except (pa.ArrowException, TypeError) as error:
+            raise ValueError(f"{owner}: {name} is no column: {str(error).partition(chr(10))[0]}") from None
+    elif x.ndim == 2:
+        column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(x).reshape(-1)), x.shape[1])
+    elif x.ndim == 1:
+        column = pa.array(np.ascontiguousarray(x))
+    else:
+        raise ValueError(f"{owner}: {name} has shape {x.shape}, expected ({length},) or ({length}, D)")
+    if len(column) != length:
+        raise ValueError(f"{owner}: {name} has {len(column)} rows, expected {length} like the distribution")
+    return column
+
+
+def _decoded(column: Any) -> Any:
+    """A column whose values are not behind a dictionary, nor an extension of a plain type such as a tensor."""
+    pa = arrow()
+    if isinstance(column.type, pa.BaseExtensionType):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else _joined(column)
+
+
+def _joined(column: Any) -> Any:
+    """The column in larger chunks where they are of few rows, such as one in each of a shuffled dataset."""
+    count = column.num_chunks
+    if count * FEW_ROWS <= len(column) or count < 2:
+        return column
+    pa, step = arrow(), max(1, 64 * FEW_ROWS * count // max(1, len(column)))
+    return pa.chunked_array([pa.concat_arrays(column.chunks[i : i + step]) for i in range(0, count, step)], column.type)
+
+
+def _is_list(column: Any) -> bool:
+    return str(column.type).startswith(("fixed_size_list<", "list<", "large_list<", "list_view<", "large_list_view<"))
+
+
+def _kind(column: Any) -> str:
+    """What Arrow calls the type of a column's values, or of those in its lists."""
+    return str(column.type.value_type if _is_list(column) else column.type)
+
+
+def _values(owner: str, name: str, column: Any, first: int) -> NDArray[Any]:
+    """The values of a column, in which none is missing, as [N] or, where they are in lists, [N, D]."""
+    listed, kind = _is_list(column), _kind(column)
+    width = _width(owner, name, column) if listed else 1
+    parts, row = [], first
+    for chunk in column.chunks:
+        if len(chunk):
+            _require_filled(owner, name, chunk, row)
+            flat = _flat(owner, name, chunk, width, row) if listed else chunk
+            parts.append(_strings(owner, name, flat, width, row) if kind in STRINGS else _numbers(flat))
+            row += len(chunk)
+    if len(parts) != 1:
+        own = column.type.value_type if listed else column.type
+        parts = [np.concatenate([np.empty(0, str if kind in STRINGS else own.to_pandas_dtype()), *parts])]
+    values: NDArray[Any] = parts[0]
+    return values.reshape(len(column), width) if listed else values
+
+
+def _numbers(flat: Any) -> NDArray[Any]:
+    values: NDArray[Any] = flat.to_numpy(zero_copy_only=str(flat.type) != "bool")
+    return values
+
+
+def _strings(owner: str, name: str, flat: Any, width: int, row: int) -> NDArray[Any]:
+    strings = flat.to_pylist()
+    if cut := [i for i, x in enumerate(strings) if x.endswith("\0")]:  # which numpy would cut
+        raise ValueError(f"{owner}: column {name} ends in a zero character in row {row + cut[0] // width}")
+    return np.array(strings, str)
+
+
+def _width(owner: str, name: str, column: Any) -> int:
+    """D, the length of the first list, or that of all of them by their type."""
+    if hasattr(column.type, "list_size"):
+        return int(column.type.list_size)
+    for chunk in column.chunks:
+        for value in chunk.drop_null()[:1]:
+            return len(value)
+    raise ValueError(f"{owner}: column {name} is {column.type} without rows, so that nothing tells how long lists are")
+
+
+def _flat(owner: str, name: str, chunk: Any, width: int, row: int) -> Any:
+    """The numbers of a chunk's lists, one list after another; lists that are sliced away or null are not among them."""
+    flat = chunk.flatten()
+    if not hasattr(chunk.type, "list_size"):
+        found = arrow().compute.list_value_length(chunk).to_numpy()
+        if len(other := np.flatnonzero(found != width)):
+            what = f"{found[other[0]]} numbers in row {row + other[0]}, expected {width} as in the first row"
+            raise ValueError(f"{owner}: column {name} has {what}")
+    if flat.null_count:
+        place = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{owner}: column {name} holds null in row {row + place // width}, expected numbers")
+    return flat
+
+
+def _require_filled(owner: str, name: str, chunk: Any, row: int) -> None:
+    if chunk.null_count:
+        place = int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{owner}: column {name} is null in row {row + place}")

@@ -1,0 +1,201 @@
+"""Whatever holds a table, as pyarrow's tables and batches. The only module that imports pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from peaccel._utils.atomic_files import PathLike, check_suffix
+from peaccel._utils.table_paths import TABLES, file_of
+
+__all__ = ["TableSource", "arrow", "in_blocks", "opened", "opened_file"]
+
+
+READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # pyarrow's own 16 and 4 hold gigabytes of wide rows
+
+
+class TableSource(NamedTuple):
+    """A table that somebody else holds, in memory or not."""
+
+    names: tuple[str, ...]
+    """The names of its columns."""
+    table: Callable[[Sequence[str]], Any]
+    """Some of its columns as a pyarrow table, whose chunks are those of the source."""
+    batches: Callable[[Sequence[str], int], Iterable[Any]]
+    """Some of its columns as record batches in order, of at most so many rows where the source can choose."""
+    once: bool = False
+    """Whether it can be read only once."""
+
+
+def arrow(what: str = "tables") -> Any:
+    """pyarrow, or one line that says what needs it."""
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.dataset
+        import pyarrow.parquet
+    except ImportError:
+        raise ImportError(f"{what} need pyarrow: pip install peaccel[arrow]") from None
+    return pyarrow
+
+
+def opened(owner: str, source: Any) -> TableSource:
+    """The table that an object holds or leads to; TypeError where it holds none.
+
+    What can read some of its columns alone, or in blocks, comes before what gives a stream of all.
+    """
+    pa = arrow()
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return _in_memory(source)
+    if hasattr(source, "to_lance"):  # a table of LanceDB
+        return opened(owner, source.to_lance())
+    if hasattr(source, "with_format") and hasattr(source, "iter"):
+        return _of_hugging_face(source)
+    if hasattr(source, "scanner") and hasattr(source, "to_batches"):
+        return TableSource(
+            tuple(source.schema.names),
+            lambda columns: source.to_table(columns=list(columns)),
+            lambda columns, rows: source.to_batches(columns=list(columns), batch_size=rows, **READ_AHEAD),
+        )
+    if hasattr(source, "iter_batches"):  # a ParquetFile
+        return TableSource(
+            tuple(source.schema_arrow.names),
+            lambda columns: source.read(columns=list(columns)),
+            lambda columns, rows: source.iter_batches(rows, columns=list(columns)),
+        )
+    if hasattr(source, "to_arrow_reader"):  # a relation of DuckDB, which reads ahead by batches of this size
+        return _streamed(source.to_arrow_reader, source.columns)
+    if hasattr(source, "__arrow_c_stream__"):
+        if isinstance(source, pa.RecordBatchReader):
+            return _streamed(lambda _: source, source.schema.names, once=True)
+        reader = pa.RecordBatchReader.from_stream(source)
+        return _streamed(lambda _: pa.RecordBatchReader.from_stream(source), reader.schema.names)
+    if hasattr(source, "__arrow_c_array__"):
+        return _in_memory(pa.Table.from_batches([pa.record_batch(source)]))
+    for name in ("to_reader", "to_arrow", "to_table"):
+        if hasattr(source, name):
+            return _led_to(owner, source, name)
+    hint = "; collect it first" if hasattr(source, "collect") else ""
+    expected = "a table of pyarrow, Polars, DuckDB, pandas, Lance, LanceDB or datasets, or what has __arrow_c_stream__"
+    raise TypeError(f"{owner}: source must be {expected}, got {type(source).__name__}{hint}")
+
+
+def opened_file(path: PathLike) -> TableSource:
+    """The table in a .parquet, .arrow or .feather file, in a folder of .parquet files, or of a .lance dataset.
+
+    Columns that the path names are for the caller.
+    """
+    path = file_of(path)
+    check_suffix(path, TABLES)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    pa = arrow(f"{path}: {path.suffix} files")
+    with _whole(path):
+        if path.suffix == ".parquet":
+            found = pa.dataset.dataset(path, format="parquet")
+        else:
+            found = _lance(path) if path.suffix == ".lance" else _in_file(path)
+    source = opened(str(path), found)
+
+    def table(columns: Sequence[str]) -> Any:
+        with _whole(path):
+            return source.table(columns)
+
+    return source._replace(table=table)
+
+
+def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Record batches as tables of so many rows each, the last one of those that are left."""
+    table = arrow().Table
+    held, count = [], 0
+    for batch in batches:
+        start = 0
+        while start < len(batch):
+            part = batch.slice(start, rows - count)
+            held.append(part)
+            start, count = start + len(part), count + len(part)
+            if count == rows:
+                yield table.from_batches(held)
+                held, count = [], 0
+    if held:
+        yield table.from_batches(held)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Turn errors of readers of files, of which each has its own, into one."""
+    try:
+        yield
+    except (arrow().ArrowException, OSError, RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({reason})") from None
+
+
+def _lance(path: Path) -> Any:
+    try:
+        import lance
+    except ImportError:
+        raise ImportError(f"{path}: .lance datasets need pylance: pip install pylance") from None
+    return lance.dataset(path)
+
+
+def _in_file(path: Path) -> Any:
+    """The table in a file of Arrow's own format, as streams and as files are written, mapped into memory."""
+    pa = arrow()
+    memory = pa.memory_map(str(path))
+    if memory.read(6) == b"ARROW1":
+        return pa.ipc.open_file(memory).read_all()
+    memory.seek(0)
+    return pa.ipc.open_stream(memory).read_all()
+
+
+def _in_memory(table: Any) -> TableSource:
+    return TableSource(
+        tuple(table.column_names),
+        lambda columns: table.select(list(columns)),
+        lambda columns, rows: table.select(list(columns)).to_batches(max_chunksize=rows),
+    )
+
+
+def _streamed(reader: Callable[[int], Any], names: Sequence[str], once: bool = False) -> TableSource:
+    """A table that comes as a reader of all columns, given how many rows a batch may have."""
+    return TableSource(
+        tuple(names),
+        lambda columns: reader(1_000_000).read_all().select(list(columns)),
+        lambda columns, rows: (batch.select(list(columns)) for batch in reader(rows)),
+        once,
+    )
+
+
+def _of_hugging_face(source: Any) -> TableSource:
+    """A dataset of `datasets`: its iterator obeys select and shuffle, which its table in memory does not."""
+    names = source.column_names
+    if names is None:  # an iterable dataset that does not know its features looks at its first example
+        names = list(next(iter(source), {}))
+
+    def tables(columns: Sequence[str], rows: int) -> Iterator[Any]:
+        return source.select_columns(list(columns)).with_format("arrow").iter(rows)  # type: ignore[no-any-return]
+
+    def table(columns: Sequence[str]) -> Any:
+        chosen = source.select_columns(list(columns)).with_format("arrow")
+        return chosen[:] if hasattr(source, "__len__") else arrow().concat_tables(tables(columns, 65_536))
+
+    return TableSource(
+        tuple(names), table, lambda columns, rows: (b for t in tables(columns, rows) for b in t.to_batches())
+    )
+
+
+def _led_to(owner: str, source: Any, name: str) -> TableSource:
+    """What a method of the source gives, asked anew each time that it is read."""
+    first = opened(owner, getattr(source, name)())
+    if not first.once:
+        return first
+    return TableSource(
+        first.names,
+        lambda columns: opened(owner, getattr(source, name)()).table(columns),
+        lambda columns, rows: opened(owner, getattr(source, name)()).batches(columns, rows),
+    )

@@ -1,0 +1,265 @@
+"""Distributions of Arrow tables, and back: what Parquet, Lance, Polars, DuckDB, pandas and `datasets` hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peaccel._utils.atomic_files import PathLike
+from peaccel._utils.table_paths import columns_in
+from peaccel.distributions import Distribution
+from peaccel.io._array_files import on_host
+from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
+from peaccel.io._arrow_sources import TableSource, arrow, in_blocks, opened, opened_file
+from peaccel.io.states import from_state, to_state
+from peaccel.ops._array import dtype_name, from_given
+from peaccel.validation import require_distribution
+
+__all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
+
+PARAMETERS = ("var", "kappa", "scale")
+
+
+def from_arrow(
+    source: Any,
+    mu: str = "mu",
+    var: str | None = None,
+    kappa: str | None = None,
+    scale: str | None = None,
+    ids: str | None = None,
+) -> Any:
+    """The distribution whose items are the rows of a table, and on request their ids.
+
+    Parameters
+    ----------
+    source
+        What gives Arrow: a table, batch, reader, dataset or file of pyarrow; a data frame of Polars or pandas; a
+        relation of DuckDB; a dataset or a scanner of Lance; a table or a query of LanceDB; a dataset of Hugging Face's
+        `datasets`, selected and shuffled as it is; whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__``, or
+        gives such an object by ``.to_reader()``, ``.to_arrow()`` or ``.to_table()``.
+    mu
+        The column of means, lists of D numbers, all float16, float32 or float64: FixedSizeList, or List where all have
+        the same length.
+    var, kappa, scale
+        The column of what stands beside mu, of its dtype: numbers, or for ``var`` and ``kappa`` lists of D. ``var`` is
+        the VARIANCE, neither sigma nor its logarithm. At most one; without any, the column of one of these three names
+        if there is one.
+    ids
+        The column of ids, integers or strings; None for none.
+
+    Returns
+    -------
+    distribution or (distribution, ids)
+        As `read_distribution` tells its class, of numpy arrays, validated. A column of one chunk is not copied but read
+        where it lies; its array cannot be written to. Of several chunks each is copied once. With ids, these too: int64
+        [N], or strings [N].
+
+    Raises
+    ------
+    TypeError
+        If the source holds no table.
+    ValueError
+        If columns are missing, of other types, lengths or dtypes, or values are missing or wrong: naming the column and
+        the first such row.
+    ImportError
+        If pyarrow is not installed.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> table = pa.table({"id": ["a", "b"], "vector": [[0.0, 1.0], [1.0, 0.0]], "var": [0.1, 0.5]})
+    >>> pe.io.from_arrow(table, mu="vector")
+    Normal(N=2, D=2, isotropic, float64, numpy)
+    >>> gallery, ids = pe.io.from_arrow(table, mu="vector", ids="id")
+    >>> ids.tolist()
+    ['a', 'b']
+    """
+    opening = opened("from_arrow", source)
+    columns = _columns("from_arrow", opening, mu, {"var": var, "kappa": kappa, "scale": scale}, ids)
+    d, named = _read("from_arrow", opening.table(list(dict.fromkeys(columns.values()))), columns)
+    return d if ids is None else (d, named)
+
+
+def to_arrow(distribution: Distribution, ids: Any = None, **columns: Any) -> Any:
+    """The table of a distribution, which `from_arrow` reads back bit for bit.
+
+    Parameters
+    ----------
+    distribution
+        N items, numpy or torch, on any device; bfloat16 becomes float32, which loses nothing. numpy arrays and tensors
+        on the CPU whose rows lie side by side are not copied.
+    ids
+        [N] integers or strings, the column ``id``; None for none.
+    columns
+        More columns by their names: [N] or [N, D] arrays, or what ``pyarrow.array`` takes.
+
+    Returns
+    -------
+    pyarrow.Table
+        The columns ``id``, ``mu`` and one of ``var``, ``kappa`` and ``scale``, as far as there are any, and the others.
+        What has a number in each dimension is a FixedSizeList.
+
+    Raises
+    ------
+    TypeError
+        If distribution is none.
+    ValueError
+        If a column has another length or no Arrow type, or its name is taken.
+    ImportError
+        If pyarrow is not installed.
+
+    Examples
+    --------
+    >>> table = pe.io.to_arrow(pe.Normal([[0.0, 1.0], [1.0, 0.0]], var=[0.1, 0.5]), ids=["a", "b"], year=[2001, 2002])
+    >>> table.column_names
+    ['id', 'mu', 'var', 'year']
+    >>> pe.io.from_arrow(table)
+    Normal(N=2, D=2, isotropic, float64, numpy)
+    """
+    require_distribution("to_arrow", "distribution", distribution)
+    pa = arrow()
+    plain = distribution.to("float32") if dtype_name(distribution.mu) == "bfloat16" else distribution
+    own = {key: on_host(x) for key, x in to_state(plain).items()}
+    given = own if ids is None else {"id": from_given("to_arrow", "ids", on_host(ids)), **own}
+    if taken := given.keys() & columns.keys():
+        raise ValueError(f"to_arrow: column {min(taken)} is there already, expected another name")
+    given |= {name: on_host(x) for name, x in columns.items()}
+    return pa.table({name: column_of("to_arrow", name, x, len(distribution)) for name, x in given.items()})
+
+
+class ArrowBlocks:
+    """The rows of a table as distributions of so many rows each, read anew each time that it is iterated over.
+
+    Attributes
+    ----------
+    rows
+        How many rows a block has; the last one has those that are left.
+    ids
+        int64 [N], or strings [N]: the ids of all rows, in order, once all blocks were read, so that ``blocks.ids[row]``
+        names a row that was found.
+    """
+
+    def __init__(self, source: Any, columns: dict[str, str | None], rows: int) -> None:
+        self._source = opened("arrow_blocks", source)
+        ids = columns.pop("ids")
+        self._columns = _columns("arrow_blocks", self._source, str(columns.pop("mu")), columns, ids)
+        self.rows = rows
+        self._started = False
+        self._ids: NDArray[Any] | None = None
+
+    def __iter__(self) -> Iterator[Distribution]:
+        if self._started and self._source.once:
+            raise ValueError("arrow_blocks: source is a reader that was read already, expected a table or a dataset")
+        return self._blocks()
+
+    def _blocks(self) -> Iterator[Distribution]:
+        self._started, first = True, 0
+        names: list[NDArray[Any]] = []
+        batches = self._source.batches(list(dict.fromkeys(self._columns.values())), self.rows)
+        for table in in_blocks(batches, self.rows):
+            d, ids = _read("arrow_blocks", table, self._columns, first)
+            first += len(d)
+            if ids is not None:
+                names.append(ids)
+            yield d
+        if names:
+            self._ids = np.concatenate(names)
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        if "ids" not in self._columns:
+            raise ValueError("arrow_blocks: no column of ids was named")
+        if self._ids is None:
+            raise ValueError("arrow_blocks: ids are known once all blocks were read")
+        return self._ids
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{key}={name!r}" for key, name in self._columns.items())
+        return f"ArrowBlocks({columns}, rows={self.rows})"
+
+
+def arrow_blocks(
+    source: Any,
+    mu: str = "mu",
+    var: str | None = None,
+    kappa: str | None = None,
+    scale: str | None = None,
+    ids: str | None = None,
+    rows: int = 65_536,
+) -> ArrowBlocks:
+    """The rows of a table as distributions of so many rows each, in order; never are all of them in memory.
+
+    Parameters
+    ----------
+    source, mu, var, kappa, scale, ids
+        As in `from_arrow`. A dataset, a file, a relation or a table can be iterated over more than once, a reader once.
+    rows
+        How many rows a block has, >= 1; the last one has those that are left.
+
+    Returns
+    -------
+    ArrowBlocks
+        An iterable of validated distributions. Once all were read, its ``ids`` are those of all rows.
+
+    Raises
+    ------
+    TypeError, ValueError, ImportError
+        As `from_arrow`: of columns at once, of values while they are read, with the number of the row in the table.
+
+    Examples
+    --------
+    >>> table = pe.io.to_arrow(pe.Point(np.eye(5)), ids=[10, 20, 30, 40, 50])
+    >>> blocks = pe.io.arrow_blocks(table, ids="id", rows=2)
+    >>> [len(block) for block in blocks]
+    [2, 2, 1]
+    >>> blocks.ids.tolist()
+    [10, 20, 30, 40, 50]
+    """
+    if not isinstance(rows, int) or rows < 1:
+        raise ValueError(f"arrow_blocks: rows is {rows!r}, expected an integer from 1 on")
+    return ArrowBlocks(source, {"mu": mu, "var": var, "kappa": kappa, "scale": scale, "ids": ids}, rows)
+
+
+def distribution_in_file(path: PathLike) -> Distribution:
+    """The validated distribution of a file with a table; the path may name its columns, "f.parquet:mu=vector"."""
+    chosen = {"mu": "mu"} | dict.fromkeys(PARAMETERS)
+    for word in filter(None, columns_in(path).split(",")):
+        key, equals, name = word.partition("=")
+        key, name = (key, name) if equals else ("mu", key)
+        if key not in chosen or not name:
+            raise ValueError(f"{path}: {word!r} names no column, expected mu=, var=, kappa= or scale= and its name")
+        chosen[key] = name
+    source = opened_file(path)
+    columns = _columns(f"{path}", source, str(chosen.pop("mu")), chosen, None)
+    return _read(f"{path}", source.table(list(dict.fromkeys(columns.values()))), columns)[0]
+
+
+def _columns(
+    owner: str, source: TableSource, mu: str, parameters: dict[str, str | None], ids: str | None
+) -> dict[str, str]:
+    """The column of each array that there is, by the array's name."""
+    chosen = {key: name for key, name in parameters.items() if name is not None}
+    if not chosen:
+        chosen = {key: key for key in PARAMETERS if key in source.names and key != mu}
+    if len(chosen) > 1:
+        raise ValueError(f"{owner}: {' and '.join(chosen)} are both columns, expected one; name it: var='var', say")
+    columns = {"mu": mu, **chosen} | ({} if ids is None else {"ids": ids})
+    for name in columns.values():
+        require_column(owner, source, name)
+    return columns
+
+
+def _read(owner: str, table: Any, columns: dict[str, str], first: int = 0) -> tuple[Distribution, NDArray[Any] | None]:
+    """The validated distribution and the ids of a table, whose rows errors count from `first`."""
+    arrays = {
+        key: numbers_of(owner, table, name, first, numbers=key != "mu") for key, name in columns.items() if key != "ids"
+    }
+    try:
+        d: Distribution = from_state(arrays)
+        d.validate(first)
+    except ValueError as error:
+        raise ValueError(f"{owner}: {error}") from None
+    return d, ids_of(owner, table, columns["ids"], first) if "ids" in columns else None

@@ -1,0 +1,139 @@
+"""`peaccel gallery` keeps, indexes and searches as `pe.Gallery` does, goes on where it was stopped, tells errors."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from command import run
+from items import make
+
+import peaccel as pe
+from peaccel import io
+from peaccel.cli import gallery as command
+
+N, DIM = 60, 6
+ITEMS, QUERIES = make("normal_diagonal", N, DIM, dtype="float32"), make("normal_diagonal", 5, DIM, 1, dtype="float32")
+IDS = 1000 - 7 * np.arange(N)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The current folder: items with and without ids, and queries."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    io.write_distribution("items.npz", ITEMS)
+    io.write_distribution("queries.npz", QUERIES)
+    np.save("ids.npy", IDS)
+    pq.write_table(io.to_arrow(ITEMS, IDS, year=np.arange(N)), "items.parquet")
+    return tmp_path
+
+
+def expected(k, ids=IDS, keep=slice(None)):
+    order = np.argsort(ids[keep])
+    scores, rows = pe.search(QUERIES, ITEMS[np.arange(N)[keep][order]], k)
+    return scores, ids[keep][order][rows]
+
+
+def answered(path, found):
+    return all(np.array_equal(x, y) for x, y in zip(io.read_ranking(path), found, strict=True))
+
+
+def test_items_of_a_file_are_kept_indexed_and_found(files, capsys):
+    code, out, err = run(capsys, "gallery create --embeddings items.npz --ids ids.npy --out g.lance --rows 25")
+    assert (code, err) == (0, "") and out == "g.lance: 60 items, version 4, 3 fragments\n"
+    search = "gallery search --gallery g.lance --queries queries.npz --out r.npz"
+    assert run(capsys, f"{search} --k 4")[0] == 0 and answered("r.npz", expected(4))
+    code, out, _ = run(capsys, "gallery index --gallery g.lance --factory Flat")
+    assert code == 0 and out.startswith("g.lance: Flat of 60 items in ")
+    one = pe.Gallery.open("g.lance").search(QUERIES, 4, shortlist=1)
+    assert run(capsys, f"{search} --k 4 --shortlist 1")[0] == 0 and answered("r.npz", one)
+    code, out, _ = run(capsys, f"{search} --k 4 --shortlist 1 --exact")
+    assert code == 0 and answered("r.npz", expected(4)) and out.startswith("mls: 5 queries, 60 items, top 4 in ")
+    code, out, _ = run(capsys, "gallery info --gallery g.lance")
+    assert code == 0 and "Flat of version 4" in out and "id, mu, var" in out
+    assert run(capsys, "gallery verify --gallery g.lance")[1].startswith("g.lance: version 4 is as it was written")
+
+
+def test_tables_bring_ids_and_metadata(files, capsys):
+    assert run(capsys, "gallery create --embeddings items.parquet --out g.lance")[0] == 0
+    line = (
+        "gallery search --gallery g.lance --queries queries.npz --out r.npz --exact --k 3 --score mls --filter year>=40"
+    )
+    assert run(capsys, line)[0] == 0 and answered("r.npz", expected(3, keep=slice(40, None)))
+    assert run(capsys, "gallery append --gallery g.lance --embeddings items.parquet --replace")[0] == 0
+    assert len(pe.Gallery.open("g.lance")) == N
+    line = "gallery create --embeddings items.parquet:var=var --ids items.parquet:year --out h.lance"
+    assert run(capsys, line)[0] == 0 and pe.Gallery.open("h.lance").ids.tolist() == [*range(N)]
+    assert run(capsys, "gallery create --embeddings items.npz --out i.lance")[0] == 0
+    assert pe.Gallery.open("i.lance").ids.tolist() == [*range(N)]
+
+
+@pytest.mark.parametrize("source", ["items.npz --ids ids.npy", "items.parquet"])
+@pytest.mark.parametrize("action", ["create --out g.lance", "append --gallery g.lance"])
+def test_what_was_interrupted_goes_on(files, capsys, monkeypatch, source, action):
+    def stop(self, steps):
+        raise KeyboardInterrupt
+
+    line = f"gallery {action} --rows 20 --embeddings {source}"
+    first = 0
+    if action.startswith("append"):
+        metadata = {"year": [0]} if "parquet" in source else None
+        pe.Gallery.create("g.lance", ITEMS[:1], [5000], metadata)
+        first = 1
+    with monkeypatch.context() as patch:
+        patch.setattr(command.ProgressBar, "advance", stop)
+        assert run(capsys, line)[0] == 130
+    assert len(pe.Gallery.open("g.lance")) == first + 20
+    code, _, err = run(capsys, line)
+    refusal = "is there already" if first == 0 else "which an item has already; see upsert"
+    assert code == 2 and refusal in err and err.count("\n") == 1
+    assert run(capsys, f"{line} --resume")[0] == 0
+    gallery = pe.Gallery.open("g.lance")
+    assert len(gallery) == first + N and gallery.verify() == []
+
+
+def test_sync_is_handed_on(files, capsys, monkeypatch):
+    synced = []
+    monkeypatch.setattr("peaccel.gallery.lance_table.synchronise", synced.append)
+    assert run(capsys, "gallery create --embeddings items.npz --out g.lance")[0] == 0 and not synced
+    assert run(capsys, "gallery create --embeddings items.npz --out h.lance --sync")[0] == 0 and synced
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    {
+        "": "the action is missing: 'peaccel gallery ACTION'",
+        "serch": "unknown action 'serch'; did you mean 'search'?",
+        "info --gallery none.lance": "none.lance: no such file",
+        "info --gallery .": ".: no such gallery",
+        "create --embeddings none.npz --out g.lance": "none.npz: no such file",
+        "append --gallery g.lance --embeddings items.npz --replace --resume": "expected at most one of --replace and",
+        "search --gallery g.lance --queries queries.npz --out queries.npz": "queries.npz: is also an input",
+        "search --gallery g.lance --queries queries.npz --out r.npz --filter yer>1": "Gallery: filter 'yer>1': ",
+        "index --gallery g.lance --factory Flet": "Gallery.build_index: factory 'Flet' is not a FAISS factory string",
+    }.items(),
+)
+def test_errors_are_one_line(files, capsys, line, message):
+    if "g.lance" in line and "create" not in line:
+        pe.Gallery.create("g.lance", ITEMS, IDS)
+    code, out, err = run(capsys, f"gallery {line}")
+    assert (code, out) == (2, "") and err.startswith(f"peaccel gallery: {message}") and err.count("\n") == 1, err
+
+
+def test_verify_says_what_is_damaged(files, capsys):
+    gallery = pe.Gallery.create("g.lance", ITEMS, IDS)
+    gallery.search_exact(QUERIES, 1)
+    (derived,) = (files / "g.lance" / "_peaccel").glob("*.safetensors")
+    derived.write_bytes(derived.read_bytes()[:-1] + b"\xff")
+    code, out, err = run(capsys, "gallery verify --gallery g.lance")
+    assert (
+        code == 2 and "is damaged; it can be deleted" in out and err == "peaccel gallery: g.lance: 1 things are wrong\n"
+    )
+
+
+def test_help_lists_actions_and_each_its_options(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    code, out, _ = run(capsys, "gallery --help")
+    assert code == 0 and all(f"    {action} " in out for action in command.ACTIONS)
+    for action in command.ACTIONS:
+        code, out, _ = run(capsys, f"gallery {action} --help")
+        assert code == 0 and (f"usage: peaccel gallery {action}" in out) and ("--gallery" in out or action == "create")
