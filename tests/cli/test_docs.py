@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command import run
+from pyarrow import parquet
 
 import peaccel as pe
 from peaccel import io
@@ -80,6 +81,10 @@ SHOWN = {
     "--out answers.csv": "",
     "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy "
     "--novel strangers.npy --novel-labels persons.npy --fpir 5% --out known/": "",
+    "peaccel search --queries queries.parquet --gallery gallery.parquet --ids gallery.parquet:id "
+    "--out found.parquet": "",
+    "peaccel search --queries queries.parquet --gallery gallery.parquet --query-ids queries.parquet:id "
+    "--ids gallery.parquet:id --out found.parquet": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",
     "peaccel gallery create --embeddings faces.parquet --out faces.lance": "",
     "peaccel gallery append --gallery faces.lance --embeddings more.parquet --resume": "",
@@ -149,6 +154,8 @@ def inputs(tmp_path, monkeypatch):
         np.save(f"{name}.npy", x)
     for name, x in {"validation": d, "q": d[::2], "g": d[1::2]}.items():
         io.write_distribution(f"{name}.npz", x)
+    for name, x in {"queries": d[::2], "gallery": d[1::2]}.items():
+        parquet.write_table(io.to_arrow(x, ids=np.arange(len(x))), f"{name}.parquet")
     arrays = {"q": mu[::2], "g": mu[1::2], "new": mu[:40] + 0.1, "strangers": -mu[:60], "persons": labels[:60]}
     for name, x in arrays.items():
         np.save(f"{name}.npy", x)

@@ -260,6 +260,19 @@ def test_a_reader_gives_its_blocks_once():
         io.arrow_blocks(TABLE).ids  # noqa: B018
 
 
+def test_blocks_of_a_parquet_file_are_let_go_of(tmp_path):
+    """pyarrow keeps what it has read ahead until the end, where one does not ask it to read less."""
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+
+    path, mu = tmp_path / "t.parquet", np.random.default_rng(0).random((20_000, 128), np.float32)
+    pq.write_table(io.to_arrow(pe.Point(mu)), path, row_group_size=500)
+    for source in (ds.dataset(path), pq.ParquetFile(path)):
+        before = pa.total_allocated_bytes()
+        held = [pa.total_allocated_bytes() - before for _ in io.arrow_blocks(source, rows=1000)]
+        assert len(held) == 20 and max(held) < mu.nbytes  # by default up to three times as much
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 

@@ -45,8 +45,8 @@ def features(
     ----------
     root
         An .npz file with features [N, D] and labels [N] (numbers or strings); an .npy file of features; or a folder
-        with such .npz files called train, validation, test, or query and gallery, as far as there are any. A `TableColumn`
-        here and in the place of other files is what was read elsewhere.
+        with such .npz files called train, validation, test, or query and gallery, as far as there are any. Here and in
+        the place of other files a `TableColumn` is what was read elsewhere.
     labels
         An .npy file of labels [N], for an .npy file of features.
     folds
@@ -207,7 +207,9 @@ def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.
     return values.astype(np.float32)
 
 
-def _read(path: Path | TableColumn, labels: str | Path | TableColumn | None = None) -> tuple[NDArray[np.float32], NDArray[Any]]:
+def _read(
+    path: Path | TableColumn, labels: str | Path | TableColumn | None = None
+) -> tuple[NDArray[np.float32], NDArray[Any]]:
     if labels is None and (isinstance(path, TableColumn) or path.suffix == ".npy"):
         raise ValueError(f"{path}: has no labels, expected them in a file of their own (labels) or an .npz file")
     if labels is None:

@@ -95,8 +95,8 @@ def _joined(column: Any) -> Any:
     count = column.num_chunks
     if count * FEW_ROWS <= len(column) or count < 2:
         return column
-    pa, step = arrow(), max(1, 64 * FEW_ROWS * count // max(1, len(column)))
-    return pa.chunked_array([pa.concat_arrays(column.chunks[i : i + step]) for i in range(0, count, step)], column.type)
+    pa, chunks, step = arrow(), column.chunks, max(1, 64 * FEW_ROWS * count // max(1, len(column)))
+    return pa.chunked_array([pa.concat_arrays(chunks[i : i + step]) for i in range(0, count, step)], column.type)
 
 
 def _is_list(column: Any) -> bool:

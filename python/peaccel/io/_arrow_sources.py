@@ -13,7 +13,7 @@ from peaccel._utils.table_paths import TABLES, file_of
 __all__ = ["TableSource", "arrow", "in_blocks", "opened", "opened_file"]
 
 
-READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # pyarrow's own 16 and 4 hold gigabytes of wide rows
+READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # 16 and 4, the defaults, hold gigabytes of wide rows
 
 
 class TableSource(NamedTuple):
@@ -56,16 +56,16 @@ def opened(owner: str, source: Any) -> TableSource:
     if hasattr(source, "with_format") and hasattr(source, "iter"):
         return _of_hugging_face(source)
     if hasattr(source, "scanner") and hasattr(source, "to_batches"):
-        return TableSource(
-            tuple(source.schema.names),
-            lambda columns: source.to_table(columns=list(columns)),
-            lambda columns, rows: source.to_batches(columns=list(columns), batch_size=rows, **READ_AHEAD),
-        )
+        return _of_dataset(source)
     if hasattr(source, "iter_batches"):  # a ParquetFile
         return TableSource(
             tuple(source.schema_arrow.names),
             lambda columns: source.read(columns=list(columns)),
-            lambda columns, rows: source.iter_batches(rows, columns=list(columns)),
+            lambda columns, rows: (
+                batch
+                for group in range(source.num_row_groups)  # of all at once it would keep what it has read
+                for batch in source.iter_batches(rows, row_groups=[group], columns=list(columns))
+            ),
         )
     if hasattr(source, "to_arrow_reader"):  # a relation of DuckDB, which reads ahead by batches of this size
         return _streamed(source.to_arrow_reader, source.columns)
@@ -168,6 +168,20 @@ def _streamed(reader: Callable[[int], Any], names: Sequence[str], once: bool = F
         lambda columns: reader(1_000_000).read_all().select(list(columns)),
         lambda columns, rows: (batch.select(list(columns)) for batch in reader(rows)),
         once,
+    )
+
+
+def _of_dataset(source: Any) -> TableSource:
+    """A dataset of pyarrow or of Lance."""
+    ahead: dict[str, Any] = READ_AHEAD
+    if getattr(getattr(source, "format", None), "default_extname", "") == "parquet":
+        # What is buffered before it is asked for stays until the whole file was read.
+        options = arrow().dataset.ParquetFragmentScanOptions(pre_buffer=False)
+        ahead = {"batch_readahead": 0, "fragment_readahead": 0, "fragment_scan_options": options}
+    return TableSource(
+        tuple(source.schema.names),
+        lambda columns: source.to_table(columns=list(columns)),
+        lambda columns, rows: source.to_batches(columns=list(columns), batch_size=rows, **ahead),
     )
 
 
