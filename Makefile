@@ -16,7 +16,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers reproduce clean build core core-without-cuda wheel
+	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -146,5 +146,8 @@ wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, 
 	$(WITH_NVCC) PATH="$(abspath $(BIN)):$$PATH" $(WAIT) "building the wheel" \
 		$(BIN)/maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
 
+docs: build  ## build the site into target/docs; every name in it resolves
+	$(BIN)/python -m sphinx -q -n -W --keep-going docs target/docs
+
 clean:  ## remove what was built
-	rm -rf .venv target dist runs benches/.asv python/peaccel/*.so
+	rm -rf .venv target dist runs benches/.asv docs/api/generated python/peaccel/*.so

@@ -231,7 +231,7 @@ class HypersphericalUniform(VonMisesFisher):
 
     @property
     def mode(self) -> Tensor:
-        """NaN, as for torch's `Uniform`: none."""
+        """NaN, as for torch's ``Uniform``: none."""
         return torch.full_like(self.loc, torch.nan)
 
 

@@ -39,9 +39,6 @@ SHOWN = {
     "peaccel train llr_nce --data folder --root photos/ --backbone resnet50 --weights resnet50.safetensors": (
         "resnet50.safetensors: "
     ),
-    "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth": (
-        "resnet50.pth: "
-    ),
     "peaccel train el_nivmf --data cub200 --root CUB_200_2011/ --backbone resnet50 --weights resnet50.pth "
     "--frozen-bn": ("resnet50.pth: "),
     "peaccel fit-head features.npy --labels labels.npy": "--match.epochs 1",

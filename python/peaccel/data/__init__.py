@@ -1,6 +1,7 @@
 """Data sets: readers of what is published on disk, numbers composed of digits, pairs, and pixels when asked for.
 
-Readers give numpy arrays and paths (`datasets`); `images` reads pixels, by Pillow, and `transforms` needs torchvision.
+Readers give numpy arrays and paths (``datasets``); ``images`` reads pixels, by Pillow, and ``transforms`` needs
+torchvision.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ The way of one evaluation through the floors::
     intervals.py  Resamples                 intervals over classes, of all of these
     results.py  Evaluation                  fields annotated with columns.Column: text, JSON; pages.py makes the report
 
-`choosing.choose_score` and `choosing_thresholds.choose_threshold` ask `answers.answered` the same way: which score to
+`choose_score` and `choose_threshold` ask ``answers.answered`` the same way: which score to
 use, and from which score on to accept an answer.
 """
 

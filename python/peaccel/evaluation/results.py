@@ -194,7 +194,7 @@ class ConfidenceResult:
     calibration: tuple[tuple[float, float, int], ...]
     """For each bin of the ECE: mean probability, Recall@1, number of queries."""
     curve: tuple[float, ...]
-    """Recall@1 of the queries that are kept, at each share of `Evaluation.shares` rejected."""
+    """Recall@1 of the queries that are kept, at each share of ``Evaluation.shares`` rejected."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal:
     Parameters
     ----------
     mu
-        [N, D], as `extract_feature` returns it. Alone: [N, 2 D], means beside variances, as PFE's evaluation
+        [N, D], as ``extract_feature`` returns it. Alone: [N, 2 D], means beside variances, as PFE's evaluation
         concatenates them; or both by the names ``mu`` and ``sigma_sq`` in a dict. An array, a tensor, which is copied
         to numpy, or the path of an .npy file; the path of an .npz or .safetensors file in place of a dict.
     sigma_sq

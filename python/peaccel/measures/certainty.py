@@ -36,8 +36,8 @@ def confidence(
     log_kappa          vMF, nivMF   log kappa, nivMF: mean_d; their default       SCF, vMF-FL, vMF-loss in "Revisited"
     kappa              vMF, nivMF   kappa, nivMF: mean_d                          SCF; the image norm of EL-nivMF
     scale              Scaled       scale; Scaled's default                       ScaleFace, MagFace
-    self_match         Normal       E sigmoid(b - a |z1 - z2|), two draws of it   HIB: 1 less the self-mismatch
-    norm               Normal,      |mu|, of means that are not normalised        the baseline in "Revisited"
+    self_match         Normal       E sigmoid(b - a d), d apart are two draws     HIB: 1 less the self-mismatch
+    norm               Normal,      the length of means that are no directions    the baseline in "Revisited"
                        Point
     *harmonic_var*     Normal       1 / mean_d(1 / var), isotropic: var           PFE in ScaleFace; Bayesian triplet
     *inverse_kappa*    vMF, nivMF   1 / kappa, nivMF: 1 / mean_d kappa            URL; "Revisited", as network output

@@ -1,4 +1,4 @@
-"""The literature: one paper a file, each with a `METHOD`; the papers' table is collected from the files.
+"""The literature: one paper a file, each with a ``METHOD``; the papers' table is collected from the files.
 
 ``build(backbone, features, classes, settings)`` of a method returns the model (inputs -> distribution), what else is
 learned with it, and the stages that train them; `peaccel.train.fit` carries these out.
@@ -40,12 +40,12 @@ def load(name: str) -> Method:
     Parameters
     ----------
     name
-        One of `NAMES` or of `installed`, or the path of a Python file with a `METHOD`, which is run once.
+        One of `NAMES` or of `installed`, or the path of a Python file with a ``METHOD``, which is run once.
 
     Raises
     ------
     ValueError
-        There is no such method, and the nearest is named; the file is no Python, or its `METHOD` no `Method`.
+        There is no such method, and the nearest is named; the file is no Python, or its ``METHOD`` no ``Method``.
     FileNotFoundError
         There is no such file.
     ImportError
@@ -62,7 +62,7 @@ def load(name: str) -> Method:
 
 
 def installed() -> tuple[str, ...]:
-    """The names of methods of other packages: entry points of the group ``peaccel.methods``, each a `Method`."""
+    """The names of methods of other packages: entry points of the group ``peaccel.methods``, each a ``Method``."""
     return tuple(sorted(_entry_points()))
 
 

@@ -31,7 +31,7 @@ class FaissReranker(Generic[ArrayT]):
     lossy), decide the ranking.
 
     Items come and go by `add`, `remove`, `upsert` and `compact`. On the CPU any number of threads may `search` at once,
-    but nothing may run beside a change: change a copy, ``changed = copy.copy(r)``, and let it take the place of `r`, or
+    but nothing may run beside a change: change a copy, ``changed = copy.copy(r)``, and let it take ``r``'s place, or
     let changes and searches wait for each other.
 
     ``len(r)`` counts the items that are there, ``id in r`` asks for one. `save` keeps all of it in a folder; it can

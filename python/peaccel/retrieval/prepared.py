@@ -127,7 +127,7 @@ class Prepared(Generic[ArrayT]):
         self.panels(pair)
 
     def inputs(self, pair: Pair) -> tuple[Array, Array]:
-        """`gallery_inputs` of the gallery, computed at the first call for a pair."""
+        """``gallery_inputs`` of the gallery, computed at the first call for a pair."""
         if pair not in self._inputs:
             mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
             if self.packed and pair.op.layout == "rows" and uncertainty.shape == mu.shape:

@@ -99,7 +99,7 @@ class Score:
     name
         The name by which verbs take it.
     doc
-        A sentence, the formula, parameters, source and an example: what `help` shows, and ``peaccel scores NAME``.
+        A sentence, the formula, parameters, source and an example: what ``help`` shows, and ``peaccel scores NAME``.
     pairs
         (query kind, gallery kind) -> `Pair`, or a function of the parameters that chooses one.
     params

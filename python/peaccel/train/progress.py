@@ -46,7 +46,7 @@ class NullLogger(ProgressLogger):
 
 
 class ConsoleLogger(ProgressLogger):
-    """A `ProgressBar` for each stage with loss, speed and what is left; and log.jsonl, a line an epoch.
+    """A ``ProgressBar`` for each stage with loss, speed and what is left; and log.jsonl, a line an epoch.
 
     Parameters
     ----------

@@ -1,0 +1,106 @@
+"""The site's settings: `make docs` builds it into target/docs."""
+
+import contextlib
+import importlib
+import inspect
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import peaccel
+
+project = "peaccel"
+author = copyright = "The peaccel authors"  # noqa: A001 (Sphinx's name)
+release = version = peaccel.__version__
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+default_role = "py:obj"
+nitpicky = True
+myst_heading_anchors = 4
+autodoc_typehints = "none"
+autodoc_inherit_docstrings = False
+autosummary_ignore_module_all = False
+numpydoc_show_class_members = False
+numpydoc_class_members_toctree = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "peaccel"
+html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+
+# The modules whose names users write, and what their names are where they are defined.
+MODULES = ["peaccel"] + [
+    f"peaccel.{name}"
+    for name in (
+        "scores", "special", "io", "metrics", "evaluation", "torch_distributions", "losses", "heads", "backbones", "data",
+        "methods", "train",
+    )
+]  # fmt: skip
+EXPORTED = {name: importlib.import_module(name).__all__ for name in MODULES}
+# What the package exports too is described there.
+autosummary_context = {"exported": {name: set(names) - set(peaccel.__all__) for name, names in EXPORTED.items()}}
+
+
+def public_names() -> dict[str, str]:
+    """The name under which the site has an object, by every other name that docstrings and annotations call it."""
+    found = {f"pe.{name.removeprefix('peaccel.')}": name for name in MODULES}
+    for path, names in EXPORTED.items():
+        module = importlib.import_module(path)
+        for name in names:
+            full, target = f"{path}.{name}", getattr(module, name)
+            own = f"{getattr(target, '__module__', path)}.{name}"
+            for alias in (name, f"pe.{full.removeprefix('peaccel.')}", full, own):
+                found.setdefault(alias, full)
+    return found
+
+
+def arguments() -> set[str]:
+    """The names of all arguments of what is public, and of its attributes, which docstrings quote as they quote functions."""
+    found = set()
+    for path, names in EXPORTED.items():
+        for name in names:
+            described = getattr(importlib.import_module(path), name)
+            members = inspect.getmembers(described, callable) if inspect.isclass(described) else []
+            found.update(dir(described) if inspect.isclass(described) else ())
+            for function in (described, *(member for _, member in members)):
+                with contextlib.suppress(TypeError, ValueError):  # some of C's have no signature
+                    found |= inspect.signature(function).parameters.keys()
+    return found
+
+
+NAMES = public_names()
+ARGUMENTS = arguments()
+OTHERS = ("copy", "faiss", "numpy", "pickle", "torch")  # their documentation is not at hand while this one is made
+
+
+def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node) -> Any:
+    """Find what is written `pe.search`, `search` or `peaccel.retrieval.verbs.search` at the one place that describes it.
+
+    Arguments, expressions and names of other libraries stay code; what is left is a mistake, of which Sphinx warns.
+    """
+    written = node["reftarget"]
+    owner, _, member = written.rpartition(".")
+    target = NAMES.get(written) or (f"{NAMES[owner]}.{member}" if owner in NAMES else None)
+    if node.get("refdomain") != "py":
+        return None
+    if target is None:
+        quoted = written in ARGUMENTS or written.split(".")[0] in OTHERS or not re.fullmatch(r"[\w.]+", written)
+        return content if quoted else None
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
+
+
+def escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Let |x| stand for a length, as docstrings have it, not for one of reStructuredText's substitutions."""
+    lines[:] = [line if line.lstrip().startswith((">>>", "...")) else line.replace("|", r"\|") for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    """Add what Sphinx asks for names that it does not find, and what it reads docstrings by."""
+    app.connect("missing-reference", resolve)
+    app.connect("autodoc-process-docstring", escape, priority=400)
