@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 # Of which tests of their own hold what is printed, or write files of several blocks.
-ELSEWHERE = {"plda.md", "speakers.md", "thresholds.md", *(f"extend/{p.name}" for p in (ROOT / "docs/extend").iterdir())}
+OWN = ("galleries", "larger-than-memory", "plda", "scaling-out", "speakers", "tables", "thresholds")
+ELSEWHERE = {*(f"{name}.md" for name in OWN), *(f"extend/{p.name}" for p in (ROOT / "docs/extend").iterdir())}
 PAGES = {str(p.relative_to(ROOT / "docs")): p for p in (ROOT / "docs").rglob("*.md")}
 BLOCKS = {
     name: re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
@@ -18,11 +19,13 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("page", [name for name in BLOCKS if BLOCKS[name] and name not in ELSEWHERE])
-def test_what_a_page_shows_runs(page, tmp_path, monkeypatch):
+def test_what_a_page_shows_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in BLOCKS[page]:
         exec(block, names)
+    for shown in re.findall(r"^print\(.*\)  # (\[.*)$", "".join(BLOCKS[page]), re.MULTILINE):
+        assert shown in capsys.readouterr().out
 
 
 def test_readme_says_of_its_answers_what_they_are():

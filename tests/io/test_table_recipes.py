@@ -1,4 +1,4 @@
-"""The recipes of docs/tables.md and README's table run on the real clients, and print what they show."""
+"""The recipes of docs/tables.md run on the real clients, and print what they show."""
 
 import ast
 import re
@@ -10,8 +10,8 @@ import pytest
 import peaccel as pe
 
 ROOT = Path(__file__).parents[2]
-PAGE, README = ROOT / "docs" / "tables.md", ROOT / "README.md"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+PAGE = ROOT / "docs" / "tables.md"
+FILES, SIX_LINES, *RECIPES = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 CLIENTS = ("pyarrow.dataset", "polars", "duckdb", "datasets", "lancedb", "qdrant_client", "llama_index")
 
 
@@ -43,7 +43,7 @@ def tables(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        (folder / "first.py").write_text(BLOCKS[0])
+        (folder / "first.py").write_text(FILES)
         runpy.run_path("first.py")
     return folder
 
@@ -56,21 +56,20 @@ HEAVY = ("lancedb", "qdrant_client", "llama_index")  # clients that take seconds
 def test_a_recipe_prints_what_it_shows(client, tables, monkeypatch, capsys):
     monkeypatch.chdir(tables)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (block,) = (b for b in BLOCKS[1:] if any(name.startswith(client) for name in imported(b)))
+    (block,) = (b for b in RECIPES if any(name.startswith(client) for name in imported(b)))
     assert carried_out(block, capsys, tables)
 
 
 def test_every_recipe_is_of_a_client():
-    assert len(BLOCKS) == 1 + len(CLIENTS)
-    assert all(len(re.findall(r"^\S.*$", block, re.MULTILINE)) <= 16 for block in BLOCKS[1:])
+    assert len(RECIPES) == len(CLIENTS)
+    assert all(len(re.findall(r"^\S.*$", block, re.MULTILINE)) <= 16 for block in RECIPES)
 
 
 def test_a_table_becomes_a_gallery_in_six_lines(tables, monkeypatch, capsys):
-    """What README shows finds, under the table's ids, what an exact search finds."""
+    """They find, under the table's ids, what an exact search finds."""
     monkeypatch.chdir(tables)
-    (block,) = (b for b in re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.M | re.S) if "from_arrow" in b)
-    assert len(block.splitlines()) <= 6
-    found = runpy.run_path(carried(block, tables))
+    assert len(SIX_LINES.splitlines()) <= 6
+    found = runpy.run_path(carried(SIX_LINES, tables))
     gallery, ids, queries = (found[name] for name in ("gallery", "ids", "queries"))
     exact = ids[pe.search(queries, gallery, 10, "mls").ids]
     (printed,) = capsys.readouterr().out.replace("\n ", " ").splitlines()
