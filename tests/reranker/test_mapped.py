@@ -15,7 +15,10 @@ from conftest import assert_ranking, make, to_numpy
 
 import peaccel as pe
 
-FACTORIES = ("Flat", "HNSW8", "IVF8,Flat", "IVF8,SQ8", "PQ4x4", "PCA4,HNSW8", "Flat,Refine(SQfp16)")
+FACTORIES = (
+    *("Flat", "HNSW8", "IVF8,Flat", "IVF8,SQ8", "PCA4,HNSW8", "Flat,Refine(SQfp16)"),
+    *(pytest.param(factory, marks=pytest.mark.slow) for factory in ("PQ4x4", "IVF8,PQ4x4", "NSG8", "IVF8,RaBitQ")),
+)
 N, DIM = 300, 8
 
 
@@ -40,7 +43,7 @@ def test_it_finds_what_it_finds_in_memory(factory, ids, tmp_path):
     mapped = pe.FaissReranker.load(tmp_path / "r", mmap=True)
     assert_alike(mapped, reranker, queries)
     allowed = reranker.ids[::3]
-    if not factory.startswith("PQ"):  # in which FAISS selects nothing
+    if factory not in ("PQ4x4", "NSG8"):  # in which FAISS selects nothing
         expected = reranker.search(queries, 5, 20, allowed=allowed)
         assert_ranking(mapped.search(queries, 5, 20, allowed=allowed), tuple(expected))
 
@@ -65,7 +68,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("factory", ["Flat", "IVF8,Flat"])
+@pytest.mark.parametrize("factory", ["Flat", pytest.param("IVF8,Flat", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("verb", CHANGES)
 def test_it_does_not_change_but_its_copy_does(verb, factory, tmp_path):
     reranker, queries = saved(tmp_path / "r", factory), make("normal_diagonal", 6, DIM, seed=1)
@@ -171,10 +174,10 @@ print(taken, reranker.search(queries, 5).ids.ravel().tolist())
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/smaps_rollup").exists(), reason="the memory is told by Linux")
-@pytest.mark.parametrize("factory", ["HNSW8", pytest.param("IVF8,Flat", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("factory", ["Flat", pytest.param("HNSW8", marks=pytest.mark.slow)])
 def test_two_processes_map_one_folder_and_take_little_memory_each(factory, tmp_path):
     rng = np.random.default_rng(0)
-    gallery = pe.Normal(*np.float32([rng.normal(size=(10_000, 128)), np.full((10_000, 128), 0.5)]))
+    gallery = pe.Normal(*np.float32([rng.normal(size=(5000, 128)), np.full((5000, 128), 0.5)]))
     reranker = pe.FaissReranker.build(gallery, factory)
     reranker.save(tmp_path / "r")
     command = [sys.executable, "-c", OPENING, str(tmp_path / "r")]
