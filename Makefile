@@ -150,4 +150,4 @@ docs: build  ## build the site into target/docs; every name in it resolves
 	$(BIN)/python -m sphinx -q -n -W --keep-going docs target/docs
 
 clean:  ## remove what was built
-	rm -rf .venv target dist runs benches/.asv docs/api/generated python/peaccel/*.so
+	rm -rf .venv target dist runs benches/.asv docs/api/generated docs/examples python/peaccel/*.so

@@ -17,7 +17,14 @@ project = "peaccel"
 author = copyright = "The peaccel authors"  # noqa: A001 (Sphinx's name)
 release = version = peaccel.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton"]
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"
@@ -28,6 +35,16 @@ autodoc_inherit_docstrings = False
 autosummary_ignore_module_all = False
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "examples",
+    "filename_pattern": "/plot_",
+    "ignore_pattern": "serve",
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 10,
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "peaccel"
