@@ -335,6 +335,8 @@ def ids_of(blocks):
 
 TABLE = io.to_arrow(DIRECTIONS, ids=np.arange(G), mean=abs(DIRECTIONS.mu), wide=abs(DIRECTIONS.mu))
 COLUMNS = {"mu": "mean", "var": "wide", "kappa": "wide", "scale": "kappa", "ids": "id"}
+
+
 def blocks_of(rows, **parameters):
     """The blocks of the gallery's means, and of one of its parameters, in files."""
     with tempfile.TemporaryDirectory() as folder:
