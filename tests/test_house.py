@@ -185,5 +185,5 @@ def test_generated_tables_regenerate_byte_for_byte():
 
 
 def test_import_brings_neither_torch_nor_faiss():
-    code = "import sys, peaccel; print([m for m in ('torch', 'faiss', 'scipy', 'rich') if m in sys.modules])"
+    code = "import sys, peaccel; print([m for m in ('torch', 'faiss', 'scipy', 'rich', 'pyarrow') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
