@@ -13,7 +13,7 @@ import ray
 import peaccel as pe
 from peaccel.scaleout import ShardedGallery
 
-QUERIES, DIM, K, ROUNDS = 64, 128, 10, 40
+QUERIES, DIM, K, ROUNDS = 64, 128, 10, 30
 SIZES = (1_000, 20_000, 200_000)
 
 
