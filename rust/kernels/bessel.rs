@@ -140,28 +140,24 @@ impl<Q: Quantity, T: Float> Kernel for ByFormula<'_, Q, T> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let width = V::<S, f64>::LANES;
-        // One loop for whole vectors and for the rest: a formula is long, so it stands in the code once.
-        for (x, out) in self.x.chunks(width).zip(self.out.chunks_mut(width)) {
-            let mut lanes = [1.0; f64::LANES];
-            if x.len() == width {
-                for i in 0..width {
-                    lanes[i] = x[i].to_f64();
-                }
-            } else {
-                for i in 0..x.len() {
-                    lanes[i] = x[i].to_f64();
-                }
+        let whole = self.x.len() / width * width;
+        let ((x, x_rest), (out, out_rest)) = (self.x.split_at(whole), self.out.split_at_mut(whole));
+        for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
+            let mut lanes = [0.0; f64::LANES];
+            for (lane, x) in lanes.iter_mut().zip(x) {
+                *lane = x.to_f64();
             }
             Q::value::<S>(self.order, V::<S, f64>::load(&lanes)).store(&mut lanes);
-            if out.len() == width {
-                for i in 0..width {
-                    out[i] = T::from_f64(lanes[i]);
-                }
-            } else {
-                for i in 0..out.len() {
-                    out[i] = T::from_f64(lanes[i]);
-                }
+            for (out, lane) in out.iter_mut().zip(lanes) {
+                *out = T::from_f64(lane);
             }
+        }
+        if !x_rest.is_empty() {
+            // Filled up to a whole vector, and by a call of this function: a formula is long, so it stands in the code once.
+            let (mut x, mut values) = ([T::from_f64(1.0); f64::LANES], [T::default(); f64::LANES]);
+            x[..x_rest.len()].copy_from_slice(x_rest);
+            S::call(ByFormula::<Q, T> { order: self.order, x: &x, out: &mut values, quantity: PhantomData });
+            out_rest.copy_from_slice(&values[..out_rest.len()]);
         }
     }
 }

@@ -237,26 +237,26 @@ fn sq_norm<S: Simd, T: Float>(row: &[T]) -> T {
     reduce::<S, T, PRODUCTS>(row, row)
 }
 
-/// Computes a block of pairs but for the numbers per item, with squared distances (DIFFERENCE) or inner products. A function of its
-/// own: it is the same for all formulas.
-struct MakeBlock<'a, T, const DIFFERENCE: bool> {
+/// Computes a block of pairs but for the numbers per item, with squared distances (DIFFERENCE) or inner products, and with
+/// squared norms (NORMS) or without. A function of its own: it is the same for all formulas.
+struct MakeBlock<'a, T, const DIFFERENCE: bool, const NORMS: bool> {
     inputs: &'a Inputs<'a, T>,
     q: Rows<'a>,
     g: Rows<'a>,
     n: usize,
-    /// The squared distances or inner products, where they are known.
-    known: Option<&'a [T]>,
-    /// Whether these are needed, and the squared norms of the rows.
-    needed: (bool, bool),
+    /// The squared distances or inner products, where they are known, and whether they are to be computed.
+    known: &'a [T],
+    needed: bool,
     block: &'a mut Block,
 }
-impl<T: Float, const DIFFERENCE: bool> Kernel for MakeBlock<'_, T, DIFFERENCE> {
+impl<T: Float, const DIFFERENCE: bool, const NORMS: bool> Kernel for MakeBlock<'_, T, DIFFERENCE, NORMS> {
     const LANES_MEET: bool = false;
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let MakeBlock { q, g, n, known, needed: (x, norms), block, .. } = self;
-        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = self.inputs;
+        let MakeBlock { q, g, n, known, needed, block, .. } = self;
+        // Copies, which no store to the block can change.
+        let Inputs { mu1, uncertainty1, mu2, uncertainty2, .. } = *self.inputs;
         let mut buffer = Vec::new();
         let once = matches!(q, Rows::Same(_));
         for k in 0..n {
@@ -268,18 +268,18 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for MakeBlock<'_, T, DIFFERENCE> {
                 }
             }
             let (a, b) = (mu1.row(i), mu2.row(j, &mut buffer));
-            block.x[k] = match known {
-                Some(known) => known[k],
-                None if x => reduce::<S, T, DIFFERENCE>(a, b),
-                None => T::default(),
+            if needed {
+                block.x[k] = reduce::<S, T, DIFFERENCE>(a, b).to_f64();
             }
-            .to_f64();
-            if norms {
+            if NORMS {
                 block.norms.0[k] = if once && k > 0 { block.norms.0[0] } else { sq_norm::<S, T>(a).to_f64() };
                 block.norms.1[k] = sq_norm::<S, T>(b).to_f64();
             }
             block.uncertainties.0[k] = uncertainty1.row(i)[0].to_f64();
             block.uncertainties.1[k] = uncertainty2.first(j);
+        }
+        for (x, known) in block.x.iter_mut().zip(known) {
+            *x = known.to_f64();
         }
     }
 }
@@ -287,11 +287,13 @@ impl<T: Float, const DIFFERENCE: bool> Kernel for MakeBlock<'_, T, DIFFERENCE> {
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
     /// Writes `n` pairs to an empty block; `known` are their squared distances or inner products, if these were written down.
     fn fill(&self, block: &mut Block, (q, g): (Rows, Rows), n: usize, partials: bool, known: Option<&[T]>) {
-        let (inputs, needed) = (&self.inputs, (!partials || F::BY_X, F::NORMS));
-        if F::DIFFERENCE {
-            dispatch(MakeBlock::<T, DIFFERENCES> { inputs, q, g, n, known, needed, block });
-        } else {
-            dispatch(MakeBlock::<T, PRODUCTS> { inputs, q, g, n, known, needed, block });
+        let (inputs, needed) = (&self.inputs, known.is_none() && (!partials || F::BY_X));
+        let known = known.unwrap_or(&[]);
+        match (F::DIFFERENCE, F::NORMS) {
+            (true, true) => dispatch(MakeBlock::<T, DIFFERENCES, true> { inputs, q, g, n, known, needed, block }),
+            (true, false) => dispatch(MakeBlock::<T, DIFFERENCES, false> { inputs, q, g, n, known, needed, block }),
+            (false, true) => dispatch(MakeBlock::<T, PRODUCTS, true> { inputs, q, g, n, known, needed, block }),
+            (false, false) => dispatch(MakeBlock::<T, PRODUCTS, false> { inputs, q, g, n, known, needed, block }),
         }
         let Block { uncertainties, norms, .. } = &*block;
         let queries = self.per_item((&uncertainties.0, &norms.0), n, matches!(q, Rows::Same(_)), partials);
