@@ -14,7 +14,7 @@ from sphinx.environment import BuildEnvironment
 import peaccel
 
 project = "peaccel"
-author = copyright = "The peaccel authors"  # noqa: A001 (Sphinx's name)
+author = copyright = "The peaccel authors"
 release = version = peaccel.__version__
 
 extensions = [
@@ -55,8 +55,8 @@ html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "s
 MODULES = ["peaccel"] + [
     f"peaccel.{name}"
     for name in (
-        "scores", "special", "io", "metrics", "evaluation", "torch_distributions", "losses", "heads", "backbones", "data",
-        "methods", "train",
+        "scores", "special", "io", "metrics", "evaluation", "torch_distributions", "losses", "heads", "backbones",
+        "data", "methods", "train", "scaleout",
     )
 ]  # fmt: skip
 EXPORTED = {name: importlib.import_module(name).__all__ for name in MODULES}
@@ -78,7 +78,7 @@ def public_names() -> dict[str, str]:
 
 
 def arguments() -> set[str]:
-    """The names of all arguments of what is public, and of its attributes, which docstrings quote as they quote functions."""
+    """The names of all arguments and attributes of what is public, which docstrings quote as they quote functions."""
     found = set()
     for path, names in EXPORTED.items():
         for name in names:
@@ -97,7 +97,7 @@ OTHERS = ("copy", "faiss", "numpy", "pickle", "torch")  # their documentation is
 
 
 def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node) -> Any:
-    """Find what is written `pe.search`, `search` or `peaccel.retrieval.verbs.search` at the one place that describes it.
+    """Find what is called `pe.search`, `search` or `peaccel.retrieval.verbs.search` at the place that describes it.
 
     Arguments, expressions and names of other libraries stay code; what is left is a mistake, of which Sphinx warns.
     """

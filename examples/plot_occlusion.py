@@ -36,7 +36,9 @@ def hidden(images, share):
 # %%
 # The network learns from digits of which half are hidden in part.
 
-features = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU())
+features = nn.Sequential(
+    nn.Flatten(), nn.Linear(64, 256), nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU()
+)
 model = nn.Sequential(features, NormalHead(MeanHead(128, 16), UncertaintyHead(128, out=16, start=0.1)))
 loss = ScoreNCE("llr", prior_var=torch.ones(16))
 optimizer = torch.optim.Adam([*model.parameters(), *loss.parameters()], 2e-3)

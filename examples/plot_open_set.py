@@ -46,6 +46,11 @@ for name, score in scores.items():
     returned = np.mean(limit(of_strangers).ids[500:, 0] >= 0)
     print(f"{name}: {returned:.1%} of other strangers' searches return somebody, at most 10 % were promised")
 
-axes.set(xscale="log", xlabel="strangers' searches that return somebody, %", ylabel="mates that are missed, %", ylim=(0, None))
+axes.set(
+    xscale="log",
+    xlabel="strangers' searches that return somebody, %",
+    ylabel="mates that are missed, %",
+    ylim=(0, None),
+)
 axes.legend(frameon=False)
 plt.show()

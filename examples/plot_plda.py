@@ -2,9 +2,9 @@
 Scores for classes that the encoder never saw
 =============================================
 
-An encoder that was trained for other classes gives embeddings in which some directions tell classes apart and others
-hold what changes within one. `peaccel.fit_plda` finds both from labelled items, and its score is a likelihood ratio: one
-threshold, 0, then means the same everywhere.
+An encoder that was trained for other classes gives embeddings in which some directions tell classes apart and
+others hold what changes within one. `peaccel.fit_plda` finds both from labelled items, and its score is a likelihood
+ratio: one threshold, 0, then means the same everywhere.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,11 @@ between, within = rng.normal(size=(8, 100)), rng.normal(size=(60, 100))
 
 def embed(labels, classes):
     """Stand for an encoder: what tells classes apart in 8 directions, what does not in 60 others."""
-    return classes[labels] @ between + rng.normal(size=(len(labels), 60)) @ within + 3 * rng.normal(size=(len(labels), 100))
+    return (
+        classes[labels] @ between
+        + rng.normal(size=(len(labels), 60)) @ within
+        + 3 * rng.normal(size=(len(labels), 100))
+    )
 
 
 labels = np.arange(300).repeat(6)

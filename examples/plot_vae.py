@@ -33,7 +33,7 @@ def encode(x):
 
 
 optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], 2e-3)
-for epoch in range(60):
+for _ in range(60):
     for batch in torch.randperm(len(images)).split(128):
         posterior = encode(images[batch])
         decoded = decoder(posterior.rsample())

@@ -1,4 +1,4 @@
-"""What README and the pages of docs show in Python runs, block after block, in an empty folder; the site builds from them."""
+"""What README and the pages of docs show in Python runs, block after block, in an empty folder; the site builds."""
 
 import re
 import subprocess
@@ -42,7 +42,19 @@ def test_readme_says_of_its_answers_what_they_are():
 
 @pytest.mark.slow
 def test_the_site_builds_and_every_name_in_it_resolves(tmp_path):
-    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-d", "trees", str(ROOT / "docs"), "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-q",
+        "-n",
+        "-W",
+        "--keep-going",
+        "-d",
+        "trees",
+        str(ROOT / "docs"),
+        "out",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out/api/generated/peaccel.search.html").exists()
