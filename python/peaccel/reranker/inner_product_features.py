@@ -64,7 +64,7 @@ def first_stage_reference(
     gallery
         G >= 1 items; 16384 of them, evenly spaced, are looked at.
     score
-        As in `paired`.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     queries
         Items as uncertain as the queries to come; by default these are as uncertain as the gallery. Needed where
         gallery and queries differ in kind, as points and normals do.
@@ -142,7 +142,7 @@ def first_stage_features(
     d
         N items.
     score
-        As in `paired`.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     side
         "gallery": what an index is to hold; "query": what it is asked with.
     reference

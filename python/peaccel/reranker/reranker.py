@@ -45,7 +45,7 @@ class FaissReranker(Generic[ArrayT]):
         The G items, in the order in which they were added to the index; or a `Prepared`. On a GPU: then the index must
         be one of faiss-gpu's, queries are there too, and so is all that is found; items cannot come or go.
     score
-        As in `paired`.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     ids
         [G], all different. Integers: the ids that the index returns for the gallery's rows. Strings: names of these
         rows, which the index returns. None: the items go by their rows.
@@ -143,7 +143,7 @@ class FaissReranker(Generic[ArrayT]):
             divides by, and queries are scaled to the sphere's radius. A `FirstStageReference`: the surrogate around
             that, where queries are not as uncertain as the gallery.
         score
-            As in `paired`.
+            A name, ``"name:param=number"`` or a `Score`; higher = more similar.
         ids
             [G] integers >= 0 or strings, all different, by which the items go; None for their rows.
 

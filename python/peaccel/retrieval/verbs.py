@@ -83,7 +83,7 @@ def pairwise(
     queries, gallery
         Q and G items of one dim; queries are cast to the gallery's dtype.
     score
-        As in `paired`.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
 
     Returns
     -------
@@ -93,8 +93,10 @@ def pairwise(
 
     Raises
     ------
-    TypeError, ValueError
-        As `paired`.
+    TypeError
+        Not distributions, a pair of kinds that the score lacks, numpy beside torch.
+    ValueError
+        Different dims or devices; an unknown score.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def rescore(
     candidates
         Integers [Q, K]: rows of the gallery; -1 = none.
     score
-        As in `paired`.
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
 
     Returns
     -------
@@ -131,8 +133,11 @@ def rescore(
 
     Raises
     ------
-    TypeError, ValueError
-        As `paired`; candidates of another shape or dtype or outside -1 .. G-1; blocks as in `search`.
+    TypeError
+        Not distributions, a pair of kinds that the score lacks, numpy beside torch.
+    ValueError
+        Different dims or devices; an unknown score; candidates of another shape or dtype or outside -1 .. G-1; no
+        blocks, or one that is not like the first.
 
     Examples
     --------
@@ -161,10 +166,14 @@ def rerank(
 
     Parameters
     ----------
-    queries, gallery, candidates, score
-        As in `rescore`.
+    queries, gallery
+        Q and G items of one dim; queries are cast to the gallery's dtype.
+    candidates
+        Integers [Q, K]: rows of the gallery; -1 = none.
     k
         How many to return, >= 1; more than K pads.
+    score
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
 
     Returns
     -------
@@ -173,8 +182,11 @@ def rerank(
 
     Raises
     ------
-    TypeError, ValueError
-        As `rescore`; k below 1 or not an integer.
+    TypeError
+        Not distributions, a pair of kinds that the score lacks, numpy beside torch.
+    ValueError
+        Different dims or devices; an unknown score; candidates of another shape or dtype or outside -1 .. G-1; k below
+        1 or not an integer.
 
     Examples
     --------
@@ -228,14 +240,16 @@ def search(
 
     Parameters
     ----------
-    queries, gallery, score
-        As in `pairwise`; `prepare` the gallery where it is searched more than once. One that does not fit into memory
-        comes in blocks: any iterable of distributions, alike but for their sizes, which hold its rows in their order,
-        such as a list, a generator or `pe.io.read_blocks`. It is passed through once for all queries; a thread asks for
-        the next block while one is scored, so that two are in memory. Ids and scores are those of the whole, to the
-        last bit; blocks of some ten thousand rows cost least.
+    queries, gallery
+        Q and G items of one dim; queries are cast to the gallery's dtype. `prepare` a gallery that is searched more
+        than once. One that does not fit into memory comes in blocks: any iterable of distributions, alike but for their
+        sizes, which hold its rows in their order, such as a list, a generator or `pe.io.read_blocks`. It is passed
+        through once for all queries; a thread asks for the next block while one is scored, so that two are in memory.
+        Ids and scores are those of the whole, to the last bit; blocks of some ten thousand rows cost least.
     k
         How many to return, >= 1; more than G pads.
+    score
+        A name, ``"name:param=number"`` or a `Score`; higher = more similar.
     prune
         Whether mls, llr, ppk and inclusion of diagonal normals first bound all pairs by matrix products and score what
         is left; results are the same to the last bit. "auto": where there are many queries and the bound saves time.
@@ -249,9 +263,11 @@ def search(
 
     Raises
     ------
-    TypeError, ValueError
-        As `pairwise`; k below 1 or not an integer; an unknown ``prune``; no blocks, or one that is not like the first.
-        What the iterable itself raises is passed on.
+    TypeError
+        Not distributions, a pair of kinds that the score lacks, numpy beside torch.
+    ValueError
+        Different dims or devices; an unknown score; k below 1 or not an integer; an unknown ``prune``; no blocks, or
+        one that is not like the first. What the iterable itself raises is passed on.
 
     Examples
     --------
