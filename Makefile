@@ -83,8 +83,8 @@ lint-rust:
 	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
 
 lint-python:
-	$(BIN)/ruff check python reproduction tests benches tools examples docs
-	$(BIN)/ruff format --check python reproduction tests benches tools examples docs
+	$(BIN)/ruff check python reproduction tests benches tools examples docs/conf.py
+	$(BIN)/ruff format --check python reproduction tests benches tools examples docs/conf.py
 	$(BIN)/mypy
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours; FASHION=<folder>: garments too)

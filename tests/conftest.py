@@ -3,6 +3,7 @@
 import gc
 import math
 import shutil
+from collections import Counter
 
 import faiss
 import host_cuda
@@ -24,6 +25,18 @@ torch.set_num_threads(1)
 
 SCORES = tuple(pe.scores.SCORES)
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as slow all but every n-th case of a test of many; n is prime to how many values each of its axes has."""
+    met = Counter()
+    for item in items:
+        if mark := item.get_closest_marker("one_in"):
+            function = item.nodeid.partition("[")[0]
+            if met[function] % mark.args[0]:
+                item.add_marker(pytest.mark.slow)
+            met[function] += 1
 
 
 def pytest_collection_finish():

@@ -249,6 +249,7 @@ def test_an_order_that_requires_grad_raises(op):
         values(op, order.requires_grad_(), x)
 
 
+@pytest.mark.one_in(2)
 @each_pair
 @each_form
 def test_pair_first_and_second_derivatives_by_finite_differences(op, form):
@@ -388,6 +389,7 @@ def test_a_missing_candidate_spreads_no_nan(op):
 # -- torch.func, vmap --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(2)
 @each_pair
 @each_form
 def test_func_grad_jacrev_and_vmap_agree_with_autograd(op, form):

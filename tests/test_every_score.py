@@ -103,6 +103,7 @@ def test_the_table_of_what_can_be_scored_is_exact():
     assert table(lambda score: pe.scores.SCORES[score].pairs) == expected
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), SUPPORTED)
 def test_a_supported_pair_of_kinds_computes_in_every_verb_dtype_and_library(name, q_kind, g_kind):
     score = scored(name, q_kind)
@@ -196,6 +197,7 @@ def spread(kind, n, dim, seed, powers):
     return build(kind, items.mu, None if kind == "point" else 10.0 ** rng.uniform(*powers, items.arrays[-1].shape))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dim", DIMS)
 def test_variances_over_sixteen_powers_of_ten_in_every_dimension(dim, dtype):
@@ -335,6 +337,7 @@ def test_a_mean_that_is_not_finite_never_gets_a_finite_score_and_leaves_other_ro
     np.testing.assert_array_equal(found["search"][:, rest], clean[:, rest])
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), [c for c in SUPPORTED if c[0] not in DIRECTED])
 def test_scores_are_symmetric_in_their_two_sides(name, q_kind, g_kind):
     q, g, score = make(q_kind, 3, 21, 1), make(g_kind, 4, 21, 2), scored(name, q_kind)

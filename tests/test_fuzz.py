@@ -18,7 +18,7 @@ import peaccel as pe
 CALLS = int(os.environ.get("PEACCEL_FUZZ", "0"))
 GROUPS = 7  # tests below
 fuzz = settings(
-    max_examples=max(1, CALLS // GROUPS) if CALLS else 300,
+    max_examples=max(1, CALLS // GROUPS) if CALLS else 150,
     derandomize=not CALLS,
     deadline=None,
     database=None,

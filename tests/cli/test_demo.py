@@ -53,6 +53,7 @@ def test_record_is_json(results):
     assert record["settings"]["seed"] == 1 and record["recipe"]["digits"]["corruption"]["blur"] > 0
 
 
+@pytest.mark.slow
 def test_same_seed_same_table(results, tmp_path):
     again = demo.run(demo.DemoSettings(seed=2, seeds=1, quick=True, out=tmp_path))
     assert [(*key, recall[1:], map_at_r[1:]) for *key, recall, map_at_r in numbers(results)] == numbers(again)

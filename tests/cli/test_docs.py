@@ -78,8 +78,6 @@ SHOWN = {
     "--out answers.csv": "",
     "peaccel choose-threshold --queries q.npy --gallery g.npy --query-labels ql.npy --gallery-labels gl.npy "
     "--novel strangers.npy --novel-labels persons.npy --fpir 5% --out known/": "",
-    "peaccel search --queries queries.parquet --gallery gallery.parquet --ids gallery.parquet:id "
-    "--out found.parquet": "",
     "peaccel search --queries queries.parquet --gallery gallery.parquet --query-ids queries.parquet:id "
     "--ids gallery.parquet:id --out found.parquet": "",
     "peaccel choose-threshold --pairs scored.csv --far 1% --certainty 95% --out verify/": "",

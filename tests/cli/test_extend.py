@@ -13,7 +13,7 @@ import peaccel as pe
 from peaccel import methods
 from peaccel.data import datasets
 
-PAGES = sorted((Path(__file__).parents[2] / "docs" / "extend").glob("*.md"))
+PAGES = sorted(x for x in (Path(__file__).parents[2] / "docs" / "extend").glob("*.md") if x.stem != "index")
 SMALL = "--dim 8 --schedule.epochs 1 --device cpu --threads 1"
 MORE = {"peaccel train my_method.py --resume": "--device cpu --threads 1"}
 """What is added to commands that train so that they take seconds, where it is not `SMALL`."""

@@ -208,6 +208,7 @@ def agrees(found, q, g, name, dtype):
     np.testing.assert_allclose(found, want, rtol=3e-7 if dtype == "float32" else 1e-9, atol=1e-9)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
 def test_scores_by_every_verb(device, name, q_kind, g_kind):
     score = scored(name, q_kind)
@@ -224,6 +225,7 @@ def test_scores_by_every_verb(device, name, q_kind, g_kind):
         agrees(found["pairwise"], q, g, name, compute)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("dim", [1, 3, 16, 129, 512])
 def test_variances_over_many_powers_of_ten(device, dim, dtype):
@@ -255,6 +257,7 @@ def test_a_variance_of_zero_is_a_point_and_a_negative_one_has_no_score(device):
             np.testing.assert_allclose(found["search"], want, rtol=3e-5)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "q_kind", "g_kind"), CASES)
 def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, dtype):

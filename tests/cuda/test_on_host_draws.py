@@ -57,6 +57,7 @@ def assert_near(found, want, dtype, dim):
     )
 
 
+@pytest.mark.one_in(3)
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):
@@ -70,6 +71,7 @@ def test_scores_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtyp
         assert_near(found["search"], _cpu.score(op, inputs, None, True), dtype, dim)
 
 
+@pytest.mark.one_in(3)
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_gradients_are_those_of_the_cpu(device, name, q_kind, g_kind, variant, dtype):

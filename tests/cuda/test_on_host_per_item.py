@@ -49,6 +49,7 @@ def everything(op, inputs, halves):
     return found
 
 
+@pytest.mark.one_in(3)
 @each_case
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.usefixtures("unlooked")

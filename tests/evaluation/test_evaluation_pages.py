@@ -92,6 +92,7 @@ def run(capsys, line):
 SIDES = "--queries q.npz --gallery g.npz --query-labels yq.npy --gallery-labels yg.npy --out o"
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("line", "there"),
     [

@@ -101,6 +101,7 @@ def test_every_field_of_a_confidence_is_that_metric(own):
             assert x.low < x.value < x.high
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("by_pairs", [True, False])
 @pytest.mark.parametrize("own", [True, False])
 def test_rankings_and_pairs_by_blocks_are_those_at_once(own, by_pairs, monkeypatch):

@@ -371,6 +371,7 @@ def anchor_of_one_seed():
     return ProxyAnchor(D, C).double()
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     results = [tmp_path / "0.pt", tmp_path / "1.pt"]
     torch.multiprocessing.spawn(part, (tmp_path / "store", results), nprocs=2)

@@ -293,6 +293,7 @@ def test_first_and_second_derivatives(name):
     assert torch.autograd.gradgradcheck(function, used)
 
 
+@pytest.mark.slow
 def test_compiled_whole_they_compute_the_same():
     p, q = make("vmf", 5, 4, library="torch"), make("vmf", 5, 4, 8, library="torch")
 

@@ -102,6 +102,7 @@ def drawn_angles(dim, kappa, seed, count=DRAWS):
 # -- the laws ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize(
     ("dim", "kappa"),
     [pytest.param(d, k, marks=pytest.mark.slow) if d == 2048 and k != 1e3 else (d, k) for d, k in CELLS],

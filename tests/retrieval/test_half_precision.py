@@ -12,6 +12,7 @@ HALVES = ("float16", "bfloat16")
 SINGLE = {"numpy": "float32", "torch": torch.float32}
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("dim", [2, 16, 37])

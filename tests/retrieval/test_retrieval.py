@@ -81,6 +81,7 @@ DATA = ("plain", "clustered", "duplicated", "integers", "huge", "tiny", "uncerta
 SIZES = [(1, 17, 8), (5, 1, 3), (3, 100, 33), (70, 211, 16), (4, 1000, 2), (300, 65, 4)]  # Q, G, D
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize(("score", "q_kind", "g_kind"), SEARCHES, ids=NAMES)
 @pytest.mark.filterwarnings("ignore:(invalid value|overflow|divide by zero):RuntimeWarning")  # numpy, of broken data
