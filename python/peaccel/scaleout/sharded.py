@@ -395,7 +395,7 @@ class ShardedGallery:
             Seconds within which the answer is there, > 0.
         partial
             Whether to answer from the shards that have answered when time is up, and to name the others in
-            `ShardedRanking.missing`; TimeoutError only where none has.
+            ``ShardedRanking.missing``; TimeoutError only where none has.
 
         Returns
         -------
