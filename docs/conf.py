@@ -93,7 +93,7 @@ def arguments() -> set[str]:
 
 NAMES = public_names()
 ARGUMENTS = arguments()
-OTHERS = ("copy", "datasets", "faiss", "numpy", "pickle", "torch")  # their documentation is not at hand while this one is made
+OTHERS = ("copy", "datasets", "faiss", "numpy", "pickle", "torch")  # their documentation is not at hand here
 
 
 def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Node) -> Any:
