@@ -1,6 +1,7 @@
 """What several test files share: items of every kind, and a pair's score from every verb."""
 
 import gc
+import itertools
 import math
 import shutil
 from collections import Counter
@@ -29,14 +30,26 @@ EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark as slow all but every n-th case of a test of many; n is prime to how many values each of its axes has."""
-    met = Counter()
+    """Mark as slow what tests of many cases leave to `make test-all`: all but every n-th case.
+
+    A case stays that has a value of an argument which none before it had, unless all values of that argument differ, as
+    where each case is a row of its own: so every operation, kind, dtype and size of a grid is met.
+    """
+    marked = {}
     for item in items:
         if mark := item.get_closest_marker("one_in"):
-            function = item.nodeid.partition("[")[0]
-            if met[function] % mark.args[0]:
-                item.add_marker(pytest.mark.slow)
-            met[function] += 1
+            marked.setdefault((item.nodeid.partition("[")[0], mark.args[0]), []).append(item)
+    for (_, n), cases in marked.items():
+        values = [{(name, repr(value)) for name, value in case.callspec.params.items()} for case in cases]
+        often = Counter(itertools.chain.from_iterable(values))
+        arguments = {name for (name, _), times in often.items() if times > 1}
+        met = set()
+        for i, (case, own) in enumerate(zip(cases, values, strict=True)):
+            fresh = {value for value in own if value[0] in arguments} - met
+            if fresh or i % n == 0:
+                met |= own
+            else:
+                case.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

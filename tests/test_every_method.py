@@ -92,7 +92,6 @@ def check_that_it_learns(row, method, settings, items, run):
     assert metrics.recall_at_k(found, query.labels, gallery.labels) == result.recall_at_1
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("row", [row for row in ROWS if row not in SIBLINGS])
 def test_every_row_learns_what_it_promises(row, tmp_path):
     method, settings = train.recipe(row, "mnist")

@@ -13,6 +13,8 @@ import peaccel as pe
 
 PAIRS = {(name, q, g) for name, score in pe.scores.SCORES.items() for q, g in score.pairs}
 CASES = sorted(case for case in PAIRS if case[2] in (case[1], "nivmf"))
+# What is drawn of a gallery item depends on its row, which a part does not know.
+UNDRAWN = [case for case in CASES if not pe.scores.get(scored(*case)).pair(*case[1:]).op.samplers[1]]
 CUTS = (0, 0, 3, 40, 41, 90, 120)  # six parts, one of them empty and one of a single row
 
 
@@ -23,11 +25,9 @@ def searched_in_parts(q, g, k, score, width):
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize(("name", "query", "gallery"), CASES)
+@pytest.mark.parametrize(("name", "query", "gallery"), UNDRAWN)
 def test_six_parts_are_one_search(name, query, gallery, library):
     score = scored(name, query, gallery)
-    if pe.scores.get(score).pair(query, gallery).op.samplers[1]:
-        pytest.skip("what is drawn of a gallery item depends on its row")
     dtype = "float32" if library == "numpy" else "float64"
     q = make(query, 7, 6, dtype=dtype, library=library)
     g = hostile(gallery, CUTS[-1], 6, dtype=dtype, library=library)

@@ -41,7 +41,6 @@ def at_each_stage(training, see):
 STARTS = [row for row in ROWS if any(stage.start for stage in build(row)[2].stages)]
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("row", STARTS)
 def test_what_a_start_fits_is_what_it_would_be_on_training_batches(row):
     _, _, training = build(row)
