@@ -91,7 +91,7 @@ lint-python:
 	$(BIN)/mypy
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours; FASHION=<folder>: garments too)
-	$(BIN)/python -m reproduction --results-out docs/reproduction.jsonl --page-out docs/reproduction.md \
+	$(BIN)/python -m reproduction --results-out reproduction/results.jsonl --page-out docs/reproduction.md \
 		$(if $(FASHION),--fashion-root "$(FASHION)")
 
 fuzz: build  ## make a hundred thousand random calls (ten minutes)
