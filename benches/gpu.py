@@ -6,7 +6,7 @@ the host is done proves it. Where it has, because a side asks the device for a v
 ("waits": true): its time includes the host's. Before each call the caches are filled with other data. Medians of 15
 calls after 3 to warm up, the sides in turn.
 
-Needs torch and numpy only. FOLDER/<gpu>.json, from which docs/performance.md takes its table, is written after each
+Needs torch and numpy only. FOLDER/<gpu>.json, of which docs/measurements.md is to have a table, is written after each
 piece of work; what it has of other works stays, so that each can be run in a process of its own. `--rehearse` runs all
 of it on the CPU in small sizes, which shows that the code runs, not how fast.
 """

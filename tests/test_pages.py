@@ -1,11 +1,15 @@
 """What README and the pages of docs show in Python runs, block after block, in an empty folder; the site builds."""
 
+import csv
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from benches import record
 
 ROOT = Path(__file__).parent.parent
 # Of which tests of their own hold what is printed, or write files of several blocks.
@@ -38,6 +42,38 @@ def test_readme_says_of_its_answers_what_they_are():
     assert 0.45 <= np.mean(taken >= 0) <= 0.55 and np.mean((taken != asked)[taken >= 0]) <= 0.004
     everything = pe.search(names["embed"](asked), names["gallery"], k=1, score="cosine").ids[:, 0]
     assert 0.3 <= np.mean(everything != asked) <= 0.37
+
+
+def kept(name):
+    """The rows of a table of measurements, by the names of its columns."""
+    with (record.FOLDER / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_table_of_measurements_has_its_command_and_is_shown_under_it():
+    runs = {run["table"]: run for run in kept("runs")}
+    assert runs.keys() == {path.stem for path in record.FOLDER.iterdir()} - {"runs", "summary"}
+    page = PAGES["measurements.md"].read_text()
+    for table, run in runs.items():
+        assert f"```{{csv-table}} {run['command']}\n:file: performance/{table}.csv\n" in page
+        assert importlib.util.find_spec(run["command"].split()[2])
+        assert run["machine"] and re.fullmatch(r"20\d\d-\d\d-\d\d", run["date"])
+
+
+def test_what_the_page_of_performance_says_is_in_its_tables():
+    for line in kept("summary"):
+        reached, goal = re.match(r"[\d.]+x", line["reached"])[0], line["goal"]
+        found = [row for row in kept(line["table"]) if reached in re.split("[; ]+", row["ratio"])]
+        assert any(goal in row["goal"] for row in found), line
+
+
+def test_what_a_benchmark_prints_is_kept(tmp_path):
+    (tmp_path / "runs.csv").write_text("table,command,machine,date\na,old,there,2020-01-01\nb,stays,there,2020-01-01\n")
+    printed = ["cpu: x\n", "| work | time |\n", "| --- | --- |\n", "| 1,000 x 2 | |\n", "\n"]
+    record.record("a", "python -m benches.a", printed, tmp_path)
+    assert (tmp_path / "a.csv").read_text() == 'work,time\n"1,000 x 2",\n'
+    _, new, other = (tmp_path / "runs.csv").read_text().splitlines()
+    assert new.startswith("a,python -m benches.a,") and other == "b,stays,there,2020-01-01"
 
 
 @pytest.mark.slow

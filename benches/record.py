@@ -1,0 +1,66 @@
+"""Keep what a benchmark prints: `python -m benches.record TABLE BENCHMARK [OPTIONS]`, as in `record cliffs cliffs`.
+
+Runs `python -m benches.BENCHMARK OPTIONS`, shows what it prints, and writes the table in it to
+docs/performance/TABLE.csv, which docs/measurements.md shows. The command, the machine and the date go to
+docs/performance/runs.csv.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import peaccel as pe
+
+FOLDER = Path(__file__).parents[1] / "docs" / "performance"
+RUNS = ("table", "command", "machine", "date")
+
+
+def rows(lines: Iterable[str]) -> list[list[str]]:
+    """The cells of the lines of a Markdown table, without the line below its head."""
+    cells = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines if line.startswith("|")]
+    return [row for row in cells if set("".join(row)) != {"-"}]
+
+
+def machine() -> str:
+    """Processor, instruction set and cores."""
+    cpuinfo = Path("/proc/cpuinfo")
+    names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")] if cpuinfo.exists() else []
+    processor = names[0].split(":")[1].strip() if names else "unknown processor"
+    return f"{processor}, {pe.build_info()['simd']}, {os.cpu_count()} cores"
+
+
+def write(path: Path, table: list[list[str]]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(table)
+
+
+def record(table: str, command: str, printed: Iterable[str], folder: Path = FOLDER) -> None:
+    """Write what a command printed, and that it did, on this machine and today."""
+    write(folder / f"{table}.csv", rows(printed))
+    with (folder / "runs.csv").open(newline="") as file:
+        _, *runs = csv.reader(file)
+    new = [table, command, machine(), datetime.date.today().isoformat()]
+    write(folder / "runs.csv", [list(RUNS), *sorted([new, *(run for run in runs if run[0] != table)])])
+
+
+def main() -> int:
+    """Run the benchmark; its exit code, and nothing is written where that is not 0."""
+    table, benchmark, *options = sys.argv[1:]
+    module, printed = f"benches.{benchmark}", []
+    with subprocess.Popen([sys.executable, "-m", module, *options], stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            printed.append(line)
+    if process.returncode == 0:
+        record(table, " ".join(["python -m", module, *options]), printed)
+    return process.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
