@@ -40,7 +40,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "examples",
     "filename_pattern": "/plot_",
-    "ignore_pattern": "serve",
+    "ignore_pattern": "serve|neighbours",
     "download_all_examples": False,
     "show_memory": False,
     "min_reported_time": 10,
