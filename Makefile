@@ -138,7 +138,7 @@ recall: build  ## print what first stages find of the true best ten (three minut
 metrics: build  ## measure MLS as a user metric of USearch and PyNNDescent (three minutes)
 	$(BIN)/python -m benches.user_metrics
 
-choosing: build  ## print the tables of docs/choosing-a-score.md
+choosing: build  ## print the tables of docs/score-comparison.md
 	$(BIN)/python -m benches.choosing
 
 speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Resemblyzer; half an hour at first)

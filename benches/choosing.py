@@ -1,4 +1,4 @@
-"""Which score when: `python -m benches.choosing` prints the tables of docs/choosing-a-score.md, in Markdown.
+"""Which score when: `python -m benches.choosing` prints the tables of docs/score-comparison.md, in Markdown.
 
 All sets are drawn from the models that the scores assume, with uncertainties that really made the noise; nothing here
 is a trained model. Cells are means over SEEDS draws of everything; a draw has 400 classes and 2000 queries.

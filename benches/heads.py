@@ -1,4 +1,4 @@
-"""Uncertainties for equal means: `python -m benches.heads` prints the table of docs/choosing-a-score.md, in Markdown.
+"""Uncertainties for equal means: `python -m benches.heads` prints the table of docs/score-comparison.md, in Markdown.
 
 For each seed the demo's network learns its means once, and each method an uncertainty for them from the same images.
 Cells are what a score gains over cosine, all of the gallery ranked, in points of Recall@1 and of MAP@R, means over

@@ -2,9 +2,9 @@
 A training method of your own
 =============================
 
-A method is a Python file: what it learns, its settings, and one loss. This one draws each item's neighbour by the mutual
-likelihood score and asks that it is of the same class; from that alone a network learns a mean and a variance for each
-image.
+A method is a Python file: what it learns, its settings, and one loss. This one draws each item's neighbour by the
+mutual likelihood score and asks that it is of the same class. From that alone a network learns a mean and a variance
+for each image.
 
 .. literalinclude:: ../../examples/neighbours.py
    :language: python
@@ -37,8 +37,8 @@ items = embed(load(folder).model, images.data)
 print(items)
 
 # %%
-# Above, the images with the smallest variances, below those with the largest; beside them, the variances of all images by
-# how much each was corrupted. Nobody told the network which images were.
+# The three upper rows have the smallest variances, the three lower ones the largest. Beside them, the variances of all
+# images by how much each was corrupted: nobody told the network which ones were.
 
 order = np.argsort(items.var)
 figure = plt.figure(figsize=(9, 3.4), layout="constrained")

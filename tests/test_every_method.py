@@ -32,7 +32,7 @@ UNSURE = {
 """Rows whose confidence need not follow the severity of corruption. HIB hedges with its means: matches are decided at
 distances of about 10, to which variances add less than 1 in 100 and get hardly a gradient. `dul_cls` and the Bayesian
 triplet come out the other way round. The others take the length of an embedding, which says little of an image once
-features are centred (docs/choosing-a-score.md)."""
+features are centred (docs/score-comparison.md)."""
 
 ROWS = [row for row in train.RECIPES if row != "text_to_image"]
 # Rows that differ from another by the distribution alone, or are of a file of which another row is trained.

@@ -45,7 +45,7 @@ class HeadFiles:
     training classes; the means do not."""
     method: Head = "pfe"
     """The method that learns the uncertainty: pfe, calibrated afterwards, did best on validation classes
-    (docs/choosing-a-score.md)."""
+    (docs/score-comparison.md)."""
 
 
 def main(arguments: Sequence[str]) -> None:

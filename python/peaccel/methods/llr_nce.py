@@ -83,7 +83,7 @@ def _array(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
 
 METHOD = Method(
     "llr_nce",
-    "peaccel: the softmax of the likelihood ratio; see docs/choosing-a-score.md",
+    "peaccel: the softmax of the likelihood ratio; see docs/score-comparison.md",
     distribution="normal, vmf",
     sampling=False,
     loss="softmax of the score over the batch",
