@@ -22,8 +22,12 @@ RUNS = ("table", "command", "machine", "date")
 
 
 def rows(lines: Iterable[str]) -> list[list[str]]:
-    """The cells of the lines of a Markdown table, without the line below its head."""
-    cells = [[cell.strip() for cell in line.strip()[1:-1].split("|")] for line in lines if line.startswith("|")]
+    """The cells of the lines of a Markdown table, without the line below its head.
+
+    The page reads cells as Markdown, in which ">=" begins a quotation.
+    """
+    text = [line.strip().replace(">=", "≥").replace("<=", "≤") for line in lines if line.startswith("|")]
+    cells = [[cell.strip() for cell in line[1:-1].split("|")] for line in text]
     return [row for row in cells if set("".join(row)) != {"-"}]
 
 

@@ -29,6 +29,7 @@ exclude_patterns = ["_build"]
 templates_path = ["_templates"]
 default_role = "py:obj"
 nitpicky = True
+smartquotes = False  # tables hold commands, whose two hyphens are no dash
 myst_heading_anchors = 4
 autodoc_typehints = "none"
 autodoc_inherit_docstrings = False
@@ -49,7 +50,13 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = "peaccel"
 html_show_sourcelink = False
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_sidebars = {"**": ["sections"]}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "navbar_center": [],  # the sidebar has all sections
+    "secondary_sidebar_items": {"**": ["page-toc"], "measurements": []},  # tables need the width
+}
 
 # The modules whose names users write, and what their names are where they are defined.
 MODULES = ["peaccel"] + [
