@@ -47,7 +47,21 @@ sphinx_gallery_conf = {
     "min_reported_time": 10,
 }
 
+# Pages whose tables need the width of the list of headings.
+WIDE = (
+    "measurements",
+    "choosing-a-score",
+    "score-comparison",
+    "sizing",
+    "differences",
+    "demo",
+    "reproduction",
+    "claims",
+)
+
 html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = "peaccel"
 html_show_sourcelink = False
 html_sidebars = {"**": ["sections"]}
@@ -55,7 +69,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
     "navbar_center": [],  # the sidebar has all sections
-    "secondary_sidebar_items": {"**": ["page-toc"], "measurements": []},  # tables need the width
+    "secondary_sidebar_items": {"**": ["page-toc"], **dict.fromkeys(WIDE, [])},
 }
 
 # The modules whose names users write, and what their names are where they are defined.
