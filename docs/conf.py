@@ -48,16 +48,7 @@ sphinx_gallery_conf = {
 }
 
 # Pages whose tables need the width of the list of headings.
-WIDE = (
-    "measurements",
-    "choosing-a-score",
-    "score-comparison",
-    "sizing",
-    "differences",
-    "demo",
-    "reproduction",
-    "claims",
-)
+WIDE = ("measurements", "choosing-a-score", "score-comparison", "sizing", "differences", "demo", "reproduction")
 
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
@@ -69,7 +60,7 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,
     "navbar_center": [],  # the sidebar has all sections
-    "secondary_sidebar_items": {"**": ["page-toc"], **dict.fromkeys(WIDE, [])},
+    "secondary_sidebar_items": {"**": ["page-toc"], **{page: [] for page in WIDE}},
 }
 
 # The modules whose names users write, and what their names are where they are defined.
