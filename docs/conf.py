@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import inspect
 import re
+import typing
 from typing import Any
 
 from docutils import nodes
@@ -129,7 +130,22 @@ def escape(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
     lines[:] = [line if line.lstrip().startswith((">>>", "...")) else line.replace("|", r"\|") for line in lines]
 
 
+def overloads(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str, returns: str
+) -> tuple[str, str] | None:
+    """Show what a function of `*given` may be called with, a line each, in place of that."""
+    if not signature or not signature.startswith("(*given"):
+        return None
+    shown = []
+    for each in typing.get_overloads(obj):
+        found = inspect.signature(each)
+        bare = [argument.replace(annotation=argument.empty) for argument in found.parameters.values()]
+        shown.append(str(found.replace(parameters=bare, return_annotation=found.empty)))
+    return f"\n{obj.__name__}".join(shown), returns
+
+
 def setup(app: Sphinx) -> None:
     """Add what Sphinx asks for names that it does not find, and what it reads docstrings by."""
     app.connect("missing-reference", resolve)
     app.connect("autodoc-process-docstring", escape, priority=400)
+    app.connect("autodoc-process-signature", overloads)
