@@ -1,9 +1,10 @@
 """Every path of peaccel beside its neighbour or its peer: `python -m benches.cliffs [--only POINT]`, in ten minutes.
 
 docs/measurements.md says of the points why some are behind. A row is a piece of work by peaccel and by its peer:
-another path of peaccel, FAISS at its best, or what one writes with numpy, scipy or torch. The ratio is time (or bytes)
-of peaccel over that of the peer. Sides are interleaved in one process, medians, one thread each unless the row names two. Results are
-held against each other, or against numpy, before they are timed; the run fails (exit 1) where they do not agree.
+another path of peaccel, FAISS at its best, or what one writes with numpy, scipy or torch. The ratio is time (or
+bytes) of peaccel over that of the peer. Sides are interleaved in one process, medians, one thread each unless the row
+names two. Results are held against each other, or against numpy, before they are timed; the run fails (exit 1) where
+they do not agree.
 """
 
 from __future__ import annotations
