@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Generic, Literal, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from peaccel.retrieval.prepared import Prepared, plan
 from peaccel.retrieval.verbs import Ranking, best
 from peaccel.scores import Score, get
 from peaccel.validation import checked_k, require_distribution
+
+if TYPE_CHECKING:
+    import faiss
 
 __all__ = ["FaissReranker"]
 
@@ -242,9 +245,10 @@ class FaissReranker(Generic[ArrayT]):
     # -- items ---------------------------------------------------------------------------------------------------------
 
     @property
-    def index(self) -> Any:
+    def index(self) -> faiss.Index:
         """The FAISS index."""
-        return self._indexed.index
+        index: faiss.Index = self._indexed.index
+        return index
 
     @property
     def gallery(self) -> Distribution[ArrayT]:

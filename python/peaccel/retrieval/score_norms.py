@@ -15,7 +15,9 @@ __all__ = ["normalise_scores"]
 def normalise_scores(scores: Ranking[ArrayT], *, queries: Any = None, gallery: Any = None) -> Ranking[ArrayT]: ...
 @overload
 def normalise_scores(scores: ArrayT, *, queries: Any = None, gallery: Any = None) -> ArrayT: ...
-def normalise_scores(scores: Any, *, queries: Any = None, gallery: Any = None) -> Any:
+def normalise_scores(
+    scores: Ranking[ArrayT] | ArrayT, *, queries: Any = None, gallery: Any = None
+) -> Ranking[ArrayT] | ArrayT:
     """Scores in standard deviations above the mean score with a cohort, so that one threshold serves all items.
 
     With the mean m and the standard deviation d of an item's scores with the cohort, the side that is given says which:
