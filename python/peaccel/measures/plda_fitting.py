@@ -45,7 +45,12 @@ class _Model(NamedTuple):
 
 
 def fit_plda(
-    x: Any, labels: ArrayLike, dim: int | None = None, length_norm: bool = False, *, shrinkage: float = 0.0
+    x: ArrayLike | Distribution,
+    labels: ArrayLike,
+    dim: int | None = None,
+    length_norm: bool = False,
+    *,
+    shrinkage: float = 0.0,
 ) -> Plda:
     """Probabilistic linear discriminant analysis: the likeliest two-covariance model of labelled embeddings.
 
