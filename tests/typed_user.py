@@ -243,6 +243,12 @@ def of_either(d: pe.Distribution, ranking: pe.Ranking) -> int:
     return len(d) + len(ranking.ids)
 
 
+def of_what_is_any(x: Any, d: pe.Normal[Tensor]) -> pe.Normal[Tensor]:
+    """Such as what a torch module returns."""
+    pe.paired(d, pe.Normal(x, 0.5))
+    return pe.Normal(x, x)
+
+
 def mixed(x: Tensor, other: Floats) -> None:
     pe.Normal(x, other)  # type: ignore
     pe.search(pe.Point(x), pe.Point(other), k=5)  # type: ignore

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     ArrayT = TypeVarWithDefault("ArrayT", bound=Numpy | Tensor, default=Any)
-    KindT = TypeVarWithDefault("KindT", Numpy, Tensor, default=Numpy)
+    # The narrower one last: without torch Tensor is Any, and of those that fit type checkers take the last.
+    KindT = TypeVarWithDefault("KindT", Tensor, Numpy, default=Numpy)
 else:
     ArrayT, KindT = TypeVar("ArrayT"), TypeVar("KindT")
 
