@@ -5,9 +5,7 @@ import inspect
 import typing
 from typing import Any
 
-import faiss
 import numpy as np
-import pyarrow
 
 import peaccel as pe
 from peaccel.scores._score import WeightedSquares
@@ -56,13 +54,9 @@ def is_own(kind):
     return inspect.isclass(kind) and kind.__module__.startswith("peaccel.") and ".ops." not in kind.__module__
 
 
-def hints_of(described):
-    return typing.get_type_hints(described, localns={"faiss": faiss, "pyarrow": pyarrow})
-
-
 def members_of(kind):
     """(name, its type, or its function) of each public attribute and method that a class adds to those of its bases."""
-    for name, hint in hints_of(kind).items():
+    for name, hint in typing.get_type_hints(kind).items():
         if name in inspect.get_annotations(kind) and not name.startswith("_"):
             yield name, hint, None
     for name, member in vars(kind).items():
@@ -82,7 +76,7 @@ def public():
         else:
             functions[place] = function
             for form in typing.get_overloads(function) or [function]:
-                hint = hints_of(form).get("return", inspect.Signature.empty)
+                hint = typing.get_type_hints(form).get("return", inspect.Signature.empty)
                 types[place] = typing.Union[types[place], hint] if place in types else hint  # noqa: UP007
                 left.extend(classes_in(hint))
         left.extend(classes_in(types[place]))
@@ -121,7 +115,7 @@ def test_every_parameter_has_a_type():
         f"{place}: {name}"
         for place, form in forms
         for name in inspect.signature(form).parameters
-        if name not in ("self", "cls", *hints_of(form))
+        if name not in ("self", "cls", *typing.get_type_hints(form))
     ]
     assert not untyped
 

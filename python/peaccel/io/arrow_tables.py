@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,13 +13,10 @@ from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import on_host
 from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
-from peaccel.io._arrow_sources import TableSource, arrow, in_blocks, opened, opened_file
+from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
 from peaccel.io.states import distribution_of, to_state
 from peaccel.ops._array import Numpy, dtype_name, from_given
 from peaccel.validation import require_distribution
-
-if TYPE_CHECKING:
-    import pyarrow
 
 __all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
 
@@ -105,7 +102,7 @@ def from_arrow(
     return d if named is None else (d, named)
 
 
-def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns: Any) -> pyarrow.Table:
+def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns: Any) -> Table:
     """The table of a distribution, which `from_arrow` reads back bit for bit.
 
     Parameters

@@ -46,14 +46,14 @@ Numpy: TypeAlias = np.ndarray[Any, Any]
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor, inside the package, which asks each for what both have
 
 
-class Column(Protocol):
-    """A column or the columns of a data frame, of pandas or Polars."""
+class FrameColumn(Protocol):
+    """One or more columns of a data frame of pandas or Polars."""
 
     def to_numpy(self) -> Any: ...
 
 
 # What constructors and functions take beside arrays, and make numpy arrays of.
-Given: TypeAlias = Sequence[Any] | float | np.number[Any] | Column
+Given: TypeAlias = Sequence[Any] | float | np.number[Any] | FrameColumn
 
 # In public signatures, ArrayT is the kind of array that goes in and comes out; Any where none is written. KindT is that
 # of arguments which may be lists too, of which numpy arrays are made; numpy's dtypes are not told apart.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self
+from typing import Any, Generic, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,9 +21,6 @@ from peaccel.retrieval.prepared import Prepared, plan
 from peaccel.retrieval.verbs import Ranking, best
 from peaccel.scores import Score, get
 from peaccel.validation import checked_k, require_distribution
-
-if TYPE_CHECKING:
-    import faiss
 
 __all__ = ["FaissReranker"]
 
@@ -247,9 +244,9 @@ class FaissReranker(Generic[ArrayT]):
     # -- items ---------------------------------------------------------------------------------------------------------
 
     @property
-    def index(self) -> faiss.Index:
+    def index(self) -> faiss_index.Index:
         """The FAISS index."""
-        index: faiss.Index = self._indexed.index
+        index: faiss_index.Index = self._indexed.index
         return index
 
     @property
