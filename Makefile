@@ -85,10 +85,17 @@ lint-rust:
 	cargo fmt --check
 	PEACCEL_CUDA=off cargo clippy --release --all-targets --features python --quiet -- -D warnings
 
+# The stub of the core is held against the core apart from the package, all of which would be read with it, for half a minute.
 lint-python:
 	$(BIN)/ruff check python reproduction tests benches tools examples docs/conf.py
 	$(BIN)/ruff format --check python reproduction tests benches tools examples docs/conf.py
 	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	mkdir -p target/stubs/peaccel
+	cp python/peaccel/_core.pyi target/stubs/peaccel/
+	touch target/stubs/peaccel/__init__.pyi
+	echo peaccel._core.__all__ > target/stubs/allowed
+	MYPYPATH=target/stubs $(BIN)/python -m mypy.stubtest --concise --allowlist target/stubs/allowed peaccel._core
 
 reproduce: build  ## run what docs/reproduction.md shows; goes on where it was stopped (hours; FASHION=<folder>: garments too)
 	$(BIN)/python -m reproduction --results-out reproduction/results.jsonl --page-out docs/reproduction.md \

@@ -57,6 +57,7 @@ OF_MANY = np.concatenate([np.repeat(np.arange(22), 2), RNG.integers(0, 22, 16)])
 TEMPLATES = 10 * OF_MANY + RNG.integers(0, 2, 60)
 SIBLINGS = next(p for p in np.argwhere(OF_MANY[:, None] == OF_MANY) if TEMPLATES[p[0]] != TEMPLATES[p[1]])
 MANY = pe.Normal(RNG.normal(size=(22, 3))[OF_MANY] + 0.7 * RNG.normal(size=(60, 3)), RNG.uniform(0.1, 2, 60))
+PAIRS_OF_MANY = np.argwhere(np.triu(np.ones((60, 60)), 1))[::7]
 SPREAD_MANY = pe.Normal(2 * MANY.mu[::7], MANY.var[::7])
 
 
@@ -243,6 +244,8 @@ MEASURES = [
         lambda drawn: drawn.requires_grad),
     Row(pe.fuse, {"d": ISOTROPIC, "groups": Z}, {"rule": "mean"}),
     Row(pe.fit_vmf, {"z": DIRECTIONS.mu}, {"z": DIRECTIONS.mu[1:], "weights": DIRECTIONS.kappa, "groups": Z}),
+    Row(pe.calibrate, {"d": MANY, "pairs": PAIRS_OF_MANY, "labels": np.equal(*OF_MANY[PAIRS_OF_MANY.T])},
+        {"offset": False}),
     Row(pe.fit_plda, {"x": MANY.mu, "labels": OF_MANY}, {"dim": 2, "length_norm": True, "shrinkage": 0.5}),
     Row(pe.triplet_probability, {"a": QUERIES, "p": GALLERY[:Q], "n": GALLERY[-Q:]}, {"margin": 1.0, "log": True}),
     Row(pe.triplet_probability, {"a": QUERIES, "p": GALLERY[:Q], "n": GALLERY[-Q:], "margin": 1.0},

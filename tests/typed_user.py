@@ -1,6 +1,9 @@
-"""What a user may say under mypy --strict, which `make lint` runs: of arrays come arrays, of tensors tensors."""
+"""What a user may say under mypy --strict and pyright: of arrays come arrays, of tensors tensors.
 
-from typing import assert_type
+Nothing of it is run. `assert_type` refuses Any, which nothing public is where the kind of array is known.
+"""
+
+from typing import Any, Protocol, assert_type
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,35 +11,323 @@ from torch import Tensor
 
 import peaccel as pe
 
+Floats = NDArray[np.float32]
+Numpy = np.ndarray[Any, Any]  # shapes and dtypes are not followed
 
-def of_arrays(mu: NDArray[np.float32], var: NDArray[np.float32]) -> NDArray[np.int64]:
-    d = pe.Normal(mu, var)
+
+# -- numpy -------------------------------------------------------------------------------------------------------------
+
+
+def distributions_of_arrays(mu: Floats, one: Floats) -> None:
+    d, vmf = pe.Normal(mu, one), pe.VonMisesFisher(mu, kappa=one)
+    assert_type(d, pe.Normal[Numpy])
+    assert_type(pe.Normal(mu, var=0.5), pe.Normal[Numpy])
+    assert_type(vmf, pe.VonMisesFisher[Numpy])
+    assert_type(pe.NonIsotropicVonMisesFisher(mu, mu), pe.NonIsotropicVonMisesFisher[Numpy])
+    assert_type(pe.Scaled(mu, one), pe.Scaled[Numpy])
+    assert_type(pe.Point(mu), pe.Point[Numpy])
+    assert_type(pe.concat([d, d]), pe.Normal[Numpy])
+    assert_type(d[:3], pe.Normal[Numpy])
+    assert_type(d.to("float16").detach().validate(), pe.Normal[Numpy])
+    assert_type(d.arrays, tuple[Numpy, ...])
+    assert_type(d.mu, Numpy)
+    assert_type(d.var, Numpy)
+    assert_type(vmf.kappa, Numpy)
+    assert_type(pe.Scaled(mu, one).scale, Numpy)
+
+
+def verbs_of_arrays(d: pe.Normal[Numpy], rows: NDArray[np.int64]) -> None:
+    assert_type(pe.paired(d, d), Numpy)
+    assert_type(pe.pairwise(d, d), Numpy)
+    assert_type(pe.pairwise(pe.Point(d.mu), d, pe.scores.llr(prior_var=0.5)), Numpy)
+    assert_type(pe.rescore(d, d, rows), Numpy)
+    assert_type(pe.rerank(d, d, rows, k=2), pe.Ranking[Numpy])
+    assert_type(pe.search(d, d, k=2), pe.Ranking[Numpy])
+    assert_type(pe.search(d, [d, d], k=2), pe.Ranking[Numpy])
+    prepared = pe.prepare(d, "mls")
+    assert_type(prepared, pe.Prepared[Numpy])
+    assert_type(prepared.distribution, pe.Distribution[Numpy])
+    assert_type(prepared.mu, Numpy)
+    assert_type(pe.pairwise(d, prepared), Numpy)
+    ranking = pe.search(d, prepared, k=2)
+    assert_type(pe.merge([ranking, ranking], k=2, offsets=[0, 3]), pe.Ranking[Numpy])
+    assert_type(pe.normalise_scores(ranking, queries=d.mu), pe.Ranking[Numpy])
+    assert_type(pe.normalise_scores(d.mu, gallery=d.mu), Numpy)
+    scores, ids = ranking
+    assert_type(scores, Numpy)
+    assert_type(ids, Numpy)
+    assert_type(ranking.ids, Numpy)
+    assert_type(ranking.scored, float | None)
     reranker = pe.FaissReranker.build(d, "Flat")
-    found: list[NDArray[np.float32]] = [pe.paired(d, d), pe.log_prob(d, mu), pe.special.log_iv(3, mu), d.mu, d[:3].var]
-    scores, ids = pe.rerank(d, pe.prepare(d), np.zeros((len(found), 2), int), k=2)
-    found.append(pe.merge([pe.search(d, d, k=5), reranker.search(d, k=5)], k=5, offsets=[0, 3]).scores)
-    plda = pe.fit_plda(mu, np.zeros(len(mu)), dim=2)
-    normed = pe.normalise_scores(pe.search(d, d, k=5), queries=mu)
-    found += [normed.scores, pe.pairwise(plda.transform(mu), d, plda.score), pe.normalise_scores(mu, gallery=mu)]
-    return scores.argsort() if len(ids) else reranker.search(d, k=5).ids
+    assert_type(reranker, pe.FaissReranker[Numpy])
+    assert_type(reranker.search(d, k=2), pe.Ranking[Numpy])
+    assert_type(reranker.gallery, pe.Distribution[Numpy])
+    assert_type(reranker.ids, Numpy)
 
 
-def of_tensors(mu: Tensor, kappa: Tensor) -> Tensor:
-    d = pe.VonMisesFisher(mu, kappa)
-    reranker = pe.FaissReranker(None, pe.prepare(d))
-    found = [pe.pairwise(d, d), pe.kl(d, d), pe.sample(d, 3), pe.confidence(d), pe.special.log_iv(3, kappa), d.kappa]
-    assert_type(pe.Normal(mu, 0.5), pe.Normal[Tensor])
-    return pe.search(d, d, k=5).ids if found else reranker.search(d, k=5).ids
+def measures_of_arrays(
+    d: pe.Normal[Numpy], vmf: pe.VonMisesFisher[Numpy], labels: NDArray[np.int64], flags: NDArray[np.int64]
+) -> None:
+    assert_type(pe.log_prob(d, d.mu), Numpy)
+    assert_type(pe.entropy(d), Numpy)
+    assert_type(pe.confidence(vmf), Numpy)
+    assert_type(pe.kl(vmf, vmf), Numpy)
+    assert_type(pe.match_variance(d, d), Numpy)
+    assert_type(pe.sample(d, 3), Numpy)
+    assert_type(pe.triplet_probability(d, d, d), Numpy)
+    assert_type(pe.special.log_iv(3, vmf.kappa), Numpy)
+    assert_type(pe.special.log_ive(3, vmf.kappa), Numpy)
+    assert_type(pe.special.iv_ratio(3, vmf.kappa), Numpy)
+    assert_type(pe.special.vmf_log_norm(3, vmf.kappa), Numpy)
+    assert_type(pe.special.log_ndtr(vmf.kappa), Numpy)
+    assert_type(pe.fuse(vmf, labels), pe.VonMisesFisher[Numpy])
+    assert_type(pe.fit_vmf(vmf.mu, groups=labels), pe.VonMisesFisher[Numpy])
+    assert_type(pe.fit_plda(d.mu, labels).transform(d.mu), pe.Normal[Numpy])
+    assert_type(pe.fit_plda(pe.Point(d.mu), labels).transform(d), pe.Normal[Numpy])
+    prior = pe.fit_prior(d, labels)
+    assert_type(prior, pe.Prior[Numpy])
+    assert_type(prior.mean, Numpy)
+    assert_type(prior.var, float | Numpy)
+    assert_type(pe.fit_prior(d, d, labels, labels), pe.Prior[Numpy])
+    calibration = pe.calibrate(d, labels, flags)
+    assert_type(calibration, pe.Calibration)
+    assert_type(calibration(d), pe.Normal[Numpy])
+    assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
+    assert_type(pe.fit_shift(d, labels, flags), float)
+    assert_type(
+        pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
+    )
 
 
-def of_lists() -> NDArray[np.float64]:
-    return pe.entropy(pe.Normal([[0.0, 1.0]], var=[0.1]))
+def decisions_of_arrays(ranking: pe.Ranking[Numpy], scores: Floats, flags: NDArray[np.int64]) -> None:
+    assert_type(pe.fit_match_probability(scores, flags)(scores), Numpy)
+    curve = pe.reliability_curve(scores, flags)
+    assert_type(curve.predicted, Numpy)
+    assert_type(curve.observed, Numpy)
+    assert_type(curve.count, Numpy)
+    selection = pe.learn_then_test(scores, flags, flags, alpha=0.1)
+    limit = pe.limit_false_matches(scores, alpha=0.01)
+    assert_type(selection.threshold, float)
+    assert_type(selection(ranking), pe.Ranking[Numpy])
+    assert_type(limit(scores), Numpy)
+    assert_type(limit.select(ranking, confidence=scores), pe.Ranking[Numpy])
+    assert_type(pe.conformal_sets(scores, flags, flags, alpha=0.1)(ranking), pe.Ranking[Numpy])
+    assert_type(pe.choose_pair_threshold(scores, flags), pe.ThresholdChoice)
+
+
+# -- torch -------------------------------------------------------------------------------------------------------------
+
+
+def distributions_of_tensors(mu: Tensor, one: Tensor) -> None:
+    d, vmf = pe.Normal(mu, one), pe.VonMisesFisher(mu, kappa=one)
+    assert_type(d, pe.Normal[Tensor])
+    assert_type(pe.Normal(mu, var=0.5), pe.Normal[Tensor])
+    assert_type(vmf, pe.VonMisesFisher[Tensor])
+    assert_type(pe.NonIsotropicVonMisesFisher(mu, mu), pe.NonIsotropicVonMisesFisher[Tensor])
+    assert_type(pe.Scaled(mu, one), pe.Scaled[Tensor])
+    assert_type(pe.Point(mu), pe.Point[Tensor])
+    assert_type(pe.concat([d, d]), pe.Normal[Tensor])
+    assert_type(d[:3], pe.Normal[Tensor])
+    assert_type(d.to("float16").detach().validate(), pe.Normal[Tensor])
+    assert_type(d.arrays, tuple[Tensor, ...])
+    assert_type(d.mu, Tensor)
+    assert_type(d.var, Tensor)
+    assert_type(vmf.kappa, Tensor)
+    assert_type(pe.Scaled(mu, one).scale, Tensor)
+
+
+def verbs_of_tensors(d: pe.Normal[Tensor], rows: Tensor) -> None:
+    assert_type(pe.paired(d, d), Tensor)
+    assert_type(pe.pairwise(d, d), Tensor)
+    assert_type(pe.pairwise(pe.Point(d.mu), d, pe.scores.llr(prior_var=0.5)), Tensor)
+    assert_type(pe.rescore(d, d, rows), Tensor)
+    assert_type(pe.rerank(d, d, rows, k=2), pe.Ranking[Tensor])
+    assert_type(pe.search(d, d, k=2), pe.Ranking[Tensor])
+    assert_type(pe.search(d, [d, d], k=2), pe.Ranking[Tensor])
+    prepared = pe.prepare(d, "mls")
+    assert_type(prepared, pe.Prepared[Tensor])
+    assert_type(prepared.distribution, pe.Distribution[Tensor])
+    assert_type(prepared.mu, Tensor)
+    assert_type(pe.pairwise(d, prepared), Tensor)
+    ranking = pe.search(d, prepared, k=2)
+    assert_type(pe.merge([ranking, ranking], k=2, offsets=[0, 3]), pe.Ranking[Tensor])
+    assert_type(pe.normalise_scores(ranking, queries=d.mu), pe.Ranking[Tensor])
+    assert_type(pe.normalise_scores(d.mu, gallery=d.mu), Tensor)
+    scores, ids = ranking
+    assert_type(scores, Tensor)
+    assert_type(ids, Tensor)
+    assert_type(ranking.ids, Tensor)
+    assert_type(ranking.scored, float | None)
+    reranker = pe.FaissReranker.build(d, "Flat")
+    assert_type(reranker, pe.FaissReranker[Tensor])
+    assert_type(reranker.search(d, k=2), pe.Ranking[Tensor])
+    assert_type(reranker.gallery, pe.Distribution[Tensor])
+    assert_type(reranker.ids, Numpy)
+
+
+def measures_of_tensors(d: pe.Normal[Tensor], vmf: pe.VonMisesFisher[Tensor], labels: Tensor, flags: Tensor) -> None:
+    assert_type(pe.log_prob(d, d.mu), Tensor)
+    assert_type(pe.entropy(d), Tensor)
+    assert_type(pe.confidence(vmf), Tensor)
+    assert_type(pe.kl(vmf, vmf), Tensor)
+    assert_type(pe.match_variance(d, d), Tensor)
+    assert_type(pe.sample(d, 3), Tensor)
+    assert_type(pe.triplet_probability(d, d, d), Tensor)
+    assert_type(pe.special.log_iv(3, vmf.kappa), Tensor)
+    assert_type(pe.special.log_ive(3, vmf.kappa), Tensor)
+    assert_type(pe.special.iv_ratio(3, vmf.kappa), Tensor)
+    assert_type(pe.special.vmf_log_norm(3, vmf.kappa), Tensor)
+    assert_type(pe.special.log_ndtr(vmf.kappa), Tensor)
+    assert_type(pe.fuse(vmf, labels), pe.VonMisesFisher[Tensor])
+    assert_type(pe.fit_vmf(vmf.mu, groups=labels), pe.VonMisesFisher[Tensor])
+    assert_type(pe.fit_plda(d.mu, labels).transform(d.mu), pe.Normal[Tensor])
+    assert_type(pe.fit_plda(pe.Point(d.mu), labels).transform(d), pe.Normal[Tensor])
+    prior = pe.fit_prior(d, labels)
+    assert_type(prior, pe.Prior[Tensor])
+    assert_type(prior.mean, Tensor)
+    assert_type(prior.var, float | Tensor)
+    assert_type(pe.fit_prior(d, d, labels, labels), pe.Prior[Tensor])
+    calibration = pe.calibrate(d, labels, flags)
+    assert_type(calibration, pe.Calibration)
+    assert_type(calibration(d), pe.Normal[Tensor])
+    assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
+    assert_type(pe.fit_shift(d, labels, flags), float)
+    assert_type(
+        pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
+    )
+
+
+def decisions_of_tensors(ranking: pe.Ranking[Tensor], scores: Tensor, flags: Tensor) -> None:
+    assert_type(pe.fit_match_probability(scores, flags)(scores), Numpy)
+    curve = pe.reliability_curve(scores, flags)
+    assert_type(curve.predicted, Numpy)
+    assert_type(curve.observed, Numpy)
+    assert_type(curve.count, Numpy)
+    selection = pe.learn_then_test(scores, flags, flags, alpha=0.1)
+    limit = pe.limit_false_matches(scores, alpha=0.01)
+    assert_type(selection.threshold, float)
+    assert_type(selection(ranking), pe.Ranking[Tensor])
+    assert_type(limit(scores), Numpy)
+    assert_type(limit.select(ranking, confidence=scores), pe.Ranking[Tensor])
+    assert_type(pe.conformal_sets(scores, flags, flags, alpha=0.1)(ranking), pe.Ranking[Tensor])
+    assert_type(pe.choose_pair_threshold(scores, flags), pe.ThresholdChoice)
+
+
+# -- either ------------------------------------------------------------------------------------------------------------
+
+
+def of_lists() -> None:
+    assert_type(pe.Normal([[0.0, 1.0]], var=[0.1]), pe.Normal[Numpy])
+    assert_type(pe.Normal([[0.0, 1.0]], var=np.float32(0.1)), pe.Normal[Numpy])
+    assert_type(pe.VonMisesFisher([[0.0, 1.0]], kappa=3), pe.VonMisesFisher[Numpy])
+    assert_type(pe.NonIsotropicVonMisesFisher([[0.0, 1.0]], kappa=[[1.0, 3.0]]), pe.NonIsotropicVonMisesFisher[Numpy])
+    assert_type(pe.Scaled([[0.0, 1.0]], scale=3), pe.Scaled[Numpy])
+    assert_type(pe.Point([[0.0, 1.0]]), pe.Point[Numpy])
+    assert_type(pe.entropy(pe.Normal([[0.0, 1.0]], var=[0.1])), Numpy)
+    assert_type(pe.special.log_ive(3, [1.0, 2.0]), Numpy)
+    assert_type(pe.special.log_ive(3, 1.0), np.float64)
+    assert_type(pe.fit_vmf([[0.0, 1.0]]), pe.VonMisesFisher[Numpy])
+    assert_type(pe.Plda([[0.0]], [[[1.0]]], [1.0]).psi, Numpy)
+
+
+class Column(Protocol):
+    def to_numpy(self) -> NDArray[Any]: ...
+    def __array__(self) -> NDArray[Any]: ...
+
+
+def of_a_data_frame(column: Column) -> None:
+    assert_type(pe.Normal(column, var=column), pe.Normal[Numpy])
 
 
 def of_either(d: pe.Distribution, ranking: pe.Ranking) -> int:
     return len(d) + len(ranking.ids)
 
 
-def mixed(mu: Tensor, other: NDArray[np.float32]) -> Tensor:
-    pe.search(pe.Point(mu), pe.Point(other), k=5)  # type: ignore[misc]
-    return pe.search(pe.Point(other), pe.Point(other), k=5).ids  # type: ignore[return-value]
+def of_what_is_any(x: Any, d: pe.Normal[Tensor]) -> pe.Normal[Tensor]:
+    """Such as what a torch module returns."""
+    pe.paired(d, pe.Normal(x, 0.5))
+    return pe.Normal(x, x)
+
+
+def mixed(x: Tensor, other: Floats) -> None:
+    pe.Normal(x, other)  # type: ignore
+    pe.search(pe.Point(x), pe.Point(other), k=5)  # type: ignore
+
+
+# -- files and results, which are numpy's whatever the items are -------------------------------------------------------
+
+
+def files(d: pe.Normal[Tensor]) -> None:
+    assert_type(pe.io.read_distribution("d.npz"), pe.Distribution[Numpy])
+    for block in pe.io.read_blocks("mu.npy", rows=100):
+        assert_type(block, pe.Distribution[Numpy])
+    for block in pe.io.arrow_blocks("table"):
+        assert_type(block, pe.Distribution[Numpy])
+    assert_type(pe.io.from_arrow("table"), pe.Distribution[Numpy])
+    assert_type(pe.io.from_arrow("table", ids="id"), tuple[pe.Distribution[Numpy], Numpy])
+    assert_type(pe.io.from_pfe(d.mu, d.var), pe.Normal[Numpy])
+    assert_type(pe.io.from_pcmepp(d.mu, d.var), pe.Normal[Numpy])
+    assert_type(pe.io.from_prolip(d.mu, d.var), pe.Normal[Numpy])
+    assert_type(pe.io.from_url(d.mu, d.var), pe.VonMisesFisher[Numpy])
+    assert_type(pe.io.from_norms(d.mu), pe.VonMisesFisher[Numpy])
+    assert_type(pe.io.from_ensemble([d.mu, d.mu]), pe.Normal[Numpy])
+    assert_type(pe.io.from_ensemble([d.mu, d.mu], "vmf"), pe.VonMisesFisher[Numpy])
+    assert_type(pe.io.read_plda("plda"), pe.Plda)
+    assert_type(pe.io.read_plda("plda").matrices, tuple[Numpy, ...])
+    assert_type(
+        pe.io.read_fit("prior.json"),
+        pe.Prior[Numpy]
+        | pe.Calibration
+        | pe.LogisticProbability
+        | pe.IsotonicProbability
+        | pe.Selection
+        | pe.FalseMatchLimit
+        | pe.ConformalSets
+        | pe.Plda
+        | float,
+    )
+    assert_type(pe.io.read_candidates("candidates.npy"), NDArray[Any])
+    assert_type(pe.io.read_ranking("ranking.npz"), tuple[NDArray[Any], NDArray[Any]])
+
+
+def gallery(d: pe.Normal[Numpy]) -> None:
+    gallery = pe.Gallery.open("gallery")
+    assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
+    assert_type(gallery.search_exact(d, k=2), pe.Ranking[Numpy])
+    assert_type(gallery.rerank(d, [[1]], k=2), pe.Ranking[Numpy])
+    assert_type(gallery.rescore(d, [[1]]), Numpy)
+    assert_type(gallery.like, pe.Distribution[Numpy])
+    assert_type(gallery.info()["items"], int)
+    assert_type(pe.build_info()["threads"], int)
+
+
+def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
+    found = pe.evaluate(d, None, labels)
+    assert_type(found, pe.Evaluation)
+    assert_type(found.scores[0].recall_at_1.value, float)
+    assert_type(found.confidences[0].curve, tuple[float, ...])
+    assert_type(found.sentence(), str)
+    assert_type(pe.choose_score(d, labels).best.score, str)
+    choice = pe.choose_threshold(d, None, labels)
+    assert_type(choice, pe.ThresholdChoice)
+    assert_type(choice.accept, pe.Selection | pe.FalseMatchLimit | None)
+    ids = pe.search(d, d, k=10).ids
+    assert_type(pe.metrics.recall_at_k(ids, labels), float)
+    assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])
+    assert_type(pe.metrics.roc_auc(d.var, labels), float)
+    assert_type(pe.metrics.tar_at_far(d.var, labels, far=0.01).tar, float)
+
+
+def torch_distributions(x: Tensor) -> None:
+    law = pe.torch_distributions.VonMisesFisher(x, x)
+    assert_type(law.rsample(), Tensor)
+    assert_type(law.log_prob(x), Tensor)
+    assert_type(law.entropy(), Tensor)
+    assert_type(law.mean, Tensor)
+    assert_type(law.expand(x.shape), pe.torch_distributions.VonMisesFisher)
+
+
+def scores() -> None:
+    assert_type(pe.scores.mls, pe.scores.Score)
+    assert_type(pe.scores.ppk(rho=0.5), pe.scores.Score)
+    assert_type(pe.scores.get("ppk:rho=0.5").name, str)

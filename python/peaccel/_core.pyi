@@ -13,6 +13,7 @@ _Drawing: TypeAlias = tuple[_Memory | None, int, _Memory, _Memory | None, _Memor
 _Memory: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], str]  # address, shape, strides, dtype
 _Place: TypeAlias = tuple[int, int]  # device, stream
 
+__all__: list[str]
 __version__: str
 
 class CudaError(RuntimeError):
@@ -40,7 +41,7 @@ def score_backward(
 ) -> None: ...
 def rerank(name: str, arrays: _Inputs, draws: _Draws, candidates: _Array, scores: _Array, ids: _Array) -> None: ...
 def search(
-    name: str, arrays: _Inputs, draws: _Draws, packed: list[_Array] | None, prune: str, scores: _Array, ids: _Array
+    name: str, arrays: _Inputs, draws: _Draws, panels: list[_Array] | None, prune: str, scores: _Array, ids: _Array
 ) -> float: ...
 def elementwise(name: str, order: _Array, x: _Array, out: _Array) -> None: ...
 def sample(name: str, mu: _Array, uncertainty: _Array, seed: int, first_row: int, stream: int, out: _Array) -> None: ...
@@ -61,10 +62,10 @@ def num_threads() -> int: ...
 def set_num_threads(n: int) -> None: ...
 def cuda_info() -> tuple[str, int, str | None]: ...
 def cuda_table_size(name: str, dtype: str, orders: int, elements: int) -> int: ...
-def cuda_elementwise(name: str, place: _Place, order: _Memory, x: _Memory, table: _Memory, out: _Memory) -> None: ...
+def cuda_elementwise(name: str, at: _Place, order: _Memory, x: _Memory, table: _Memory, out: _Memory) -> None: ...
 def cuda_sample(
     name: str,
-    place: _Place,
+    at: _Place,
     mu: _Memory,
     uncertainty: _Memory,
     seed: _Memory,
@@ -74,7 +75,7 @@ def cuda_sample(
 ) -> None: ...
 def cuda_sample_backward(
     name: str,
-    place: _Place,
+    at: _Place,
     mu: _Memory,
     uncertainty: _Memory,
     seed: _Memory,
@@ -85,22 +86,22 @@ def cuda_sample_backward(
     stream: int,
 ) -> None: ...
 def cuda_workspace(
-    name: str, place: _Place, arrays: list[_Memory], n: int, rows: int, columns: int | None
+    name: str, at: _Place, arrays: list[_Memory], n: int, rows: int, columns: int | None
 ) -> int | None: ...
 def cuda_score(
     name: str,
-    place: _Place,
+    at: _Place,
     arrays: list[_Memory],
     draws: _Drawing,
-    own: list[_Memory | None],
+    per_item: list[_Memory | None],
     candidates: _Memory | None,
     out: _Memory,
 ) -> None: ...
 def cuda_score_backward(
     name: str,
-    place: _Place,
+    at: _Place,
     arrays: list[_Memory],
-    own: list[_Memory | None],
+    per_item: list[_Memory | None],
     candidates: _Memory | None,
     lists: list[_Memory] | None,
     weights: _Memory,
@@ -108,19 +109,19 @@ def cuda_score_backward(
 ) -> None: ...
 def cuda_rerank(
     name: str,
-    place: _Place,
+    at: _Place,
     arrays: list[_Memory],
-    own: list[_Memory | None],
+    per_item: list[_Memory | None],
     candidates: _Memory,
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...
-def cuda_cut(name: str, place: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
+def cuda_cut(name: str, at: _Place, arrays: list[_Memory], k: int, prune: str) -> list[int]: ...
 def cuda_search(
     name: str,
-    place: _Place,
+    at: _Place,
     arrays: list[_Memory],
-    own: list[_Memory | None],
+    per_item: list[_Memory | None],
     prune: str,
     parts: list[_Memory],
     lists: list[_Memory],
@@ -129,4 +130,4 @@ def cuda_search(
     scores: _Memory,
     ids: _Memory,
 ) -> None: ...
-def cuda_select(place: _Place, all: _Memory, all_ids: _Memory, scores: _Memory, ids: _Memory) -> None: ...
+def cuda_select(at: _Place, all: _Memory, all_ids: _Memory, scores: _Memory, ids: _Memory) -> None: ...

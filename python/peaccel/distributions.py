@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from peaccel.ops._array import (
     Given,
     KindT,
     NotArrayError,
+    Numpy,
     as_array,
     as_numpy,
     bfloat16,
@@ -150,7 +151,7 @@ class Distribution(Generic[ArrayT]):
         """
         rows = index if isinstance(index, slice) else self._rows(index)
         mu, *others = self.arrays
-        taken = mu[rows]
+        taken: Array = mu[rows]
         return type(self)(taken, *[repeated(x[:1], len(taken)) if is_repeated(x) else x[rows] for x in others])
 
     def _rows(self, index: Any) -> slice | Array:
@@ -210,7 +211,8 @@ class Distribution(Generic[ArrayT]):
 
     def detach(self) -> Self:
         """The same items outside the autograd graph; the distribution itself where none of its arrays is in one."""
-        attached = is_torch(self.mu) and any(x.requires_grad for x in self.arrays)
+        arrays: tuple[Array, ...] = self.arrays
+        attached = is_torch(self.mu) and any(x.requires_grad for x in arrays)
         return self._map(lambda x: x.detach()) if attached else self
 
     def validate(self, first_row: int = 0) -> Self:
@@ -322,7 +324,11 @@ class Normal(Distribution[ArrayT]):
 
     if TYPE_CHECKING:
 
-        def __init__(self: Normal[KindT], mu: KindT | Given, var: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Normal[KindT], mu: KindT, var: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Normal[Numpy], mu: Given, var: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, var: Any) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "var")
     _kinds: ClassVar[dict[int, str]] = {1: "normal_isotropic", 2: "normal_diagonal"}
@@ -354,7 +360,11 @@ class VonMisesFisher(Distribution[ArrayT]):
 
     if TYPE_CHECKING:
 
-        def __init__(self: VonMisesFisher[KindT], mu: KindT | Given, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: VonMisesFisher[KindT], mu: KindT, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: VonMisesFisher[Numpy], mu: Given, kappa: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, kappa: Any) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
     _kinds: ClassVar[dict[int, str]] = {1: "vmf"}
@@ -385,7 +395,11 @@ class NonIsotropicVonMisesFisher(Distribution[ArrayT]):
 
     if TYPE_CHECKING:
 
-        def __init__(self: NonIsotropicVonMisesFisher[KindT], mu: KindT | Given, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: NonIsotropicVonMisesFisher[KindT], mu: KindT, kappa: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: NonIsotropicVonMisesFisher[Numpy], mu: Given, kappa: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, kappa: Any) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "kappa")
     _kinds: ClassVar[dict[int, str]] = {2: "nivmf"}
@@ -416,7 +430,11 @@ class Scaled(Distribution[ArrayT]):
 
     if TYPE_CHECKING:
 
-        def __init__(self: Scaled[KindT], mu: KindT | Given, scale: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Scaled[KindT], mu: KindT, scale: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Scaled[Numpy], mu: Given, scale: Numpy | Given) -> None: ...
+        def __init__(self, mu: Any, scale: Any) -> None: ...
 
     _names: ClassVar[tuple[str, ...]] = ("mu", "scale")
     _kinds: ClassVar[dict[int, str]] = {1: "scaled"}
@@ -443,7 +461,11 @@ class Point(Distribution[ArrayT]):
 
     if TYPE_CHECKING:
 
-        def __init__(self: Point[KindT], mu: KindT | Given) -> None: ...
+        @overload
+        def __init__(self: Point[KindT], mu: KindT) -> None: ...
+        @overload
+        def __init__(self: Point[Numpy], mu: Given) -> None: ...
+        def __init__(self, mu: Any) -> None: ...
 
     _kinds: ClassVar[dict[int, str]] = {2: "point"}
 

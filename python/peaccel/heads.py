@@ -323,7 +323,7 @@ class PointHead(nn.Module):
         super().__init__()
         self.mean = mean
 
-    def forward(self, features: Tensor) -> Point:
+    def forward(self, features: Tensor) -> Point[Tensor]:
         """Map features [N, F] to N points."""
         return Point(self.mean(features).float())
 
@@ -339,7 +339,7 @@ class NormalHead(_Beside):
         Module from features [N, F] to var [N, D] or [N].
     """
 
-    def forward(self, features: Tensor) -> Normal:
+    def forward(self, features: Tensor) -> Normal[Tensor]:
         """Map features [N, F] to N normal distributions."""
         return Normal(self.mean(features).float(), self.uncertainty(features).float())
 
@@ -360,7 +360,7 @@ class VonMisesFisherHead(_Beside):
         super().__init__(mean, nn.Identity() if uncertainty is None else uncertainty)
         self.by_length = uncertainty is None
 
-    def forward(self, features: Tensor) -> VonMisesFisher:
+    def forward(self, features: Tensor) -> VonMisesFisher[Tensor]:
         """Map features [N, F] to N von Mises-Fisher distributions."""
         mu = self.mean(features).float()
         if self.by_length:
@@ -368,7 +368,7 @@ class VonMisesFisherHead(_Beside):
         return VonMisesFisher(normalize(mu, dim=1), 1 / self.uncertainty(features).float())
 
 
-def from_embedding(e: Tensor) -> VonMisesFisher:
+def from_embedding(e: Tensor) -> VonMisesFisher[Tensor]:
     """The von Mises-Fisher distributions whose natural parameters are embeddings: kappa = |e|, mu = e / |e|.
 
     Parameters
@@ -406,6 +406,6 @@ class ScaledHead(_Beside):
         Module from features [N, F] to scales [N].
     """
 
-    def forward(self, features: Tensor) -> Scaled:
+    def forward(self, features: Tensor) -> Scaled[Tensor]:
         """Map features [N, F] to N scaled directions."""
         return Scaled(normalize(self.mean(features).float(), dim=1), self.uncertainty(features).float())

@@ -8,7 +8,7 @@ gradients too; here are only shapes and dtypes. Dtypes promote as torch's do, an
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 from torch import Size, Tensor
@@ -22,6 +22,8 @@ from peaccel.ops._array import FLOATING, HALVES, dtype_name
 from peaccel.ops._seed import as_integer
 
 __all__ = ["HypersphericalUniform", "NonIsotropicVonMisesFisher", "VonMisesFisher", "unit_sphere"]
+
+Constraints: TypeAlias = dict[str, constraints.Constraint]
 
 
 class _UnitSphere(constraints.Constraint):
@@ -88,7 +90,7 @@ class _OnSphere(Distribution):
         dtype = _common_dtype(loc, concentration)
         self.loc, self.concentration = _directions(self.loc, dtype), self.concentration.to(dtype)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         new = self._get_checked_instance(_OnSphere, _instance)
         batch_shape = Size(batch_shape)
         new.loc = self.loc.expand(batch_shape + self.event_shape)
@@ -159,7 +161,10 @@ class VonMisesFisher(_OnSphere):
     distribution where 11 <= concentration << D. Mardia & Jupp, "Directional Statistics", sec. 9.6 and 10.3.
     """
 
-    arg_constraints: ClassVar[Any] = {"loc": unit_sphere, "concentration": constraints.nonnegative}
+    arg_constraints: ClassVar[Constraints] = {
+        "loc": unit_sphere,
+        "concentration": constraints.nonnegative,
+    }
     _items = distributions.VonMisesFisher
     _event_dim = 0
 
@@ -210,7 +215,7 @@ class HypersphericalUniform(VonMisesFisher):
         As in `VonMisesFisher`.
     """
 
-    arg_constraints: ClassVar[Any] = {}
+    arg_constraints: ClassVar[Constraints] = {}
 
     def __init__(
         self,
@@ -226,7 +231,7 @@ class HypersphericalUniform(VonMisesFisher):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(dim: {self.loc.shape[-1]}, batch_shape: {self.batch_shape})"
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         return super().expand(batch_shape, self._get_checked_instance(HypersphericalUniform, _instance))
 
     @property
@@ -257,7 +262,7 @@ class NonIsotropicVonMisesFisher(_OnSphere):
     ``|K z|^D`` where the paper has an approximation that is not normalised.
     """
 
-    arg_constraints: ClassVar[Any] = {
+    arg_constraints: ClassVar[Constraints] = {
         "loc": unit_sphere,
         "concentration": constraints.independent(constraints.positive, 1),
     }

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TypedDict
 
 from peaccel import _core
 
-__all__ = ["build_info", "set_num_threads"]
+__all__ = ["BuildInfo", "build_info", "set_num_threads"]
 
 _ENVIRONMENT = ("PEACCEL_SIMD", "PEACCEL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
-def build_info() -> dict[str, Any]:
+class BuildInfo(TypedDict):
+    """What `build_info` returns."""
+
+    version: str
+    simd: str
+    threads: int
+    cpus: int | None
+    environment: str
+    cuda: str
+
+
+def build_info() -> BuildInfo:
     """What this build is and what it uses here: version, SIMD level, threads, what chose these two, CUDA or why not.
 
     Examples

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypedDict
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from peaccel.gallery.item_tables import decoded, encoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.gallery.version_rows import BestOfParts, Part
 from peaccel.io import from_arrow
-from peaccel.ops._array import on_host
+from peaccel.ops._array import Numpy, on_host
 from peaccel.reranker import FirstStageReference
 from peaccel.reranker.items import checked_ids
 from peaccel.retrieval.verbs import Ranking
@@ -29,6 +29,21 @@ from peaccel.validation import checked_k, require_distribution
 __all__ = ["Gallery"]
 
 DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
+
+GalleryInfo = TypedDict(
+    "GalleryInfo",
+    {
+        "path": str,
+        "version": int,
+        "items": int,
+        "columns": tuple[str, ...],
+        "fragments": int,
+        "deleted rows": int,
+        "derived bytes": int,
+        "index": str | None,
+        "unseen": int,
+    },
+)
 
 
 class Gallery:
@@ -156,7 +171,7 @@ class Gallery:
         return self._table.version
 
     @property
-    def ids(self) -> np.ndarray[Any, Any]:
+    def ids(self) -> Numpy:
         """[N] all ids, ascending: int64, or strings."""
         parts = self._parts()[1]
         found = [part.rows.ids if part.there is None else part.rows.ids[part.there] for part in parts]
@@ -181,7 +196,7 @@ class Gallery:
         version = self.version if self._pinned else None
         return _reopened, (self._table.uri, version, self._derived, self._table.options, self._table.sync)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> GalleryInfo:
         """What the gallery is: path, version, items, columns, fragments, derived files and index."""
         table, fragments = self._table, self._table.fragments()
         derived = [path.stat().st_size for path in self._derived.rglob("*") if path.is_file()]
@@ -405,7 +420,7 @@ class Gallery:
 
     def search_exact(
         self, queries: Distribution, k: int, score: str | Score = "mls", *, filter: str | None = None
-    ) -> Ranking[Any]:
+    ) -> Ranking[Numpy]:
         """The exact best k of the gallery for each query, in one pass over it.
 
         Parameters
@@ -446,7 +461,7 @@ class Gallery:
         *,
         params: Any = None,
         filter: str | None = None,
-    ) -> Ranking[Any]:
+    ) -> Ranking[Numpy]:
         """The best k of what the index proposes and of what it has not seen; without an index, of all.
 
         Parameters
@@ -487,7 +502,7 @@ class Gallery:
             best.add_exact(queries, part, mask, record)
         return best.ranking()
 
-    def rescore(self, queries: Distribution, ids: Any, score: str | Score = "mls") -> np.ndarray[Any, Any]:
+    def rescore(self, queries: Distribution, ids: Any, score: str | Score = "mls") -> Numpy:
         """Scores [Q, K] of each query with its candidates, whose ids [Q, K] are given; of -1 or "" it is -inf.
 
         Raises
@@ -503,7 +518,7 @@ class Gallery:
             scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.rows.items, rows, record))
         return scores
 
-    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score = "mls") -> Ranking[Any]:
+    def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score = "mls") -> Ranking[Numpy]:
         """The best k of each query's candidates, whose ids [Q, K] are given; -1 or "" for none.
 
         Raises
@@ -517,7 +532,7 @@ class Gallery:
             best.add(retrieval.rerank(queries, part.rows.items, rows, best.k, record), part.rows.ids)
         return best.ranking()
 
-    def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, np.ndarray[Any, Any]]]:
+    def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
         given = on_host(owner, "ids", ids)
         none = given == ("" if self._no_items[1].dtype.kind == "U" else -1)
@@ -537,7 +552,7 @@ class Gallery:
             raise ValueError(f"{owner}: ids hold {decoded(wanted[missing])[0]}, which no item has")
         return found
 
-    def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Any]]:
+    def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Numpy]]:
         """The score, and what a search of no items gives, after all checks of the arguments."""
         record, empty = get(score), self._no_items[0]
         require_distribution(record.name, "queries", queries)
@@ -554,17 +569,16 @@ class Gallery:
         return known
 
     @property
-    def like(self) -> Distribution:
+    def like(self) -> Distribution[Numpy]:
         """A distribution of the gallery's kind, dim and dtype without items."""
         return self._no_items[0]
 
     @functools.cached_property
-    def _no_items(self) -> tuple[Distribution, np.ndarray[Any, Any]]:
+    def _no_items(self) -> tuple[Distribution[Numpy], Numpy]:
         """A distribution of the gallery's kind without items, and no ids of the gallery's kind."""
-        found: tuple[Distribution, np.ndarray[Any, Any]] = from_arrow(self._table.empty(), ids="id")
-        return found
+        return from_arrow(self._table.empty(), ids="id")
 
-    def _encoded(self, owner: str, ids: Any) -> np.ndarray[Any, Any]:
+    def _encoded(self, owner: str, ids: Any) -> Numpy:
         """Ids, all different, as files hold them, which must be of the gallery's kind."""
         expected = "strings" if self._no_items[1].dtype.kind == "U" else "integers"
         return encoded(owner, checked_ids(owner, ids, None, expected))

@@ -24,7 +24,8 @@ from peaccel.distributions import Distribution
 from peaccel.gallery import lance_table
 from peaccel.gallery.item_tables import encoded
 from peaccel.gallery.lance_table import LanceTable
-from peaccel.io import from_arrow, from_state, to_state
+from peaccel.io import from_arrow, to_state
+from peaccel.io.states import distribution_of
 
 __all__ = ["MappedRows", "damage", "mapped", "sweep", "writable"]
 
@@ -56,7 +57,7 @@ def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
         assert arrays is not None
     ids, places = arrays.pop("id"), arrays.pop("place")
     ids = ids if ids.ndim == 1 else ids.view(f"S{ids.shape[1]}")[:, 0]
-    return MappedRows(name, from_state(arrays), ids, places)
+    return MappedRows(name, distribution_of(**arrays), ids, places)
 
 
 @contextmanager

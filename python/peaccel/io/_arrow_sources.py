@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from peaccel._utils.atomic_files import PathLike, check_suffix
 from peaccel._utils.table_paths import TABLES, file_of
 
-__all__ = ["TableSource", "arrow", "in_blocks", "opened", "opened_file"]
+if TYPE_CHECKING:
+    from pyarrow import Table
+else:
+    Table = object  # pyarrow is imported when it is used
+
+__all__ = ["Table", "TableSource", "arrow", "in_blocks", "opened", "opened_file"]
 
 
 READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # 16 and 4, the defaults, hold gigabytes of wide rows

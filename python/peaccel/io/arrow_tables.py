@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel._utils.table_paths import columns_in
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import on_host
 from peaccel.io._arrow_columns import column_of, ids_of, numbers_of, require_column
-from peaccel.io._arrow_sources import TableSource, arrow, in_blocks, opened, opened_file
-from peaccel.io.states import from_state, to_state
-from peaccel.ops._array import dtype_name, from_given
+from peaccel.io._arrow_sources import Table, TableSource, arrow, in_blocks, opened, opened_file
+from peaccel.io.states import distribution_of, to_state
+from peaccel.ops._array import Numpy, dtype_name, from_given
 from peaccel.validation import require_distribution
 
 __all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", "to_arrow"]
@@ -23,6 +23,25 @@ __all__ = ["ArrowBlocks", "arrow_blocks", "distribution_in_file", "from_arrow", 
 PARAMETERS = ("var", "kappa", "scale")
 
 
+@overload
+def from_arrow(
+    source: Any,
+    mu: str = "mu",
+    var: str | None = None,
+    kappa: str | None = None,
+    scale: str | None = None,
+    ids: None = None,
+) -> Distribution[Numpy]: ...
+@overload
+def from_arrow(
+    source: Any,
+    mu: str = "mu",
+    var: str | None = None,
+    kappa: str | None = None,
+    scale: str | None = None,
+    *,
+    ids: str,
+) -> tuple[Distribution[Numpy], Numpy]: ...
 def from_arrow(
     source: Any,
     mu: str = "mu",
@@ -30,7 +49,7 @@ def from_arrow(
     kappa: str | None = None,
     scale: str | None = None,
     ids: str | None = None,
-) -> Any:
+) -> Distribution[Numpy] | tuple[Distribution[Numpy], Numpy]:
     """The distribution whose items are the rows of a table, and on request their ids.
 
     Parameters
@@ -80,10 +99,10 @@ def from_arrow(
     opening = opened("from_arrow", source)
     columns = _columns("from_arrow", opening, mu, {"var": var, "kappa": kappa, "scale": scale}, ids)
     d, named = _read("from_arrow", opening.table(list(dict.fromkeys(columns.values()))), columns)
-    return d if ids is None else (d, named)
+    return d if named is None else (d, named)
 
 
-def to_arrow(distribution: Distribution, ids: Any = None, **columns: Any) -> Any:
+def to_arrow(distribution: Distribution, ids: ArrayLike | None = None, **columns: Any) -> Table:
     """The table of a distribution, which `from_arrow` reads back bit for bit.
 
     Parameters
@@ -148,16 +167,16 @@ class ArrowBlocks:
         self._columns = _columns("arrow_blocks", self._source, str(columns.pop("mu")), columns, ids)
         self.rows = rows
         self._started = False
-        self._ids: NDArray[Any] | None = None
+        self._ids: Numpy | None = None
 
-    def __iter__(self) -> Iterator[Distribution]:
+    def __iter__(self) -> Iterator[Distribution[Numpy]]:
         if self._started and self._source.once:
             raise ValueError("arrow_blocks: source is a reader that was read already, expected a table or a dataset")
         return self._blocks()
 
-    def _blocks(self) -> Iterator[Distribution]:
+    def _blocks(self) -> Iterator[Distribution[Numpy]]:
         self._started, first = True, 0
-        names: list[NDArray[Any]] = []
+        names: list[Numpy] = []
         batches = self._source.batches(list(dict.fromkeys(self._columns.values())), self.rows)
         for table in in_blocks(batches, self.rows):
             d, ids = _read("arrow_blocks", table, self._columns, first)
@@ -169,7 +188,7 @@ class ArrowBlocks:
             self._ids = np.concatenate(names)
 
     @property
-    def ids(self) -> NDArray[Any]:
+    def ids(self) -> Numpy:
         if "ids" not in self._columns:
             raise ValueError("arrow_blocks: no column of ids was named")
         if self._ids is None:
@@ -223,7 +242,7 @@ def arrow_blocks(
     return ArrowBlocks(source, {"mu": mu, "var": var, "kappa": kappa, "scale": scale, "ids": ids}, rows)
 
 
-def distribution_in_file(path: PathLike) -> Distribution:
+def distribution_in_file(path: PathLike) -> Distribution[Numpy]:
     """The validated distribution of a file with a table; the path may name its columns, "f.parquet:mu=vector"."""
     chosen = {"mu": "mu"} | dict.fromkeys(PARAMETERS)
     for word in filter(None, columns_in(path).split(",")):
@@ -252,14 +271,13 @@ def _columns(
     return columns
 
 
-def _read(owner: str, table: Any, columns: dict[str, str], first: int = 0) -> tuple[Distribution, NDArray[Any] | None]:
+def _read(owner: str, table: Any, columns: dict[str, str], first: int = 0) -> tuple[Distribution[Numpy], Numpy | None]:
     """The validated distribution and the ids of a table, whose rows errors count from `first`."""
     arrays = {
         key: numbers_of(owner, table, name, first, numbers=key != "mu") for key, name in columns.items() if key != "ids"
     }
     try:
-        d: Distribution = from_state(arrays)
-        d.validate(first)
+        d: Distribution[Numpy] = distribution_of(**arrays).validate(first)
     except ValueError as error:
         raise ValueError(f"{owner}: {error}") from None
     return d, ids_of(owner, table, columns["ids"], first) if "ids" in columns else None

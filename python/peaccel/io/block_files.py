@@ -16,8 +16,8 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.io._array_files import existing
 from peaccel.io._stored_arrays import StoredArray, in_safetensors
-from peaccel.io.states import from_state
-from peaccel.ops._array import FLOATING, repeated
+from peaccel.io.states import distribution_of, from_state
+from peaccel.ops._array import FLOATING, Numpy, repeated
 from peaccel.validation import checked_k
 
 __all__ = ["BlocksOfFiles", "read_blocks"]
@@ -40,14 +40,15 @@ class BlocksOfFiles:
         self._arrays, self._common, self.rows = arrays, common, rows
         self.size, self.dim = arrays["mu"].shape
 
-    def __iter__(self) -> Iterator[Distribution]:
+    def __iter__(self) -> Iterator[Distribution[Numpy]]:
         with ExitStack() as opened:
             # Unbuffered, since a block is read at once, into memory of its own.
             files = {name: opened.enter_context(x.path.open("rb", buffering=0)) for name, x in self._arrays.items()}
             for start in range(0, self.size, self.rows) or [0]:
                 stop = min(start + self.rows, self.size)
                 block = {name: _read(files[name], x, start, stop) for name, x in self._arrays.items()}
-                yield from_state(block | {name: repeated(x, stop - start) for name, x in self._common.items()})
+                common = {name: repeated(x, stop - start) for name, x in self._common.items()}
+                yield distribution_of(**block, **common)
                 del block
 
     def __repr__(self) -> str:
@@ -130,7 +131,7 @@ def _apart(arrays: dict[str, StoredArray]) -> tuple[dict[str, StoredArray], dict
         if name != "mu" and size != 1 and math.prod(x.shape[:1]) == 1:
             with x.path.open("rb", buffering=0) as file:
                 one = _read(file, x._replace(shape=(1, *x.shape)), 0, 1)[0]
-            common[name] = from_state({"mu": np.zeros((2, dim), x.dtype), name: one}).arrays[-1][:1]
+            common[name] = distribution_of(np.zeros((2, dim), x.dtype), **{name: one}).arrays[-1][:1]
     return {name: x for name, x in arrays.items() if name not in common}, common
 
 

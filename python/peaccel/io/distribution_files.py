@@ -9,12 +9,13 @@ from peaccel._utils.table_paths import is_table
 from peaccel.distributions import Distribution, bfloat16
 from peaccel.io._array_files import SEVERAL, on_host, read, write
 from peaccel.io.arrow_tables import distribution_in_file
-from peaccel.io.states import from_state, to_state
+from peaccel.io.states import distribution_of, to_state
+from peaccel.ops._array import Numpy
 
 __all__ = ["read_distribution", "write_distribution"]
 
 
-def read_distribution(path: PathLike) -> Distribution:
+def read_distribution(path: PathLike) -> Distribution[Numpy]:
     """Read and validate a distribution, as numpy arrays.
 
     Parameters
@@ -54,8 +55,7 @@ def read_distribution(path: PathLike) -> Distribution:
         return distribution_in_file(path)
     arrays = read(path, ("mu",), one_of=("var", "kappa", "scale"))
     try:
-        d: Distribution = from_state(arrays)
-        return d.validate()
+        return distribution_of(**arrays).validate()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from peaccel.distributions import Normal, VonMisesFisher
 from peaccel.io._array_files import on_host
-from peaccel.ops._array import from_given
+from peaccel.ops._array import Numpy, from_given
 
 __all__ = ["from_ensemble"]
 
@@ -18,9 +18,13 @@ Floats: TypeAlias = NDArray[Any]
 FEW = 1000  # items from which it is estimated in how many dimensions embeddings of an item vary
 
 
+@overload
+def from_ensemble(embeddings: Any, kind: Literal["normal"] = "normal", diagonal: bool = False) -> Normal[Numpy]: ...
+@overload
+def from_ensemble(embeddings: Any, kind: Literal["vmf"], diagonal: bool = False) -> VonMisesFisher[Numpy]: ...
 def from_ensemble(
     embeddings: Any, kind: Literal["normal", "vmf"] = "normal", diagonal: bool = False
-) -> Normal | VonMisesFisher:
+) -> Normal[Numpy] | VonMisesFisher[Numpy]:
     """A distribution for each item out of several embeddings of it, of any encoder, without training.
 
     The embeddings may be of augmentations, crops or paraphrases of the item, of passes with dropout, or of the members

@@ -13,7 +13,7 @@ import numpy as np
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.io._array_files import existing, on_host, write_text
-from peaccel.io.states import Fit, to_state
+from peaccel.io.states import Fit, Plain, to_state
 from peaccel.measures.fitted import (
     Calibration,
     ConformalSets,
@@ -24,6 +24,7 @@ from peaccel.measures.fitted import (
     Selection,
 )
 from peaccel.measures.plda import Plda
+from peaccel.ops._array import Numpy
 
 __all__ = ["read_fit", "write_fit"]
 
@@ -90,7 +91,7 @@ def write_fit(path: PathLike, fit: Fit | float) -> None:
     write_text(path, (".json",), json.dumps({"peaccel": kind, "version": VERSION, **plain}) + "\n")
 
 
-def read_fit(path: PathLike) -> Fit | float:
+def read_fit(path: PathLike) -> Prior[Numpy] | Plain | float:
     """Read a fit that ``write_fit`` wrote: a ``Prior``, its arrays float64, another fit, or a shift, a float.
 
     Raises
@@ -129,7 +130,7 @@ def _plain(value: Any) -> Any:
     return np.asarray(on_host(value.double() if hasattr(value, "double") else value), np.float64).tolist()
 
 
-def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
+def _fit(kind: str, values: dict[str, Any]) -> Prior[Numpy] | Plain | float:
     """The fit that these values describe; ValueError where they describe none."""
     sided = kind == "calibration" and "mean" in values
     if set(values) - ({"mean"} if sided else set()) != KEYS[kind]:
@@ -163,7 +164,8 @@ def _fit(kind: str, values: dict[str, Any]) -> Fit | float:
     mean, var = _numbers("mean", values, rank=1), _numbers("var", values, rank=1, least=0)
     if mean.ndim == var.ndim == 1 and len(mean) != len(var):
         raise ValueError(f"var has {len(var)} numbers, expected {len(mean)} like mean")
-    return Prior(*(x if x.ndim else float(x) for x in (mean, var)))
+    given: list[Any] = [x if x.ndim else float(x) for x in (mean, var)]
+    return Prior(*given)
 
 
 def _isotonic(scores: tuple[float, ...], probabilities: tuple[float, ...]) -> IsotonicProbability:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
 from peaccel.io._array_files import on_host, read
-from peaccel.ops._array import from_given
+from peaccel.ops._array import Numpy, from_given
 
 __all__ = ["from_norms", "from_pcmepp", "from_pfe", "from_prolip", "from_url"]
 
@@ -19,7 +19,7 @@ D = TypeVar("D", bound=Distribution)
 Floats: TypeAlias = NDArray[Any]
 
 
-def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal:
+def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal[Numpy]:
     """What PFE makes of faces: means, which become unit vectors, and VARIANCES sigma^2, as they are.
 
     Parameters
@@ -65,7 +65,7 @@ def from_pfe(mu: Any, sigma_sq: Any = None) -> Normal:
     return _checked(owner, Normal(_unit(owner, "mu", mean), var))
 
 
-def from_pcmepp(mean: Any, std: Any = None) -> Normal:
+def from_pcmepp(mean: Any, std: Any = None) -> Normal[Numpy]:
     """What PCME++ makes of images or captions: means, which become unit vectors, and ``std``, which is LOG sigma^2.
 
     Every score of the project takes exp(std) for a variance, whatever the name says.
@@ -104,7 +104,7 @@ def from_pcmepp(mean: Any, std: Any = None) -> Normal:
     return _of_log_var("from_pcmepp", mean, std)
 
 
-def from_prolip(mean: Any, std: Any = None) -> Normal:
+def from_prolip(mean: Any, std: Any = None) -> Normal[Numpy]:
     """What ProLIP makes of images or texts: means, which become unit vectors, and ``std``, which is LOG sigma^2.
 
     Parameters
@@ -130,7 +130,7 @@ def from_prolip(mean: Any, std: Any = None) -> Normal:
     return _of_log_var("from_prolip", mean, std)
 
 
-def from_url(features: Any, unc: Any = None) -> VonMisesFisher:
+def from_url(features: Any, unc: Any = None) -> VonMisesFisher[Numpy]:
     """What the URL benchmark's models make of images: features, which become directions, and ``unc`` = 1 / kappa.
 
     ``unc`` is 1 / kappa for its losses MCInfoNCE, ELK, nivMF and HIB, and 1 / |features| for "embed-norm". Of other
@@ -179,7 +179,7 @@ def from_url(features: Any, unc: Any = None) -> VonMisesFisher:
         return _checked(owner, VonMisesFisher(_unit(owner, "features", mu), 1 / u))
 
 
-def from_norms(features: Any) -> VonMisesFisher:
+def from_norms(features: Any) -> VonMisesFisher[Numpy]:
     """Features whose length says how sure they are, of any encoder: directions, with the length as kappa.
 
     The length is a concentration in order only, unless the loss made it one (vMF losses): `pe.calibrate` fits its
@@ -274,7 +274,7 @@ def _matrix(owner: str, name: str, x: Floats) -> Floats:
 # -- what is made of it ------------------------------------------------------------------------------------------------
 
 
-def _of_log_var(owner: str, mean: Any, std: Any) -> Normal:
+def _of_log_var(owner: str, mean: Any, std: Any) -> Normal[Numpy]:
     mu, log_var = _two(owner, ("mean", "std"), mean, std)
     if log_var.size and log_var.min() >= 0:
         found = f"numbers from {log_var.min():.3g} on"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
@@ -20,11 +20,13 @@ from peaccel.measures.fitted import (
 )
 from peaccel.measures.plda import Plda
 
-__all__ = ["Fit", "from_state", "to_state"]
+__all__ = ["Fit", "Plain", "distribution_of", "from_state", "to_state"]
 
-Fit: TypeAlias = (
-    Prior | Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets | Plda
+# What is fitted, but for a prior, which is of arrays of either kind.
+Plain: TypeAlias = (
+    Calibration | LogisticProbability | IsotonicProbability | Selection | FalseMatchLimit | ConformalSets | Plda
 )
+Fit: TypeAlias = Prior | Plain
 
 
 def to_state(x: Distribution | Fit) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def to_state(x: Distribution | Fit) -> dict[str, Any]:
     return {key: value.detach() if hasattr(value, "detach") else value for key, value in state.items()}
 
 
-def from_state(state: Mapping[str, Any]) -> Any:
+def from_state(state: Mapping[str, Any]) -> Distribution[Any] | Prior[Any] | Plain:
     """The distribution or fit of a dict that ``to_state`` made.
 
     Its keys say which: mu and at most one of var, kappa and scale; mean and var; a, b and of, with or without mean; or
@@ -88,13 +90,13 @@ def from_state(state: Mapping[str, Any]) -> Any:
         raise TypeError(f"from_state: state must be a dict, got {type(state).__name__}")
     keys = set(state)
     if "mu" in keys and keys <= {"mu", "var", "kappa", "scale"} and len(keys) <= 2:
-        return _distribution(**state)
+        return distribution_of(**state)
     if keys == {"mean", "var"}:
         return Prior(**state)
     if keys - {"mean"} == {"a", "b", "of"}:
         return Calibration(**{**state, "mean": tuple(state.get("mean", ()))})
-    kinds: dict[frozenset[str], Any] = {
-        frozenset(field.name for field in fields(kind)): kind for kind in get_args(Fit) if is_dataclass(kind)
+    kinds: dict[frozenset[str], Callable[..., Plain]] = {
+        frozenset(field.name for field in fields(kind)): kind for kind in get_args(Plain)
     }
     if kind := kinds.get(frozenset(keys)):
         return kind(**{key: tuple(x) if isinstance(x, list) else x for key, x in state.items()})
@@ -102,7 +104,8 @@ def from_state(state: Mapping[str, Any]) -> Any:
     raise ValueError(f"from_state: keys are {', '.join(sorted(map(str, keys))) or 'none'}; expected {expected}")
 
 
-def _distribution(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None) -> Distribution:
+def distribution_of(mu: Any, var: Any = None, kappa: Any = None, scale: Any = None) -> Distribution[Any]:
+    """The distribution that has these arrays, at most one of them beside mu."""
     if var is not None:
         return Normal(mu, var)
     if scale is not None:

@@ -155,7 +155,7 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
             torch.where(sums.norm(dim=1, keepdim=True) > 0, lengths * normalize(sums), self.directions)
         )
 
-    def proxies(self) -> VonMisesFisher | NonIsotropicVonMisesFisher | Point:
+    def proxies(self) -> VonMisesFisher[Tensor] | NonIsotropicVonMisesFisher[Tensor] | Point[Tensor]:
         """The C proxies; points for the distance cos, which knows no concentration."""
         mu = normalize(self.directions)
         if self.log_concentration is None:

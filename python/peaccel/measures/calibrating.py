@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel.distributions import Distribution
 from peaccel.measures._numerics import double, one_minus_ratio, scaled_log_norm, square_distance
 from peaccel.measures.fitted import Calibration
 from peaccel.measures.sides import calibrate_sides, warn_if_sides_differ
 from peaccel.ops import Inputs, dot_scores, score
-from peaccel.ops._array import Array, on_host
+from peaccel.ops._array import Array, ArrayT, on_host
 from peaccel.validation import NORMALS, require_distribution, require_kind
 
 __all__ = ["calibrate", "fit_shift"]
@@ -25,10 +27,10 @@ FEW = 1 << 18  # evenly spaced numbers from which the start of a search for the 
 
 @overload
 def calibrate(
-    queries: Distribution, gallery: Distribution, pairs: Array, labels: Array
+    queries: Distribution[ArrayT], gallery: Distribution[ArrayT], pairs: ArrayLike, labels: ArrayLike
 ) -> tuple[Calibration, Calibration]: ...
 @overload
-def calibrate(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration: ...
+def calibrate(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration: ...
 def calibrate(*given: Any, **named: Any) -> Any:
     """The scale at which uncertainties fit the pairs of one identity, for scores that need it right: mls, llr, ppk.
 
@@ -101,7 +103,7 @@ def calibrate(*given: Any, **named: Any) -> Any:
     return (_calibrate_two if sided else _calibrate_one)(*given, **named)
 
 
-def _calibrate_one(d: Distribution, pairs: Array, labels: Array, offset: bool = True) -> Calibration:
+def _calibrate_one(d: Distribution, pairs: ArrayLike, labels: ArrayLike, offset: bool = True) -> Calibration:
     kind = require_kind("calibrate", "d", d, (*NORMALS, "vmf"), "with a variance or concentration")
     rows, same = _labelled_pairs("calibrate", {"d": d}, pairs, labels)
     first, second = _different_rows("calibrate", rows[same], "one identity")
@@ -115,6 +117,10 @@ def _calibrate_one(d: Distribution, pairs: Array, labels: Array, offset: bool = 
     remedy = "one mean and one scale were fitted; pe.calibrate(queries, gallery, pairs, labels) fits them for each side"
     warn_if_sides_differ("calibrate", remedy, {"first": d, "second": d}, (first, second), found)
     return found
+
+
+# What help() shows is one of the two forms; the docstring has both.
+calibrate.__signature__ = inspect.signature(_calibrate_one)  # type: ignore[attr-defined]
 
 
 def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: Array, offset: bool) -> Calibration:
@@ -131,7 +137,7 @@ def _calibrate_rows(kind: str, mu: Array, spread: Array, first: Array, second: A
 
 
 def _calibrate_two(
-    queries: Distribution, gallery: Distribution, pairs: Array, labels: Array
+    queries: Distribution, gallery: Distribution, pairs: ArrayLike, labels: ArrayLike
 ) -> tuple[Calibration, Calibration]:
     sides = {"queries": queries, "gallery": gallery}
     for name, d in sides.items():
@@ -144,7 +150,7 @@ def _calibrate_two(
     return calibrate_sides(queries, gallery, rows[same])
 
 
-def fit_shift(d: Distribution, pairs: Array, labels: Array) -> float:
+def fit_shift(d: Distribution, pairs: ArrayLike, labels: ArrayLike) -> float:
     """ScaleFace's mu, a cosine between alike and different: (mean of same pairs + mean of different pairs) / 2.
 
     Parameters

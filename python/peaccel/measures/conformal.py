@@ -6,20 +6,21 @@ import math
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel.measures.fitted import ConformalSets
-from peaccel.ops._array import Array, on_host
+from peaccel.ops._array import on_host
 from peaccel.validation import class_numbers, flags, require_shares
 
 __all__ = ["conformal_sets"]
 
 
 def conformal_sets(
-    scores: Array,
-    relevant: Array,
-    classes: Array,
+    scores: ArrayLike,
+    relevant: ArrayLike,
+    classes: ArrayLike,
     alpha: float,
-    answerable: Array | None = None,
+    answerable: ArrayLike | None = None,
     of: Literal["answerable", "all"] = "answerable",
 ) -> ConformalSets:
     """The gap to the best score down to which a list of answers holds a right one with probability 1 - alpha.

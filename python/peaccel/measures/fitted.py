@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, as_numpy, is_torch, namespace
+from peaccel.ops._array import ArrayT, Numpy, as_numpy, is_torch, namespace
 
 __all__ = [
     "Calibration",
@@ -42,7 +42,7 @@ class _Answers(Protocol):
 R = TypeVar("R", bound=_Answers)
 
 
-class Prior(NamedTuple):
+class Prior(NamedTuple, Generic[ArrayT]):
     """The prior of ``llr``, as `fit_prior` finds it: ``pe.scores.llr(prior_mean=p.mean, prior_var=p.var)``.
 
     Attributes
@@ -59,8 +59,8 @@ class Prior(NamedTuple):
     ([0.5, 0.6], 0.5)
     """
 
-    mean: Array
-    var: Any
+    mean: ArrayT
+    var: float | ArrayT
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class LogisticProbability:
     bias: float
     weights: tuple[float, ...]
 
-    def __call__(self, scores: Any, *confidences: Any) -> np.ndarray[Any, Any]:
+    def __call__(self, scores: Any, *confidences: Any) -> Numpy:
         """Probabilities, float64, of scores of any shape, and as many confidences as were fitted, which broadcast.
 
         Raises
@@ -176,7 +176,7 @@ class IsotonicProbability:
     scores: tuple[float, ...]
     probabilities: tuple[float, ...]
 
-    def __call__(self, scores: Any) -> np.ndarray[Any, Any]:
+    def __call__(self, scores: Any) -> Numpy:
         """Probabilities, float64, of scores of any shape."""
         return np.asarray(np.interp(np.asarray(scores, np.float64), self.scores, self.probabilities))
 
@@ -199,7 +199,7 @@ class Threshold:
     @overload
     def __call__(self, values: R) -> R: ...
     @overload
-    def __call__(self, values: Any) -> np.ndarray[Any, Any]: ...
+    def __call__(self, values: Any) -> Numpy: ...
     def __call__(self, values: Any) -> Any:
         """Booleans: which values, of any shape, to accept, NaN not; or a `pe.Ranking` as `select` gives it."""
         return self.select(values) if hasattr(values, "ids") else np.asarray(values, np.float64) >= self.threshold

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution, VonMisesFisher, concat
@@ -14,16 +16,33 @@ from peaccel.measures.fitted import Prior
 from peaccel.measures.fusing import Groups, group_rows, group_sum, unit
 from peaccel.measures.sides import warn_if_sides_differ
 from peaccel.ops import bessel
-from peaccel.ops._array import Array, as_array, dtype_name, is_torch, namespace, on_host, require_same_kind
+from peaccel.ops._array import (
+    Array,
+    ArrayT,
+    Given,
+    KindT,
+    Numpy,
+    as_array,
+    dtype_name,
+    is_torch,
+    namespace,
+    on_host,
+    require_same_kind,
+)
 from peaccel.validation import EUCLIDEAN, cast, compute_dtype, order
 
 __all__ = ["fit_prior", "fit_vmf"]
 
 
 @overload
-def fit_prior(queries: Distribution, gallery: Distribution, query_labels: Array, gallery_labels: Array) -> Prior: ...
+def fit_prior(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT],
+    query_labels: ArrayLike,
+    gallery_labels: ArrayLike,
+) -> Prior[ArrayT]: ...
 @overload
-def fit_prior(d: Distribution, labels: Array) -> Prior: ...
+def fit_prior(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]: ...
 def fit_prior(*given: Any, **named: Any) -> Any:
     """The mean and variance of the true positions of classes, for ``llr``, from labelled items.
 
@@ -81,7 +100,7 @@ def fit_prior(*given: Any, **named: Any) -> Any:
     return (_fit_prior_two if sided else _fit_prior_one)(*given, **named)
 
 
-def _fit_prior_one(d: Distribution, labels: Array) -> Prior:
+def _fit_prior_one(d: Distribution[ArrayT], labels: ArrayLike) -> Prior[ArrayT]:
     _require_positions("d", d)
     mu = on_host("fit_prior", "d", d.mu)
     names = _names("labels", labels, len(d))
@@ -105,7 +124,16 @@ def _fit_prior_one(d: Distribution, labels: Array) -> Prior:
     return Prior(_like(mean, d.mu), _like(var, d.mu))
 
 
-def _fit_prior_two(queries: Distribution, gallery: Distribution, query_labels: Array, gallery_labels: Array) -> Prior:
+# What help() shows is one of the two forms; the docstring has both.
+fit_prior.__signature__ = inspect.signature(_fit_prior_one)  # type: ignore[attr-defined]
+
+
+def _fit_prior_two(
+    queries: Distribution[ArrayT],
+    gallery: Distribution[ArrayT],
+    query_labels: ArrayLike,
+    gallery_labels: ArrayLike,
+) -> Prior[ArrayT]:
     sides = {"queries": queries, "gallery": gallery}
     for name, d in sides.items():
         _require_positions(name, d)
@@ -136,13 +164,15 @@ def _names(name: str, labels: Array, items: int) -> Array:
     return names
 
 
-def _like(x: np.ndarray[Any, Any], mu: Array) -> Array:
+def _like(x: Numpy, mu: Array) -> Array:
     if is_torch(mu):
         return mu.new_tensor(x)
     return x.astype(np.float32 if dtype_name(mu) == "bfloat16" else mu.dtype)
 
 
-def fit_vmf(z: Array, *, weights: Array | None = None, groups: Array | None = None) -> VonMisesFisher:
+def fit_vmf(
+    z: KindT | Given, *, weights: KindT | Given | None = None, groups: ArrayLike | None = None
+) -> VonMisesFisher[KindT]:
     """The von Mises-Fisher distribution of directions by maximum likelihood, one for each group.
 
     mu is the direction of the weighted mean and kappa solves ``A_D(kappa) = r``, r its length: Newton's method from
@@ -189,29 +219,29 @@ def fit_vmf(z: Array, *, weights: Array | None = None, groups: Array | None = No
     >>> d.mu.round(3).tolist(), d.kappa.round(3).tolist()
     ([[1.0, 0.0]], [2.014])
     """
-    z = as_array(z, "fit_vmf", "z")
-    shape = tuple(z.shape)
+    rows = as_array(z, "fit_vmf", "z")
+    shape = tuple(rows.shape)
     if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
         raise ValueError(f"fit_vmf: z has shape {shape}, expected (N, D) with N >= 1 and D >= 2")
-    xp = namespace(z)
+    xp = namespace(rows)
     w = None
     if weights is not None:
-        weights = as_array(weights, "fit_vmf", "weights", like=z)
-        require_same_kind("fit_vmf", "weights", weights, "z", z)
-        if tuple(weights.shape) != shape[:1]:
-            raise ValueError(f"fit_vmf: weights have shape {tuple(weights.shape)}, expected ({shape[0]},)")
-        w = double(weights)
+        given = as_array(weights, "fit_vmf", "weights", like=rows)
+        require_same_kind("fit_vmf", "weights", given, "z", rows)
+        if tuple(given.shape) != shape[:1]:
+            raise ValueError(f"fit_vmf: weights have shape {tuple(given.shape)}, expected ({shape[0]},)")
+        w = double(given)
         if not bool((w >= 0).all()):
             raise ValueError(f"fit_vmf: weights hold {float(w[~(w >= 0)][0]):g}, expected numbers >= 0")
-    of = group_rows("fit_vmf", xp.zeros_like(z[:, 0], dtype=xp.int64) if groups is None else groups, z)
+    of = group_rows("fit_vmf", xp.zeros_like(rows[:, 0], dtype=xp.int64) if groups is None else groups, rows)
 
-    weight, mean, spread = _weighted_moments(z, w, of)
+    weight, mean, spread = _weighted_moments(rows, w, of)
     known = weight > 0
     mu, r = unit(mean)
     # r^2 + spread, the mean square of the rows, is 1 up to rounding. Divided by it, r and spread give the same kappa.
     square = xp.where(known, r * r + spread, 1.0)
     kappa = _concentration(shape[1], r / xp.sqrt(square), xp.where(known, spread / square, 1.0))
-    return VonMisesFisher(cast(mu, compute_dtype(z)), cast(kappa, compute_dtype(z)))
+    return VonMisesFisher(cast(mu, compute_dtype(rows)), cast(kappa, compute_dtype(rows)))
 
 
 def _weighted_moments(z: Array, weights: Array | None, groups: Groups) -> tuple[Array, Array, Array]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel._utils.suggestions import unknown
 from peaccel.distributions import Distribution
@@ -31,7 +32,7 @@ class Groups(NamedTuple):
 Rule = Callable[[Any, Groups], tuple[Array, ...]]
 
 
-def fuse(d: D, groups: Array, rule: str | None = None) -> D:
+def fuse(d: D, groups: ArrayLike, rule: str | None = None) -> D:
     """One item for each group of items, such as the images of one template.
 
     ========  =====================  ===================================================================================

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel.distributions import Distribution, Normal
 from peaccel.measures._numerics import double
 from peaccel.measures.fusing import unit
-from peaccel.ops._array import Array, as_array, is_torch, namespace, on_host
+from peaccel.ops._array import Array, Given, KindT, Numpy, as_array, is_torch, namespace, on_host
 from peaccel.scores import Score, llr
 from peaccel.validation import cast, compute_dtype
 
@@ -55,9 +57,13 @@ class Plda:
     [[1.14, 0.89, -6.62]]
     """
 
-    means: tuple[Array, ...]
-    matrices: tuple[Array, ...]
-    psi: Array
+    means: tuple[Numpy, ...]
+    matrices: tuple[Numpy, ...]
+    psi: Numpy
+
+    if TYPE_CHECKING:
+
+        def __init__(self, means: Sequence[ArrayLike], matrices: Sequence[ArrayLike], psi: ArrayLike) -> None: ...
 
     def __post_init__(self) -> None:
         for name in ("means", "matrices"):
@@ -90,7 +96,7 @@ class Plda:
         likelier one."""
         return llr(prior_var=self.psi)
 
-    def transform(self, x: Any) -> Normal:
+    def transform(self, x: KindT | Given | Distribution[KindT]) -> Normal[KindT]:
         """Items in the coordinates of the model, where each has the variance 1; computed in float64.
 
         Parameters
@@ -120,27 +126,29 @@ class Plda:
         Silnova et al., "Probabilistic embeddings for speaker diarization", 2020, for a factor of W per item.
         """
         owner = "Plda.transform"
-        kind = x.kind if isinstance(x, Distribution) else "point"
+        given: Any = x
+        kind = given.kind if isinstance(given, Distribution) else "point"
         if kind not in ("point", "normal_isotropic"):
             raise TypeError(
                 f"{owner}: x is {kind}, expected an array, a Point or an isotropic Normal"
                 + (": directions turn a variance per dimension into a full covariance" if "normal" in kind else "")
             )
-        mu = x.mu if isinstance(x, Distribution) else as_array(x, owner, "x")
+        mu = given.mu if isinstance(given, Distribution) else as_array(given, owner, "x")
         if mu.ndim != 2 or mu.shape[1] != self.means[0].size:
             raise ValueError(f"{owner}: x has shape {tuple(mu.shape)}, expected (N, {self.means[0].size})")
         moved = [self._moved(double(mu[i : i + BLOCK])) for i in range(0, max(len(mu), 1), BLOCK)]
         rows = cast(namespace(mu).concatenate(moved), compute_dtype(mu))
         if kind == "point":
             return Normal(rows, 1.0)
-        return Normal(rows, cast(1 + double(x.var)[:, None] * _like(self._stretches(owner), rows), compute_dtype(mu)))
+        var = 1 + double(given.var)[:, None] * _like(self._stretches(owner), rows)
+        return Normal(rows, cast(var, compute_dtype(mu)))
 
     def _moved(self, x: Array) -> Array:
         for i, (mean, matrix) in enumerate(zip(self.means, self.matrices, strict=True)):
             x = ((unit(x)[0] if i else x) - _like(mean, x)) @ _like(matrix, x).T
         return x
 
-    def _stretches(self, owner: str) -> Array:
+    def _stretches(self, owner: str) -> Numpy:
         """|a_k|^2 of the directions, by which isotropic variances are multiplied where these are orthogonal."""
         if len(self.matrices) > 1:
             raise ValueError(f"{owner}: x is a Normal, and no normal stays one where its length becomes 1; give x.mu")
@@ -160,7 +168,7 @@ def _like(x: Array, like: Array) -> Array:
     return like.new_tensor(x, dtype=namespace(like).float64) if is_torch(like) else x
 
 
-def _float64(name: str, x: Any) -> Array:
+def _float64(name: str, x: Any) -> Numpy:
     found = on_host("Plda", name, x)
     if found.dtype.kind not in "fiu" or not np.isfinite(found).all():
         raise ValueError(f"Plda: {name} are of dtype {found.dtype} or not finite, expected finite numbers")

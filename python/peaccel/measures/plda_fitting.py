@@ -10,6 +10,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel._utils.suggestions import require_classes
 from peaccel.distributions import Distribution
@@ -44,7 +45,12 @@ class _Model(NamedTuple):
 
 
 def fit_plda(
-    x: Any, labels: Array, dim: int | None = None, length_norm: bool = False, *, shrinkage: float = 0.0
+    x: ArrayLike | Distribution,
+    labels: ArrayLike,
+    dim: int | None = None,
+    length_norm: bool = False,
+    *,
+    shrinkage: float = 0.0,
 ) -> Plda:
     """Probabilistic linear discriminant analysis: the likeliest two-covariance model of labelled embeddings.
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel.measures.fitted import IsotonicProbability, LogisticProbability
-from peaccel.ops._array import Array
+from peaccel.ops._array import Array, Numpy
 from peaccel.validation import finite_numbers, flags
 
 __all__ = ["ReliabilityCurve", "fit_match_probability", "reliability_curve"]
 
 
 def fit_match_probability(
-    scores: Array, labels: Array, *confidences: Array, method: Literal["logistic", "isotonic"] = "logistic"
+    scores: ArrayLike, labels: ArrayLike, *confidences: ArrayLike, method: Literal["logistic", "isotonic"] = "logistic"
 ) -> LogisticProbability | IsotonicProbability:
     """The probability that a pair is of one identity, from its score and, logistic, from confidences.
 
@@ -92,12 +93,12 @@ class ReliabilityCurve(NamedTuple):
     [(0.15, 0.5, 2), (0.85, 1.0, 2)]
     """
 
-    predicted: Array
-    observed: Array
-    count: Array
+    predicted: Numpy
+    observed: Numpy
+    count: Numpy  # type: ignore[assignment]  # tuples have a method of this name
 
 
-def reliability_curve(probabilities: Array, labels: Array, bins: int = 10) -> ReliabilityCurve:
+def reliability_curve(probabilities: ArrayLike, labels: ArrayLike, bins: int = 10) -> ReliabilityCurve:
     """The points of a reliability plot: what was predicted against what was observed, in bins of as many pairs each.
 
     Parameters

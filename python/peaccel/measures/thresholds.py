@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel.measures.fitted import FalseMatchLimit, Selection, fewest
 from peaccel.ops._array import Array, on_host
@@ -28,7 +29,7 @@ RANKS = 100  # how many ranks of a sequence are tested at most
 
 
 def learn_then_test(
-    confidence: Array, correct: Array, classes: Array, alpha: float, delta: float = 0.1, seed: int = 0
+    confidence: ArrayLike, correct: ArrayLike, classes: ArrayLike, alpha: float, delta: float = 0.1, seed: int = 0
 ) -> Selection:
     """A threshold of confidence above which at most a share alpha of answers is wrong, with probability 1 - delta.
 
@@ -135,10 +136,10 @@ def learn_then_test(
 
 
 def limit_false_matches(
-    scores: Array,
+    scores: ArrayLike,
     alpha: float,
     delta: float = 0.1,
-    groups: Array | None = None,
+    groups: ArrayLike | None = None,
     each: Literal["one", "greatest"] = "one",
     seed: int = 0,
 ) -> FalseMatchLimit:

@@ -1,5 +1,7 @@
 """Rankings: ids of a gallery's rows, with the labels of both sides."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -93,7 +95,7 @@ class JudgedRanking:
     @staticmethod
     def of(
         owner: str, ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels: ArrayLike | None
-    ) -> "JudgedRanking":
+    ) -> JudgedRanking:
         """Check the arguments of the metric `owner`."""
         found, relation = as_ids(owner, ids), as_relation(owner, query_labels, gallery_labels)
         if len(found) != relation.queries:

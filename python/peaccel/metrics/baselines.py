@@ -1,5 +1,7 @@
 """Confidences that need no training, and that a learned one must beat. All are higher = more confident."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

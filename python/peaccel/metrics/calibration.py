@@ -1,5 +1,7 @@
 """Whether confident queries are answered as well as their confidence says."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 

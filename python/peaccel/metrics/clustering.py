@@ -1,5 +1,7 @@
 """Whether the clusters of embeddings are the classes."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -1,5 +1,7 @@
 """Whether confidence tells which queries were answered wrongly."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 

@@ -4,6 +4,8 @@ A search is mated where its subject is in the gallery. It fails where its mate i
 fails where anything is returned at all. What is not returned has the score -inf, which no threshold accepts.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

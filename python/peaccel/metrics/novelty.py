@@ -1,5 +1,7 @@
 """Whether uncertainty tells queries that the gallery knows from those that are out of distribution."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

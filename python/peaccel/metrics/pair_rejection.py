@@ -1,5 +1,7 @@
 """Verification of the pairs that are not rejected as too uncertain."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

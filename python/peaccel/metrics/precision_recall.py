@@ -1,5 +1,7 @@
 """Retrieval of all pairs above one threshold, as of images by texts."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 import numpy as np

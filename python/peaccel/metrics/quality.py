@@ -1,5 +1,7 @@
 """Whether confidence follows the quality of an item."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -6,6 +6,8 @@ values count with their mean, which is what all orders of them give on average: 
 All are arrays, lists, columns of tables or tensors on the CPU.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal

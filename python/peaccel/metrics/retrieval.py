@@ -9,6 +9,8 @@ In place of labels a `Relevance` says which items are right where no classes do:
 Ids and labels are arrays, lists, columns of tables or tensors on the CPU.
 """
 
+from __future__ import annotations
+
 import operator
 from typing import Literal
 

@@ -5,6 +5,8 @@ lists, columns of tables or tensors on the CPU. The order of the pairs does not 
 accepted or rejected together.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ __all__ = [
     "Given",
     "KindT",
     "NotArrayError",
+    "Numpy",
     "adjacent",
     "appended",
     "as_array",
@@ -41,17 +42,28 @@ __all__ = [
     "widened",
 ]
 
+Numpy: TypeAlias = np.ndarray[Any, Any]
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor, inside the package, which asks each for what both have
-Given: TypeAlias = Sequence[Any] | float  # what constructors and functions take beside arrays, and make arrays of
+
+
+class FrameColumn(Protocol):
+    """One or more columns of a data frame of pandas or Polars."""
+
+    def to_numpy(self) -> Any: ...
+
+
+# What constructors and functions take beside arrays, and make numpy arrays of.
+Given: TypeAlias = Sequence[Any] | float | np.number[Any] | FrameColumn
 
 # In public signatures, ArrayT is the kind of array that goes in and comes out; Any where none is written. KindT is that
-# of a constructor's arguments, any numpy dtype alike; of lists they make numpy arrays.
+# of arguments which may be lists too, of which numpy arrays are made; numpy's dtypes are not told apart.
 if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    ArrayT = TypeVarWithDefault("ArrayT", bound=Any, default=Any)
-    KindT = TypeVar("KindT", np.ndarray[Any, Any], Tensor)
+    ArrayT = TypeVarWithDefault("ArrayT", bound=Numpy | Tensor, default=Any)
+    # The narrower one last: without torch Tensor is Any, and of those that fit type checkers take the last.
+    KindT = TypeVarWithDefault("KindT", Tensor, Numpy, default=Numpy)
 else:
     ArrayT, KindT = TypeVar("ArrayT"), TypeVar("KindT")
 

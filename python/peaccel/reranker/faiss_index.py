@@ -7,7 +7,7 @@ import math
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,13 @@ from peaccel._utils.atomic_files import PathLike
 from peaccel.ops._array import Array, is_torch
 from peaccel.ops._cuda import place
 
+if TYPE_CHECKING:
+    from faiss import Index
+else:
+    Index = object  # FAISS is imported when it is used
+
 __all__ = [
+    "Index",
     "add",
     "built",
     "by_lists",

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from peaccel.distributions import Distribution
-from peaccel.ops._array import Array, appended, as_numpy, device_of, dtype_name, is_torch, on_host
+from peaccel.ops._array import Array, Numpy, appended, as_numpy, device_of, dtype_name, is_torch, on_host
 from peaccel.scores import Score
 from peaccel.validation import compute_dtype, converted, plural, require_distribution
 
 __all__ = ["Ids", "Ints", "RowsAndIds", "StoredItems", "StoredItemsOnGpu", "checked_ids"]
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-Ids = np.ndarray[Any, np.dtype[Any]]  # int64, or strings
+Ids = Numpy  # int64, or strings
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 LARGEST_ID = np.iinfo(np.int64).max

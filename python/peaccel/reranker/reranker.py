@@ -6,11 +6,12 @@ import copy
 from typing import Any, Generic, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from peaccel._utils.atomic_files import PathLike
 from peaccel.distributions import Distribution
 from peaccel.measures.fitted import Threshold
-from peaccel.ops._array import Array, ArrayT, require_on_host
+from peaccel.ops._array import ArrayT, KindT, require_on_host
 from peaccel.reranker import faiss_index, serialization
 from peaccel.reranker.indexed_items import Indexed
 from peaccel.reranker.inner_product_features import FirstStageReference
@@ -85,7 +86,7 @@ class FaissReranker(Generic[ArrayT]):
         index: Any,
         gallery: Distribution[ArrayT] | Prepared[ArrayT],
         score: str | Score = "mls",
-        ids: Array | None = None,
+        ids: ArrayLike | None = None,
         features: FirstStage = "mu",
     ) -> None:
         record = get(score)
@@ -122,12 +123,12 @@ class FaissReranker(Generic[ArrayT]):
     @classmethod
     def build(
         cls,
-        gallery: Distribution[ArrayT],
+        gallery: Distribution[KindT],
         factory: str = "HNSW32",
         first_stage: Literal["cosine", "surrogate"] | FirstStageReference = "cosine",
         score: str | Score = "mls",
-        ids: Array | None = None,
-    ) -> Self:
+        ids: ArrayLike | None = None,
+    ) -> FaissReranker[KindT]:
         """Build an index of the gallery, and a reranker over it.
 
         Parameters
@@ -167,7 +168,8 @@ class FaissReranker(Generic[ArrayT]):
         features, radius, vectors = first_vectors(gallery, record, first_stage, factory)
         index = faiss_index.built(vectors, factory, inner_product=radius is None)
         items = StoredItems(gallery, checked, by_row=True)
-        return cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
+        reranker: FaissReranker[Any] = cls._of(Indexed(index, items), Vectors(features, record, index.d, radius))
+        return reranker
 
     def search(
         self,
@@ -175,7 +177,7 @@ class FaissReranker(Generic[ArrayT]):
         k: int,
         shortlist: int = 100,
         params: Any = None,
-        allowed: Array | None = None,
+        allowed: ArrayLike | None = None,
         accept: Threshold | None = None,
     ) -> Ranking[ArrayT]:
         """The best k of the shortlist that the index proposes for each query.
@@ -242,9 +244,10 @@ class FaissReranker(Generic[ArrayT]):
     # -- items ---------------------------------------------------------------------------------------------------------
 
     @property
-    def index(self) -> Any:
+    def index(self) -> faiss_index.Index:
         """The FAISS index."""
-        return self._indexed.index
+        index: faiss_index.Index = self._indexed.index
+        return index
 
     @property
     def gallery(self) -> Distribution[ArrayT]:
@@ -332,7 +335,7 @@ class FaissReranker(Generic[ArrayT]):
         serialization.verify(self._indexed.mapped_from)
         return self
 
-    def add(self, items: Distribution[ArrayT], ids: Array | None = None) -> Ids:
+    def add(self, items: Distribution[ArrayT], ids: ArrayLike | None = None) -> Ids:
         """Add items to the index and to the gallery.
 
         Their surrogate features are made with the reference of the first gallery. Those more than 10 % longer than the
@@ -366,7 +369,7 @@ class FaissReranker(Generic[ArrayT]):
         self._changed()
         return new
 
-    def remove(self, ids: Array) -> None:
+    def remove(self, ids: ArrayLike) -> None:
         """Remove items, so that they are not found any more.
 
         Parameters
@@ -388,7 +391,7 @@ class FaissReranker(Generic[ArrayT]):
         self._indexed.require_changeable("remove")
         self._indexed.remove(own, old, rows)
 
-    def upsert(self, items: Distribution[ArrayT], ids: Array) -> None:
+    def upsert(self, items: Distribution[ArrayT], ids: ArrayLike) -> None:
         """Put items in the place of those that have their ids, or add them where none has.
 
         Parameters

@@ -126,7 +126,7 @@ class Prepared(Generic[ArrayT]):
         self.inputs(pair)
         self.panels(pair)
 
-    def inputs(self, pair: Pair) -> tuple[Array, Array]:
+    def inputs(self, pair: Pair) -> tuple[ArrayT, ArrayT]:
         """``gallery_inputs`` of the gallery, computed at the first call for a pair."""
         if pair not in self._inputs:
             mu, uncertainty = (adjacent(_detached(x)) for x in gallery_inputs(pair, self.distribution, self.score))
@@ -139,7 +139,7 @@ class Prepared(Generic[ArrayT]):
             self._inputs[pair] = mu, uncertainty
         return self._inputs[pair]
 
-    def extended(self, gallery: Distribution) -> Prepared:
+    def extended(self, gallery: Distribution[ArrayT]) -> Prepared[ArrayT]:
         """The same for a gallery that begins with the items of this one, of which nothing is computed again."""
         size, new = len(self), Prepared(gallery, self.score, pack=False)
         if not size:  # arrays of no items share an address
@@ -171,7 +171,9 @@ class Prepared(Generic[ArrayT]):
         return self._panels.get(pair)
 
 
-def _laid_out(gallery: Distribution, score: Score, pack: bool, pairs: Sequence[Pair], weighted: bool) -> Prepared:
+def _laid_out(
+    gallery: Distribution[ArrayT], score: Score, pack: bool, pairs: Sequence[Pair], weighted: bool
+) -> Prepared[ArrayT]:
     prepared = Prepared(gallery, score, pack=pack, pairs=pairs)
     if weighted:
         prepared.lay_out(prepared.pair(gallery))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, overload
 
-from peaccel.ops._array import Array, ArrayT, as_array, namespace, require_same_kind
+from peaccel.ops._array import Array, ArrayT, Given, KindT, as_array, namespace, require_same_kind
 from peaccel.retrieval.merging import Ranking, best_first
 from peaccel.validation import cast, compute_dtype
 
@@ -12,10 +13,25 @@ __all__ = ["normalise_scores"]
 
 
 @overload
-def normalise_scores(scores: Ranking[ArrayT], *, queries: Any = None, gallery: Any = None) -> Ranking[ArrayT]: ...
+def normalise_scores(
+    scores: Ranking[ArrayT],
+    *,
+    queries: Ranking[ArrayT] | ArrayT | Given | None = None,
+    gallery: Ranking[ArrayT] | ArrayT | Given | None = None,
+) -> Ranking[ArrayT]: ...
 @overload
-def normalise_scores(scores: ArrayT, *, queries: Any = None, gallery: Any = None) -> ArrayT: ...
-def normalise_scores(scores: Any, *, queries: Any = None, gallery: Any = None) -> Any:
+def normalise_scores(
+    scores: KindT | Sequence[Sequence[float]],
+    *,
+    queries: Ranking[KindT] | KindT | Given | None = None,
+    gallery: Ranking[KindT] | KindT | Given | None = None,
+) -> KindT: ...
+def normalise_scores(
+    scores: Ranking[ArrayT] | ArrayT | Given,
+    *,
+    queries: Ranking[ArrayT] | ArrayT | Given | None = None,
+    gallery: Ranking[ArrayT] | ArrayT | Given | None = None,
+) -> Ranking[ArrayT] | ArrayT:
     """Scores in standard deviations above the mean score with a cohort, so that one threshold serves all items.
 
     With the mean m and the standard deviation d of an item's scores with the cohort, the side that is given says which:

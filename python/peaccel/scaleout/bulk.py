@@ -61,7 +61,8 @@ class SearchStep:
 
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and what was found: a pyarrow table for a pyarrow table."""
-        scores, ids = self._part.search(io.from_arrow(batch, **self._columns), self._k, self._shortlist)
+        queries: Any = io.from_arrow(batch, **self._columns)
+        scores, ids = self._part.search(queries, self._k, self._shortlist)
         return with_columns("SearchStep", batch, self._keep, {"ids": ids, "scores": scores})
 
 
@@ -89,7 +90,8 @@ class RescoreStep:
 
     def __call__(self, batch: Any) -> Any:
         """The columns that are kept, and the scores: a pyarrow table for a pyarrow table."""
-        queries, found = io.from_arrow(batch, **self._columns), batch.column(self._candidates)
+        queries: Any = io.from_arrow(batch, **self._columns)
+        found = batch.column(self._candidates)
         candidates = np.array(found.to_pylist()).reshape(len(batch), -1)
         mine, of_mine = self._part.rescore(queries, candidates)
         lacking = np.flatnonzero((mine != is_given(candidates)).any(1))
