@@ -37,7 +37,6 @@ rm -rf "$site"
 
 emulated=("$qemu" -L "$root" -E PYTHONPATH="$site:$PWD" "$root/usr/bin/python3.11")
 for level in neon baseline; do
-	"${emulated[@]}" -c 'import peaccel; print(peaccel.build_info())' > /dev/null
 	PEACCEL_SIMD=$level "${emulated[@]}" -m benches.counts --bits > "$folder/$level.txt"
 done
 "$python" -m benches.counts --bits > "$folder/here.txt"
