@@ -19,7 +19,7 @@ CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
 .PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
-	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel
+	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -67,9 +67,7 @@ test: build test-rust  ## run the Rust and Python tests, without those that are 
 
 test-all: build test-rust wheel  ## run all tests; build the wheel and try it in an environment with numpy alone (an hour)
 	$(PYTEST) -m ""
-	$(PYTHON) -m venv --clear target/wheel
-	target/wheel/bin/python -m pip install --quiet "$$(ls -t dist/*.whl | head -1)"
-	cd target && wheel/bin/python ../tools/check_wheel.py
+	$(BIN)/python tools/try_wheel.py --only core
 
 # Of the library alone: what else cargo would build for it takes minutes and has no tests. In a folder of its own, or the
 # library without Python would take the place of the one with it. Not optimised, which checks for overflow and compiles in half of
@@ -153,8 +151,21 @@ speakers: build  ## print the tables of docs/speakers.md (needs espeak-ng and Re
 
 # maturin finds zig as a module of the python that it finds first.
 wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, into dist/
+	rm -f dist/*
 	$(WITH_NVCC) PATH="$(abspath $(BIN)):$$PATH" $(WAIT) "building the wheel" \
 		$(BIN)/maturin build --release --quiet --zig --compatibility manylinux_2_28 --out dist
+
+sdist: | $(BIN)/maturin  ## build the source distribution into dist/
+	$(BIN)/maturin sdist --quiet --out dist
+
+test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the oldest and the newest of what they need (half an hour)
+	$(BIN)/python tools/try_wheel.py
+
+test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bits of every kernel (a quarter of an hour)
+	tools/aarch64.sh $(BIN)/python
+
+release-check: test-wheel docs  ## build and try all that a release holds, and print what a person has still to do (an hour)
+	$(BIN)/python tools/release_check.py
 
 docs: build  ## build the site into target/docs; every name in it resolves
 	$(BIN)/python -m sphinx -q -n -W --keep-going docs target/docs

@@ -1,4 +1,4 @@
-"""Instructions of every kernel against those of `counts.toml`: `python -m benches.counts [--update]`.
+"""Instructions of every kernel against those of `counts.toml`: `python -m benches.counts [--update | --bits]`.
 
 Counts do not depend on how busy a machine is, so a kernel that got slower shows on any. They are callgrind's, of the
 compiled core as it is installed, on each SIMD level that valgrind can run (it knows no AVX-512); those of Python,
@@ -22,6 +22,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +102,30 @@ def ways() -> Iterator[Case]:
     yield f"{name} rerank of float16", partial(pe.rerank, q[:QUERIES], half, ids, K)
 
 
+def cases() -> Iterator[Case]:
+    """All that is counted."""
+    yield from elements("float32")
+    yield from elements("float64")
+    yield from scores()
+    yield from ways()
+
+
 def run() -> None:
     """Make every call between two marks, and say which it was."""
     mark = pe._core.num_threads
-    for cases in (elements("float32"), elements("float64"), scores(), ways()):
-        for name, call in cases:
-            mark()
-            call()
-            mark()
-            print(name, flush=True)
+    for name, call in cases():
+        mark()
+        call()
+        mark()
+        print(name, flush=True)
+
+
+def print_bits() -> None:
+    """Print a hash of the arrays that every call returns, by which levels and machines are compared."""
+    for name, call in cases():
+        found = call()
+        arrays = [x for x in (found if isinstance(found, tuple) else [found]) if isinstance(x, np.ndarray)]
+        print(name, sha256(b"".join(x.tobytes() for x in arrays)).hexdigest()[:16])
 
 
 # ---- counting --------------------------------------------------------------------------------------------------------
@@ -195,9 +211,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.counts", description=__doc__)
     parser.add_argument("--update", action="store_true", help="write counts.toml")
     parser.add_argument("--run", action="store_true", help="make the calls alone, for valgrind")
+    parser.add_argument("--bits", action="store_true", help="print a hash of what each call returns, and count nothing")
     options = parser.parse_args()
-    if options.run:
-        run()
+    if options.run or options.bits:
+        run() if options.run else print_bits()
         return 0
     if shutil.which("valgrind") is None:
         print("counts: nothing was counted, there is no valgrind (Debian: apt-get install valgrind)")

@@ -25,8 +25,11 @@ if pe is not None:
 
 
 def unit(x: np.ndarray) -> np.ndarray:
-    """`x` with rows of length one, in place."""
-    x /= np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
+    """`x` with rows of length one, in place.
+
+    Sums in float64 round to the same float32 on every machine, in whatever order numpy takes them there.
+    """
+    x /= np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float64)).astype(x.dtype)[:, None]
     return x
 
 
@@ -47,9 +50,7 @@ def fields(kind: str, rows: int, dim: int, seed: int, classes: int = 0) -> Array
         return mu, rng.uniform(dim, 10 * dim, rows if kind == "vmf" else (rows, dim)).astype(np.float32)
     var = rng.standard_normal((rows, dim) if kind == "diagonal" else rows, dtype=np.float32)
     var *= np.float32(0.7)
-    np.exp(var, out=var)
-    var /= np.float32(dim)
-    return mu, var
+    return mu, (np.exp(var, dtype=np.float64) / dim).astype(np.float32)
 
 
 def distribution(kind: str, arrays: Arrays) -> Any:

@@ -4,17 +4,20 @@
 //! float64 lanes on every level. Each lane operation is one IEEE operation and sums follow one fixed tree (lane `i` takes lane
 //! `i + n/2`, then `n` halves), so a kernel returns the same bits on every level.
 //!
-//! Levels: `avx512`, `avx2`, `baseline` (no wide registers assumed; the compiler vectorises as the target allows, and a
-//! processor without fused multiply-add emulates it: slow, with the same bits). On x86-64 hardly any machine uses the last one,
-//! but all of it is compiled in every build: there a kernel whose lanes never meet ([`Kernel::LANES_MEET`]) takes one lane after
-//! the other, which makes an instruction of an operation in the place of a call with its arguments in memory.
-//! The best level of the machine is chosen at the first dispatch; `PEACCEL_SIMD=baseline|avx2|avx512`, unless empty, forces one.
+//! Levels: `avx512` and `avx2` of x86-64, `neon` of aarch64, `baseline` of all (no wide registers assumed; the compiler vectorises
+//! as the target allows, and a processor without fused multiply-add emulates it: slow, with the same bits). Where there are others
+//! hardly any machine uses the last one, but all of it is compiled in every build: there a kernel whose lanes never meet
+//! ([`Kernel::LANES_MEET`]) takes one lane after the other, which makes an instruction of an operation in the place of a call with
+//! its arguments in memory.
+//! The best level of the machine is chosen at the first dispatch; `PEACCEL_SIMD=baseline|neon|avx2|avx512`, unless empty, forces one.
 
 use crate::error::Error;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 use std::sync::OnceLock;
 
 mod lanes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod registers;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -66,6 +69,12 @@ pub const PIECES: usize = 26 * 64;
 pub const PIECES_FROM: f64 = 0.25;
 /// The end of the last piece, 2^24.
 pub const PIECES_TO: f64 = 16_777_216.0;
+
+/// The leading bits of the start of the first piece: the exponent field and the six bits of the significand that select a piece.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FIRST_F32: i32 = 125 << 6;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FIRST_F64: i64 = 1021 << 6;
 
 /// The lanes of type `T` on level `S`, [`Float::LANES`] of them.
 pub type V<S, T> = Lanes<<T as Float>::Register<S>>;
@@ -200,13 +209,15 @@ impl Simd for OneLane {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+use neon::Neon;
 #[cfg(target_arch = "x86_64")]
 use x86::{Avx2, Avx512};
 
 /// Work that is compiled once per level; `run` must be `#[inline(always)]`, as must all functions of lanes that it calls.
 pub trait Kernel {
     /// Whether the kernel needs [`Float::LANES`] lanes at a time. Otherwise it takes as many as [`Lanes::LANES`] says, adds up over
-    /// them by [`AllLanes`] alone, and is compiled for one lane on the baseline of x86-64.
+    /// them by [`AllLanes`] alone, and is compiled for one lane on the baseline of processors that have other levels.
     const LANES_MEET: bool = true;
     /// The result of the work.
     type Output;
@@ -214,56 +225,57 @@ pub trait Kernel {
     fn run<S: Simd>(self) -> Self::Output;
 }
 
-/// The levels; each has the instructions of those before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// The levels.
+#[derive(Clone, Copy, Debug)]
 enum Level {
     Baseline,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl Level {
+    /// Those of the machine that runs this, from the least to the best.
+    fn available() -> Vec<Level> {
+        let mut found = vec![Level::Baseline];
+        #[cfg(target_arch = "aarch64")]
+        found.push(Level::Neon);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+            found.push(Level::Avx2);
+            let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+            if wide && is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
+                found.push(Level::Avx512);
+            }
+        }
+        found
+    }
+
     fn name(self) -> &'static str {
         match self {
             Level::Baseline => "baseline",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
         }
     }
-}
-
-#[cfg(target_arch = "x86_64")]
-fn best() -> Level {
-    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
-    let avx512 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512dq")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl");
-    match (avx2, avx512) {
-        (true, true) => Level::Avx512,
-        (true, false) => Level::Avx2,
-        (false, _) => Level::Baseline,
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn best() -> Level {
-    Level::Baseline
 }
 
 fn level() -> Result<Level, Error> {
     static LEVEL: OnceLock<Result<Level, Error>> = OnceLock::new();
     LEVEL
         .get_or_init(|| {
-            let best = best();
+            let available = Level::available();
             let wanted = std::env::var("PEACCEL_SIMD").unwrap_or_default();
-            if wanted.is_empty() {
-                return Ok(best);
-            }
-            let available = [Level::Baseline, Level::Avx2, Level::Avx512].into_iter().filter(|&l| l <= best);
-            let names: Vec<_> = available.clone().map(Level::name).collect();
-            match available.into_iter().find(|l| l.name() == wanted) {
-                Some(level) => Ok(level),
+            let names: Vec<_> = available.iter().map(|level| level.name()).collect();
+            match available.iter().rfind(|level| wanted.is_empty() || level.name() == wanted) {
+                Some(&level) => Ok(level),
                 None => Err(Error::Value(format!("PEACCEL_SIMD: this machine has {names:?}, got {wanted:?}"))),
             }
         })
@@ -281,12 +293,16 @@ pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     // The Python module reports an unavailable level when it is imported, so only callers in Rust reach the fallback.
     match level().unwrap_or(Level::Baseline) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `best` detected every feature that this function enables.
+        // SAFETY: `available` detected every feature that this function enables.
         Level::Avx512 => unsafe { run_avx512(kernel) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { run_avx2(kernel) },
-        _ if K::LANES_MEET || !cfg!(target_arch = "x86_64") => run_plain::<Baseline, K>(kernel),
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon => run_neon(kernel),
+        _ if K::LANES_MEET || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) => {
+            run_plain::<Baseline, K>(kernel)
+        }
         _ => run_plain::<OneLane, K>(kernel),
     }
 }
@@ -307,6 +323,12 @@ unsafe fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
 unsafe fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(never)]
+fn run_neon<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run::<Neon>()
 }
 
 /// Prefetches the cache lines of a slice.

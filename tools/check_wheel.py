@@ -1,19 +1,68 @@
-"""Try an installed wheel where there is nothing but numpy: that it holds kernels for GPUs, and searches without one."""
+"""Try an installed peaccel by what an extra promises: check_wheel.py core|torch|cli|train|all [--without-cuda]."""
 
+import re
+import subprocess
+import sys
+import sysconfig
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
 import peaccel as pe
 from peaccel import _core
 
-assert find_spec("torch") is None, "torch is installed here, expected numpy alone"
-assert "site-packages" in pe.__file__, f"peaccel comes from {pe.__file__}, expected the wheel"
-rng = np.random.default_rng(0)
-gallery = pe.Normal(rng.standard_normal((100, 8)), rng.uniform(0.5, 1, 100))
-found = pe.search(gallery, gallery, 3, "cosine")
-assert (found.ids[:, 0] == np.arange(100)).all(), "an item is not its own best answer by cosine"
-np.testing.assert_allclose(found.scores, pe.rerank(gallery, gallery, found.ids, 3, "cosine").scores)
-targets = _core.cuda_info()[0]
-assert targets, f"the wheel holds no CUDA kernels: {_core.cuda_info()[2]}"
-print(f"peaccel {pe.__version__} of {pe.__file__}: CUDA kernels for {targets}")
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def check_core() -> None:
+    """Where there is numpy alone: kernels for GPUs are inside, and searches need none of them."""
+    assert find_spec("torch") is None, "torch is installed here, expected numpy alone"
+    rng = np.random.default_rng(0)
+    gallery = pe.Normal(rng.standard_normal((100, 8)), rng.uniform(0.5, 1, 100))
+    found = pe.search(gallery, gallery, 3, "cosine")
+    assert (found.ids[:, 0] == np.arange(100)).all(), "an item is not its own best answer by cosine"
+    np.testing.assert_allclose(found.scores, pe.rerank(gallery, gallery, found.ids, 3, "cosine").scores)
+    targets, _, why = _core.cuda_info()
+    assert bool(targets) != ("--without-cuda" in sys.argv), f"CUDA kernels for {targets or 'nothing'}: {why}"
+    print(f"CUDA kernels for {targets or 'nothing'}")
+
+
+def check_torch() -> None:
+    """Gradients of a score and of draws."""
+    import torch
+
+    mu = torch.zeros(2, 3, requires_grad=True)
+    d = pe.Normal(mu, torch.ones(2, 1, requires_grad=True))
+    (pe.pairwise(d, d, "mls").sum() + pe.sample(d, 2, seed=1).square().sum()).backward()
+    assert mu.grad is not None and mu.grad.isfinite().all()
+
+
+def check_cli() -> None:
+    """The command names itself and its build."""
+    run("peaccel", "info")
+
+
+def check_train() -> None:
+    """A training and what it wrote."""
+    run("peaccel", "train", "cosface", "--quick")
+
+
+def check_readme() -> None:
+    """All blocks of README, one after the other, and a training."""
+    names: dict[str, object] = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    check_train()
+
+
+def run(command: str, *arguments: str) -> None:
+    """Run a command of this environment."""
+    subprocess.run([str(Path(sysconfig.get_path("scripts"), command)), *arguments], check=True)
+
+
+CHECKS = {"core": check_core, "torch": check_torch, "cli": check_cli, "train": check_train, "all": check_readme}
+
+assert "site-packages" in pe.__file__, f"peaccel comes from {pe.__file__}, expected an installed one"
+CHECKS[sys.argv[1]]()
+print(f"peaccel {pe.__version__} with numpy {np.__version__} of Python {sys.version.split()[0]}")

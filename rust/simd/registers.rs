@@ -231,16 +231,16 @@ scalar!(f64, u64, 52, 1023.0);
 
 /// An array as a register of `N` lanes.
 ///
-/// On x86-64, where hardly any machine uses this level, the operations are not inlined, which halves the compiler's work in
-/// every build; elsewhere they are inlined, and the compiler vectorises them.
+/// On x86-64 and aarch64, where hardly any machine uses this level, the operations are not inlined, which halves the compiler's
+/// work in every build; elsewhere they are inlined, and the compiler vectorises them.
 #[derive(Clone, Copy)]
 pub struct Plain<T, const N: usize>([T; N]);
 
 macro_rules! each {
     ($($op:ident($($arg:ident),*)),+) => {
         $(
-            #[cfg_attr(target_arch = "x86_64", inline(never))]
-            #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+            #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+            #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), inline(always))]
             unsafe fn $op(mut self, $($arg: Self),*) -> Self {
                 for i in 0..N {
                     self.0[i] = unsafe { Register::$op(self.0[i], $($arg.0[i]),*) };
@@ -275,8 +275,8 @@ impl<T: Float + Register<Elem = T>, const N: usize> Register for Plain<T, N> {
     each!(exponent(), significand(), pow2(), place());
     // Not inlined either: where it was, as the codegen unit of a caller had it, its reads of single lanes made the compiler
     // hold the sums of a search in pieces, with twice as many moves at each step.
-    #[cfg_attr(target_arch = "x86_64", inline(never))]
-    #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+    #[cfg_attr(any(target_arch = "x86_64", target_arch = "aarch64"), inline(never))]
+    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), inline(always))]
     unsafe fn not_less_bits(self, b: Self) -> u32 {
         (0..N).fold(0, |bits, i| bits | unsafe { self.0[i].not_less_bits(b.0[i]) } << i)
     }

@@ -1,7 +1,7 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
 use super::registers::{Register, Two};
-use super::{run_avx2, run_avx512, Kernel, Lanes, Simd, Words};
+use super::{run_avx2, run_avx512, Kernel, Lanes, Simd, Words, FIRST_F32, FIRST_F64};
 use std::arch::x86_64::*;
 
 /// The level of 256-bit registers.
@@ -177,10 +177,6 @@ macro_rules! register {
 // first, so the sign of x does not matter.
 const TWO23: i32 = 0x4B00_0000;
 const TWO52: i64 = 0x4330_0000_0000_0000;
-
-// The leading bits, exponent field and six bits of the significand, of the first piece of `lookup`, at PIECES_FROM = 2^-2.
-const FIRST_F32: i32 = 125 << 6;
-const FIRST_F64: i64 = 1021 << 6;
 
 register!(__m256, f32, 8, _mm256_set1_ps, _mm256_loadu_ps,
 load_first: |p, n, rest| {

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import platform
 import signal
 import subprocess
 import sys
@@ -25,7 +26,12 @@ KERNELS = {
 }
 CPU_INFO = pathlib.Path("/proc/cpuinfo")
 CPU_HAS = set(CPU_INFO.read_text().split()) if CPU_INFO.exists() else set()
-LEVELS = ["baseline", *(["avx2"] * ("avx2" in CPU_HAS)), *(["avx512"] * ("avx512f" in CPU_HAS))]
+LEVELS = [
+    "baseline",
+    *(["neon"] * (platform.machine() in ("aarch64", "arm64"))),
+    *(["avx2"] * ("avx2" in CPU_HAS)),
+    *(["avx512"] * ("avx512f" in CPU_HAS)),
+]
 
 
 def everything(queries, gallery, dim):
