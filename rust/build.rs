@@ -1,12 +1,14 @@
-//! Compiles each cuda/families/<family>.cu into a fatbin that the library embeds: the only place that knows nvcc.
+//! Compiles each cuda/families/<family>.cu into a fatbin that the library embeds, compressed: the only place that knows nvcc.
 //!
 //! `PEACCEL_CUDA`: `auto` (the default) does without CUDA where there is no nvcc, `require` fails there, `off` does without.
 //! nvcc is sought in `PEACCEL_NVCC`, among the installed wheels of the Python that builds, in `CUDA_HOME` or `CUDA_PATH`, in
 //! `PATH`. It must be 13.0: kernels of a later toolkit do not load with the drivers that 13.0 asks for.
 //! `PEACCEL_CUDA_TARGETS` lists compute capabilities, by default all that wheels are made for.
 
+use lzma_rust2::{LzmaOptions, LzmaWriter};
 use std::env;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -35,7 +37,8 @@ fn main() {
         Err(why) => (String::new(), String::new(), why),
     };
     let text = format!(
-        "/// The name and the fatbin of each family.\npub const IMAGES: &[(&str, &Aligned<[u8]>)] = &[{images}];\n\
+        "/// Of each family the name, the bytes of its fatbin, and the fatbin by LZMA.\n\
+         pub const IMAGES: &[(&str, usize, &[u8])] = &[{images}];\n\
          /// The targets that they hold code for.\npub const TARGETS: &str = {targets:?};\n\
          /// Why there are none; empty where there are.\npub const WHY_NONE: &str = {why:?};\n"
     );
@@ -87,34 +90,47 @@ fn compile(nvcc: &Path, out: &Path) -> Result<(String, String), String> {
     let mut images = String::new();
     for outcome in compiled {
         // A kernel that does not compile is an error even where `PEACCEL_CUDA` is `auto`.
-        let (family, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
-        let _ = write!(images, "({family:?}, &Aligned(*include_bytes!({image:?}))), ");
+        let (family, size, image) = outcome.unwrap_or_else(|why| panic!("{why}"));
+        let _ = write!(images, "({family:?}, {size}, include_bytes!({image:?})), ");
     }
     let mut names: Vec<String> = capabilities.iter().map(|target| format!("sm_{target}")).collect();
     names.extend((capabilities.len() > 1).then(|| format!("compute_{}", capabilities[0])));
     Ok((images, names.join(" ")))
 }
 
-/// One family's name and image.
-fn image(nvcc: &Path, path: &Path, out: &Path, capabilities: &[&str]) -> Result<(String, String), String> {
+/// One family's name, the size of its image, and the file that holds it compressed.
+fn image(nvcc: &Path, path: &Path, out: &Path, capabilities: &[&str]) -> Result<(String, usize, String), String> {
     let family = path.file_stem().expect("a .cu file has a stem").to_string_lossy().into_owned();
     let image = out.join(&family).with_extension("fatbin");
     let mut command = Command::new(nvcc);
     // Products and sums are fused where the code says so, as they are where the host runs it.
-    command.args(["-std=c++17", "-O3", "-fmad=false", "-fatbin", "-Werror", "all-warnings"]);
+    command.args(["-std=c++17", "-O3", "-fmad=false", "-fatbin", "-no-compress", "-Werror", "all-warnings"]);
     for target in capabilities {
         command.arg(format!("-gencode=arch=compute_{target},code=sm_{target}"));
     }
-    // One target is for tests, which look into the image.
-    if let [_] = capabilities {
-        command.arg("-no-compress");
-    } else {
-        command.args(["-compress-mode=size", &format!("-gencode=arch=compute_{0},code=compute_{0}", capabilities[0])]);
+    if capabilities.len() > 1 {
+        command.arg(format!("-gencode=arch=compute_{0},code=compute_{0}", capabilities[0]));
     }
     let run = command.arg("-o").arg(&image).arg(path).output().map_err(|e| format!("nvcc: {e}"))?;
     if !run.status.success() {
         let text = [run.stdout, run.stderr].concat();
         return Err(format!("{}: {}", path.display(), String::from_utf8_lossy(&text)));
     }
-    Ok((family, image.to_string_lossy().into_owned()))
+    let bytes = std::fs::read(&image).map_err(|e| format!("{}: {e}", image.display()))?;
+    let packed = image.with_extension("lzma");
+    std::fs::write(&packed, compressed(&bytes, capabilities.len() > 1))
+        .map_err(|e| format!("{}: {e}", packed.display()))?;
+    Ok((family, bytes.len(), packed.to_string_lossy().into_owned()))
+}
+
+/// An image by LZMA: as small as can be for wheels, else soon.
+///
+/// One stream sees what the code of several targets has in common, of which nvcc's own compression, one kernel at a time, sees
+/// nothing. An instruction has sixteen bytes: its place among them says more of a byte than the byte before it.
+fn compressed(image: &[u8], small: bool) -> Vec<u8> {
+    let mut options = LzmaOptions::with_preset(if small { 9 } else { 1 });
+    (options.lc, options.lp, options.pb) = (0, 4, 4);
+    let size = Some(image.len() as u64);
+    let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, size).expect("the options are in range");
+    writer.write_all(image).and_then(|()| writer.finish()).expect("memory can be written to")
 }

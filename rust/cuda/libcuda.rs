@@ -4,7 +4,7 @@
 //! are loaded once for all devices; a launch goes to the primary context of its device, which is also torch's, and to the stream
 //! that the caller names. Nothing here allocates memory on the device or waits for it.
 
-use super::images::{IMAGES, WHY_NONE};
+use super::images::{self, IMAGES, WHY_NONE};
 use crate::error::Error;
 use libloading::Library;
 use std::collections::HashMap;
@@ -174,11 +174,13 @@ impl Driver {
                 ));
             }
             let mut libraries = Vec::new();
-            for (family, image) in IMAGES {
+            for (family, image) in images::unpacked() {
+                let image = image.map_err(|why| format!("unpacking the kernels of {family}: {why}"))?;
                 let mut library = null_mut();
                 let nothing = null_mut();
                 let status =
-                    (f.library_load)(&mut library, image.0.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
+                    (f.library_load)(&mut library, image.as_ptr().cast(), nothing, nothing, 0, nothing, nothing, 0);
+                // The driver has copied the image.
                 driver.check(&format!("loading the kernels of {family}"), status)?;
                 libraries.push(library);
             }
