@@ -127,7 +127,14 @@ class Result(HeldOutMetrics):
     """What shows that training failed, a sentence each."""
 
 
-def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, Items] | None = None) -> Result:
+def train(
+    name: str,
+    method: Method,
+    settings: Any,
+    run: Run,
+    parts: dict[str, Items] | None = None,
+    command: str | None = None,
+) -> Result:
     """Train a row of the papers' table, and write all of it to a folder.
 
     Parameters
@@ -140,6 +147,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         Data, backbone, devices and folder.
     parts
         The items; None opens those that `run` names.
+    command
+        What was said on the command line, which run.json keeps.
 
     Returns
     -------
@@ -181,12 +190,12 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
     widths = {"features": features, "covariates": items.covariates}
-    about = {"name": label(name), "method": method_of(name), "classes": classes, **widths}
+    about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
     name = label(name)
     with withdrawn(run.out) if main else nullcontext():
         if main:
             record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
-            _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
+            _write(check_output(run.out / "run.json"), {**record, "command": command, "versions": versions()})
         warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
     held = parts.get("validation", items)
@@ -200,15 +209,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     if not above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
         found, chance = 100 * judged.recall_at_1, 100 * judged.chance
         warnings += (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
-    result = Result(
-        method=name,
-        data=run.data,
-        seed=run.seed,
-        validation=reached,
-        seconds=perf_counter() - start,
-        warnings=warnings,
-        **asdict(judged),
-    )
+    known: dict[str, Any] = {"method": name, "data": run.data, "seed": run.seed, "validation": reached}
+    result = Result(**known, seconds=perf_counter() - start, warnings=warnings, **asdict(judged))
     if main:
         _write(run.out / "result.json", asdict(result))
     return result
