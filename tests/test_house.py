@@ -15,7 +15,8 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [layer.split() for layer in (
     "_core", "_utils ops", "backbones data distributions metrics special", "heads validation", "scores",
-    "measures", "io retrieval torch_distributions", "evaluation hub losses reranker", "gallery methods", "scaleout train",
+    "measures", "io retrieval torch_distributions", "evaluation hub losses reranker", "gallery methods",
+    "scaleout train",
     "cli", "__main__"
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}

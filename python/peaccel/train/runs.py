@@ -236,11 +236,19 @@ def load(folder: Path) -> Trained:
     backbone, features = _backbone(replace(run, weights=None))
     if backbone is None:
         backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
-    training = method.build(backbone, features, record["classes"], settings)
+    try:
+        training = method.build(backbone, features, record["classes"], settings)
+    except RuntimeError as error:  # torch's, of sizes that are none
+        raise ValueError(f"{folder / 'run.json'}: makes no model ({str(error).partition(chr(10))[0]})") from None
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
-    about = load_weights(folder / "model.safetensors", everything)
+    path = folder / "model.safetensors"
+    about = load_weights(path, everything)
     everything.eval().requires_grad_(False)
-    return Trained(method, training, scores.get(about["score"]), run, features, covariates)
+    try:
+        score = scores.get(about["score"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: does not say a score to compare by ({error})") from None
+    return Trained(method, training, score, run, features, covariates)
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
@@ -267,6 +275,8 @@ def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Met
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         name, where, settings = record["name"], record["method"], record["settings"]
+        if not all(isinstance(x, int) for x in (record["classes"], record["features"], record.get("covariates", 0))):
+            raise TypeError
         run = config.from_mapping(record["run"], Run, str(path))
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f"{path}: is not the record of a run") from None
