@@ -18,7 +18,7 @@ WITH_NVCC := PEACCEL_CUDA=$(or $(PEACCEL_CUDA),require) PEACCEL_NVCC=$(abspath $
 CUDA := $(WITH_NVCC) PEACCEL_CUDA_TARGETS=$(or $(PEACCEL_CUDA_TARGETS),90)
 endif
 
-.PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
+.PHONY: help demo test test-all test-rust lint lint-rust lint-python train-step fuzz soak mutants bench bench-compare counts counts-update ratios cliffs accuracy recall \
 	metrics choosing speakers reproduce docs clean build core core-without-cuda wheel sdist test-wheel test-aarch64 release-check
 
 help:  ## show this help
@@ -99,8 +99,11 @@ reproduce: build  ## run what docs/reproduction.md shows; goes on where it was s
 	$(BIN)/python -m reproduction --results-out reproduction/results.jsonl --page-out docs/reproduction.md \
 		$(if $(FASHION),--fashion-root "$(FASHION)")
 
-fuzz: build  ## make a hundred thousand random calls (ten minutes)
-	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py
+fuzz: build  ## make a hundred thousand random calls, and damage as many files (ten minutes)
+	PEACCEL_FUZZ=100000 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/io/test_damaged_files.py
+
+soak: build  ## watch the memory of searches, training and galleries (an hour; PEACCEL_SOAK=<seconds>)
+	$(BIN)/python tools/soak.py
 
 mutants: build  ## plant small mistakes and say which of them no test sees (two hours)
 	cargo install --quiet --locked --root target/mutants cargo-mutants

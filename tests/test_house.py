@@ -15,7 +15,8 @@ PACKAGE = ROOT / "python" / "peaccel"
 # From the bottom up; modules of one layer do not import each other, except inside their own folder.
 LAYERS = [layer.split() for layer in (
     "_core", "_utils ops", "backbones data distributions metrics special", "heads validation", "scores",
-    "measures", "io retrieval torch_distributions", "evaluation losses reranker", "gallery methods", "scaleout train",
+    "measures", "io retrieval torch_distributions", "evaluation hub losses reranker", "gallery methods",
+    "scaleout train",
     "cli", "__main__"
 )]  # fmt: skip
 PYO3 = {f"python/{name}.rs" for name in ("mod", "array", "cuda", "cuda_elements", "elements", "scores")}
@@ -129,6 +130,7 @@ def test_cuda_includes_go_down():
         ("python/**/*.py", r"^\s*(import|from) faiss\b", {"reranker/faiss_index.py"}),
         ("python/**/*.py", r"^\s*(import|from) pyarrow\b", {"io/_arrow_sources.py"}),
         ("python/**/*.py", r"^\s*(import|from) lance\b", {"io/_arrow_sources.py", "gallery/lance_table.py"}),
+        ("python/**/*.py", r"^\s*(import|from) huggingface_hub\b", {"hub.py"}),
         ("python/**/*.py", r"^\s*(import|from) ray\b", {"scaleout/bulk.py", "scaleout/sharded.py"}),
         (
             "rust/**/*.rs",

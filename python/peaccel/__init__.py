@@ -40,7 +40,7 @@ from peaccel.retrieval.score_norms import normalise_scores
 from peaccel.retrieval.verbs import paired, pairwise, rerank, rescore, search
 
 if TYPE_CHECKING:
-    from peaccel import io, metrics, torch_distributions
+    from peaccel import hub, io, metrics, torch_distributions
     from peaccel.evaluation import (
         Evaluation,
         ScoreChoice,
@@ -132,6 +132,7 @@ __all__ = [
     "fit_shift",
     "fit_vmf",
     "fuse",
+    "hub",
     "io",
     "kl",
     "learn_then_test",
@@ -158,7 +159,7 @@ __all__ = [
 
 
 # The verbs do not need these, which take half of the time of `import peaccel`: they are imported at their first use.
-_MODULES = ("io", "metrics", "torch_distributions")
+_MODULES = ("hub", "io", "metrics", "torch_distributions")
 _MODULE_OF = {
     "FaissReranker": "reranker",
     "Gallery": "gallery",

@@ -60,7 +60,7 @@ def test_a_missing_root_and_an_empty_one_are_named(tmp_path, name):
         (msls, "msls", "train_val/sf/query/raw.csv", ",key,pano\n", "raw.csv: key q3 of postprocessed.csv is missing"),
         (coco_by_annotations, "coco", "annotations/captions_val2014.json", "{", "captions_val2014.json: is no JSON"),
         (coco_by_annotations, "coco", "annotations/captions_val2014.json", "{}", "is not of the form of COCO captions"),
-        (coco_by_annotations, "coco", "annotations/coco_dev_ids.npy", "x", "coco_dev_ids.npy: cannot be read"),
+        (coco_by_annotations, "coco", "annotations/coco_dev_ids.npy", "x", "coco_dev_ids.npy: is not an .npy file"),
     ],
 )
 def test_a_line_of_another_form_is_named(tmp_path, layout, name, file, text, message):
@@ -78,7 +78,7 @@ def test_in_shop_with_lines_missing(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": np.ones((3, 2))}, "all.npz: cannot be read, expected arrays features and labels"),
+        ({"features": np.ones((3, 2))}, "all.npz: key labels is missing, expected arrays features and labels"),
         ({"features": np.ones(3), "labels": np.arange(3)}, "features is float64 (3,), expected floats [N, D]"),
         (
             {"features": np.ones((3, 2)), "labels": np.arange(4)},

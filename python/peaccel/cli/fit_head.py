@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
         )
         print(f"{files.relevance}: {items} items in {groups} groups; others are left out", file=sys.stderr)
     parts = {part: of_features(x.features, x.labels, x.covariates) for part, x in found.items()}
-    result = runs.train(name, method, settings, run, parts)
+    result = runs.train(name, method, settings, run, parts, shlex.join(["peaccel", "fit-head", *arguments]))
     tell(result, run, evaluation.evaluate_means(method, parts))
     beside = ["--covariates", *map(str, files.covariates)] if files.covariates else []
     words = ["--run", f"{run.out}", "--features", f"{files.features}", *beside, "--out", "sure.npz"]

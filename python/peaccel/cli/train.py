@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,4 +21,5 @@ def main(arguments: Sequence[str]) -> None:
 
     start = runs.Run(out=out)
     _, method, settings, run = parse(None, f"peaccel train {name}", __doc__, name, rest, start)
-    tell(runs.train(name, method, settings, run), run)
+    command = shlex.join(["peaccel", "train", *arguments])
+    tell(runs.train(name, method, settings, run, command=command), run)

@@ -112,7 +112,11 @@ def read(name: str, root: str | Path, check: bool = False, **options: Any) -> Ma
     """
     if not name.endswith(".py") and name not in READERS:
         raise ValueError(f"read: {unknown('data', name, READERS)}")
-    parts = READERS[_registered(name)](root, **options)
+    reader = READERS[_registered(name)]
+    try:
+        parts = reader(root, **options)
+    except ValueError as error:  # of a list that is whole, but too short for what is asked
+        raise error if f"{root}" in f"{error}" else ValueError(f"{root}: {error}") from None
     if not isinstance(parts, Mapping):
         raise ValueError(f"data {name}: gave {type(parts).__name__}, expected a mapping of parts")
     for part, items in parts.items():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import os
-import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
+
+from peaccel._utils import npy_files
 
 __all__ = ["arrays", "by_class", "columns", "existing", "fields", "folder", "images_in", "integers", "lines", "table"]
 
@@ -36,10 +38,20 @@ def existing(path: Path, holds: str) -> Path:
 
 def lines(path: Path, holds: str) -> Iterator[tuple[str, str]]:
     """The lines that are not blank, each after its place, "file:number"."""
-    with existing(path, holds).open(encoding="utf-8") as file:
+    with _opened(path, holds) as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield f"{path}:{number}", line.rstrip("\n")
+
+
+@contextmanager
+def _opened(path: Path, holds: str, newline: str | None = None) -> Iterator[TextIO]:
+    """A file of text; what is found to be none while it is read is told with its name."""
+    with existing(path, holds).open(encoding="utf-8", newline=newline) as file:
+        try:
+            yield file
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: cannot be read as text, expected {holds} ({error})") from None
 
 
 def fields(line: tuple[str, str], /, separator: str | None = None, **kinds: Kind) -> list[Any]:
@@ -65,7 +77,7 @@ def table(path: Path, /, separator: str | None = None, skip: int = 0, **kinds: K
 
 def columns(path: Path, /, **kinds: Kind) -> list[list[Any]]:
     """Some columns of a comma-separated file with a header, by name."""
-    with existing(path, f"columns {', '.join(kinds)}").open(encoding="utf-8", newline="") as file:
+    with _opened(path, f"columns {', '.join(kinds)}", newline="") as file:
         reader = csv.DictReader(file)
         for name in kinds:
             if name not in (reader.fieldnames or ()):
@@ -85,14 +97,10 @@ def columns(path: Path, /, **kinds: Kind) -> list[list[Any]]:
 def arrays(path: Path, *names: str) -> list[NDArray[Any]]:
     """The named arrays of an .npz file, or the only one of an .npy file."""
     holds = f"arrays {' and '.join(names)}" if path.suffix == ".npz" else f"an array of {names[0]}"
-    with existing(path, holds).open("rb") as file:  # opened here, because numpy leaves a damaged file open
-        try:
-            found = np.load(file, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return [found]
-            return [found[name] for name in names]
-        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path}: cannot be read, expected {holds} ({error})") from None
+    found = npy_files.load(existing(path, holds), names)
+    if missing := [name for name in names if name not in found and found.keys() != {""}]:
+        raise ValueError(f"{path}: key {missing[0]} is missing, expected {holds}")
+    return list(found.values()) if "" in found else [found[name] for name in names]
 
 
 def by_class(root: Path) -> tuple[list[str], list[str]]:

@@ -112,13 +112,14 @@ def caption_features(root: str | Path) -> dict[str, CaptionFeatures]:
             continue
         images, captions, image = arrays(path, "images", "captions", "image")
         for name, x in (("images", images), ("captions", captions)):
-            if x.ndim != 2:
-                raise ValueError(f"{path}: {name} has shape {x.shape}, expected two axes")
+            if x.ndim != 2 or x.dtype.kind != "f":
+                raise ValueError(f"{path}: {name} is {x.dtype} {x.shape}, expected floats, a row for each")
         if image.shape != captions.shape[:1] or image.dtype.kind not in "iu":
             raise ValueError(f"{path}: image is {image.dtype} {image.shape}, expected integers ({len(captions)},)")
         if len(image) and not 0 <= image.min() <= image.max() < len(images):
             raise ValueError(f"{path}: image is in {image.min()}..{image.max()}, expected 0..{len(images) - 1}")
-        parts[part] = CaptionFeatures(images.astype(np.float32), captions.astype(np.float32), integers(image))
+        with np.errstate(over="ignore"):
+            parts[part] = CaptionFeatures(images.astype(np.float32), captions.astype(np.float32), integers(image))
     if not parts:
         raise FileNotFoundError(f"{root}: holds none of train.npz, validation.npz, test.npz")
     return parts
@@ -184,5 +185,5 @@ def _json(path: Path, holds: str) -> Any:
     with existing(path, holds).open(encoding="utf-8") as file:
         try:
             return json.load(file)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: is no JSON ({error})") from None

@@ -4,6 +4,8 @@ Parts share no scan and, but for gallery and query, no number: retrieval is neve
 """
 
 import gzip
+import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,12 +98,18 @@ def _idx(folder: Path, name: str) -> NDArray[np.uint8]:
     packed, path = folder / f"{name}.gz", folder / name
     if not path.is_file() and not packed.is_file():
         raise FileNotFoundError(f"{path}: there is no such file, nor with .gz")
-    content = path.read_bytes() if path.is_file() else gzip.decompress(packed.read_bytes())
-    rank = content[3] if content[:3] == b"\0\0\x08" else 0
-    shape = np.frombuffer(content, ">i4", rank, 4) if rank in (1, 3) and len(content) >= 4 + 4 * rank else None
-    if shape is None or shape.prod() != len(content) - 4 - 4 * rank:
+    path = path if path.is_file() else packed
+    try:
+        content = path.read_bytes() if path != packed else gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be read, truncated or damaged? ({error})") from None
+    rank = {"images": 3, "labels": 1}[name.split("-")[1]]
+    start = 4 + 4 * rank
+    headed = len(content) >= start and content[:4] == bytes([0, 0, 8, rank])
+    shape = np.frombuffer(content[4:start], ">u4").tolist() if headed else [0]
+    if not headed or math.prod(shape) != len(content) - start or shape[1:] != [SIDE, SIDE][: rank - 1]:
         raise ValueError(f"{path}: is no IDX file of bytes, or is damaged")
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * rank).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def make(source: Source, settings: DigitsSettings, seed: int, root: Path | None = None) -> dict[str, Strips]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -262,6 +263,7 @@ def _numbers(path: Path) -> NDArray[np.int64]:
     form = "ENROLL_TEMPLATE_ID,VERIF_TEMPLATE_ID"
     existing(path, f"lines {form!r}")
     try:
-        return np.loadtxt(path, np.int64, delimiter=",", skiprows=1, usecols=(0, 1), ndmin=2)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there are none below the first
+            return np.loadtxt(path, np.int64, delimiter=",", skiprows=1, usecols=(0, 1), ndmin=2)
     except (ValueError, IndexError) as error:
         raise ValueError(f"{path}: is not of lines {form!r} ({error})") from None

@@ -201,10 +201,12 @@ def _arrays(path: str | Path | TableColumn, *names: str) -> list[NDArray[Any]]:
 def _floats(path: str | Path | TableColumn, values: NDArray[Any]) -> NDArray[np.float32]:
     if values.ndim != 2 or values.dtype.kind != "f":
         raise ValueError(f"{path}: features is {values.dtype} {values.shape}, expected floats [N, D]")
-    bad = np.flatnonzero(~np.isfinite(values).all(1))
+    with np.errstate(over="ignore"):
+        rows = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(rows).all(1))
     if len(bad):
         raise ValueError(f"{path}: features has NaN or infinity in row {bad[0]}")
-    return values.astype(np.float32)
+    return rows
 
 
 def _read(

@@ -151,5 +151,6 @@ def _read(path: str) -> Image:
             return rgb
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such image, though it is listed") from None
-    except (OSError, ValueError, SyntaxError) as error:  # Pillow raises these for damaged files
+    # Pillow raises these for damaged files.
+    except (OSError, ValueError, SyntaxError, MemoryError, pillow.DecompressionBombError) as error:
         raise ValueError(f"{path}: cannot be read as an image ({error})") from None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from peaccel._utils import npy_files
 from peaccel._utils.atomic_files import PathLike, aside, check_output, check_suffix
 from peaccel._utils.table_paths import TABLES, is_table
 from peaccel.distributions import bfloat16
@@ -18,7 +19,6 @@ from peaccel.ops._array import is_torch
 
 __all__ = ["SEVERAL", "existing", "on_host", "read", "write", "write_table", "write_text"]
 
-MAGIC = {".npz": b"PK", ".npy": b"\x93NUMPY", ".safetensors": b""}  # first bytes of a file of each suffix
 SEVERAL = (".npz", ".safetensors")  # suffixes of files with more than one array
 
 
@@ -29,7 +29,9 @@ def read(path: PathLike, required: tuple[str, ...], one_of: tuple[str, ...] = ()
     """
     if len(required) == 1 and not one_of and is_table(path):
         return {required[0]: column_of_file(path, required[0])}
-    arrays = _load(existing(path, (*MAGIC, *TABLES) if len(required) == 1 else SEVERAL), required)
+    arrays = _load(
+        existing(path, (".npz", ".npy", ".safetensors", *TABLES) if len(required) == 1 else SEVERAL), required
+    )
     expected = " and ".join(required) + (f" and at most one of {', '.join(one_of)}" if one_of else "")
     found = f"found {', '.join(sorted(arrays)) or 'none'}; expected {expected}"
     for key in required:
@@ -58,32 +60,22 @@ def existing(path: PathLike, suffixes: Sequence[str]) -> Path:
 
 def _load(path: Path, required: tuple[str, ...]) -> dict[str, Any]:
     """All arrays of the file; that of an .npy file counts as the required one."""
-    safetensors = _safetensors() if path.suffix == ".safetensors" else None
-    arrays, key = {}, ""
-    with path.open("rb") as file:  # opened here, because numpy leaves a damaged file open
-        if not file.read(8).startswith(MAGIC[path.suffix]):
-            raise ValueError(f"{path}: is not an {path.suffix} file")
-        file.seek(0)
-        try:
-            if safetensors:
-                with safetensors.safe_open(path, framework="numpy") as tensors:
-                    for key in tensors.keys():  # noqa: SIM118  (it is no dict)
-                        if tensors.get_slice(key).get_dtype() == "BF16":
-                            bfloat16()  # registers the dtype with numpy
-                        arrays[key] = tensors.get_tensor(key)
-                return arrays
-            if path.suffix == ".npy":
-                return {required[0]: np.load(file, allow_pickle=False)}
-            with np.load(file, allow_pickle=False) as members:
-                for key in members:
-                    arrays[key] = np.asarray(members[key])  # a member that is no array comes as bytes
-            return arrays
-        except ImportError as error:
-            raise ImportError(f"{path}: {error}") from None
-        except Exception as error:  # readers raise nearly anything for damaged files: zlib.error, EOFError, ...
-            at = f"key {key} " if key else ""
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None
+    if path.suffix != ".safetensors":
+        return {key or required[0]: x for key, x in npy_files.load(path).items()}
+    safetensors, arrays, key = _safetensors(), {}, ""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as tensors:
+            for key in tensors.keys():  # noqa: SIM118  (it is no dict)
+                if tensors.get_slice(key).get_dtype() == "BF16":
+                    bfloat16()  # registers the dtype with numpy
+                arrays[key] = tensors.get_tensor(key)
+        return arrays
+    except ImportError as error:
+        raise ImportError(f"{path}: {error}") from None
+    except Exception as error:  # SafetensorError, MemoryError, TypeError of a dtype that numpy has not, ...
+        at = f"key {key} " if key else ""
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: {at}cannot be read, truncated or damaged? ({reason})") from None
 
 
 def write(path: PathLike, suffixes: Sequence[str], arrays: Mapping[str, Any]) -> None:

@@ -104,13 +104,22 @@ def opened_file(path: PathLike) -> TableSource:
             found = pa.dataset.dataset(path, format="parquet")
         else:
             found = _lance(path) if path.suffix == ".lance" else _in_file(path)
-    source = opened(str(path), found)
+        source = opened(str(path), found)
 
+    # What is read is validated, or offsets of strings and lists beyond the file would be followed.
     def table(columns: Sequence[str]) -> Any:
         with _whole(path):
-            return source.table(columns)
+            found = source.table(columns)
+            found.validate(full=True)
+            return found
 
-    return source._replace(table=table)
+    def batches(columns: Sequence[str], rows: int) -> Iterator[Any]:
+        with _whole(path):
+            for batch in source.batches(columns, rows):
+                batch.validate(full=True)
+                yield batch
+
+    return source._replace(table=table, batches=batches)
 
 
 def in_blocks(batches: Iterable[Any], rows: int) -> Iterator[Any]:
@@ -152,10 +161,9 @@ def _in_file(path: Path) -> Any:
     """The table in a file of Arrow's own format, as streams and as files are written, mapped into memory."""
     pa = arrow()
     memory = pa.memory_map(str(path))
-    if memory.read(6) == b"ARROW1":
-        return pa.ipc.open_file(memory).read_all()
+    is_file = memory.read(6) == b"ARROW1"
     memory.seek(0)
-    return pa.ipc.open_stream(memory).read_all()
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(memory).read_all()
 
 
 def _in_memory(table: Any) -> TableSource:

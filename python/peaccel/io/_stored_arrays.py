@@ -35,6 +35,8 @@ class StoredArray(NamedTuple):
 
     def mapped(self, *, writable: bool) -> np.ndarray[Any, Any]:
         """The array in the file's own pages; what is written to it, where that is allowed, stays in memory."""
+        if self.offset < 0 or self.stop > (size := self.path.stat().st_size):
+            raise ValueError(f"{self.path}: holds {size} bytes, expected an array in bytes {self.offset}..{self.stop}")
         if not math.prod(self.shape):  # no pages to be mapped
             return np.empty(self.shape, self.dtype)
         return np.asarray(np.memmap(self.path, self.dtype, "c" if writable else "r", self.offset, self.shape))
@@ -48,12 +50,18 @@ def in_safetensors(path: Path) -> dict[str, StoredArray]:
             about = json.loads(file.read(min(start, path.stat().st_size) - 8))
             about.pop("__metadata__", None)
             arrays = {
-                name: StoredArray(path, start + x["data_offsets"][0], tuple(x["shape"]), _dtype(x["dtype"]))
+                name: StoredArray(path, start + x["data_offsets"][0], tuple(map(_size, x["shape"])), _dtype(x["dtype"]))
                 for name, x in about.items()
             }
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"{path}: is not a .safetensors file, or damaged") from None
     return arrays
+
+
+def _size(x: Any) -> int:
+    if not isinstance(x, int) or x < 0:
+        raise ValueError
+    return x
 
 
 def _dtype(name: str) -> np.dtype[Any]:

@@ -142,7 +142,7 @@ def _of_npy(path: Path) -> StoredArray:
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, by_columns, dtype = read(file)
-        except ValueError as error:
+        except Exception as error:  # ValueError, but tokenize.TokenError where the description is not closed
             raise ValueError(f"{path}: is not an .npy file, or damaged ({error})") from None
         if by_columns and len(shape) > 1:
             raise ValueError(f"{path}: lies in Fortran's order, expected rows one after the other")

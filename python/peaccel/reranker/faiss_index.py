@@ -59,7 +59,7 @@ def read(path: str, *, mmap: bool = False) -> Any:
         raise ImportError(f"FaissReranker: FAISS {faiss.__version__} maps no indexes: pip install -U faiss-cpu")
     try:
         return faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) if mmap else faiss.read_index(path)
-    except RuntimeError:
+    except (RuntimeError, MemoryError):  # the latter of sizes that are none
         raise ValueError(f"{path}: is not a FAISS index, or is truncated") from None
 
 

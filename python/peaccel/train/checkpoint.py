@@ -197,9 +197,11 @@ def load_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("peaccel", "{}"))
+            if not isinstance(about, dict):
+                raise ValueError(f"what it says of itself is a {type(about).__name__}")
             return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
-    except SafetensorError as error:
-        raise ValueError(f"{path}: is no .safetensors file: {error}") from None
+    except (SafetensorError, ValueError) as error:
+        raise ValueError(f"{path}: is no .safetensors file, or damaged: {error}") from None
 
 
 def _fill(path: Path, modules: nn.Module, held: dict[str, Tensor]) -> None:

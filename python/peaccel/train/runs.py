@@ -127,7 +127,14 @@ class Result(HeldOutMetrics):
     """What shows that training failed, a sentence each."""
 
 
-def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, Items] | None = None) -> Result:
+def train(
+    name: str,
+    method: Method,
+    settings: Any,
+    run: Run,
+    parts: dict[str, Items] | None = None,
+    command: str | None = None,
+) -> Result:
     """Train a row of the papers' table, and write all of it to a folder.
 
     Parameters
@@ -140,6 +147,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         Data, backbone, devices and folder.
     parts
         The items; None opens those that `run` names.
+    command
+        What was said on the command line, which run.json keeps.
 
     Returns
     -------
@@ -181,12 +190,12 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
         _begin(run.begin, everything, backbone)
     _check_items(name, run.data, training.model, items)
     widths = {"features": features, "covariates": items.covariates}
-    about = {"name": label(name), "method": method_of(name), "classes": classes, **widths}
+    about = {"name": label(name), "method": method_of(name), "classes": classes, "items": len(items), **widths}
     name = label(name)
     with withdrawn(run.out) if main else nullcontext():
         if main:
             record = {**about, "run": asdict(replace(run, resume=False)), "settings": asdict(settings)}
-            _write(check_output(run.out / "run.json"), {**record, "versions": versions()})
+            _write(check_output(run.out / "run.json"), {**record, "command": command, "versions": versions()})
         warnings = _fit(name, method, training, parts, run, accelerator)
     _agree(everything, accelerator)
     held = parts.get("validation", items)
@@ -200,15 +209,8 @@ def train(name: str, method: Method, settings: Any, run: Run, parts: dict[str, I
     if not above_chance(round(judged.recall_at_1 * judged.queries), judged.queries, judged.chance):
         found, chance = 100 * judged.recall_at_1, 100 * judged.chance
         warnings += (f"Recall@1 of {found:.2f} % is what chance gives of {judged.part} ({chance:.2f} %)",)
-    result = Result(
-        method=name,
-        data=run.data,
-        seed=run.seed,
-        validation=reached,
-        seconds=perf_counter() - start,
-        warnings=warnings,
-        **asdict(judged),
-    )
+    known: dict[str, Any] = {"method": name, "data": run.data, "seed": run.seed, "validation": reached}
+    result = Result(**known, seconds=perf_counter() - start, warnings=warnings, **asdict(judged))
     if main:
         _write(run.out / "result.json", asdict(result))
     return result
@@ -234,11 +236,19 @@ def load(folder: Path) -> Trained:
     backbone, features = _backbone(replace(run, weights=None))
     if backbone is None:
         backbone, features = (Covariates(covariates) if covariates else nn.Identity()), record["features"]
-    training = method.build(backbone, features, record["classes"], settings)
+    try:
+        training = method.build(backbone, features, record["classes"], settings)
+    except RuntimeError as error:  # torch's, of sizes that are none
+        raise ValueError(f"{folder / 'run.json'}: makes no model ({str(error).partition(chr(10))[0]})") from None
     everything = nn.ModuleDict({"model": training.model, "criterion": training.criterion})
-    about = load_weights(folder / "model.safetensors", everything)
+    path = folder / "model.safetensors"
+    about = load_weights(path, everything)
     everything.eval().requires_grad_(False)
-    return Trained(method, training, scores.get(about["score"]), run, features, covariates)
+    try:
+        score = scores.get(about["score"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: does not say a score to compare by ({error})") from None
+    return Trained(method, training, score, run, features, covariates)
 
 
 def resumed(folder: Path, name: str) -> tuple[Any, Run]:
@@ -265,6 +275,8 @@ def _recorded(folder: Path, row: str | None = None) -> tuple[dict[str, Any], Met
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         name, where, settings = record["name"], record["method"], record["settings"]
+        if not all(isinstance(x, int) for x in (record["classes"], record["features"], record.get("covariates", 0))):
+            raise TypeError
         run = config.from_mapping(record["run"], Run, str(path))
     except (KeyError, TypeError, json.JSONDecodeError):
         raise ValueError(f"{path}: is not the record of a run") from None
