@@ -2,7 +2,9 @@
 
 import functools
 import inspect
+import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,6 +108,16 @@ def test_nothing_public_is_any():
     types, _ = public()
     assert {"pairwise", "_Ranked.ids", "Normal.var", "Prior.mean", "special.log_iv", "metrics.roc_auc"} <= types.keys()
     assert {place for place, hint in types.items() if is_open(hint)} == set(OPEN)
+
+
+def test_every_name_is_in_the_file_that_type_checkers_read():
+    used = set(re.findall(r"\bpe\.(\w+)", Path(__file__).with_name("typed_user.py").read_text()))
+    assert set(pe.__all__) - used == {
+        "CudaError",
+        "__version__",
+        "enable_torch",
+        "set_num_threads",
+    }  # which return none
 
 
 def test_every_parameter_has_a_type():

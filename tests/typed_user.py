@@ -94,6 +94,7 @@ def measures_of_arrays(
     assert_type(calibration(d), pe.Normal[Numpy])
     assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
+    assert_type(pe.first_stage_reference(d), pe.FirstStageReference)
     assert_type(
         pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
     )
@@ -102,6 +103,7 @@ def measures_of_arrays(
 def decisions_of_arrays(ranking: pe.Ranking[Numpy], scores: Floats, flags: NDArray[np.int64]) -> None:
     assert_type(pe.fit_match_probability(scores, flags)(scores), Numpy)
     curve = pe.reliability_curve(scores, flags)
+    assert_type(curve, pe.ReliabilityCurve)
     assert_type(curve.predicted, Numpy)
     assert_type(curve.observed, Numpy)
     assert_type(curve.count, Numpy)
@@ -192,6 +194,7 @@ def measures_of_tensors(d: pe.Normal[Tensor], vmf: pe.VonMisesFisher[Tensor], la
     assert_type(calibration(d), pe.Normal[Tensor])
     assert_type(pe.calibrate(d, d, labels, flags), tuple[pe.Calibration, pe.Calibration])
     assert_type(pe.fit_shift(d, labels, flags), float)
+    assert_type(pe.first_stage_reference(d), pe.FirstStageReference)
     assert_type(
         pe.first_stage_features(d, "mls", "query", pe.first_stage_reference(d)), np.ndarray[Any, np.dtype[np.float32]]
     )
@@ -200,6 +203,7 @@ def measures_of_tensors(d: pe.Normal[Tensor], vmf: pe.VonMisesFisher[Tensor], la
 def decisions_of_tensors(ranking: pe.Ranking[Tensor], scores: Tensor, flags: Tensor) -> None:
     assert_type(pe.fit_match_probability(scores, flags)(scores), Numpy)
     curve = pe.reliability_curve(scores, flags)
+    assert_type(curve, pe.ReliabilityCurve)
     assert_type(curve.predicted, Numpy)
     assert_type(curve.observed, Numpy)
     assert_type(curve.count, Numpy)
@@ -290,7 +294,7 @@ def files(d: pe.Normal[Tensor]) -> None:
     assert_type(pe.io.read_ranking("ranking.npz"), tuple[NDArray[Any], NDArray[Any]])
 
 
-def gallery(d: pe.Normal[Numpy]) -> None:
+def galleries(d: pe.Normal[Numpy]) -> None:
     gallery = pe.Gallery.open("gallery")
     assert_type(gallery.search(d, k=2), pe.Ranking[Numpy])
     assert_type(gallery.search_exact(d, k=2), pe.Ranking[Numpy])
@@ -307,7 +311,9 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     assert_type(found.scores[0].recall_at_1.value, float)
     assert_type(found.confidences[0].curve, tuple[float, ...])
     assert_type(found.sentence(), str)
-    assert_type(pe.choose_score(d, labels).best.score, str)
+    ranked = pe.choose_score(d, labels)
+    assert_type(ranked, pe.ScoreChoice)
+    assert_type(ranked.best.score, str)
     choice = pe.choose_threshold(d, None, labels)
     assert_type(choice, pe.ThresholdChoice)
     assert_type(choice.accept, pe.Selection | pe.FalseMatchLimit | None)
@@ -316,6 +322,9 @@ def evaluation(d: pe.Normal[Tensor], labels: Tensor) -> None:
     assert_type(pe.metrics.hit_at_k(ids, labels), NDArray[np.float64])
     assert_type(pe.metrics.roc_auc(d.var, labels), float)
     assert_type(pe.metrics.tar_at_far(d.var, labels, far=0.01).tar, float)
+    assert_type(pe.metrics.error_discard(d.var, d.var).errors, NDArray[np.float64])
+    assert_type(pe.metrics.novelty_detection(d.var, d.var).known, NDArray[np.int64])
+    assert_type(pe.metrics.calibration_error(d.var, d.var).ece, float)
 
 
 def torch_distributions(x: Tensor) -> None:
