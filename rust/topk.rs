@@ -97,6 +97,7 @@ impl<T: Float> TopK<T> {
 #[cfg(test)]
 mod tests {
     use super::TopK;
+    use proptest::prelude::*;
 
     fn best(k: usize, items: &[(f64, i64)]) -> (Vec<f64>, Vec<i64>) {
         let mut top = TopK::new(k);
@@ -117,6 +118,52 @@ mod tests {
         assert!(scores[6].is_nan() && scores[7].is_nan() && scores[8] == f64::NEG_INFINITY);
         for k in 1..=8 {
             assert_eq!(best(k, &items).1, ids[..k], "the best {k} are the first {k} of the best 9");
+        }
+    }
+
+    /// Few different scores, so that many tie.
+    fn score() -> impl Strategy<Value = f64> {
+        prop_oneof![
+            (-2i8..3).prop_map(f64::from),
+            Just(f64::NAN),
+            Just(-0.0),
+            Just(f64::INFINITY),
+            Just(f64::NEG_INFINITY)
+        ]
+    }
+
+    proptest! {
+        /// Whatever their order, and however they are dealt out to threads before these are merged.
+        #[test]
+        fn the_best_are_the_first_of_all_that_are_sorted(
+            scores in prop::collection::vec((score(), 0usize..4), 0..60),
+            backwards in any::<bool>(),
+            k in 1usize..20,
+        ) {
+            let mut sorted: Vec<(f64, i64)> = scores.iter().enumerate().map(|(id, x)| (x.0, id as i64)).collect();
+            // A stable sort, so that ties stay in the order of ids.
+            sorted.sort_by(|a, b| a.0.is_nan().cmp(&b.0.is_nan()).then(b.0.partial_cmp(&a.0).unwrap_or(std::cmp::Ordering::Equal)));
+            let mut threads = [(); 4].map(|()| TopK::new(k));
+            for i in 0..scores.len() {
+                let i = if backwards { scores.len() - 1 - i } else { i };
+                threads[scores[i].1].push(scores[i].0, i as i64);
+            }
+            let [mut first, others @ ..] = threads;
+            for other in others {
+                other.drain_into(&mut first);
+            }
+            let expected_threshold = match sorted.get(k - 1) {
+                Some(&(score, _)) if !score.is_nan() => score,
+                _ => f64::NEG_INFINITY,
+            };
+            prop_assert_eq!(first.threshold(), expected_threshold);
+            let (mut found, mut ids) = (vec![0.0; k], vec![0; k]);
+            first.write(&mut found, &mut ids);
+            sorted.resize(sorted.len().max(k), (f64::NEG_INFINITY, -1));
+            for (place, &(score, id)) in sorted[..k].iter().enumerate() {
+                prop_assert_eq!(ids[place], id);
+                prop_assert!(found[place] == score || (found[place].is_nan() && score.is_nan()));
+            }
         }
     }
 }

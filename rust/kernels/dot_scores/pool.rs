@@ -160,3 +160,48 @@ impl<T: Float, F: Formula> Kernel for Weigh<'_, T, F> {
         passed.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bounded, Pool};
+    use crate::drivers::Found;
+    use proptest::prelude::*;
+
+    /// A score that an f32 holds, and bounds that it lies between; none where the third number says so.
+    fn bounded() -> impl Strategy<Value = (f32, f64, f64, bool, usize)> {
+        let score = prop_oneof![(-3i8..4).prop_map(f32::from), -1e3f32..1e3, Just(f32::MIN_POSITIVE), Just(0.0)];
+        (score, 0f64..2.0, 0f64..2.0, prop::bool::weighted(0.1), 0usize..3)
+    }
+
+    proptest! {
+        /// The sieve that lists are narrowed by, in threads whose lists are merged.
+        #[test]
+        fn no_row_among_the_best_is_dropped(rows in prop::collection::vec(bounded(), 1..80), k in 1usize..12, often in 1usize..9) {
+            let mut threads = [(); 3].map(|()| Pool::<f32>::new(k));
+            for (row, &(score, below, above, unknown, thread)) in rows.iter().enumerate() {
+                let score = f64::from(score);
+                let (least, most) = if unknown { (f64::NEG_INFINITY, f64::NAN) } else { (score - below, score + above) };
+                let pool = &mut threads[thread];
+                if !(most < pool.threshold) {
+                    pool.bounded.push(Bounded { least, most, row });
+                }
+                if row % often == 0 {
+                    pool.narrow();
+                }
+            }
+            let [mut all, others @ ..] = threads;
+            for other in others {
+                other.merge_into(&mut all);
+            }
+            all.narrow();
+            let mut sorted: Vec<(f32, usize)> = rows.iter().enumerate().map(|(row, x)| (x.0, row)).collect();
+            sorted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            for &(score, row) in sorted.iter().take(k) {
+                prop_assert!(all.bounded.iter().any(|x| x.row == row), "row {} with score {}", row, score);
+            }
+            if let Some(last) = sorted.get(k - 1) {
+                prop_assert!(all.threshold <= f64::from(last.0));
+            }
+        }
+    }
+}
