@@ -158,7 +158,7 @@ class Pretrained:
         revision
             A branch, a tag or a commit of the repository.
         token
-            As `huggingface_hub` takes it: None for the one that you logged in with.
+            As ``huggingface_hub`` takes it: None for the one that you logged in with.
 
         Returns
         -------
@@ -210,7 +210,7 @@ class Pretrained:
         private
             Whether a repository that is made is private.
         token
-            As `huggingface_hub` takes it: None for the one that you logged in with.
+            As ``huggingface_hub`` takes it: None for the one that you logged in with.
 
         Returns
         -------
