@@ -70,7 +70,7 @@ class Gallery:
     def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
         self._table, self._derived, self._pinned = table, derived, pinned
         # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
-        self._known: tuple[LanceTable, list[Part], bool] = table, [], False
+        self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
         self._seen: tuple[LanceTable, seen_rows.SeenRows, seen_rows.PlacedRows] | None = None
 
     @classmethod
@@ -297,7 +297,7 @@ class Gallery:
         self._require_newest("Gallery.compact")
         if not keep_days >= 0:
             raise ValueError(f"Gallery.compact: keep_days is {keep_days}, expected a number from 0 on")
-        self._table, _ = self._table.changed("Gallery.compact", LanceTable.compact)
+        self._table, _ = self._table.changed("Gallery.compact", lambda table: (table.compacted(), None))
         self._table.clean(timedelta(days=keep_days))
         mapped_rows.sweep(self._derived, self._table.fragments())
 
@@ -338,15 +338,13 @@ class Gallery:
                 return []
             return self._table.written(rows if len(chosen) == len(ids) else rows.take(chosen))
 
-        def change(table: LanceTable) -> int:
+        def change(table: LanceTable) -> tuple[LanceTable, int]:
             there, places = version_rows.found(self._parts(table, items=False), ids)
             if known == "refuse" and there.any():
                 raise ValueError(f"ids hold {decoded(ids[there])[0]}, which an item has already; see upsert")
             gone = places if known == "replace" else []
             new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
-            if gone or new:
-                table.replace(gone, new)
-            return int(there.sum())
+            return table.replaced(gone, new) if gone or new else table, int(there.sum())
 
         self._table, count = self._table.changed(owner, change)
         return count

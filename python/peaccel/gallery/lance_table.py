@@ -26,11 +26,11 @@ PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 """Metadata of the column of ids, by which other programs' `merge_insert` conflicts with what is inserted beside it."""
 
 NO_FRAGMENT = 2**32 - 1
-"""The number of a fragment that is never there. Each change says that it removes it, besides whatever else it does.
+"""The number of a fragment that there never is. Each change, whatever else it does, says that it removes this one too.
 
-Two changes that remove one fragment are a conflict to Lance, which refuses the one that is committed later, unless it
-has read what the other has left. So none lands on a version other than that in which its ids were looked up, where two
-that insert the same id would, as Lance looks at fragments only. A compaction leaves this fragment alone, and goes on.
+Lance refuses a change that removes a fragment which another change has removed since the version that it has read: so
+none is committed but on the version in which its ids were looked for, and two that insert one id do not both land.
+Compaction rewrites other fragments, and does not conflict with what is only added beside it.
 """
 
 WRITTEN, COMMITTED = ("data", "_deletions"), ("_transactions", "_versions")
@@ -162,14 +162,14 @@ class LanceTable:
         """The newest version."""
         return LanceTable.open(self.uri, None, self.options, self.sync)
 
-    def changed(self, owner: str, change: Callable[[LanceTable], T]) -> tuple[LanceTable, T]:
-        """The version after a change of the newest one; made anew on what is newest then, where others came first."""
+    def changed(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> tuple[LanceTable, T]:
+        """What a change of the newest version gives; made anew on what is newest then, where others came first."""
         started = time.time()
         for left in reversed(range(TRIES)):
             table = self.newest()
             try:
                 with _one_line(owner):
-                    result = change(table)
+                    table, result = change(table)
             except ConflictError:
                 if not left:
                     raise
@@ -179,12 +179,12 @@ class LanceTable:
         raise AssertionError("unreachable")
 
     def written(self, rows: Any) -> list[Any]:
-        """New fragments of an Arrow table's rows, which are no part of the dataset until `replace` puts them there."""
+        """New fragments of an Arrow table's rows, which are no part of the dataset until `replaced` puts them there."""
         fragments: list[Any] = _lance().fragment.write_fragments(rows.to_reader(max_chunksize=ROWS), self.dataset)
         return fragments
 
-    def replace(self, gone: Iterable[tuple[Any, np.ndarray[Any, Any]]], new: list[Any]) -> None:
-        """Commit: delete rows of fragments, given by their places, and add the fragments that are new."""
+    def replaced(self, gone: Iterable[tuple[Any, np.ndarray[Any, Any]]], new: list[Any]) -> LanceTable:
+        """The version without rows of fragments, given by their places, and with the fragments that are new."""
         lance, started = _lance(), time.time()
         removed, updated = [NO_FRAGMENT], []
         for fragment, places in gone:
@@ -195,13 +195,16 @@ class LanceTable:
                 updated.append(left)
         self._synchronise(started, WRITTEN)
         change = lance.LanceOperation.Update(removed, updated, new, update_mode="rewrite_rows")
-        self.dataset = lance.LanceDataset.commit(
-            self.dataset, change, read_version=self.version, storage_options=self.options
-        )
+        return self._now(lance.LanceDataset.commit(self.dataset, change, self.version, storage_options=self.options))
 
-    def compact(self) -> None:
-        """Make large fragments of small ones, without deleted rows."""
-        self.dataset.optimize.compact_files()
+    def compacted(self) -> LanceTable:
+        """The version with large fragments in place of small ones, without deleted rows."""
+        dataset = self.newest().dataset
+        dataset.optimize.compact_files()
+        return self._now(dataset)
+
+    def _now(self, dataset: Any) -> LanceTable:
+        return LanceTable(dataset, self.uri, self.options, self.sync)
 
     def clean(self, keep: timedelta) -> None:
         """Delete versions that are older, and files that no version has."""
