@@ -82,14 +82,16 @@ def append(folder: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
 
-    size = sum(x.nbytes for x in items.arrays) / 1e6
-    names, found = ("append", "Lance alone", "a file"), by_turns(kept, plain_lance, plain)
-    told = [
-        f"{name} {size / clock:.0f} MB/s, {cpu:.2f} s of processor"
-        for name, (clock, cpu) in zip(names, found, strict=True)
-    ]
-    (own, own_cpu), _, (disk, disk_cpu) = found
-    return f"{'; '.join(told)}; ratio {disk / own:.2f} by the clock, {disk_cpu / own_cpu:.2f} by processors (goal 0.70)"
+    calls = {"append": kept, "Lance alone": plain_lance, "a file": plain}
+    turns = [[seconds(call) for call in calls.values()] for _ in range(2 * ROUNDS)]
+    size, told = sum(x.nbytes for x in items.arrays) / 1e6, []
+    for name, times in zip(calls, zip(*turns, strict=True), strict=True):
+        clock, processor = (median(x) for x in zip(*times, strict=True))
+        told.append(f"{name} {size / clock:.0f} MB/s, {processor:.2f} s of processor")
+    for what, number in (("the clock", 0), ("the processor", 1)):
+        own, lances = (median(turn[2][number] / turn[i][number] for turn in turns) for i in (0, 1))
+        told.append(f"by {what} {own:.2f} of the file's speed (goal 0.70), Lance alone {lances:.2f}")
+    return "; ".join(told)
 
 
 def opening(folder: Path) -> str:
