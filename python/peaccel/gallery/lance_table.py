@@ -37,8 +37,8 @@ WRITTEN, COMMITTED = ("data", "_deletions"), ("_transactions", "_versions")
 """Folders of a dataset: those whose files a commit names, and those of the commit."""
 
 FORMAT = "2.0"
-"""The format of Lance's files: later ones copy wide rows more often, and take twice its time to read. It has all columns
-but maps, and structs of which some are null."""
+"""The format of Lance's files. Later ones copy wide rows more often, and take twice the time to be read; this one lacks
+maps, and structs of which some are null."""
 
 TRIES = 30  # how often a change is made anew after others have come first; each time one of these is through
 READ = {"batch_size": 8192, "batch_readahead": 2, "fragment_readahead": 1, "io_buffer_size": 1 << 26}
