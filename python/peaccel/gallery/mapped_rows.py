@@ -9,14 +9,13 @@ from __future__ import annotations
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Distribution
 from peaccel.gallery import lance_table
 from peaccel.gallery.item_tables import ITEM, ids_of
@@ -47,10 +46,10 @@ def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
     path = _path(folder, fragment)
     found = _rows(path)
     if found is None:
-        with writable(path), aside(path) as fresh:
-            arrays = _filled(table, fragment, lambda shapes: new_safetensors(fresh, shapes))
-            arrays[CHECKSUM][:] = _checksum(arrays)
-            del arrays
+        ids, places = _ids_and_places(table, fragment)
+        with writable(path), new_safetensors(path, _shapes(table, ids)) as arrays:
+            _fill(arrays, table, fragment, ids, places)
+            del arrays  # Windows renames no file that is mapped
         found = _rows(path)
         assert found is not None
     return found
@@ -80,7 +79,9 @@ def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
     if arrays is not None and _checksum(arrays) != arrays.pop(CHECKSUM, None):
         return f"{path}: is damaged; it can be deleted, and is then made again of {of_fragment}"
     try:
-        fresh = _filled(table, fragment, lambda shapes: {name: np.empty(*x) for name, x in shapes.items()})
+        ids, places = _ids_and_places(table, fragment)
+        fresh = {name: np.empty(*x) for name, x in _shapes(table, ids).items()}
+        _fill(fresh, table, fragment, ids, places)
     except ValueError as error:
         return str(error)
     for name, kept in (arrays or {}).items():
@@ -132,16 +133,20 @@ def _rows(path: Path) -> MappedRows | None:
         return None
 
 
-def _filled(table: LanceTable, fragment: Any, allocate: Callable[[dict[str, Any]], Arrays]) -> Arrays:
-    """The arrays of a fragment, allocated by shape and dtype, but for the checksum; in parts, as it may be large."""
-    ids, places = _ids_and_places(table, fragment)
-    words = ids if ids.dtype.kind == "i" else ids.view(np.uint8).reshape(len(ids), -1)
-    like = {name: x[:0] for name, x in (*to_state(table.nothing[0]).items(), ("id", words), ("place", places))}
+def _shapes(table: LanceTable, ids: np.ndarray[Any, Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """The shapes and dtypes of a fragment's arrays."""
+    like = to_state(table.nothing[0]) | {"id": _as_words(ids), "place": np.empty(0, np.uint32)}
     shapes = {name: ((len(ids), *x.shape[1:]), x.dtype) for name, x in like.items()}
     shapes[CHECKSUM] = (1,), np.dtype(np.uint32)
     # The widest first, so that each array begins at a multiple of what its numbers take.
-    arrays = allocate(dict(sorted(shapes.items(), key=lambda x: -x[1][1].itemsize)))
-    arrays["id"][:], arrays["place"][:] = words, places
+    return dict(sorted(shapes.items(), key=lambda x: -x[1][1].itemsize))
+
+
+def _fill(
+    arrays: Arrays, table: LanceTable, fragment: Any, ids: np.ndarray[Any, Any], places: np.ndarray[Any, Any]
+) -> None:
+    """Write a fragment's rows into its arrays, in parts: they need not fit into memory."""
+    arrays["id"][:], arrays["place"][:] = _as_words(ids), places
     rank = np.empty(len(places), np.int64)
     rank[places] = np.arange(len(rank))
     first = 0
@@ -150,7 +155,7 @@ def _filled(table: LanceTable, fragment: Any, allocate: Callable[[dict[str, Any]
         for name, x in to_state(from_arrow(batch)).items():
             arrays[name][to] = x
         first += len(batch)
-    return arrays
+    arrays[CHECKSUM][:] = _checksum(arrays)
 
 
 def _ids_and_places(table: LanceTable, fragment: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -158,6 +163,11 @@ def _ids_and_places(table: LanceTable, fragment: Any) -> tuple[np.ndarray[Any, A
     ids = np.concatenate([ids_of(batch) for batch in table.batches(fragment, ["id"])])
     places = np.argsort(ids, kind="stable")
     return ids[places], places.astype(np.uint32)
+
+
+def _as_words(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """int64 as it is, byte strings as [N, width] bytes, which a .safetensors file can hold."""
+    return ids if ids.dtype.kind == "i" else ids.view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
 
 
 def _checksum(arrays: Arrays) -> int:

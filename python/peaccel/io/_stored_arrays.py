@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel._utils.atomic_files import aside
 from peaccel.distributions import bfloat16
 
 __all__ = ["StoredArray", "in_safetensors", "new_safetensors"]
@@ -60,10 +62,11 @@ def in_safetensors(path: Path) -> dict[str, StoredArray]:
     return arrays
 
 
+@contextmanager
 def new_safetensors(
     path: Path, arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Arrays of these shapes and dtypes in a new .safetensors file, mapped, to be filled; OSError without the room."""
+) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """Arrays of these shapes and dtypes, mapped, to be filled: a .safetensors file then; OSError without the room."""
     names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
     about: dict[str, Any] = {}
     end = 0
@@ -72,13 +75,17 @@ def new_safetensors(
         about[name] = {"dtype": names[dtype], "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(about).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        _reserve(file.fileno(), 8 + len(text), end)
-    return {
-        name: np.memmap(path, x.dtype, "r+", x.offset, x.shape) if math.prod(x.shape) else np.empty(x.shape, x.dtype)
-        for name, x in in_safetensors(path).items()
-    }
+    with aside(path) as fresh:
+        with fresh.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.flush()
+            _reserve(file.fileno(), 8 + len(text), end)
+        yield {
+            name: np.memmap(fresh, x.dtype, "r+", x.offset, x.shape)
+            if x.stop > x.offset
+            else np.empty(x.shape, x.dtype)
+            for name, x in in_safetensors(fresh).items()
+        }
 
 
 def _reserve(file: int, start: int, size: int) -> None:
