@@ -343,6 +343,11 @@ def test_errors_are_one_line_and_change_nothing(gallery, call, message):
     assert gallery.refresh().version == version and len(gallery) == 90 and not Path("x").exists()
 
 
+def test_metadata_that_no_file_holds_are_refused(tmp_path):
+    with pytest.raises(OSError, match=r"^Gallery.create: The struct field `x` contains 1 null value"):
+        pe.Gallery.create(tmp_path / "g.lance", QUERIES[:2], [1, 2], {"x": [{"y": 1}, None]})
+
+
 def test_a_dataset_that_is_no_gallery_is_refused(tmp_path):
     lance = lance_table._lance()
     lance.write_dataset(pe.io.to_arrow(QUERIES, np.arange(Q)), tmp_path / "plain.lance")

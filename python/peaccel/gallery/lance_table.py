@@ -137,13 +137,6 @@ class LanceTable:
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
-    def written_by(self, fragment: Any, version: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The addresses of a fragment's rows that are there, and were not written again after a version."""
-        columns = ["_rowaddr", "_row_last_updated_at_version"]
-        found = self.dataset.scanner(columns=columns, fragments=[fragment]).to_table()
-        address, last = (found.column(name).to_numpy() for name in columns)
-        return np.asarray(address[last <= version].astype(np.int64))
-
     def fitting(self, owner: str, table: Any) -> Any:
         """A table with the dataset's columns in their order, which must be those that it has."""
         own = {field.name: field.type for field in self.dataset.schema}

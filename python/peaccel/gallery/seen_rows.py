@@ -96,12 +96,8 @@ class SeenRows(NamedTuple):
         with np.load(folder / ROWS, allow_pickle=False) as arrays:
             named = dict(arrays)
         about = json.loads(str(named.pop("about")))
-        rows, ids, index, score = (
-            named.pop("rows"),
-            named.pop("ids"),
-            faiss_index.read(str(folder / INDEX)),
-            get(about["score"]),
-        )
+        rows, ids = named.pop("rows"), named.pop("ids")
+        index, score = faiss_index.read(str(folder / INDEX)), get(about["score"])
         vectors = Vectors(features_of(about, named, score), score, index.d, about["radius"])
         return cls(index, vectors, about["version"], about["factory"], about["fragments"], rows, ids)
 
@@ -113,6 +109,7 @@ class SeenRows(NamedTuple):
         for part in parts:
             gone[own.get(part.rows.name, slice(0))] = False
         lost, unseen, start = np.flatnonzero(gone), [], 0
+        unchanged = f"_row_last_updated_at_version <= {self.version}"
         for part in parts:
             left = part.mask
             if part.rows.name in own:
@@ -122,7 +119,7 @@ class SeenRows(NamedTuple):
             elif len(lost):  # a compaction has put some of them here
                 rows, old = (
                     part.rows_of_ids(self.ids[lost]),
-                    part.mask_of(table.written_by(part.fragment, self.version)),
+                    part.mask_of(table.addresses(unchanged, [part.fragment])),
                 )
                 found = (rows >= 0) & old[rows]
                 places[lost[found]] = start + rows[found]
