@@ -228,8 +228,8 @@ class Gallery:
         ids
             [N] for a distribution: integers >= 0, or strings of at most 255 bytes in UTF-8, all different.
         metadata
-            For a distribution, columns by their names: [N] numbers, strings, or what else ``pyarrow.array`` takes, but no
-            maps, nor structs of which some are null.
+            For a distribution, columns by their names: [N] numbers, strings, or what else ``pyarrow.array`` takes, but
+            no maps, nor structs of which some are null.
         skip_existing
             Leave out items whose ids are there, rather than refuse all: so goes on what was interrupted.
         rows

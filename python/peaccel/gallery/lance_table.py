@@ -86,10 +86,13 @@ class LanceTable:
             raise FileNotFoundError(f"{uri}: no such gallery")
         try:
             dataset = lance.dataset(uri, version=version, storage_options=options)
-        except (ValueError, OSError) as error:
+            schema = dataset.schema
+        except BaseException as error:
+            if not (isinstance(error, ValueError | OSError) or type(error).__name__ == "PanicException"):
+                raise  # Lance panics over a schema in which a bit is flipped
             what = f"version {version}" if version is not None else "the newest version"
             raise ValueError(f"{uri}: {what} cannot be opened{_others(uri, version)}: {_reason(error)}") from None
-        key = dataset.schema.field("id").metadata if "id" in dataset.schema.names else None
+        key = schema.field("id").metadata if "id" in schema.names else None
         if not dataset.has_stable_row_ids or key != {k.encode(): v.encode() for k, v in PRIMARY_KEY.items()}:
             raise ValueError(f"{uri}: is a Lance dataset that Gallery.create has not made, expected one of its")
         return cls(dataset, uri, options, sync)
