@@ -518,8 +518,9 @@ class Gallery:
             As `rescore`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, 1)
+        candidates = self._located("Gallery.rescore", queries, ids)
         scores = np.full(np.shape(ids), -np.inf, nothing.scores.dtype)
-        for part, rows in self._located("Gallery.rescore", queries, ids):
+        for part, rows in candidates:
             scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
         return scores
 
