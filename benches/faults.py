@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,11 +194,13 @@ def kills_of_saves(folder: Path, count: int) -> Counter[str]:
 
 
 def writing(path: Path, writer: int, rounds: int) -> None:
-    """Upsert ids of which another process upserts the same at the same time."""
+    """Upsert and append ids of which another process upserts and appends the same at the same time."""
     gallery = pe.Gallery.open(path)
     for i in range(rounds):
         ids = [i, 1000 + i // 2, 2000 + 100 * writer + i]
         gallery.upsert(items(ids, [1 + writer + 2 * i] * 3), ids)
+        with suppress(ValueError):  # the other one was first
+            gallery.append(items([3000 + i], [1 + writer + 2 * i]), [3000 + i])
 
 
 def rewriting(path: Path, rounds: int) -> None:
@@ -218,12 +220,12 @@ def both(*processes: Any) -> None:
 
 
 def two_writers(folder: Path, rounds: int) -> Counter[str]:
-    """Two processes upsert the same new ids: each id is there once, as one of the two wrote it last."""
+    """Two processes upsert and append the same new ids: each is there once, as one of the two wrote it last."""
     path = folder / "writers.lance"
     pe.Gallery.create(path, items([5000], [0]), [5000])
     both(*(CONTEXT.Process(target=writing, args=(path, writer, rounds)) for writer in (0, 1)))
-    gallery, tally = pe.Gallery.open(path), Counter(acknowledged=2 * rounds)
-    expected = {id: {1 + w + 2 * i for w in (0, 1)} for i in range(rounds) for id in (i, 1000 + i // 2)}
+    gallery, tally = pe.Gallery.open(path), Counter(acknowledged=3 * rounds)
+    expected = {id: {1 + w + 2 * i for w in (0, 1)} for i in range(rounds) for id in (i, 1000 + i // 2, 3000 + i)}
     expected |= {2000 + 100 * w + i: {1 + w + 2 * i} for w in (0, 1) for i in range(rounds)} | {5000: {0}}
     tally["lost or wrong"] += gallery.ids.tolist() != sorted(expected)
     for id, tags in expected.items():
@@ -339,7 +341,7 @@ FILES = {
     "derived rows": "_peaccel/*.safetensors",
     "the index": "_peaccel/index-*/index.faiss",
     "the index' rows": "_peaccel/index-*/rows.npz",
-    "the index' description": "_peaccel/index-*/about.json",
+    "the index' checksums": "_peaccel/index-*/checksums.json",
 }
 
 

@@ -1,7 +1,8 @@
 """Search over HTTP: `python examples/serve.py part0.npz part1.npz`, with a shard for each file.
 
 POST as JSON {"mu": [[...], ...], "var": [...]}, or as the bytes of an .npy file (means) or an .npz file (mu and var,
-kappa or scale); answers are of the same kind. 400 says what is wrong with the queries, 503 that there are too many.
+kappa or scale). Answers are JSON: ids and scores, null where there is no item; with 400 what is wrong with the queries,
+with 503 that there are too many.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import sys
 import numpy as np
 from ray import serve
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 
 import peaccel as pe
 from peaccel.scaleout import ShardedGallery
@@ -26,7 +27,7 @@ class Search:
     def __init__(self, sources: list[str], k: int = 10, score: str = "mls") -> None:
         self.gallery, self.k = ShardedGallery(sources, score), k
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, request: Request) -> JSONResponse:
         as_json, body = request.headers["content-type"].startswith("application/json"), await request.body()
         try:
             given = json.loads(body) if as_json else np.load(io.BytesIO(body), allow_pickle=False)
@@ -39,21 +40,18 @@ class Search:
             scores, ids = await self.found(queries)
         except (TimeoutError, queue.Full) as error:
             return JSONResponse({"error": str(error)}, 503)
-        if as_json:  # which has no infinity: the score where there is no item
-            return JSONResponse({"ids": ids.tolist(), "scores": np.where(ids < 0, None, scores).tolist()})
-        np.savez(answer := io.BytesIO(), ids=ids, scores=scores)
-        return Response(answer.getvalue(), media_type="application/octet-stream")
+        return JSONResponse({"ids": ids.tolist(), "scores": np.where(ids < 0, None, scores).tolist()})
 
     @serve.batch(max_batch_size=16, batch_wait_timeout_s=0.005)
     async def found(self, requests: list[pe.Distribution]) -> list[pe.Ranking]:
-        found: dict[int, pe.Ranking] = {}
+        found = {}
         for kind in {queries.kind for queries in requests}:  # one search for all requests of a kind
-            alike = [i for i, queries in enumerate(requests) if queries.kind == kind]
-            whole = pe.concat([requests[i] for i in alike])
+            alike = {i: queries for i, queries in enumerate(requests) if queries.kind == kind}
+            whole = pe.concat(list(alike.values()))
             ranking = await asyncio.to_thread(self.gallery.search, whole, self.k, timeout=10.0)
-            ends = np.cumsum([len(requests[i]) for i in alike])[:-1]
-            found |= zip(alike, map(pe.Ranking, *(np.split(x, ends) for x in ranking)), strict=True)
-        return [found[i] for i in range(len(requests))]
+            ends = np.cumsum([len(queries) for queries in alike.values()])[:-1]
+            found |= zip(alike, zip(*(np.split(x, ends) for x in ranking), strict=True), strict=True)
+        return [pe.Ranking(*found[i]) for i in range(len(requests))]
 
     async def check_health(self) -> None:
         """Raise, so that Serve starts this anew, where a shard is gone for good; not where it is late."""

@@ -187,7 +187,7 @@ def indexed(**given):
     in_lance()[0].build_index(**given)
     in_lance()[0].search(QUERIES, 1)
     seen = in_lance()[0]._seen[1]
-    return seen.about["factory"], seen.vectors.features, seen.vectors.score
+    return seen.factory, seen.vectors.features, seen.vectors.score
 
 
 def added(ids):

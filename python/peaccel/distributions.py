@@ -236,8 +236,8 @@ class Distribution(Generic[ArrayT]):
         owner = type(self).__name__
         for name, x in zip(self._names, self.arrays, strict=True):
             finite = namespace(x).isfinite(x)
-            if (bad := _first(~finite)) is not None:
-                raise ValueError(f"{owner}: {name} is not finite in row {start + bad}")
+            if not bool(finite.all()):
+                raise ValueError(f"{owner}: {name} is not finite in row {start + (_first(~finite) or 0)}")
             if name != "mu" and (bad := _first(x < 0)) is not None:
                 raise self._negative(name, start + bad)
         if self._unit:

@@ -3,11 +3,15 @@
 import errno
 import os
 import re
+import sys
 import tempfile
 
 import pytest
 
+from peaccel._utils import atomic_files
 from peaccel._utils.atomic_files import aside, check_output
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two folders")
 
 
 def names(folder):
@@ -35,8 +39,14 @@ def test_what_stood_there_stays_when_writing_fails(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_folder_is_replaced_as_a_whole(tmp_path):
+@pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=LINUX)])
+def test_a_folder_is_replaced_as_a_whole(tmp_path, monkeypatch, at_once):
+    """On Linux by one exchange, without a moment in which there is none."""
     path = tmp_path / "folder"
+    if at_once:
+        monkeypatch.setattr(type(path), "rename", lambda *_: pytest.fail("the folder was moved away"))
+    else:
+        monkeypatch.setattr(atomic_files, "_exchanged", lambda *_: False)
     for number in (1, 2):
         with aside(path) as fresh:
             fresh.mkdir()

@@ -1,5 +1,6 @@
 """A gallery that is kept gives what `search` gives of the same items in memory, whatever came before."""
 
+import importlib
 import os
 import pickle
 import re
@@ -342,6 +343,11 @@ def test_errors_are_one_line_and_change_nothing(gallery, call, message):
     assert gallery.refresh().version == version and len(gallery) == 90 and not Path("x").exists()
 
 
+def test_metadata_that_no_file_holds_are_refused(tmp_path):
+    with pytest.raises(OSError, match=r"^Gallery.create: The struct field `x` contains 1 null value"):
+        pe.Gallery.create(tmp_path / "g.lance", QUERIES[:2], [1, 2], {"x": [{"y": 1}, None]})
+
+
 def test_a_dataset_that_is_no_gallery_is_refused(tmp_path):
     lance = lance_table._lance()
     lance.write_dataset(pe.io.to_arrow(QUERIES, np.arange(Q)), tmp_path / "plain.lance")
@@ -435,17 +441,19 @@ def test_sync_brings_what_a_commit_wrote_to_the_disk(gallery, monkeypatch):
 
 
 def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
+    """Two that upsert it, and two that append it, of whom one is told that it is there."""
     items = make("normal_diagonal", 40, DIM)
     pe.Gallery.create(tmp_path / "g.lance", items[:1], [1000])
     errors = []
 
     def write(number):
         gallery = pe.Gallery.open(tmp_path / "g.lance")
-        try:
-            for id in range(6):
+        for id in range(6):
+            try:
                 gallery.upsert(items[[number, 2]], [id, 100 * number + id])
-        except Exception as error:
-            errors.append(error)
+                gallery.append(items[[number]], [10 + id])
+            except Exception as error:
+                errors.append(str(error))
 
     threads = [threading.Thread(target=write, args=(number,)) for number in (1, 2)]
     for thread in threads:
@@ -453,5 +461,52 @@ def test_two_writers_of_one_new_id_leave_it_once(tmp_path):
     for thread in threads:
         thread.join()
     gallery = pe.Gallery.open(tmp_path / "g.lance")
-    assert not errors and gallery.verify() == []
-    assert gallery.ids.tolist() == [*range(6), *range(100, 106), *range(200, 206), 1000]
+    told = [f"Gallery.append: ids hold {id}, which an item has already; see upsert" for id in range(10, 16)]
+    assert sorted(errors) == told and gallery.verify() == []
+    assert gallery.ids.tolist() == [*range(6), *range(10, 16), *range(100, 106), *range(200, 206), 1000]
+
+
+def test_a_change_is_refused_where_others_have_changed_what_it_has_read(gallery):
+    """Whatever they have changed, also nothing but the last item or the first; compaction does not stand in the way."""
+    rows = gallery._table.fitting("", pe.io.to_arrow(gallery.items[:1], [500], year=[1], place=[""]))
+    for other in (
+        lambda: gallery.append(gallery.items[:1], [500], META),
+        lambda: gallery.delete([500]),
+        lambda: gallery.upsert(gallery.items[:1], [7], META),
+        lambda: gallery.delete(gallery.ids),
+        lambda: gallery.append(gallery.items[:1], [500], META),
+    ):
+        old = gallery._table
+        other()
+        with pytest.raises(OSError, match="preempted by concurrent transaction"):
+            old.replaced([], old.written(rows))
+    old = gallery._table
+    gallery.append(gallery.items[:1], [501], META)
+    gallery.compact()
+    with pytest.raises(OSError, match="preempted by concurrent transaction"):
+        old.replaced([], old.written(rows))
+
+
+def test_what_is_added_while_fragments_are_compacted_does_not_hold_that_up(gallery):
+    optimize = importlib.import_module("lance.optimize")
+    old = gallery._table.dataset
+    tasks = [task.execute(old) for task in optimize.Compaction.plan(old, {}).tasks]
+    gallery.append(gallery.items[:1], [500], META)
+    gallery.upsert(gallery.items[:1], [501], META)
+    optimize.Compaction.commit(old, tasks)
+    assert gallery.refresh().info()["fragments"] == 3 and len(gallery) == 92
+
+
+def test_a_commit_names_nothing_that_is_not_on_the_disk(gallery, monkeypatch):
+    """Its rows and deletions are there before it is, so that a power loss can tear no more than the commit."""
+    gallery, folders = pe.Gallery.open(gallery.info()["path"], sync=True), []
+    synchronise = lance_table.LanceTable._synchronise
+    monkeypatch.setattr(
+        lance_table.LanceTable,
+        "_synchronise",
+        lambda table, since, names: folders.append((names, table.newest().version)) or synchronise(table, since, names),
+    )
+    before = gallery.version
+    gallery.delete([0])
+    assert folders[0] == (("data", "_deletions"), before) and folders[1][1] == before + 1
+    assert {"_transactions", "_versions"} <= set(folders[1][0])

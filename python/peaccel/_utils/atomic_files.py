@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tempfile
@@ -86,9 +87,10 @@ def aside(path: PathLike) -> Iterator[Path]:
     """A path in the same folder, to write a file or a folder to; it takes the place of `path` when the block is done.
 
     What stood at `path` stays as it was until then, and for good when the block raises; what was written is then
-    removed. A file does not take the place of a folder, nor a folder that of a file: OSError. A link is followed, so
-    that it stays one, and permissions are kept; a new file has those of any new file. The content is on the disk before
-    the rename, as far as the system tells.
+    removed. Two folders change places at once on Linux; elsewhere there is none at the place for a moment. A file does
+    not take the place of a folder, nor a folder that of a file: OSError. A link is followed, so that it stays one, and
+    permissions are kept; a new file has those of any new file. The content is on the disk before the rename, as far as
+    the system tells.
     """
     target = Path(os.path.realpath(path))
     name = uuid.uuid4().hex[:12]
@@ -105,6 +107,8 @@ def aside(path: PathLike) -> Iterator[Path]:
         if target.exists():
             shutil.copymode(target, fresh)
         if target.is_dir() and fresh.is_dir():  # no rename replaces a folder that is not empty
+            if _exchanged(fresh, target):
+                return
             target.rename(old)
             try:
                 fresh.rename(target)
@@ -117,6 +121,16 @@ def aside(path: PathLike) -> Iterator[Path]:
     finally:
         plain.unlink(missing_ok=True)
         shutil.rmtree(fresh) if fresh.is_dir() else fresh.unlink(missing_ok=True)
+
+
+def _exchanged(a: Path, b: Path) -> bool:
+    """Let two folders take each other's place at once, so that each name leads to one; False where no system can."""
+    try:
+        rename = ctypes.CDLL(None).renameat2  # of Linux
+    except (OSError, AttributeError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE; some file systems have no such rename
+    return bool(rename(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def synchronise(path: Path) -> None:

@@ -12,12 +12,11 @@ from peaccel.io import from_arrow, to_arrow
 from peaccel.io._arrow_sources import TableSource, in_blocks, opened
 from peaccel.reranker.items import checked_ids
 
-__all__ = ["NO_ID", "blocks", "decoded", "encoded", "padding"]
+__all__ = ["ITEM", "blocks", "decoded", "encoded", "ids_of"]
 
 COMMIT = 131_072  # rows of a block of a table
 LONGEST_ID = 255  # bytes of UTF-8: a file of rows has as many for each id as the longest takes
-OWN = ("id", "mu", "var", "kappa", "scale")  # columns that are no metadata
-NO_ID = b"\xff"  # stands for no id among UTF-8, in which this byte never occurs
+ITEM = ("id", "mu", "var", "kappa", "scale")  # columns that are no metadata
 
 
 def blocks(owner: str, items: Any, ids: Any, metadata: Mapping[str, Any] | None, rows: int | None) -> Iterator[Any]:
@@ -27,45 +26,44 @@ def blocks(owner: str, items: Any, ids: Any, metadata: Mapping[str, Any] | None,
     if isinstance(items, Distribution):
         if ids is None:
             raise ValueError(f"{owner}: ids is None, expected an id for each of {len(items)} items")
-        return _of_distribution(owner, items, ids, dict(metadata or {}), rows)
+        table, rows = _checked(owner, items, ids, dict(metadata or {})), rows or max(len(items), 1)
+        return (table.slice(start, rows) for start in range(0, len(items), rows))
     if ids is not None or metadata is not None:
         raise ValueError(f"{owner}: ids and metadata must be None, since the table has columns of them")
     source = items if isinstance(items, TableSource) else opened(owner, items)
     if "id" not in source.names:
         raise ValueError(f"{owner}: column id is missing, found {', '.join(map(str, source.names)) or 'none'}")
-    _require_free(owner, [name for name in source.names if name not in OWN])
-    return _of_table(owner, source, COMMIT if rows is None else rows)
+    return _of_table(owner, source, rows or COMMIT)
 
 
-def _of_distribution(
-    owner: str, items: Distribution, ids: Any, metadata: dict[str, Any], rows: int | None
-) -> Iterator[Any]:
-    _require_free(owner, metadata)
-    named = checked_ids(owner, ids, len(items))
-    encoded(owner, named)
-    try:
-        table = to_arrow(items.validate(), named, **metadata)
-    except ValueError as error:
-        raise ValueError(f"{owner}: {error}") from None
-    rows = rows or max(len(items), 1)
-    return (table.slice(start, rows) for start in range(0, len(items), rows))
-
-
-def _of_table(owner: str, source: Any, rows: int) -> Iterator[Any]:
+def _of_table(owner: str, source: TableSource, rows: int) -> Iterator[Any]:
     for table in in_blocks(source.batches(source.names, rows), rows):
         try:
-            d, ids = from_arrow(table, ids="id")
+            items, ids = from_arrow(table, ids="id")
         except ValueError as error:
             raise ValueError(f"{owner}: {error}") from None
-        metadata = {name: table.column(name) for name in source.names if name not in OWN}
-        yield next(_of_distribution(owner, d, ids, metadata, None))
+        yield _checked(owner, items, ids, {name: table.column(name) for name in source.names if name not in ITEM})
 
 
-def _require_free(owner: str, names: Any) -> None:
-    """Refuse columns of metadata whose names mean something else, here or to Lance."""
-    for name in names:
-        if name in OWN or name.startswith("_"):
+def _checked(owner: str, items: Distribution, ids: Any, metadata: dict[str, Any]) -> Any:
+    """The Arrow table of items; refused where values are wrong, ids repeat, or metadata have a name that is taken."""
+    for name in metadata:
+        if name in ITEM or name.startswith("_"):  # which means something to Lance
             raise ValueError(f"{owner}: metadata has a column {name}, expected a name of its own")
+    ids = checked_ids(owner, ids, len(items))
+    encoded(owner, ids)
+    try:
+        return to_arrow(items.validate(), ids, **metadata)
+    except ValueError as error:
+        raise ValueError(f"{owner}: {error}") from None
+
+
+def ids_of(table: Any) -> np.ndarray[Any, Any]:
+    """The ids of an Arrow table or batch, as files hold them."""
+    column = table.column("id")
+    if str(column.type) == "int64":
+        return np.asarray(column.to_numpy())
+    return encoded("Gallery", np.array(column.to_pylist(), str))
 
 
 def encoded(owner: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -79,12 +77,5 @@ def encoded(owner: str, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def decoded(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Ids as callers know them; "" where there is none."""
-    if ids.dtype.kind == "i":
-        return ids
-    return np.char.decode(np.where(ids == NO_ID, b"", ids), "utf-8")
-
-
-def padding(like: np.ndarray[Any, Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """No ids, beside ids of this kind."""
-    return np.full(shape, -1) if like.dtype.kind == "i" else np.full(shape, NO_ID)
+    """Ids as callers know them."""
+    return ids if ids.dtype.kind == "i" else np.char.decode(ids, "utf-8")

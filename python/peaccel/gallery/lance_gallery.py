@@ -6,8 +6,9 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, Self, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -17,8 +18,7 @@ from peaccel.distributions import Distribution
 from peaccel.gallery import item_tables, lance_table, mapped_rows, seen_rows, version_rows
 from peaccel.gallery.item_tables import decoded, encoded
 from peaccel.gallery.lance_table import LanceTable
-from peaccel.gallery.version_rows import BestOfParts, Part
-from peaccel.io import from_arrow
+from peaccel.gallery.version_rows import Part
 from peaccel.ops._array import Numpy, on_host
 from peaccel.reranker import FirstStageReference
 from peaccel.reranker.items import checked_ids
@@ -29,6 +29,9 @@ from peaccel.validation import checked_k, require_distribution
 __all__ = ["Gallery"]
 
 DERIVED = "_peaccel"  # the folder of derived files, in that of the dataset
+
+Progress: TypeAlias = Callable[[int], object] | None
+Known: TypeAlias = Literal["refuse", "skip", "replace"]  # what becomes of items whose ids are there already
 
 GalleryInfo = TypedDict(
     "GalleryInfo",
@@ -81,8 +84,8 @@ class Gallery:
 
     def __init__(self, table: LanceTable, derived: Path, pinned: bool) -> None:
         self._table, self._derived, self._pinned = table, derived, pinned
-        # Of a version, made at its first search: its parts; the index, and where its rows are.
-        self._known: tuple[LanceTable, list[Part]] | None = None
+        # Of the version that was asked last: its parts, and whether with items; the index, and where its rows are.
+        self._known: tuple[LanceTable | None, list[Part], bool] = None, [], False
         self._seen: tuple[LanceTable, seen_rows.SeenRows, seen_rows.PlacedRows] | None = None
 
     @classmethod
@@ -97,7 +100,7 @@ class Gallery:
         storage_options: Mapping[str, str] | None = None,
         sync: bool = False,
         rows: int | None = None,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> Self:
         """Create a gallery of these items, which decide its kind, dimension, dtype and columns.
 
@@ -130,7 +133,7 @@ class Gallery:
         if first is None:
             raise ValueError("Gallery.create: items are none, expected at least one, which decides the columns")
         gallery = cls(LanceTable.create(uri, first, options, sync), folder, pinned=False)
-        gallery._add("Gallery.create", (x for part in ((first,), blocks) for x in part), "fail", progress)
+        gallery._add("Gallery.create", chain([first], blocks), "refuse", progress)
         return gallery
 
     @classmethod
@@ -173,9 +176,7 @@ class Gallery:
     @property
     def ids(self) -> Numpy:
         """[N] all ids, ascending: int64, or strings."""
-        parts = self._parts()[1]
-        found = [part.rows.ids if part.there is None else part.rows.ids[part.there] for part in parts]
-        return decoded(np.sort(np.concatenate(found))) if found else self._no_items[1]
+        return decoded(self._ids())
 
     def __len__(self) -> int:
         """Count the items."""
@@ -187,7 +188,7 @@ class Gallery:
             wanted = self._encoded("Gallery", [id])
         except ValueError:
             return False
-        return any((version_rows.rows_of_ids(part, wanted) >= 0).any() for part in self._parts()[1])
+        return bool(version_rows.found(self._parts(self._table, items=False), wanted)[0].any())
 
     def __repr__(self) -> str:
         return f"Gallery({self._table.uri!r}, version={self.version}, N={len(self)})"
@@ -200,8 +201,7 @@ class Gallery:
         """What the gallery is: path, version, items, columns, fragments, derived files and index."""
         table, fragments = self._table, self._table.fragments()
         derived = [path.stat().st_size for path in self._derived.rglob("*") if path.is_file()]
-        indexed = self._indexed(*self._parts()) if self._indexes() else None
-        index = {} if indexed is None else indexed[0].about
+        indexed = self._indexed(table, self._parts(table, items=False))
         return {
             "path": table.uri,
             "version": table.version,
@@ -210,7 +210,7 @@ class Gallery:
             "fragments": len(fragments),
             "deleted rows": sum(fragment.num_deletions for fragment in fragments),
             "derived bytes": sum(derived),
-            "index": None if indexed is None else f"{index['factory']} of version {index['version']}",
+            "index": None if indexed is None else f"{indexed[0].factory} of version {indexed[0].version}",
             "unseen": len(table) if indexed is None else sum(int(rows.sum()) for rows in indexed[1].unseen),
         }
 
@@ -230,7 +230,7 @@ class Gallery:
         *,
         skip_existing: bool = False,
         rows: int | None = None,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> int:
         """Add items under ids that no item has yet.
 
@@ -243,7 +243,8 @@ class Gallery:
         ids
             [N] for a distribution: integers >= 0, or strings of at most 255 bytes in UTF-8, all different.
         metadata
-            For a distribution, columns by their names: [N] numbers, strings, or whatever ``pyarrow.array`` takes.
+            For a distribution, columns by their names: [N] numbers, strings, or what else ``pyarrow.array`` takes, but
+            no maps, nor structs of which some are null.
         skip_existing
             Leave out items whose ids are there, rather than refuse all: so goes on what was interrupted.
         rows
@@ -267,7 +268,7 @@ class Gallery:
             The disk is full, or others change the same ids again and again. Nothing of the commit is there then.
         """
         blocks = item_tables.blocks("Gallery.append", items, ids, metadata, rows)
-        return self._add("Gallery.append", blocks, "skip" if skip_existing else "fail", progress)
+        return self._add("Gallery.append", blocks, "skip" if skip_existing else "refuse", progress)
 
     def upsert(
         self,
@@ -276,7 +277,7 @@ class Gallery:
         metadata: Mapping[str, Any] | None = None,
         *,
         rows: int | None = None,
-        progress: Callable[[int], object] | None = None,
+        progress: Progress = None,
     ) -> int:
         """Add items, in the place of those that have their ids; parameters and errors as in `append`.
 
@@ -286,7 +287,7 @@ class Gallery:
             How many items were added under new ids.
         """
         blocks = item_tables.blocks("Gallery.upsert", items, ids, metadata, rows)
-        return self._add("Gallery.upsert", blocks, "update", progress)
+        return self._add("Gallery.upsert", blocks, "replace", progress)
 
     def delete(self, ids: Any) -> int:
         """Delete the items with these ids, all different, in one commit; ids that no item has are passed over.
@@ -297,11 +298,7 @@ class Gallery:
             How many items there were.
         """
         self._require_newest("Gallery.delete")
-        wanted = decoded(self._encoded("Gallery.delete", ids))
-        if not len(wanted):
-            return 0
-        self._table, count = self._table.deleted(wanted)
-        return count
+        return self._put("Gallery.delete", self._encoded("Gallery.delete", ids), None, "replace")
 
     def compact(self, keep_days: float = 14.0) -> None:
         """Rewrite small fragments as large ones without deleted rows, and delete what nobody needs any more.
@@ -310,13 +307,15 @@ class Gallery:
         ----------
         keep_days
             Versions younger than this stay. Files of commits that were interrupted go after seven days. Derived files
-            of fragments that the newest version lacks go too: who searches an older version makes them again.
+            of fragments that the newest version lacks go too: who searches an older version makes them again. With 0
+            nobody else may be changing the gallery, since what came before a change could not be told any more.
         """
         self._require_newest("Gallery.compact")
         if not keep_days >= 0:
             raise ValueError(f"Gallery.compact: keep_days is {keep_days}, expected a number from 0 on")
-        self._table = self._table.compacted(timedelta(days=keep_days))
-        mapped_rows.sweep(self._derived, {lance_table.name_of(fragment) for fragment in self._table.fragments()})
+        self._table, _ = self._table.changed("Gallery.compact", lambda table: (table.compacted(), None))
+        self._table.clean(timedelta(days=keep_days))
+        mapped_rows.sweep(self._derived, self._table.fragments())
 
     def verify(self) -> list[str]:
         """Read all of this version, and hold derived files against it: a line for each thing that is wrong.
@@ -330,19 +329,40 @@ class Gallery:
             folder = self._index_folder(version)
             found += [f"{folder}: is damaged; build_index again"] if seen_rows.is_damaged(folder) else []
         if not found:
-            ids = [part.rows.ids if part.there is None else part.rows.ids[part.there] for part in self._parts()[1]]
-            ordered = np.sort(np.concatenate(ids)) if ids else np.empty(0, np.int64)
-            found += [f"id {decoded(x)} is there twice" for x in ordered[1:][ordered[1:] == ordered[:-1]][:, None]]
+            ids = self._ids()
+            found += [f"id {decoded(x)[0]} is there twice" for x in ids[1:][ids[1:] == ids[:-1]][:, None]]
         return found
 
-    def _add(self, owner: str, blocks: Iterator[Any], matched: Any, progress: Callable[[int], object] | None) -> int:
+    def _add(self, owner: str, blocks: Iterator[Any], known: Known, progress: Progress) -> int:
+        """Commit one block after the other, and return how many ids are new."""
         self._require_newest(owner)
         count = 0
         for block in blocks:
-            self._table, new = self._table.merged(owner, block, matched)
-            count += new
+            ids, rows = item_tables.ids_of(block), self._table.fitting(owner, block)
+            count += len(ids) - self._put(owner, ids, rows, known)
             if progress is not None:
-                progress(len(block))
+                progress(len(ids))
+        return count
+
+    def _put(self, owner: str, ids: np.ndarray[Any, Any], rows: Any, known: Known) -> int:
+        """Commit an Arrow table of rows with these ids, or None where they are to go; how many ids were there."""
+
+        @functools.cache  # for another try, which seldom finds that other items are new
+        def written(new: bytes) -> list[Any]:
+            chosen = np.flatnonzero(np.frombuffer(new, bool))
+            if rows is None or not len(chosen):
+                return []
+            return self._table.written(rows if len(chosen) == len(ids) else rows.take(chosen))
+
+        def change(table: LanceTable) -> tuple[LanceTable, int]:
+            there, places = version_rows.found(self._parts(table, items=False), ids)
+            if known == "refuse" and there.any():
+                raise ValueError(f"ids hold {decoded(ids[there])[0]}, which an item has already; see upsert")
+            gone = places if known == "replace" else []
+            new = written((np.full(len(ids), True) if known == "replace" else ~there).tobytes())
+            return table.replaced(gone, new) if gone or new else table, int(there.sum())
+
+        self._table, count = self._table.changed(owner, change)
         return count
 
     def _require_newest(self, owner: str) -> None:
@@ -381,10 +401,11 @@ class Gallery:
             raise ValueError(f"Gallery.build_index: first_stage {first_stage!r}, expected 'cosine' or 'surrogate'")
         record = get(score).snapshot()
         spelled(record)
-        table, parts = self._parts()
+        table = self._table
         if not len(table):
             raise ValueError("Gallery.build_index: the gallery has no items, expected at least one")
-        seen_rows.SeenRows.built(table, parts, factory, first_stage, record).write(self._index_folder(table.version))
+        built = seen_rows.SeenRows.built(table, self._parts(table), factory, first_stage, record)
+        built.write(self._index_folder(table.version))
         for version in self._indexes():
             if version != table.version:
                 seen_rows.remove(self._index_folder(version))
@@ -445,12 +466,7 @@ class Gallery:
         TypeError, ValueError
             As `search`; a filter that Lance cannot read.
         """
-        record, nothing = self._planned(queries, score, k)
-        table, parts = self._parts()
-        best = BestOfParts(nothing, self._no_items[1])
-        for part, mask in zip(parts, version_rows.chosen(parts, table, filter), strict=True):
-            best.add_exact(queries, part, mask, record)
-        return best.ranking()
+        return self._searched(queries, k, score, filter)
 
     def search(
         self,
@@ -483,24 +499,30 @@ class Gallery:
         TypeError, ValueError
             As `search_exact`; params that do not fit the index; an index that is damaged.
         """
+        return self._searched(queries, k, score, filter, shortlist, params)
+
+    def _searched(
+        self,
+        queries: Distribution,
+        k: int,
+        score: str | Score,
+        filter: str | None,
+        shortlist: int | None = None,
+        params: Any = None,
+    ) -> Ranking[Any]:
+        """The best of all, or with a shortlist of what the index proposes and of what it has not seen."""
         record, nothing = self._planned(queries, score, k)
-        shortlist = checked_k(record.name, shortlist, "shortlist")
-        table, parts = self._parts()
-        masks, indexed = version_rows.chosen(parts, table, filter), self._indexed(table, parts)
-        best = BestOfParts(nothing, self._no_items[1])
-        if indexed is not None:
+        if shortlist is not None:
+            shortlist = checked_k(record.name, shortlist, "shortlist")
+        table, candidates = self._table, []
+        parts = self._parts(table)
+        masks = version_rows.chosen(parts, table, filter)
+        if shortlist is not None and (indexed := self._indexed(table, parts)):
             seen, placed = indexed
-            proposed, start = seen.proposed(queries, placed, masks, shortlist, params), 0
-            for i, part in enumerate(parts):
-                end = start + len(part.rows.ids)
-                rows = np.where((proposed >= start) & (proposed < end), proposed - start, -1)
-                if (rows >= 0).any():
-                    best.add(retrieval.rerank(queries, part.rows.items, rows, best.k, record), part.rows.ids)
-                unseen, mask, start = placed.unseen[i], masks[i], end
-                masks[i] = unseen if mask is None else unseen & mask
-        for part, mask in zip(parts, masks, strict=True):
-            best.add_exact(queries, part, mask, record)
-        return best.ranking()
+            candidates = version_rows.within(parts, seen.proposed(queries, placed, masks, shortlist, params))
+            masks = [new if old is None else new & old for new, old in zip(placed.unseen, masks, strict=True)]
+        reranked = version_rows.reranked(queries, candidates, k, record)
+        return version_rows.best(chain([nothing], reranked, version_rows.searched(queries, parts, masks, k, record)), k)
 
     def rescore(self, queries: Distribution, ids: Any, score: str | Score = "mls") -> Numpy:
         """Scores [Q, K] of each query with its candidates, whose ids [Q, K] are given; of -1 or "" it is -inf.
@@ -512,10 +534,9 @@ class Gallery:
         """
         record, nothing = self._planned(queries, score, 1)
         candidates = self._located("Gallery.rescore", queries, ids)
-        shape = candidates[0][1].shape if candidates else np.shape(ids)
-        scores = np.full(shape, -np.inf, nothing.scores.dtype)
+        scores = np.full(np.shape(ids), -np.inf, nothing.scores.dtype)
         for part, rows in candidates:
-            scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.rows.items, rows, record))
+            scores = np.where(rows < 0, scores, retrieval.rescore(queries, part.items, rows, record))
         return scores
 
     def rerank(self, queries: Distribution, ids: Any, k: int, score: str | Score = "mls") -> Ranking[Numpy]:
@@ -527,22 +548,20 @@ class Gallery:
             As `rerank`; an id that no item has.
         """
         record, nothing = self._planned(queries, score, k)
-        best = BestOfParts(nothing, self._no_items[1])
-        for part, rows in self._located("Gallery.rerank", queries, ids):
-            best.add(retrieval.rerank(queries, part.rows.items, rows, best.k, record), part.rows.ids)
-        return best.ranking()
+        candidates = self._located("Gallery.rerank", queries, ids)
+        return version_rows.best(chain([nothing], version_rows.reranked(queries, candidates, k, record)), k)
 
     def _located(self, owner: str, queries: Distribution, ids: Any) -> list[tuple[Part, Numpy]]:
         """The parts that have candidates, each with their rows [Q, K] in it, -1 for those that are elsewhere."""
         given = on_host(owner, "ids", ids)
-        none = given == ("" if self._no_items[1].dtype.kind == "U" else -1)
+        none = given == ("" if self._table.nothing[1].dtype.kind == "U" else -1)
         if given.ndim != 2 or len(given) != len(queries):
             raise ValueError(f"{owner}: ids have shape {given.shape}, expected ({len(queries)}, K): a row per query")
         unique, numbers = np.unique(given[~none], return_inverse=True)
         wanted = self._encoded(owner, unique)
         found, missing = [], np.ones(len(wanted), bool)
-        for part in self._parts()[1]:
-            rows = version_rows.rows_of_ids(part, wanted)
+        for part in self._parts(self._table):
+            rows = part.rows_of_ids(wanted)
             if (rows >= 0).any():
                 placed = np.full(given.shape, -1)
                 placed[~none] = rows[numbers]
@@ -554,33 +573,34 @@ class Gallery:
 
     def _planned(self, queries: Distribution, score: str | Score, k: int) -> tuple[Score, Ranking[Numpy]]:
         """The score, and what a search of no items gives, after all checks of the arguments."""
-        record, empty = get(score), self._no_items[0]
+        record, (empty, no_ids) = get(score), self._table.nothing
         require_distribution(record.name, "queries", queries)
         if record.pair(queries.kind, empty.kind).op.draws:
             raise ValueError(f"{record.name}: draws by the number of a row, which items of a Gallery have not")
-        return record, retrieval.search(queries, empty, checked_k(record.name, k), record)
+        found = retrieval.search(queries, empty, checked_k(record.name, k), record)
+        return record, version_rows.under_ids(found, encoded("Gallery", no_ids))
 
-    def _parts(self) -> tuple[LanceTable, list[Part]]:
-        """This version, and the parts of it."""
-        table, known = self._table, self._known
-        if known is None or known[0] is not table:
-            known = table, version_rows.parts_of(table, self._derived, () if known is None else known[1])
-            self._known = known
-        return known
+    def _parts(self, table: LanceTable, *, items: bool = True) -> list[Part]:
+        """The parts of a version."""
+        last, parts, complete = self._known
+        if last is not table or (items and not complete):
+            parts = version_rows.parts_of(table, self._derived, parts, items=items)
+            self._known = table, parts, items
+        return parts
+
+    def _ids(self) -> np.ndarray[Any, Any]:
+        """All ids that are there, ascending, as files hold them."""
+        like = encoded("Gallery", self._table.nothing[1])
+        return version_rows.ids_there(self._parts(self._table, items=False), like)
 
     @property
     def like(self) -> Distribution[Numpy]:
         """A distribution of the gallery's kind, dim and dtype without items."""
-        return self._no_items[0]
-
-    @functools.cached_property
-    def _no_items(self) -> tuple[Distribution[Numpy], Numpy]:
-        """A distribution of the gallery's kind without items, and no ids of the gallery's kind."""
-        return from_arrow(self._table.empty(), ids="id")
+        return self._table.nothing[0]
 
     def _encoded(self, owner: str, ids: Any) -> Numpy:
         """Ids, all different, as files hold them, which must be of the gallery's kind."""
-        expected = "strings" if self._no_items[1].dtype.kind == "U" else "integers"
+        expected = "strings" if self._table.nothing[1].dtype.kind == "U" else "integers"
         return encoded(owner, checked_ids(owner, ids, None, expected))
 
 

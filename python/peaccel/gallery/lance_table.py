@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from peaccel._utils.atomic_files import synchronise
-from peaccel.distributions import Point
-from peaccel.io import to_arrow
+from peaccel.distributions import Distribution
+from peaccel.gallery.item_tables import ITEM
+from peaccel.io import from_arrow
 
 __all__ = ["ConflictError", "LanceTable", "deletions_of", "is_local", "name_of"]
 
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
-"""Metadata of the column of ids: by it two writers that insert one id at once conflict, and the later one is redone."""
+"""Metadata of the column of ids, by which other programs' `merge_insert` conflicts with what is inserted beside it."""
 
-FOLDERS = (
-    "data",
-    "_deletions",
-    "_transactions",
-    "_versions",
-)  # of a dataset, in the order in which a commit needs them
-ITEM = ("id", "mu", "var", "kappa", "scale")  # columns whose type stays what it is
-TRIES = 5  # how often a change is redone that conflicts with others'; Lance redoes it ten times within each
-BATCH = 8192  # rows that are read at a time
+NO_FRAGMENT = 2**32 - 1
+"""The number of a fragment that there never is. Each change, whatever else it does, says that it removes this one too.
+
+Lance refuses a change that removes a fragment which another change has removed since the version that it has read: so
+none is committed but on the version in which its ids were looked for, and two that insert one id do not both land.
+Compaction rewrites other fragments, and does not conflict with what is only added beside it.
+"""
+
+WRITTEN, COMMITTED = ("data", "_deletions"), ("_transactions", "_versions")
+"""Folders of a dataset: those whose files a commit names, and those of the commit."""
+
+FORMAT = "2.0"
+"""The format of Lance's files. Later ones copy wide rows more often, and take twice the time to be read; this one lacks
+maps, and structs of which some are null."""
+
+TRIES = 30  # how often a change is made anew after others have come first; each time one of these is through
+READ = {"batch_size": 8192, "batch_readahead": 2, "fragment_readahead": 1, "io_buffer_size": 1 << 26}
 LAST_VERSION = 2**64 - 1  # manifests are named after what is left to it, so that the newest is listed first
 
 T = TypeVar("T")
@@ -59,12 +69,13 @@ class LanceTable:
         lance, started = _lance(), time.time()
         if is_local(uri) and (os.path.exists(uri) and (not os.path.isdir(uri) or os.listdir(uri))):
             raise FileExistsError(f"{uri}: is there already, expected a new or an empty folder")
+        key = like.schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
+        empty = like.slice(0, 0).cast(like.schema.set(like.schema.get_field_index("id"), key))
         with _one_line(f"Gallery.create: {uri}"):
-            dataset = lance.write_dataset(
-                _keyed(like).slice(0, 0), uri, mode="create", enable_stable_row_ids=True, storage_options=options
-            )
+            options_of_all = {"enable_stable_row_ids": True, "data_storage_version": FORMAT}
+            dataset = lance.write_dataset(empty, uri, mode="create", storage_options=options, **options_of_all)
         table = cls(dataset, uri, options, sync)
-        table._synchronise(started)
+        table._synchronise(started, (*WRITTEN, *COMMITTED))
         return table
 
     @classmethod
@@ -75,10 +86,14 @@ class LanceTable:
             raise FileNotFoundError(f"{uri}: no such gallery")
         try:
             dataset = lance.dataset(uri, version=version, storage_options=options)
-        except (ValueError, OSError) as error:
+            schema = dataset.schema
+        except BaseException as error:
+            if not (isinstance(error, ValueError | OSError) or type(error).__name__ == "PanicException"):
+                raise  # Lance panics over a schema in which a bit is flipped
             what = f"version {version}" if version is not None else "the newest version"
             raise ValueError(f"{uri}: {what} cannot be opened{_others(uri, version)}: {_reason(error)}") from None
-        if not dataset.has_stable_row_ids or _metadata(dataset.schema, "id") != PRIMARY_KEY:
+        key = schema.field("id").metadata if "id" in schema.names else None
+        if not dataset.has_stable_row_ids or key != {k.encode(): v.encode() for k, v in PRIMARY_KEY.items()}:
             raise ValueError(f"{uri}: is a Lance dataset that Gallery.create has not made, expected one of its")
         return cls(dataset, uri, options, sync)
 
@@ -98,21 +113,21 @@ class LanceTable:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def nothing(self) -> tuple[Distribution, np.ndarray[Any, Any]]:
+        """A distribution of the dataset's kind, dim and dtype without items, and no ids of its kind."""
+        found: tuple[Distribution, np.ndarray[Any, Any]] = from_arrow(self.dataset.schema.empty_table(), ids="id")
+        return found
+
     def fragments(self) -> list[Any]:
         """The fragments of this version."""
         return list(self.dataset.get_fragments())
 
     def batches(self, fragment: Any, columns: Sequence[str]) -> Iterator[Any]:
         """All rows of a fragment, deleted ones too, in their order; ValueError where it cannot be read."""
+        own = {"columns": list(columns), "fragments": [fragment], "include_deleted_rows": True, "with_row_id": True}
         try:
-            yield from self.dataset.scanner(
-                columns=list(columns),
-                fragments=[fragment],
-                include_deleted_rows=True,
-                with_row_id=True,
-                batch_size=BATCH,
-                batch_readahead=4,
-            ).to_batches()
+            yield from self.dataset.scanner(**own, **READ).to_batches()
         except (OSError, ValueError, RuntimeError) as error:
             what = f"fragment {fragment.fragment_id} of version {self.version} cannot be read"
             raise ValueError(f"{self.uri}: {what} ({_reason(error)})") from None
@@ -125,18 +140,7 @@ class LanceTable:
             found = self.dataset.scanner(columns=["_rowaddr"], filter=filter, fragments=fragments).to_table()
         return np.asarray(found.column("_rowaddr").to_numpy().astype(np.int64))
 
-    def empty(self) -> Any:
-        """An Arrow table without rows, of the dataset's columns."""
-        return self.dataset.schema.empty_table()
-
-    def updated(self, fragment: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The places of a fragment's rows that are there, and the version in which each was last written."""
-        columns = ["_rowaddr", "_row_last_updated_at_version"]
-        found = self.dataset.scanner(columns=columns, fragments=[fragment]).to_table()
-        address, version = (found.column(name).to_numpy() for name in columns)
-        return address & 0xFFFFFFFF, version
-
-    def _fitting(self, owner: str, table: Any) -> Any:
+    def fitting(self, owner: str, table: Any) -> Any:
         """A table with the dataset's columns in their order, which must be those that it has."""
         own = {field.name: field.type for field in self.dataset.schema}
         got = {field.name: field.type for field in table.schema}
@@ -156,58 +160,60 @@ class LanceTable:
         """The newest version."""
         return LanceTable.open(self.uri, None, self.options, self.sync)
 
-    def merged(self, owner: str, table: Any, matched: Literal["fail", "update", "skip"]) -> tuple[LanceTable, int]:
-        """The version after rows were inserted, and how many are new; `matched` is what becomes of known ids."""
-        table = self._fitting(owner, table)
-
-        def merge(dataset: Any) -> int:
-            builder = dataset.merge_insert("id").when_not_matched_insert_all()
-            if matched == "fail":
-                builder = builder.when_matched_fail()
-            elif matched == "update":
-                builder = builder.when_matched_update_all().write_mode("rewrite_rows")
-            return int(builder.execute(table)["num_inserted_rows"])
-
-        return self._changed(owner, merge)
-
-    def deleted(self, ids: Any) -> tuple[LanceTable, int]:
-        """The version after the rows with these ids were deleted, and how many there were."""
-        table = to_arrow(Point(np.zeros((len(ids), 1))), ids).select(["id"])
-
-        def delete(dataset: Any) -> int:
-            return int(dataset.merge_insert("id").when_matched_delete().execute(table)["num_deleted_rows"])
-
-        return self._changed("Gallery.delete", delete)
-
-    def compacted(self, keep: timedelta) -> LanceTable:
-        """The version after small fragments became large ones, without deleted rows; older versions are deleted."""
-        table, _ = self._changed("Gallery.compact", lambda dataset: dataset.optimize.compact_files())
-        with _one_line("Gallery.compact"):
-            table.dataset.cleanup_old_versions(older_than=keep, error_if_tagged_old_versions=False)
-        return table
-
-    def _changed(self, owner: str, change: Callable[[Any], T]) -> tuple[LanceTable, T]:
-        """The newest version with a change; made anew on what is newest then, where others came first."""
+    def changed(self, owner: str, change: Callable[[LanceTable], tuple[LanceTable, T]]) -> tuple[LanceTable, T]:
+        """What a change of the newest version gives; made anew on what is newest then, where others came first."""
         started = time.time()
         for left in reversed(range(TRIES)):
             table = self.newest()
             try:
                 with _one_line(owner):
-                    result = change(table.dataset)
+                    table, result = change(table)
             except ConflictError:
                 if not left:
                     raise
                 continue
-            table._synchronise(started)
+            table._synchronise(started, (*WRITTEN, *COMMITTED))
             return table, result
         raise AssertionError("unreachable")
 
-    def _synchronise(self, since: float) -> None:
-        """Bring what a commit has written to the disk: Lance itself asks the system for nothing."""
+    def written(self, rows: Any) -> list[Any]:
+        """New fragments of an Arrow table's rows, which are no part of the dataset until `replaced` puts them there."""
+        fragments: list[Any] = _lance().fragment.write_fragments(rows, self.dataset)
+        return fragments
+
+    def replaced(self, gone: Iterable[tuple[Any, np.ndarray[Any, Any]]], new: list[Any]) -> LanceTable:
+        """The version without rows of fragments, given by their places, and with the fragments that are new."""
+        lance, started = _lance(), time.time()
+        removed, updated = [NO_FRAGMENT], []
+        for fragment, places in gone:
+            left = fragment.delete_rows(places.tolist())
+            if left is None:
+                removed.append(fragment.fragment_id)
+            else:
+                updated.append(left)
+        self._synchronise(started, WRITTEN)
+        change = lance.LanceOperation.Update(removed, updated, new, update_mode="rewrite_rows")
+        return self._now(lance.LanceDataset.commit(self.dataset, change, self.version, storage_options=self.options))
+
+    def compacted(self) -> LanceTable:
+        """The version with large fragments in place of small ones, without deleted rows."""
+        dataset = self.newest().dataset
+        dataset.optimize.compact_files()
+        return self._now(dataset)
+
+    def _now(self, dataset: Any) -> LanceTable:
+        return LanceTable(dataset, self.uri, self.options, self.sync)
+
+    def clean(self, keep: timedelta) -> None:
+        """Delete versions that are older, and files that no version has."""
+        with _one_line("Gallery.compact"):
+            self.dataset.cleanup_old_versions(older_than=keep, error_if_tagged_old_versions=False)
+
+    def _synchronise(self, since: float, folders: Sequence[str]) -> None:
+        """Bring files that were written lately to the disk: Lance itself asks the system for nothing."""
         if not (self.sync and is_local(self.uri)):
             return
-        for name in FOLDERS:
-            folder = Path(self.uri, name)
+        for folder in (Path(self.uri, name) for name in folders):
             if folder.is_dir():
                 with os.scandir(folder) as entries:
                     for entry in entries:
@@ -236,7 +242,7 @@ def is_local(uri: str) -> bool:
 
 
 class ConflictError(OSError):
-    """Others have changed the same rows at the same time, again and again."""
+    """Others have changed the gallery at the same time, again and again."""
 
 
 @contextmanager
@@ -247,9 +253,7 @@ def _one_line(owner: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError) as error:
         text, reason = str(error), _reason(error)
         if "conflict" in text.lower() or "concurrent" in text.lower():
-            raise ConflictError(f"{owner}: others change the same items, try again ({reason})") from None
-        if found := re.search(r"found matching row with key values: id = (\"[^\"]*\"|\S+?),? ", text):
-            raise ValueError(f"{owner}: ids hold {found[1]}, which an item has already; see upsert") from None
+            raise ConflictError(f"{owner}: others change the gallery, try again ({reason})") from None
         if re.search(r"No space left|File too large|[Oo]s error (27|28|122)\b", text):
             raise OSError(f"{owner}: the disk is full, nothing was changed ({reason})") from None
         raise type(error)(f"{owner}: {reason}") from None
@@ -269,22 +273,9 @@ def _others(uri: str, version: int | None) -> str:
     found = sorted(LAST_VERSION - int(path.stem) for path in manifests if path.stat().st_size)
     empty = [path for path in manifests if not path.stat().st_size]
     if version is None and empty:
-        return (
-            f" ({empty[0]} is empty, as a power loss leaves it; without that file version {max(found)} is the newest)"
-        )
+        what = f"{empty[0]} is empty, as a power loss leaves it"
+        return f" ({what}; without that file version {max(found)} is the newest)"
     return f" (there are {found[0]} .. {found[-1]})" if found else ""
-
-
-def _keyed(table: Any) -> Any:
-    """An Arrow table whose ids are declared the primary key, none of them null."""
-    schema = table.schema
-    field = schema.field("id").with_nullable(False).with_metadata(PRIMARY_KEY)
-    return table.cast(schema.set(schema.get_field_index("id"), field))
-
-
-def _metadata(schema: Any, name: str) -> dict[str, str]:
-    found = schema.field(name).metadata if name in schema.names else None
-    return {key.decode(): value.decode() for key, value in (found or {}).items()}
 
 
 def _lance() -> Any:

@@ -6,9 +6,6 @@ change, neither do these files; which rows are there depends on the version, and
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import shutil
 import time
 import zlib
@@ -19,45 +16,50 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Distribution
 from peaccel.gallery import lance_table
-from peaccel.gallery.item_tables import encoded
+from peaccel.gallery.item_tables import ITEM, ids_of
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.io import from_arrow, to_state
+from peaccel.io._stored_arrays import in_safetensors, new_safetensors
 from peaccel.io.states import distribution_of
 
-__all__ = ["MappedRows", "damage", "mapped", "sweep", "writable"]
+__all__ = ["MappedRows", "damage", "mapped", "named", "sweep", "writable"]
 
-DTYPES = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I64": "<i8", "U32": "<u4", "U8": "|u1"}
-NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 SUFFIX = ".safetensors"
-BLOCK = 1 << 20  # bytes that are written at a time
+CHECKSUM = "crc32"  # the name of an array of one number, the checksum of the others
 ABANDONED = 3600.0  # seconds after which a file that is being written is taken for one of a process that was killed
+
+Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 class MappedRows(NamedTuple):
     """A fragment's rows, deleted ones too, in ascending order of their ids."""
 
     name: str
-    items: Distribution
     ids: np.ndarray[Any, Any]  # int64, or bytes: the UTF-8 of strings
     places: np.ndarray[Any, Any]  # uint32: where the row is in the fragment
+    items: Distribution | None  # None where only ids were asked for
 
 
 def mapped(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
     """The rows of a fragment from its file, which is made where it is missing or cut short."""
-    name = lance_table.name_of(fragment)
-    path = folder / f"{name}{SUFFIX}"
-    arrays = _opened(path)
-    if arrays is None:
-        with writable(path):
-            _write(path, table, fragment)
-        arrays = _opened(path)
-        assert arrays is not None
-    ids, places = arrays.pop("id"), arrays.pop("place")
-    ids = ids if ids.ndim == 1 else ids.view(f"S{ids.shape[1]}")[:, 0]
-    return MappedRows(name, distribution_of(**arrays), ids, places)
+    path = _path(folder, fragment)
+    found = _rows(path)
+    if found is None:
+        ids, places = _ids_and_places(table, fragment)
+        with writable(path), new_safetensors(path, _shapes(table, ids)) as arrays:
+            _fill(arrays, table, fragment, ids, places)
+            del arrays  # Windows renames no file that is mapped
+        found = _rows(path)
+        assert found is not None
+    return found
+
+
+def named(folder: Path, table: LanceTable, fragment: Any) -> MappedRows:
+    """The same, but where there is no file only the ids are read, and kept in memory."""
+    path = _path(folder, fragment)
+    return _rows(path) or MappedRows(path.stem, *_ids_and_places(table, fragment), items=None)
 
 
 @contextmanager
@@ -73,166 +75,104 @@ def writable(path: Path) -> Iterator[None]:
 
 def damage(folder: Path, table: LanceTable, fragment: Any) -> str:
     """What is wrong with the file of a fragment, or with the fragment beside it, in one line; empty for nothing."""
-    path = folder / f"{lance_table.name_of(fragment)}{SUFFIX}"
-    of_fragment = f"fragment {fragment.fragment_id}"
+    path, of_fragment = _path(folder, fragment), f"fragment {fragment.fragment_id}"
     arrays = _opened(path)
-    intact = arrays is not None and _checksum(arrays) == int(_header(path)["__metadata__"]["crc32"])
-    if arrays is not None and not intact:
+    if arrays is not None and _checksum(arrays) != arrays.pop(CHECKSUM, None):
         return f"{path}: is damaged; it can be deleted, and is then made again of {of_fragment}"
     try:
-        fresh = _read(table, fragment)
+        ids, places = _ids_and_places(table, fragment)
+        fresh = {name: np.empty(*x) for name, x in _shapes(table, ids).items()}
+        _fill(fresh, table, fragment, ids, places)
     except ValueError as error:
         return str(error)
-    if arrays is None:
-        return ""
-    for name, x in fresh.items():
-        differ = (
-            np.flatnonzero((x != arrays[name]).reshape(len(x), -1).any(1)) if x.shape == arrays[name].shape else [0]
-        )
-        if len(differ):
-            return f"{of_fragment}: column {name} is not what it was in {len(differ)} rows when {path} was made of it"
+    for name, kept in (arrays or {}).items():
+        rows = (kept != fresh[name]).reshape(len(kept), -1).any(1).sum() if kept.shape == fresh[name].shape else "all"
+        if rows:
+            return f"{of_fragment}: column {name} is not what it was in {rows} rows when {path} was made of it"
     return ""
 
 
-def sweep(folder: Path, names: set[str]) -> None:
-    """Delete the files of fragments of other names, and what killed processes have left."""
-    if not folder.is_dir():
-        return
-    abandoned = time.time() - ABANDONED
+def sweep(folder: Path, fragments: list[Any]) -> None:
+    """Delete the files of other fragments, and what killed processes have left."""
+    kept, abandoned = {_path(folder, fragment) for fragment in fragments}, time.time() - ABANDONED
     for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(".*")):
         try:
             if path.name.startswith(".") and path.stat().st_mtime < abandoned:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            elif not path.name.startswith(".") and path.stem not in names:
+            elif not path.name.startswith(".") and path not in kept:
                 path.unlink()
         except OSError:  # another process has deleted it, or has it open where that forbids to
             continue
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+def _path(folder: Path, fragment: Any) -> Path:
+    return folder / f"{lance_table.name_of(fragment)}{SUFFIX}"
 
 
-def _read(table: LanceTable, fragment: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a fragment in memory, in ascending order of ids."""
-    layout = _Layout(table, fragment)
-    arrays = {name: np.empty(shape, dtype) for name, (shape, dtype) in layout.arrays.items()}
-    layout.fill(arrays)
-    return arrays
-
-
-def _write(path: Path, table: LanceTable, fragment: Any) -> None:
-    """Write the file of a fragment, in parts: the fragment need not fit into memory."""
-    layout = _Layout(table, fragment)
-    header: dict[str, Any] = {}
-    end = 0
-    for name, (shape, dtype) in layout.arrays.items():
-        start, end = end, end + math.prod(shape) * dtype.itemsize
-        header[name] = {"dtype": NAMES[dtype], "shape": list(shape), "data_offsets": [start, end]}
-    text = _text(header, 0)
-    with aside(path) as fresh:
-        with fresh.open("wb") as file:
-            file.write(text)
-            _reserve(file, len(text) + end)
-        arrays = _views(np.memmap(fresh, np.uint8, "r+"), header, len(text)) if end else {}
-        layout.fill(arrays)
-        with fresh.open("r+b") as file:
-            file.write(_text(header, _checksum(arrays)))
-        del arrays
-
-
-def _reserve(file: Any, size: int) -> None:
-    """Make the file as long as it will be, on a disk that has the room: writing to a map of it must not fail."""
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file.fileno(), 0, size)
-    else:
-        for start in range(file.tell(), size, BLOCK):
-            file.write(bytes(min(BLOCK, size - start)))
-
-
-def _text(header: dict[str, Any], checksum: int) -> bytes:
-    """The header of a .safetensors file, which fills whole lines of a cache; it is as long for every checksum."""
-    about = {"__metadata__": {"crc32": f"{checksum:010d}", "header": str(_crc32(header))}, **header}
-    text = json.dumps(about).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    return len(text).to_bytes(8, "little") + text
-
-
-def _crc32(header: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(header).encode())
-
-
-def _header(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        header: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return header
-
-
-def _opened(path: Path) -> dict[str, np.ndarray[Any, Any]] | None:
+def _opened(path: Path) -> Arrays | None:
     """The arrays of a file, mapped; None where there is none, or none that is whole."""
     try:
-        size, header = path.stat().st_size, _header(path)
-        intact = header.pop("__metadata__")["header"] == str(_crc32(header))
-        with path.open("rb") as file:
-            start = 8 + int.from_bytes(file.read(8), "little")
-        if not intact or size != start + max(x["data_offsets"][1] for x in header.values()):
+        arrays = in_safetensors(path)
+        complete = {"mu", "id", "place", CHECKSUM} <= arrays.keys() <= {*ITEM, "place", CHECKSUM}
+        if not complete or path.stat().st_size != max(x.stop for x in arrays.values()):
             return None
-        return _views(np.asarray(np.memmap(path, np.uint8, "r")), header, start)
-    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+        return {name: x.mapped(writable=False) for name, x in arrays.items()}
+    except (OSError, ValueError):
         return None
 
 
-def _views(words: np.ndarray[Any, Any], header: dict[str, Any], start: int) -> dict[str, np.ndarray[Any, Any]]:
-    found = {}
-    for name, x in header.items():
-        first, end = (start + offset for offset in x["data_offsets"])
-        found[name] = words[first:end].view(DTYPES[x["dtype"]]).reshape(x["shape"])
-    return found
+def _rows(path: Path) -> MappedRows | None:
+    """The rows in a file, mapped; None where there is none, or none that is whole."""
+    arrays = _opened(path)
+    if arrays is None:
+        return None
+    ids, places, _ = (arrays.pop(name) for name in ("id", "place", CHECKSUM))
+    try:
+        ids = ids if ids.ndim == 1 else ids.view(f"S{ids.shape[1]}")[:, 0]
+        return MappedRows(path.stem, ids, places, distribution_of(**arrays))
+    except (ValueError, TypeError):
+        return None
 
 
-def _checksum(arrays: dict[str, np.ndarray[Any, Any]]) -> int:
+def _shapes(table: LanceTable, ids: np.ndarray[Any, Any]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """The shapes and dtypes of a fragment's arrays."""
+    like = to_state(table.nothing[0]) | {"id": _as_words(ids), "place": np.empty(0, np.uint32)}
+    shapes = {name: ((len(ids), *x.shape[1:]), x.dtype) for name, x in like.items()}
+    shapes[CHECKSUM] = (1,), np.dtype(np.uint32)
+    # The widest first, so that each array begins at a multiple of what its numbers take.
+    return dict(sorted(shapes.items(), key=lambda x: -x[1][1].itemsize))
+
+
+def _fill(
+    arrays: Arrays, table: LanceTable, fragment: Any, ids: np.ndarray[Any, Any], places: np.ndarray[Any, Any]
+) -> None:
+    """Write a fragment's rows into its arrays, in parts: they need not fit into memory."""
+    arrays["id"][:], arrays["place"][:] = _as_words(ids), places
+    rank = np.empty(len(places), np.int64)
+    rank[places] = np.arange(len(rank))
+    first = 0
+    for batch in table.batches(fragment, [name for name in ITEM if name in table.columns and name != "id"]):
+        to = rank[first : first + len(batch)]
+        for name, x in to_state(from_arrow(batch)).items():
+            arrays[name][to] = x
+        first += len(batch)
+    arrays[CHECKSUM][:] = _checksum(arrays)
+
+
+def _ids_and_places(table: LanceTable, fragment: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The ids of a fragment, ascending, and the place of each."""
+    ids = np.concatenate([ids_of(batch) for batch in table.batches(fragment, ["id"])])
+    places = np.argsort(ids, kind="stable")
+    return ids[places], places.astype(np.uint32)
+
+
+def _as_words(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """int64 as it is, byte strings as [N, width] bytes, which a .safetensors file can hold."""
+    return ids if ids.dtype.kind == "i" else ids.view(np.uint8).reshape(len(ids), ids.dtype.itemsize)
+
+
+def _checksum(arrays: Arrays) -> int:
     value = 0
-    for x in arrays.values():
-        value = zlib.crc32(np.ascontiguousarray(x).data.cast("B"), value)
+    for name, x in arrays.items():
+        value = value if name == CHECKSUM else zlib.crc32(np.ascontiguousarray(x).data.cast("B"), value)
     return value
-
-
-class _Layout:
-    """What a fragment's arrays are, and where its rows go in them."""
-
-    def __init__(self, table: LanceTable, fragment: Any) -> None:
-        self._table, self._fragment = table, fragment
-        ids = np.concatenate([self._ids(batch) for batch in table.batches(fragment, ["id"])])
-        order = np.argsort(ids, kind="stable")
-        self._ids_in_order, self._order = ids[order], order
-        self._columns = [name for name in ("mu", "var", "kappa", "scale") if name in table.columns]
-        like = next(iter(table.batches(fragment, self._columns))).slice(0, 1)
-        named = ("id", self._as_words(self._ids_in_order)), ("place", order.astype(np.uint32))
-        own = [(name, (len(ids), *x.shape[1:]), x.dtype) for name, x in to_state(from_arrow(like)).items()]
-        own += [(name, x.shape, x.dtype) for name, x in named]
-        # The widest first, so that each array begins at a multiple of what its numbers take.
-        self.arrays = {name: (shape, dtype) for name, shape, dtype in sorted(own, key=lambda x: -x[2].itemsize)}
-
-    def fill(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-        """Write the fragment's rows into arrays, in ascending order of their ids."""
-        arrays["id"][:] = self._as_words(self._ids_in_order)
-        arrays["place"][:] = self._order
-        rank = np.empty(len(self._order), np.int64)
-        rank[self._order] = np.arange(len(rank))
-        first = 0
-        for batch in self._table.batches(self._fragment, self._columns):
-            to = rank[first : first + len(batch)]
-            for name, x in to_state(from_arrow(batch)).items():
-                arrays[name][to] = x
-            first += len(batch)
-
-    @staticmethod
-    def _ids(batch: Any) -> np.ndarray[Any, Any]:
-        column = batch.column("id")
-        if str(column.type) == "int64":
-            return np.asarray(column.to_numpy())
-        return encoded("Gallery", np.array(column.to_pylist(), str))
-
-    @staticmethod
-    def _as_words(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """int64 as it is, byte strings as [N, width] bytes, which a .safetensors file can hold."""
-        return ids if ids.dtype.kind == "i" else ids.view(np.uint8).reshape(len(ids), ids.dtype.itemsize)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from peaccel._utils.atomic_files import aside
 from peaccel.distributions import Distribution, concat
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.gallery.mapped_rows import writable
-from peaccel.gallery.version_rows import Bools, Ints, Part, blocks, mask_of, rows_of_ids
+from peaccel.gallery.version_rows import Bools, Ints, Part, blocks
 from peaccel.reranker import faiss_index
 from peaccel.reranker.indexed_items import AllowedItems, Indexed
 from peaccel.reranker.serialization import about_features, arrays_of_features, checksum, features_of
@@ -29,8 +28,7 @@ from peaccel.scores import Score, get, spelled
 
 __all__ = ["PlacedRows", "SeenRows", "is_damaged", "remove"]
 
-INDEX, ROWS, ABOUT = "index.faiss", "rows.npz", "about.json"
-FORMAT = 1  # the version of the folder's format
+INDEX, ROWS, SUMS = "index.faiss", "rows.npz", "checksums.json"
 SAMPLE = 262_144  # rows of which an index learns, and of which surrogates are made
 
 
@@ -41,35 +39,23 @@ class PlacedRows(NamedTuple):
     unseen: list[Bools]  # for each part, the rows that are there and not in the index
 
 
-class SeenRows:
-    """A FAISS index and the rows that it holds.
+class SeenRows(NamedTuple):
+    """A FAISS index and the rows that it holds."""
 
-    Parameters
-    ----------
-    index
-        The index, which returns rows of its own: 0 .. n-1.
-    vectors
-        How items become its vectors.
-    about
-        The version, the factory, and the names of fragments with how many rows each has in the index, in its order.
-    rows
-        [n] the row in its fragment's file.
-    ids
-        [n] the ids, as files hold them.
-    """
-
-    def __init__(
-        self, index: Any, vectors: Vectors, about: dict[str, Any], rows: Ints, ids: np.ndarray[Any, Any]
-    ) -> None:
-        self.index, self.vectors, self.about, self.rows, self.ids = index, vectors, about, rows, ids
-        self.version = int(about["version"])
+    index: Any  # which returns numbers of its own: 0 .. n-1
+    vectors: Vectors
+    version: int
+    factory: str
+    fragments: list[tuple[str, int]]  # the names of fragments, and how many rows each has in the index, in its order
+    rows: Ints  # [n] the row in its fragment's file
+    ids: np.ndarray[Any, Any]  # [n] as files hold them
 
     @classmethod
     def built(cls, table: LanceTable, parts: Sequence[Part], factory: str, first_stage: Any, score: Score) -> SeenRows:
         """An index of all rows that are there, read in blocks: only a sample of them is held in memory."""
-        there = [np.arange(len(part.rows.ids)) if part.there is None else np.flatnonzero(part.there) for part in parts]
+        there = [np.flatnonzero(part.mask) for part in parts]
         step = -(-sum(map(len, there)) // SAMPLE)
-        sample = concat([part.rows.items[rows[::step]] for part, rows in zip(parts, there, strict=True)])
+        sample = concat([part.items[rows[::step]] for part, rows in zip(parts, there, strict=True)])
         try:
             features, radius, first = first_vectors(sample, score, first_stage, factory)
             index = faiss_index.built(first, factory, inner_product=radius is None)
@@ -80,72 +66,67 @@ class SeenRows:
         for part in parts:
             for items, _ in blocks(part, part.there):
                 faiss_index.add(index, vectors.gallery(items), index.ntotal)
-        fragments = [[part.rows.name, len(rows)] for part, rows in zip(parts, there, strict=True)]
-        about = {"version": table.version, "factory": factory, "fragments": fragments}
+        fragments = [(part.rows.name, len(rows)) for part, rows in zip(parts, there, strict=True)]
         ids = np.concatenate([part.rows.ids[rows] for part, rows in zip(parts, there, strict=True)])
-        return cls(index, vectors, about, np.concatenate(there), ids)
+        return cls(index, vectors, table.version, factory, fragments, np.concatenate(there), ids)
 
     def write(self, folder: Path) -> None:
         """Save it in a folder, in the place of what is there."""
+        about = {
+            "version": self.version,
+            "factory": self.factory,
+            "fragments": self.fragments,
+            "score": spelled(self.vectors.score),
+            "radius": self.vectors.radius,
+            **about_features(self.vectors.features),
+        }
+        arrays = arrays_of_features(self.vectors.features)
         with aside(folder) as fresh, writable(folder):
             fresh.mkdir()
             faiss_index.write(self.index, fresh / INDEX)
-            np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, **arrays_of_features(self.vectors.features))
-            about = {
-                "saved": "peaccel.Gallery index",
-                "format": FORMAT,
-                **self.about,
-                "score": spelled(self.vectors.score),
-                "radius": self.vectors.radius,
-                **about_features(self.vectors.features),
-                **{f"crc32 of {name}": checksum(fresh / name) for name in (INDEX, ROWS)},
-            }
-            (fresh / ABOUT).write_text(json.dumps(about | {"crc32": _crc32(about)}, indent=2) + "\n")
+            np.savez(fresh / ROWS, rows=self.rows, ids=self.ids, about=np.array(json.dumps(about)), **arrays)
+            (fresh / SUMS).write_text(json.dumps({name: checksum(fresh / name) for name in (INDEX, ROWS)}))
 
     @classmethod
     def read(cls, folder: Path) -> SeenRows:
         """The index that `write` has saved; ValueError where that is damaged."""
         if is_damaged(folder):
-            raise ValueError(
-                f"{folder}: is damaged, expected what build_index has written; build it again, or delete it"
-            )
-        about = json.loads((folder / ABOUT).read_text())
+            expected = "expected what build_index has written; build it again, or delete it"
+            raise ValueError(f"{folder}: is damaged, {expected}")
         with np.load(folder / ROWS, allow_pickle=False) as arrays:
             named = dict(arrays)
-        index, rows, ids, score = (
-            faiss_index.read(str(folder / INDEX)),
-            named.pop("rows"),
-            named.pop("ids"),
-            get(about["score"]),
-        )
-        return cls(index, Vectors(features_of(about, named, score), score, index.d, about["radius"]), about, rows, ids)
+        about = json.loads(str(named.pop("about")))
+        rows, ids = named.pop("rows"), named.pop("ids")
+        index, score = faiss_index.read(str(folder / INDEX)), get(about["score"])
+        vectors = Vectors(features_of(about, named, score), score, index.d, about["radius"])
+        return cls(index, vectors, about["version"], about["factory"], about["fragments"], rows, ids)
 
     def placed(self, table: LanceTable, parts: Sequence[Part]) -> PlacedRows:
         """Where its rows are in a version that is not older than it, and what it has not seen of that."""
-        names, counts = zip(*self.about["fragments"], strict=True)
-        ends = np.cumsum(counts)
-        own = {name: slice(end - count, end) for name, count, end in zip(names, counts, ends, strict=True)}
-        gone = np.ones(len(self.rows), bool)
+        ends = np.cumsum([count for _, count in self.fragments])
+        own = {name: slice(end - count, end) for (name, count), end in zip(self.fragments, ends, strict=True)}
+        places, gone = np.full(len(self.rows), -1), np.ones(len(self.rows), bool)
         for part in parts:
-            if part.rows.name in own:
-                gone[own[part.rows.name]] = False
-        lost, places, unseen, start = np.flatnonzero(gone), np.full(len(self.rows), -1), [], 0
+            gone[own.get(part.rows.name, slice(0))] = False
+        lost, unseen, start = np.flatnonzero(gone), [], 0
+        unchanged = f"_row_last_updated_at_version <= {self.version}"
         for part in parts:
-            there = np.ones(len(part.rows.ids), bool) if part.there is None else part.there
+            left = part.mask
             if part.rows.name in own:
                 rows = self.rows[own[part.rows.name]]
-                places[own[part.rows.name]] = np.where(there[rows], start + rows, -1)
-                there = np.zeros(len(there), bool)
+                places[own[part.rows.name]] = np.where(left[rows], start + rows, -1)
+                left = np.zeros(len(left), bool)
             elif len(lost):  # a compaction has put some of them here
-                addresses, versions = table.updated(part.fragment)
-                old = mask_of(part.rows, addresses[versions <= self.version])
-                rows = rows_of_ids(part, self.ids[lost])
+                rows, old = (
+                    part.rows_of_ids(self.ids[lost]),
+                    part.mask_of(table.addresses(unchanged, [part.fragment])),
+                )
                 found = (rows >= 0) & old[rows]
                 places[lost[found]] = start + rows[found]
-                there = there.copy()
-                there[rows[found]] = False
-            unseen.append(there)
-            start += len(part.rows.ids)
+                left = left.copy()
+                left[rows[found]] = False
+            unseen.append(left)
+            start += len(left)
         return PlacedRows(places, unseen)
 
     def proposed(
@@ -154,13 +135,13 @@ class SeenRows:
         """The rows [Q, S] among those of all parts that it thinks best of those of the masks; -1 for none."""
         allowed = placed.places >= 0
         if any(mask is not None for mask in masks):
-            sizes = [len(unseen) for unseen in placed.unseen]
+            sizes = map(len, placed.unseen)
             every = [np.ones(size, bool) if mask is None else mask for mask, size in zip(masks, sizes, strict=True)]
             allowed &= np.concatenate(every)[placed.places]
         rows = np.flatnonzero(allowed)
-        choice = None if len(rows) == len(allowed) else AllowedItems(rows, faiss_index.row_selector(rows, len(allowed)))
         if not len(rows):
             return np.full((len(queries), 1), -1)
+        choice = None if allowed.all() else AllowedItems(rows, faiss_index.row_selector(rows, len(allowed)))
         items: Any = _Allowed(allowed)
         found = Indexed(self.index, items).proposed(self.vectors.query(queries), shortlist, params, choice)
         return np.where(found < 0, -1, placed.places[found])
@@ -179,15 +160,10 @@ def remove(folder: Path) -> None:
 def is_damaged(folder: Path) -> bool:
     """Whether a folder does not hold what `write` has saved in it."""
     try:
-        about = json.loads((folder / ABOUT).read_text())
-        intact = about.pop("crc32") == _crc32(about) and about["format"] == FORMAT
-        return not intact or any(checksum(folder / name) != about[f"crc32 of {name}"] for name in (INDEX, ROWS))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        sums = json.loads((folder / SUMS).read_text())
+        return any(checksum(folder / name) != sums[name] for name in (INDEX, ROWS))
+    except (OSError, ValueError, KeyError, TypeError):
         return True
-
-
-def _crc32(about: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(about, sort_keys=True).encode())
 
 
 class _Allowed:

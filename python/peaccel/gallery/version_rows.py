@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +11,28 @@ import numpy as np
 from peaccel import retrieval
 from peaccel.distributions import Distribution
 from peaccel.gallery import lance_table, mapped_rows
-from peaccel.gallery.item_tables import NO_ID, decoded, padding
+from peaccel.gallery.item_tables import decoded
 from peaccel.gallery.lance_table import LanceTable
 from peaccel.gallery.mapped_rows import MappedRows
 from peaccel.retrieval.merging import best_first
 from peaccel.retrieval.verbs import Ranking
 from peaccel.scores import Score
 
-__all__ = ["BestOfParts", "Bools", "Ints", "Part", "blocks", "chosen", "mask_of", "parts_of", "rows_of_ids"]
+__all__ = [
+    "Bools",
+    "Ints",
+    "Part",
+    "best",
+    "blocks",
+    "chosen",
+    "found",
+    "ids_there",
+    "parts_of",
+    "reranked",
+    "searched",
+    "under_ids",
+    "within",
+]
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -35,21 +49,69 @@ class Part(NamedTuple):
     deletions: str
     there: Bools | None  # by row; None where all are
 
+    @property
+    def mask(self) -> Bools:
+        """By row, whether it is there."""
+        return np.ones(len(self.rows.ids), bool) if self.there is None else self.there
 
-def parts_of(table: LanceTable, folder: Path, before: Sequence[Part]) -> list[Part]:
-    """The parts of a version; what those of another version have in common with it is not opened again."""
-    known = {part.rows.name: part for part in before}
+    @property
+    def items(self) -> Distribution:
+        """All rows, deleted ones too."""
+        assert self.rows.items is not None
+        return self.rows.items
+
+    def mask_of(self, addresses: Ints) -> Bools:
+        """By row, whether it lies at one of these addresses of the fragment."""
+        listed = np.zeros(len(self.rows.ids), bool)
+        listed[addresses & 0xFFFFFFFF] = True
+        try:
+            mask: Bools = listed[self.rows.places]
+        except IndexError:
+            what = f"{self.rows.name}{mapped_rows.SUFFIX}: is damaged, expected places below {len(listed)}"
+            raise ValueError(f"{what}; see verify") from None
+        return mask
+
+    def rows_of_ids(self, ids: np.ndarray[Any, Any]) -> Ints:
+        """The rows of ids of any order; -1 where they are not there."""
+        ascending = self.rows.ids
+        near = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+        there = ascending[near] == ids
+        if self.there is not None:
+            there &= self.there[near]
+        return np.where(there, near, -1)
+
+
+def parts_of(table: LanceTable, folder: Path, before: Sequence[Part], *, items: bool) -> list[Part]:
+    """The parts of a version, without items if only ids are of interest; what `before` has of them is kept."""
+    known = {part.rows.name: part for part in before if part.rows.items is not None or not items}
     parts = []
     for fragment in table.fragments():
-        name, deletions = lance_table.name_of(fragment), lance_table.deletions_of(fragment)
-        old = known.get(name)
-        rows = mapped_rows.mapped(folder, table, fragment) if old is None else old.rows
-        if old is not None and old.deletions == deletions:
-            there = old.there
-        else:
-            there = mask_of(rows, table.addresses(fragments=[fragment])) if deletions else None
-        parts.append(Part(fragment, rows, deletions, there))
+        deletions, old = lance_table.deletions_of(fragment), known.get(lance_table.name_of(fragment))
+        rows = (
+            (mapped_rows.mapped if items else mapped_rows.named)(folder, table, fragment) if old is None else old.rows
+        )
+        part = Part(fragment, rows, deletions, None if old is None else old.there)
+        if old is None or old.deletions != deletions:
+            there = part.mask_of(table.addresses(fragments=[fragment])) if deletions else None
+            part = part._replace(there=there)
+        parts.append(part)
     return parts
+
+
+def found(parts: Sequence[Part], ids: np.ndarray[Any, Any]) -> tuple[Bools, list[tuple[Any, np.ndarray[Any, Any]]]]:
+    """Which of these ids are there, and the fragments that have any, with their places in each."""
+    there, places = np.zeros(len(ids), bool), []
+    for part in parts:
+        rows = part.rows_of_ids(ids)
+        if (rows >= 0).any():
+            there |= rows >= 0
+            places.append((part.fragment, part.rows.places[rows[rows >= 0]]))
+    return there, places
+
+
+def ids_there(parts: Sequence[Part], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """All ids that are there, ascending, as files hold them; of the kind of others where there are none."""
+    return np.sort(np.concatenate([like[:0], *(part.rows.ids[part.mask] for part in parts)]))
 
 
 def chosen(parts: Sequence[Part], table: LanceTable, filter: str | None) -> list[Bools | None]:
@@ -58,89 +120,63 @@ def chosen(parts: Sequence[Part], table: LanceTable, filter: str | None) -> list
         return [part.there for part in parts]
     addresses = table.addresses(filter=filter)
     numbers = addresses >> 32
-    return [mask_of(part.rows, addresses[numbers == part.fragment.fragment_id]) for part in parts]
-
-
-def mask_of(rows: MappedRows, addresses: Ints) -> Bools:
-    """Which rows lie at these addresses of their fragment."""
-    found = np.zeros(len(rows.ids), bool)
-    found[addresses & 0xFFFFFFFF] = True
-    try:
-        there: Bools = found[rows.places]
-    except IndexError:
-        raise ValueError(
-            f"{rows.name}.safetensors: is damaged, expected places below {len(found)}; see verify"
-        ) from None
-    return there
-
-
-def rows_of_ids(part: Part, ids: np.ndarray[Any, Any]) -> Ints:
-    """The rows of ids in a part, which may be [N] of any order; -1 where they are not there."""
-    ascending = part.rows.ids
-    near = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-    there = ascending[near] == ids
-    if part.there is not None:
-        there &= part.there[near]
-    return np.where(there, near, -1)
+    return [part.mask_of(addresses[numbers == part.fragment.fragment_id]) for part in parts]
 
 
 def blocks(part: Part, mask: Bools | None) -> Iterator[tuple[Distribution, np.ndarray[Any, Any]]]:
     """Items of a part and their ids, as views of its map, or copied where the mask leaves some out."""
-    items, ids = part.rows.items, part.rows.ids
-    for start in range(0, len(ids), BLOCK):
-        own = slice(start, start + BLOCK)
-        if mask is None or mask[own].all():
-            yield items[own], ids[own]
-        elif mask[own].any():
-            rows = start + np.flatnonzero(mask[own])
-            yield items[rows], ids[rows]
+    for start in range(0, len(part.rows.ids), BLOCK):
+        own: Any = slice(start, start + BLOCK)
+        if mask is not None and not mask[own].all():
+            own = start + np.flatnonzero(mask[own])
+            if not len(own):
+                continue
+        yield part.items[own], part.rows.ids[own]
 
 
-class BestOfParts:
-    """The best k of several parts, ties by the lower id.
+def under_ids(ranking: Ranking[Any], ids: np.ndarray[Any, Any]) -> Ranking[Any]:
+    """What was found among rows with these ids, under ids as callers know them; -1 or "" for none."""
+    none = np.array([-1 if ids.dtype.kind == "i" else b""])
+    return Ranking(ranking.scores, decoded(np.append(ids, none)[ranking.ids]))
 
-    Parameters
-    ----------
-    nothing
-        What a search of no items gives, [Q, k].
-    like
-        Ids of the gallery's kind.
-    """
 
-    def __init__(self, nothing: Ranking[Any], like: np.ndarray[Any, Any]) -> None:
-        self.k = nothing.ids.shape[1]
-        self._held = [(nothing.scores, padding(like, nothing.ids.shape))]
-
-    def add(self, found: Ranking[Any], ids: np.ndarray[Any, Any]) -> None:
-        """Add what was found among items with these ids, ascending."""
-        none = found.ids < 0
-        named = (
-            np.where(none, padding(ids, ()), ids[np.where(none, 0, found.ids)])
-            if len(ids)
-            else padding(ids, none.shape)
-        )
-        self._held.append((found.scores, named))
-        if len(self._held) >= HELD:
-            self._merge()
-
-    def add_exact(self, queries: Distribution, part: Part, mask: Bools | None, score: Score) -> None:
-        """Add the best of a part's rows, all or those of a mask."""
+def searched(
+    queries: Distribution, parts: Sequence[Part], masks: Sequence[Bools | None], k: int, score: Score
+) -> Iterator[Ranking[Any]]:
+    """The best k of each block of the parts' rows, all or those of masks."""
+    for part, mask in zip(parts, masks, strict=True):
         for items, ids in blocks(part, mask):
-            self.add(retrieval.search(queries, items, self.k, score), ids)
+            yield under_ids(retrieval.search(queries, items, k, score), ids)
 
-    def _merge(self) -> None:
-        scores, ids = (np.concatenate(x, 1) for x in zip(*self._held, strict=True))
-        if ids.dtype.kind == "i":
-            scores, ids = (x[:, : self.k] for x in best_first(scores, ids, by_row=True))
-        else:
-            names, numbers = np.unique(ids, return_inverse=True)
-            numbers = np.where(ids == NO_ID, -1, numbers.reshape(ids.shape))
-            scores, numbers = (x[:, : self.k] for x in best_first(scores, numbers, by_row=True))
-            ids = np.where(numbers < 0, NO_ID, names[numbers])
-        self._held = [(scores, ids)]
 
-    def ranking(self) -> Ranking[Any]:
-        """The best of all, under ids as callers know them."""
-        self._merge()
-        scores, ids = self._held[0]
-        return Ranking(np.ascontiguousarray(scores), np.ascontiguousarray(decoded(ids)))
+def within(parts: Sequence[Part], rows: Ints) -> list[tuple[Part, Ints]]:
+    """Rows [Q, S] among those of all parts, one part after another, as rows of each part that has any; -1 for none."""
+    ends = np.cumsum([len(part.rows.ids) for part in parts])
+    own = [
+        (part, np.where((rows >= end - len(part.rows.ids)) & (rows < end), rows - end + len(part.rows.ids), -1))
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    return [(part, rows) for part, rows in own if (rows >= 0).any()]
+
+
+def reranked(
+    queries: Distribution, candidates: Sequence[tuple[Part, Ints]], k: int, score: Score
+) -> Iterator[Ranking[Any]]:
+    """The best k of each part's candidates, which are rows [Q, S] of it, -1 for none."""
+    for part, rows in candidates:
+        yield under_ids(retrieval.rerank(queries, part.items, rows, k, score), part.rows.ids)
+
+
+def best(rankings: Iterable[Ranking[Any]], k: int) -> Ranking[Any]:
+    """The best k of several rankings, ties by the lower id."""
+    held: list[Ranking[Any]] = []
+    for ranking in rankings:
+        held.append(ranking)
+        if len(held) == HELD:
+            held = [_merged(held, k)]
+    return _merged(held, k)
+
+
+def _merged(rankings: list[Ranking[Any]], k: int) -> Ranking[Any]:
+    scores, ids = best_first(*(np.concatenate(x, 1) for x in zip(*rankings, strict=True)), by_row=True)
+    return Ranking(np.ascontiguousarray(scores[:, :k]), np.ascontiguousarray(ids[:, :k]))

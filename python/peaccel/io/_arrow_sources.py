@@ -19,6 +19,8 @@ __all__ = ["Table", "TableSource", "arrow", "in_blocks", "opened", "opened_file"
 
 
 READ_AHEAD = {"batch_readahead": 2, "fragment_readahead": 1}  # 16 and 4, the defaults, hold gigabytes of wide rows
+LANCE_BATCH = 8192  # rows: of more, Lance holds several times what they take
+LANCE_BUFFER = {"io_buffer_size": 1 << 26}
 
 
 class TableSource(NamedTuple):
@@ -187,14 +189,17 @@ def _streamed(reader: Callable[[int], Any], names: Sequence[str], once: bool = F
 def _of_dataset(source: Any) -> TableSource:
     """A dataset of pyarrow or of Lance."""
     ahead: dict[str, Any] = READ_AHEAD
-    if getattr(getattr(source, "format", None), "default_extname", "") == "parquet":
+    most: int | None = None
+    if type(source).__module__.startswith("lance."):
+        ahead, most = READ_AHEAD | LANCE_BUFFER, LANCE_BATCH
+    elif getattr(getattr(source, "format", None), "default_extname", "") == "parquet":
         # What is buffered before it is asked for stays until the whole file was read.
         options = arrow().dataset.ParquetFragmentScanOptions(pre_buffer=False)
         ahead = {"batch_readahead": 0, "fragment_readahead": 0, "fragment_scan_options": options}
     return TableSource(
         tuple(source.schema.names),
         lambda columns: source.to_table(columns=list(columns)),
-        lambda columns, rows: source.to_batches(columns=list(columns), batch_size=rows, **ahead),
+        lambda columns, rows: source.to_batches(columns=list(columns), batch_size=min(rows, most or rows), **ahead),
     )
 
 

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from peaccel._utils.atomic_files import aside
 from peaccel.distributions import bfloat16
 
-__all__ = ["StoredArray", "in_safetensors"]
+__all__ = ["StoredArray", "in_safetensors", "new_safetensors"]
 
 # By the names of safetensors, of which BF16 needs a package.
 DTYPES = {
     **{"F16": "float16", "F32": "float32", "F64": "float64", "BOOL": "bool"},
     **{f"{name}{bits}": f"{kind}{bits}" for name, kind in (("I", "int"), ("U", "uint")) for bits in (8, 16, 32, 64)},
 }
+
+BLOCK = 1 << 20  # bytes that are written at a time
 
 
 class StoredArray(NamedTuple):
@@ -62,6 +68,43 @@ def _size(x: Any) -> int:
     if not isinstance(x, int) or x < 0:
         raise ValueError
     return x
+
+
+@contextmanager
+def new_safetensors(
+    path: Path, arrays: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    """Arrays of these shapes and dtypes, mapped, to be filled: a .safetensors file then; OSError without the room."""
+    names = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+    about: dict[str, Any] = {}
+    end = 0
+    for name, (shape, dtype) in arrays.items():
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        about[name] = {"dtype": names[dtype], "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(about).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    with aside(path) as fresh:
+        with fresh.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.flush()
+            _reserve(file.fileno(), 8 + len(text), end)
+        yield {
+            name: np.memmap(fresh, x.dtype, "r+", x.offset, x.shape)
+            if x.stop > x.offset
+            else np.empty(x.shape, x.dtype)
+            for name, x in in_safetensors(fresh).items()
+        }
+
+
+def _reserve(file: int, start: int, size: int) -> None:
+    """Make a file longer on a disk that has the room: what is written to a map of it must not fail."""
+    if hasattr(os, "posix_fallocate"):
+        if size:
+            os.posix_fallocate(file, start, size)
+    else:
+        os.lseek(file, start, os.SEEK_SET)
+        for written in range(0, size, BLOCK):
+            os.write(file, bytes(min(BLOCK, size - written)))
 
 
 def _dtype(name: str) -> np.dtype[Any]:
