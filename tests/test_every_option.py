@@ -594,6 +594,7 @@ ELSEWHERE = {
     "features covariates": "tests/train/test_train_covariates.py",
     "features relevance": "tests/train/test_train_relevance.py",
     "read_plda before": "tests/io/test_io_plda.py",
+    "train command": "tests/train/test_train_cli.py",
     "reader use": "tests/cli/test_extend.py",
     **{f"{name} validate_args": OF_DISTRIBUTIONS for name in torch_distributions.__all__ if name != "unit_sphere"},
     **{f"{name}.rsample sample_shape": OF_DISTRIBUTIONS for name in ("VonMisesFisher", "NonIsotropicVonMisesFisher")},

@@ -17,6 +17,7 @@ OPEN = {
     "io.from_state": "the dict says what it is, and of which kind of array",
     "io.to_state": "arrays, numbers and words by their names",
     "Score.params": "numbers, words, arrays of either kind",
+    "Pretrained.fits": "a prior among them is of arrays of either kind",
     "Score.pairs": "by functions of these",
     # A score is declared by functions of arrays of either kind, which they ask for what both have.
     **dict.fromkeys(("Pair.query", "Pair.gallery", "Pair.shared", "Pair.weighted"), "functions of either kind"),

@@ -336,6 +336,12 @@ def torch_distributions(x: Tensor) -> None:
     assert_type(law.expand(x.shape), pe.torch_distributions.VonMisesFisher)
 
 
+def shared(folder: str) -> None:
+    found = pe.hub.Pretrained.from_pretrained(folder)
+    assert_type(found, pe.hub.Pretrained)
+    assert_type(found.score, str | pe.scores.Score | None)
+
+
 def scores() -> None:
     assert_type(pe.scores.mls, pe.scores.Score)
     assert_type(pe.scores.ppk(rho=0.5), pe.scores.Score)

@@ -54,6 +54,10 @@ def record(out):
     return json.loads((out / "run.json").read_text())
 
 
+def test_a_run_keeps_the_command_that_made_it(folder):
+    assert record(folder / "c")["command"] == f"peaccel train cosface {DIGITS} --out {folder / 'c'}"
+
+
 # -- what is told ------------------------------------------------------------------------------------------------------
 
 
