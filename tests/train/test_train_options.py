@@ -320,8 +320,9 @@ def test_features_labels_and_the_method_arrive_in_the_head(here, monkeypatch, me
     np.save("f.npy", PARTS["train"].data)
     np.save("l.npy", PARTS["train"].labels)
     for words in ("features.npz", "f.npy --labels l.npy"):
-        name, own, _, _, parts = run_of(monkeypatch, f"fit-head {words} --method {method}")[1]
+        name, own, _, _, parts, command = run_of(monkeypatch, f"fit-head {words} --method {method}")[1]
         assert (name, own) == (method, train.recipe(method, "features")[0])
+        assert command.startswith(f"peaccel fit-head {words} --method {method}")
         assert parts.keys() == found.keys()
         for part, x in found.items():
             assert np.array_equal(parts[part].data, x.features) and np.array_equal(parts[part].labels, x.labels)
