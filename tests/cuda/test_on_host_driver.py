@@ -169,7 +169,7 @@ def kernels_of(op):
 
 
 def images():
-    """The fatbins that the core holds, each an LZMA stream, which begins with its settings and the size of what is packed."""
+    """The fatbins that the core holds: LZMA streams, which begin with settings and the size of what they unpack to."""
     embedded = pathlib.Path(_core.__file__).read_bytes()
     for header in re.finditer(rb"\xd8\0\0[^\0]\0.{4}\0{4}", embedded, re.DOTALL):
         with suppress(lzma.LZMAError):
