@@ -19,7 +19,7 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 WITH_EXAMPLES = [name for name, text in SOURCES.items() if ">>> " in text]
-PUBLIC = (pe, pe.special, pe.scores, pe.io)
+PUBLIC = (pe, pe.special, pe.scores, pe.io, pe.metrics)
 # Users construct neither: peaccel raises the error, and a pair is how a score calls its kernel.
 EXEMPT = {"CudaError", "Pair"}
 

@@ -39,6 +39,19 @@ def without_self(ids: ArrayLike, values: ArrayLike | None = None) -> Array:
     ------
     ValueError
         Shapes disagree, ids are no integers, K = 0, or an item stands twice among its own ids.
+
+    Examples
+    --------
+    Rows 0, 1 and 2 go from the first, second and third ranking, wherever they stand there:
+
+    >>> ids = [[0, 2, 1], [2, 1, 0], [2, 0, 1]]
+    >>> pe.metrics.without_self(ids).tolist()
+    [[2, 1], [2, 0], [0, 1]]
+
+    What stands beside the ids, such as scores, is shortened alike:
+
+    >>> pe.metrics.without_self(ids, values=[[1.0, 0.7, 0.3], [1.2, 1.0, 0.3], [1.0, 0.7, 0.2]]).tolist()
+    [[0.7, 0.3], [1.2, 0.3], [0.7, 0.2]]
     """
     owner = "without_self"
     found = as_ids(owner, ids)
@@ -75,6 +88,18 @@ def relevance(
     ValueError
         Shapes disagree, ids are no integers, an id lies outside the gallery, one side's labels are numbers and the
         other's words, or an item stands twice among its own ids.
+
+    Examples
+    --------
+    The first query has its right item first, the second one has it second:
+
+    >>> pe.metrics.relevance([[0, 1], [0, 1]], query_labels=["cat", "dog"], gallery_labels=["cat", "dog"]).tolist()
+    [[True, False], [False, True]]
+
+    Three items ranked among themselves, whose own rows are removed:
+
+    >>> pe.metrics.relevance([[0, 1, 2], [1, 2, 0], [2, 1, 0]], ["cat", "cat", "dog"]).tolist()
+    [[True, False], [False, True], [False, False]]
     """
     ranking = JudgedRanking.of("relevance", ids, query_labels, gallery_labels)
     relevant = np.empty((len(ranking.ids), ranking.columns), np.bool_)

@@ -86,6 +86,21 @@ class Relevance:
     """Which gallery items are right for which queries, where no classes say it; metrics take it in place of labels.
 
     Built by `from_pairs` or `within`.
+
+    Examples
+    --------
+    Image 0 has captions 0 and 1, image 1 has caption 2; of the captions that are ranked first, one is right:
+
+    >>> right = pe.metrics.Relevance.from_pairs([[0, 0], [0, 1], [1, 2]], queries=2, gallery=3)
+    >>> right.sizes().tolist()
+    [2, 1]
+    >>> pe.metrics.recall_at_k([[1, 2], [0, 2]], right)
+    0.5
+
+    Of two places only the first was taken within 25 m of the query:
+
+    >>> pe.metrics.Relevance.within([[0.0, 0.0]], [[15.0, 20.0], [30.0, 0.0]], radius=25).sizes().tolist()
+    [1]
     """
 
     codes: Ints

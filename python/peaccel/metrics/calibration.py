@@ -17,7 +17,19 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class CalibrationBins:
-    """The points of a calibration plot, one for each bin, least confident first; NaN where a bin is empty."""
+    """The points of a calibration plot, one for each bin, least confident first; NaN where a bin is empty.
+
+    Examples
+    --------
+    Of two queries with a confidence of 0 one was answered, and both with a confidence of 1. A value above the
+    confidence is too little confidence, and lower errors are better:
+
+    >>> bins = pe.metrics.calibration_error([0, 1, 1, 1], [0.0, 0.0, 1.0, 1.0], scale="probability", bins=2)
+    >>> (bins.value - bins.confidence).tolist(), bins.count.tolist()
+    ([0.5, 0.0], [2, 2])
+    >>> bins.ece
+    0.25
+    """
 
     ece: float
     """Expected calibration error: mean over queries of their bin's |value - confidence|."""
@@ -76,6 +88,16 @@ def calibration_error(
     References
     ----------
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, equation 14 and figure 7 (M = 10).
+
+    Examples
+    --------
+    The two unsure queries are answered as well as they say, the two sure ones better, by 0.25. Lower is better:
+
+    >>> bins = pe.metrics.calibration_error([0.5, 0, 1, 1], [0.25, 0.25, 0.75, 0.75], scale="probability", bins=2)
+    >>> bins.confidence.tolist(), bins.value.tolist()
+    ([0.25, 0.75], [0.25, 1.0])
+    >>> bins.ece
+    0.125
     """
     owner = "calibration_error"
     numbers = as_numbers(owner, "values", values, "(Q,)")

@@ -36,6 +36,16 @@ def nmi(embeddings: ArrayLike, labels: ArrayLike, seed: int = 0) -> float:
     References
     ----------
     Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, table 2.
+
+    Examples
+    --------
+    Two clusters that are the classes, and two that have nothing to do with them. Higher is better:
+
+    >>> embeddings = [[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]]
+    >>> round(pe.metrics.nmi(embeddings, ["cat", "cat", "dog", "dog"]), 2)
+    1.0
+    >>> round(pe.metrics.nmi(embeddings, ["cat", "dog", "cat", "dog"]), 2)
+    0.0
     """
     from sklearn.cluster import KMeans
     from sklearn.metrics import normalized_mutual_info_score

@@ -39,6 +39,19 @@ def ceda(right: ArrayLike, confidence: ArrayLike, threshold: float | None = None
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5, table 7, and table 6 of `truncated_rows`.
+
+    Examples
+    --------
+    Confidence at least 0.9 tells three of four queries rightly. Higher is better:
+
+    >>> right, confidence = [1, 1, 0, 0], [0.9, 0.6, 0.7, 0.1]
+    >>> pe.metrics.ceda(right, confidence)
+    0.75
+
+    A threshold from elsewhere takes the second for wrong and the third for right:
+
+    >>> pe.metrics.ceda(right, confidence, threshold=0.65)
+    0.5
     """
     flags, numbers = as_flags("ceda", "right", right), as_numbers("ceda", "confidence", confidence, finite=True)
     require_length("ceda", "confidence", numbers, "right", flags)
@@ -67,6 +80,13 @@ def r_auroc(right: ArrayLike, confidence: ArrayLike) -> float:
     References
     ----------
     Kirchhof et al., URL: A Representation Learning Benchmark for Transferable Uncertainty Estimates, NeurIPS 2023.
+
+    Examples
+    --------
+    Of the four pairs of an answered query and another, only 0.6 and 0.7 are in the wrong order. Higher is better:
+
+    >>> pe.metrics.r_auroc(right=[1, 1, 0, 0], confidence=[0.9, 0.6, 0.7, 0.1])
+    0.75
     """
     flags, numbers = as_flags("r_auroc", "right", right), as_numbers("r_auroc", "confidence", confidence)
     require_length("r_auroc", "confidence", numbers, "right", flags)
@@ -100,6 +120,13 @@ def truncated_rows(labels: ArrayLike, items: int, seed: int = 0) -> NDArray[np.i
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 5.5.
+
+    Examples
+    --------
+    At most four rows are two whole classes of three:
+
+    >>> pe.metrics.truncated_rows(["cat", "cat", "dog", "dog", "owl", "owl"], items=4).tolist()
+    [0, 1, 4, 5]
     """
     classes = as_classes("truncated_rows", "labels", labels)
     _, of, sizes = np.unique(classes, return_inverse=True, return_counts=True)

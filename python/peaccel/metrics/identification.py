@@ -20,7 +20,19 @@ __all__ = ["OpenSet", "OpenSetPoint", "mate_scores", "open_set"]
 
 @dataclass(frozen=True)
 class OpenSetPoint:
-    """The errors of identification at one threshold."""
+    """The errors of identification at one threshold.
+
+    Examples
+    --------
+    At 0.7 one of four mates is not found, and one of two searches without a mate is returned something. Lower is better
+    for both errors:
+
+    >>> point = pe.metrics.open_set(mated=[0.9, 0.8, 0.7, 0.6], non_mated=[0.7, 0.2]).at_threshold(0.7)
+    >>> point
+    OpenSetPoint(threshold=0.7, fpir=0.5, fnir=0.25)
+    >>> point.detection_identification_rate
+    0.75
+    """
 
     threshold: float
     """An item is returned where score >= threshold."""
@@ -37,7 +49,20 @@ class OpenSetPoint:
 
 @dataclass(frozen=True, eq=False)
 class OpenSet:
-    """The detection error trade-off (DET) of open-set identification: FNIR against FPIR, over all thresholds."""
+    """The detection error trade-off (DET) of open-set identification: FNIR against FPIR, over all thresholds.
+
+    Examples
+    --------
+    Thresholds fall, and so does the FNIR, while the FPIR rises:
+
+    >>> det = pe.metrics.open_set(mated=[0.9, 0.6], non_mated=[0.7, 0.2])
+    >>> det.thresholds.tolist()
+    [inf, 0.9, 0.7, 0.6, 0.2]
+    >>> det.fnir.tolist()
+    [1.0, 0.5, 0.5, 0.0, 0.0]
+    >>> det.at_fpir(0)
+    OpenSetPoint(threshold=0.9, fpir=0.0, fnir=0.5)
+    """
 
     thresholds: NDArray[np.float64]
     """[T], falling: inf, at which nothing is returned, and each distinct finite score of either kind of search."""

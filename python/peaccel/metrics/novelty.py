@@ -16,7 +16,18 @@ __all__ = ["Novelty", "novelty_detection"]
 
 @dataclass(frozen=True, eq=False)
 class Novelty:
-    """Detection of out-of-distribution (OOD) queries by their uncertainty, and its histogram."""
+    """Detection of out-of-distribution (OOD) queries by their uncertainty, and its histogram.
+
+    Examples
+    --------
+    All novel queries are more uncertain than the known ones; the histogram has them in the upper of two bins:
+
+    >>> found = pe.metrics.novelty_detection(known=[0.0, 1.0], novel=[2.0, 3.0, 4.0], bins=2)
+    >>> found.auroc, found.auprc
+    (1.0, 1.0)
+    >>> found.edges.tolist(), found.known.tolist(), found.novel.tolist()
+    ([0.0, 2.0, 4.0], [2, 0], [0, 3])
+    """
 
     auroc: float
     """Probability that a novel query is more uncertain than a known one, half where equally."""
@@ -53,6 +64,14 @@ def novelty_detection(known: ArrayLike, novel: ArrayLike, bins: int = 50) -> Nov
     References
     ----------
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, figure 8; the areas: Bayesian Metric Learning, NeurIPS 2023.
+
+    Examples
+    --------
+    Of the four pairs of a novel and a known query, only 0.4 and 0.5 are in the wrong order. Higher is better:
+
+    >>> found = pe.metrics.novelty_detection(known=[0.1, 0.5], novel=[0.4, 0.9])
+    >>> found.auroc, round(found.auprc, 2)
+    (0.75, 0.83)
     """
     inside = as_numbers("novelty_detection", "known", known, finite=True)
     outside = as_numbers("novelty_detection", "novel", novel, finite=True)

@@ -32,6 +32,17 @@ class RejectVerification:
     """TAR at one FAR of the pairs that are left, and areas under it by the trapezoidal rule.
 
     NaN where no pair of one class or none of two classes is left; areas are NaN then, and where there is one share.
+
+    Examples
+    --------
+    The pair that is rejected is the one that was accepted rightly, so that TAR falls; an oracle rejects the other one:
+
+    >>> scores, same, uncertainty = [0.9, 0.3, 0.5, 0.1], [1, 1, 0, 0], [9, 1, 2, 3]
+    >>> found = pe.metrics.reject_verification(scores, same, uncertainty, far=0, shares=[0, 0.25])
+    >>> found.tar.tolist(), found.oracle_tar.tolist()
+    ([0.5, 0.0], [0.5, 1.0])
+    >>> round(found.area_by_width, 2), round(found.area_by_oracle, 2)
+    (0.25, 0.33)
     """
 
     shares: NDArray[np.float64]
@@ -72,6 +83,15 @@ def pair_uncertainty(first: ArrayLike, second: ArrayLike, rule: str = "geometric
     References
     ----------
     Kail et al., ScaleFace, 2022, section 3.4.1.
+
+    Examples
+    --------
+    The geometric mean of 1 and 4 is 2; two that are equal are their own mean:
+
+    >>> pe.metrics.pair_uncertainty([1.0, 9.0], [4.0, 9.0]).tolist()
+    [2.0, 9.0]
+    >>> pe.metrics.pair_uncertainty([1.0, 9.0], [4.0, 9.0], rule="max").tolist()
+    [4.0, 9.0]
     """
     if rule not in RULES:
         raise ValueError(f"pair_uncertainty: rule is {rule!r}, expected one of {', '.join(RULES)}")
@@ -127,6 +147,18 @@ def reject_verification(
     References
     ----------
     Kail et al., ScaleFace, 2022, section 3.4 and appendix C, tables 1 to 3.
+
+    Examples
+    --------
+    Above 0.5 no pair of two classes is accepted. The pair of one class with 0.3, which is missed, is the most uncertain
+    of the four; once it is rejected none is missed. Higher is better:
+
+    >>> scores, same, uncertainty = [0.9, 0.3, 0.5, 0.1], [1, 1, 0, 0], [1, 9, 2, 3]
+    >>> found = pe.metrics.reject_verification(scores, same, uncertainty, far=0, shares=[0, 0.25])
+    >>> found.tar.tolist()
+    [0.5, 1.0]
+    >>> found.area_by_width, found.area_by_oracle
+    (0.75, 1.0)
     """
     owner = "reject_verification"
     numbers, flags = as_pairs(owner, scores, same)

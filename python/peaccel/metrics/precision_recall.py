@@ -39,6 +39,14 @@ def precision_recall_auc(relevant_scores: ArrayLike, blocks: Iterable[ArrayLike]
     References
     ----------
     Kail et al., ScaleFace, 2022, section 4.2: Pr-Re AUC.
+
+    Examples
+    --------
+    Two queries with two items each. The right pairs have the first and the third of the four scores, so that precision
+    is 1 and 2/3 where they are found. Higher is better:
+
+    >>> round(pe.metrics.precision_recall_auc([0.9, 0.4], blocks=[[0.9, 0.6], [0.1, 0.4]]), 2)
+    0.83
     """
     owner = "precision_recall_auc"
     levels, found = np.unique(as_numbers(owner, "relevant_scores", relevant_scores, "(P,)"), return_counts=True)
@@ -79,6 +87,16 @@ def precision_recall_auc_at_1(right: ArrayLike, top_scores: ArrayLike) -> float:
     References
     ----------
     Kail et al., ScaleFace, 2022, section 4.2: Pr-Re AUC@1.
+
+    Examples
+    --------
+    Half of the queries are answered rightly. The area is as much where the right answers score highest, and less where
+    the wrong ones do:
+
+    >>> pe.metrics.precision_recall_auc_at_1([1, 1, 0, 0], top_scores=[0.9, 0.8, 0.3, 0.2])
+    0.5
+    >>> round(pe.metrics.precision_recall_auc_at_1([0, 0, 1, 1], top_scores=[0.9, 0.8, 0.3, 0.2]), 2)
+    0.21
     """
     owner = "precision_recall_auc_at_1"
     flags, scores = as_flags(owner, "right", right), as_numbers(owner, "top_scores", top_scores)

@@ -32,6 +32,15 @@ def spearman(quality: ArrayLike, confidence: ArrayLike) -> float:
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, table 8.
+
+    Examples
+    --------
+    1 where confidence has the order of quality, whatever its numbers are, and -1 where it has the opposite one:
+
+    >>> round(pe.metrics.spearman(quality=[0.2, 0.5, 1.0], confidence=[10, 20, 900]), 2)
+    1.0
+    >>> round(pe.metrics.spearman(quality=[0.2, 0.5, 1.0], confidence=[900, 20, 10]), 2)
+    -1.0
     """
     from scipy.stats import spearmanr
 
@@ -64,6 +73,13 @@ def cropped_less_confident(whole: ArrayLike, cropped: ArrayLike) -> float:
     References
     ----------
     Kirchhof et al., URL: A Representation Learning Benchmark for Transferable Uncertainty Estimates, NeurIPS 2023.
+
+    Examples
+    --------
+    Two crops are less confident, one is as confident and one is more so. Higher is better:
+
+    >>> pe.metrics.cropped_less_confident(whole=[0.9, 0.8, 0.7, 0.6], cropped=[0.5, 0.6, 0.7, 0.9])
+    0.625
     """
     owner = "cropped_less_confident"
     x, y = as_numbers(owner, "whole", whole), as_numbers(owner, "cropped", cropped)

@@ -55,6 +55,16 @@ def hit_at_k(
         k is no integer.
     ValueError
         k is out of range, or as for `relevance`, of the first k ids.
+
+    Examples
+    --------
+    The second query has its class at the second place, the third has it nowhere in the gallery:
+
+    >>> ids, query_labels, gallery_labels = [[0, 1], [0, 1], [0, 1]], ["cat", "dog", "owl"], ["cat", "dog"]
+    >>> pe.metrics.hit_at_k(ids, query_labels, gallery_labels, k=1).tolist()
+    [1.0, 0.0, nan]
+    >>> pe.metrics.hit_at_k(ids, query_labels, gallery_labels, k=2).tolist()
+    [1.0, 1.0, nan]
     """
     return _hit_at_k("hit_at_k", ids, query_labels, gallery_labels, k)
 
@@ -77,6 +87,16 @@ def recall_at_k(
     ------
     TypeError, ValueError
         As for `hit_at_k`.
+
+    Examples
+    --------
+    Three of four queries have an item of their class first, and all have one among two. Higher is better:
+
+    >>> ids, query_labels = [[0, 1], [1, 0], [1, 0], [1, 0]], ["cat", "dog", "dog", "cat"]
+    >>> pe.metrics.recall_at_k(ids, query_labels, gallery_labels=["cat", "dog"])
+    0.75
+    >>> pe.metrics.recall_at_k(ids, query_labels, gallery_labels=["cat", "dog"], k=2)
+    1.0
     """
     return _mean(_hit_at_k("recall_at_k", ids, query_labels, gallery_labels, k))
 
@@ -105,6 +125,14 @@ def average_precision_at_r(
     References
     ----------
     Musgrave et al., A Metric Learning Reality Check, ECCV 2020, section 3.2.
+
+    Examples
+    --------
+    The gallery has two cats. One query finds both, one only one, at the first place, and one only one, at the second:
+
+    >>> ids = [[0, 2], [0, 1], [1, 0]]
+    >>> pe.metrics.average_precision_at_r(ids, ["cat", "cat", "cat"], ["cat", "dog", "cat"]).tolist()
+    [1.0, 0.5, 0.25]
     """
     return _average_precision_at_r("average_precision_at_r", ids, query_labels, gallery_labels)
 
@@ -125,6 +153,13 @@ def map_at_r(ids: ArrayLike, query_labels: ArrayLike | Relation, gallery_labels:
     ------
     ValueError
         As for `average_precision_at_r`.
+
+    Examples
+    --------
+    The gallery has two cats. One query finds both, the other only one, at the second place. Higher is better:
+
+    >>> pe.metrics.map_at_r([[0, 2], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog", "cat"])
+    0.625
     """
     return _mean(_average_precision_at_r("map_at_r", ids, query_labels, gallery_labels))
 
@@ -163,6 +198,14 @@ def average_precision_at_k(
     ----------
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, section 5 (mAP@k); Kirchhof et al., A Non-isotropic Probabilistic
     Take on Proxy-based Deep Metric Learning, ECCV 2022 (mAP@1000).
+
+    Examples
+    --------
+    The only cat of the gallery is at the first, second and third place:
+
+    >>> ids = [[0, 1, 2], [1, 0, 2], [1, 2, 0]]
+    >>> pe.metrics.average_precision_at_k(ids, ["cat", "cat", "cat"], ["cat", "dog", "owl"], k=3).round(2).tolist()
+    [1.0, 0.5, 0.33]
     """
     return _average_precision_at_k("average_precision_at_k", ids, query_labels, gallery_labels, k, variant)
 
@@ -189,6 +232,13 @@ def map_at_k(
     ------
     TypeError, ValueError
         As for `average_precision_at_k`.
+
+    Examples
+    --------
+    The only cat of the gallery is at the first place for one query and at the second for the other. Higher is better:
+
+    >>> pe.metrics.map_at_k([[0, 1], [1, 0]], query_labels=["cat", "cat"], gallery_labels=["cat", "dog"], k=2)
+    0.75
     """
     return _mean(_average_precision_at_k("map_at_k", ids, query_labels, gallery_labels, k, variant))
 

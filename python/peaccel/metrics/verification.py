@@ -26,6 +26,18 @@ class TarAtFar:
 
     The intervals are percentiles of a bootstrap that draws pairs of one class and of two classes apart, and finds the
     threshold anew in each draw. It takes pairs for independent: where they share items, intervals are too narrow.
+
+    Examples
+    --------
+    Four pairs of one class and four of two. Of four pairs a share of 0.3 is one, so that 0.25 is attained, and so few
+    pairs leave the TAR uncertain:
+
+    >>> same = [1, 1, 1, 1, 0, 0, 0, 0]
+    >>> found = pe.metrics.tar_at_far([0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], same, far=0.3)
+    >>> found.far, found.attained_far, found.threshold
+    (0.3, 0.25, 0.6)
+    >>> found.tar, found.tar_interval
+    (0.75, (0.25, 1.0))
     """
 
     far: float
@@ -62,6 +74,18 @@ def best_threshold(scores: ArrayLike, same: ArrayLike) -> float:
     ------
     ValueError
         Lengths differ, there is no pair, a score is not finite, or `same` has another number than 0 and 1.
+
+    Examples
+    --------
+    At 0.6 both pairs of one class are accepted, and both of two are rejected:
+
+    >>> pe.metrics.best_threshold([0.9, 0.6, 0.4, 0.1], same=[1, 1, 0, 0])
+    0.6
+
+    Where all are of one class it is best to accept all:
+
+    >>> pe.metrics.best_threshold([0.9, 0.6], same=[1, 1])
+    -inf
     """
     owner = "best_threshold"
     numbers, flags = as_numbers(owner, "scores", scores, finite=True), as_flags(owner, "same", same)
@@ -92,6 +116,19 @@ def verification_accuracy(scores: ArrayLike, same: ArrayLike, threshold: float |
     References
     ----------
     Karpukhin et al., Probabilistic Embeddings Revisited, 2022, section 4.2.
+
+    Examples
+    --------
+    The best threshold, 0.9, decides all pairs rightly but the second. Higher is better:
+
+    >>> scores, same = [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0]
+    >>> pe.metrics.verification_accuracy(scores, same)
+    0.75
+
+    A threshold from other pairs rejects the second wrongly and accepts the third wrongly:
+
+    >>> pe.metrics.verification_accuracy(scores, same, threshold=0.65)
+    0.5
     """
     owner = "verification_accuracy"
     return accuracy(owner, *as_pairs(owner, scores, same), threshold)
@@ -113,6 +150,14 @@ def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:
     ------
     ValueError
         As for `equal_error_rate`.
+
+    Examples
+    --------
+    Of the four times that a pair of one class meets one of two, only 0.6 and 0.7 are in the wrong order. Higher is
+    better:
+
+    >>> pe.metrics.roc_auc([0.9, 0.6, 0.7, 0.1], same=[1, 1, 0, 0])
+    0.75
     """
     return auroc(*as_pairs("roc_auc", scores, same))
 
@@ -135,6 +180,13 @@ def equal_error_rate(scores: ArrayLike, same: ArrayLike) -> float:
     ------
     ValueError
         Lengths differ, a score is not finite, or `same` has one class or another number than 0 and 1.
+
+    Examples
+    --------
+    The threshold 0.6 rejects one of four pairs of one class, and accepts one of four of two. Lower is better:
+
+    >>> pe.metrics.equal_error_rate([0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], same=[1, 1, 1, 1, 0, 0, 0, 0])
+    0.25
     """
     accepted, right = _accepted(*as_pairs("equal_error_rate", scores, same))
     false_accepts = np.concatenate([[0], accepted - right]) / (accepted[-1] - right[-1])
@@ -180,6 +232,16 @@ def tar_at_far(
     References
     ----------
     Kail et al., ScaleFace, 2022, section 3.4: TAR@FAR.
+
+    Examples
+    --------
+    One of four pairs of two classes may be accepted, the one with 0.6. Then three of four of one class are too. Higher
+    is better:
+
+    >>> scores, same = [0.9, 0.8, 0.7, 0.3, 0.6, 0.5, 0.2, 0.1], [1, 1, 1, 1, 0, 0, 0, 0]
+    >>> found = pe.metrics.tar_at_far(scores, same, far=0.25)
+    >>> found.tar, found.threshold
+    (0.75, 0.6)
     """
     owner = "tar_at_far"
     dtype = as_array(owner, "scores", scores, "(N,)").dtype
