@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import peaccel as pe
+from peaccel import losses, train
 
 PACKAGE = pathlib.Path(pe.__file__).parent
 SOURCES = {
@@ -19,9 +20,10 @@ SOURCES = {
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 WITH_EXAMPLES = [name for name, text in SOURCES.items() if ">>> " in text]
-PUBLIC = (pe, pe.special, pe.scores, pe.io, pe.metrics)
-# Users construct neither: peaccel raises the error, and a pair is how a score calls its kernel.
-EXEMPT = {"CudaError", "Pair"}
+PUBLIC = (pe, pe.special, pe.scores, pe.io, pe.metrics, losses, train)
+# Users construct none of these: peaccel raises the error, a pair is how a score calls its kernel, `train` returns the
+# result, `load` what is trained.
+EXEMPT = {"CudaError", "Pair", "Result", "Trained"}
 
 
 def examples():

@@ -21,6 +21,19 @@ class Loss(nn.Module, Generic[D]):
     `torch.distributed` holds a part of the batch, a loss over pairs (`across = True`) is that of the whole batch, with
     gradients to all parts: the mean over processes of its gradients, as DistributedDataParallel takes it, is the
     gradient of one process with the whole batch. All parts have one length.
+
+    Examples
+    --------
+    A loss of one's own. Half precision is computed, and comes back, in float32:
+
+    >>> import torch
+    >>> from peaccel.losses import Loss
+    >>> class UnitLength(Loss):
+    ...     def loss(self, d, labels, seed):
+    ...         return (d.mu.norm(dim=1) - 1).square().mean()
+    >>> mu = torch.tensor([[0.0, 3.0], [0.0, 1.0]], dtype=torch.bfloat16)
+    >>> UnitLength()(pe.Point(mu), labels=torch.tensor([0, 1]))
+    tensor(2.)
     """
 
     across: ClassVar[bool] = False

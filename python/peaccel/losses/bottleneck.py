@@ -43,6 +43,16 @@ class PriorDivergence(Loss[Normal | VonMisesFisher]):
     ----------
     Oh et al., Modeling Uncertainty with Hedged Instance Embedding, ICLR 2019, sec. 3.3; "Probabilistic Embeddings
     Revisited", eq. 10.
+
+    Examples
+    --------
+    The first item is the prior itself, with divergence 0; the mean of the second is 2 away, which is 2^2 / 2:
+
+    >>> import torch
+    >>> from peaccel.losses import PriorDivergence
+    >>> d = pe.Normal(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), torch.ones(2))
+    >>> PriorDivergence(prior_var=1.0)(d, labels=torch.tensor([0, 1]))
+    tensor(1.)
     """
 
     def __init__(self, prior_var: float = 1.0, *, variant: Literal["exact", "published"] = "exact") -> None:

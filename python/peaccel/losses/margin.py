@@ -100,6 +100,18 @@ class ArcFace(ClassDirections[Distribution]):
     References
     ----------
     Deng et al., ArcFace: Additive Angular Margin Loss for Deep Face Recognition, CVPR 2019, eq. 3.
+
+    Examples
+    --------
+    Two classes are a right angle apart. With a margin of 0.5, an item counts as between them, with loss log 2, where
+    its angles to them, here 0.54 and 1.04, differ by that much:
+
+    >>> import torch
+    >>> from peaccel.losses import ArcFace
+    >>> loss, angle = ArcFace(dim=2, classes=2, margin=0.5), (np.pi / 2 - 0.5) / 2
+    >>> loss.weight.data = torch.eye(2)
+    >>> round(loss(pe.Point(torch.tensor([[np.cos(angle), np.sin(angle)]])), torch.tensor([0])).item(), 3)
+    0.693
     """
 
     def __init__(
@@ -140,6 +152,18 @@ class CosFace(ClassDirections[Distribution]):
     References
     ----------
     Wang et al., CosFace: Large Margin Cosine Loss, CVPR 2018, eq. 4.
+
+    Examples
+    --------
+    With a margin of 0.2, an item whose cosines are 0.8 with its own class and 0.6 with the other counts as between
+    them, with loss log 2:
+
+    >>> import torch
+    >>> from peaccel.losses import CosFace
+    >>> loss = CosFace(dim=2, classes=2, margin=0.2)
+    >>> loss.weight.data = torch.eye(2)
+    >>> round(loss(pe.Point(torch.tensor([[0.8, 0.6]])), torch.tensor([0])).item(), 3)
+    0.693
     """
 
     def __init__(self, dim: int, classes: int, *, scale: float = 64.0, margin: float = 0.35) -> None:
@@ -187,6 +211,19 @@ class MagFace(ClassDirections[Point]):
     References
     ----------
     Meng et al., MagFace: A Universal Representation for Face Recognition and Quality Assessment, CVPR 2021, sec. 3.2.
+
+    Examples
+    --------
+    A step makes the embedding longer that lies at its class, and the one shorter that is nearer to another:
+
+    >>> import torch
+    >>> from peaccel.losses import MagFace
+    >>> loss = MagFace(dim=2, classes=2)
+    >>> loss.weight.data = torch.eye(2)
+    >>> mu = torch.tensor([[20.0, 0.0], [12.0, 16.0]], requires_grad=True)
+    >>> loss(pe.Point(mu), torch.tensor([0, 0])).backward()
+    >>> (-mu.grad * mu).sum(1).sign().tolist()
+    [1.0, -1.0]
     """
 
     def __init__(
@@ -252,6 +289,17 @@ class ScaleFace(ClassDirections[Scaled]):
     References
     ----------
     Kail et al., ScaleFace: Uncertainty-aware Deep Metric Learning, eqs. 2 and 4.
+
+    Examples
+    --------
+    An item that lies at another class costs the more, the larger its scale:
+
+    >>> import torch
+    >>> from peaccel.losses import ScaleFace
+    >>> loss, mu = ScaleFace(dim=2, classes=2, margin=0.0), torch.tensor([[0.0, 1.0]])
+    >>> loss.weight.data = torch.eye(2)
+    >>> [round(loss(pe.Scaled(mu, torch.tensor([s])), torch.tensor([0])).item(), 2) for s in (0.0, 1.0, 10.0)]
+    [0.69, 1.31, 10.0]
     """
 
     def __init__(self, dim: int, classes: int, *, margin: float = 0.5, beyond: Beyond = "linear") -> None:
@@ -293,6 +341,17 @@ class VMFFL(ClassDirections[VonMisesFisher | Normal]):
     ----------
     Hasnat et al., von Mises-Fisher Mixture Model-based Deep Learning, 2017; "Probabilistic Embeddings Revisited",
     eq. 12.
+
+    Examples
+    --------
+    An item of concentration 0 is of any of four classes, with loss log 4; a concentrated one at its class is of that:
+
+    >>> import torch
+    >>> from peaccel.losses import VMFFL
+    >>> loss, mu = VMFFL(dim=4, classes=4), torch.eye(4)[:1]
+    >>> loss.weight.data = torch.eye(4)
+    >>> [round(loss(pe.VonMisesFisher(mu, torch.tensor([k])), torch.tensor([0])).item(), 3) for k in (0.0, 50.0)]
+    [1.386, 0.0]
     """
 
     def loss(self, d: VonMisesFisher | Normal, labels: Tensor, seed: int | None) -> Tensor:

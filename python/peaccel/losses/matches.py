@@ -57,6 +57,19 @@ class HIB(Loss[Normal]):
     ----------
     Oh et al., Modeling uncertainty with hedged instance embeddings, ICLR 2019, eqs. 2, 3 and 5. Karpukhin et al.,
     Probabilistic Embeddings Revisited, 2022, eqs. 9 and 10.
+
+    Examples
+    --------
+    `fit_scale` puts the distance at which items match with probability 1/2 between those within and between classes:
+
+    >>> import torch
+    >>> from peaccel.losses import HIB
+    >>> d = pe.Normal(torch.tensor([[0.0, 0.0], [0.0, 0.1], [3.0, 0.0], [3.0, 0.1]]), torch.full((4,), 1e-4))
+    >>> loss, labels = HIB(), torch.tensor([0, 0, 1, 1])
+    >>> before = loss(d, labels).item()
+    >>> loss.fit_scale(d.mu)
+    >>> round(before, 2), round(loss(d, labels).item(), 2)
+    (0.4, 0.22)
     """
 
     across = True

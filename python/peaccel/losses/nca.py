@@ -105,6 +105,18 @@ class ProxyNCAPP(Loss[VonMisesFisher | Point]):
     ----------
     Kirchhof et al., A Non-isotropic Probabilistic Take on Proxy-based Deep Metric Learning, ECCV 2022, eqs. 1 - 6 (of
     which 1, 2 and 6 lack a minus sign).
+
+    Examples
+    --------
+    Proxies are distributions that are learned; they start from the means of their classes:
+
+    >>> import torch
+    >>> from peaccel.losses import ProxyNCAPP
+    >>> loss, labels = ProxyNCAPP(dim=3, classes=2, distance="el_vmf", concentration=10.0), torch.tensor([0, 1])
+    >>> d = pe.VonMisesFisher(torch.eye(3)[:2], torch.tensor([20.0, 20.0]))
+    >>> loss.start(d.mu, labels)
+    >>> loss.proxies().mu.tolist(), round(loss(d, labels).item(), 2)
+    ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], 0.0)
     """
 
     def __init__(

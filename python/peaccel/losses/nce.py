@@ -58,6 +58,18 @@ class ScoreNCE(Loss[Distribution]):
     Notes
     -----
     One pairwise call and N x N numbers. Our own; the demo's documentation compares it.
+
+    Examples
+    --------
+    The last item lies at the other class. That costs less where its variance says that it is unsure:
+
+    >>> import torch
+    >>> from peaccel.losses import ScoreNCE
+    >>> loss, labels = ScoreNCE("llr", prior_var=1.0), torch.tensor([0, 0, 1, 1])
+    >>> mu = torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [0.9, 0.0]])
+    >>> items = [pe.Normal(mu, torch.tensor([0.1, 0.1, 0.1, var])) for var in (0.1, 5.0)]
+    >>> [round(loss(d, labels).item(), 2) for d in items]
+    [2.8, 0.4]
     """
 
     across = True

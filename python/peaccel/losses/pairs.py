@@ -50,6 +50,16 @@ class Contrastive(Loss[Distribution]):
     Hadsell, Chopra & LeCun, Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006, without the
     squares, as in Karpukhin et al., Probabilistic Embeddings Revisited, 2022, eq. 2, whose minus between the terms is a
     misprint.
+
+    Examples
+    --------
+    Items of a class are equal. Those of two are 1.414 apart, which the first margin allows and the second does not:
+
+    >>> import torch
+    >>> from peaccel.losses import Contrastive
+    >>> d, labels = pe.Point(torch.eye(2)[[0, 0, 1, 1]]), torch.tensor([0, 0, 1, 1])
+    >>> [round(Contrastive(negative_margin=margin)(d, labels).item(), 3) for margin in (1.0, 1.5)]
+    [0.0, 0.086]
     """
 
     across = True
@@ -98,6 +108,16 @@ class MultiSimilarity(Loss[Distribution]):
     References
     ----------
     Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019, eqs. 11, 12 and 15.
+
+    Examples
+    --------
+    Cosines are 1 within a class and 0 between two: mining by the first margin keeps no pair, by the second all of them:
+
+    >>> import torch
+    >>> from peaccel.losses import MultiSimilarity
+    >>> d, labels = pe.Point(torch.eye(2)[[0, 0, 1, 1]]), torch.tensor([0, 0, 1, 1])
+    >>> [round(MultiSimilarity(margin=margin)(d, labels).item(), 3) for margin in (0.1, 1.5)]
+    [0.0, 0.157]
     """
 
     across = True
@@ -177,6 +197,18 @@ class MarginLoss(Loss[Distribution]):
     References
     ----------
     Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017, sec. 4.
+
+    Examples
+    --------
+    Items of one class are 1.414 apart, 0.214 further than beta. The loss is that plus the margin; a step raises beta:
+
+    >>> import torch
+    >>> from peaccel.losses import MarginLoss
+    >>> loss, labels = MarginLoss(margin=0.2, beta=1.2), torch.tensor([0, 0, 1, 1])
+    >>> value = loss(pe.Point(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])), labels)
+    >>> value.backward()
+    >>> round(value.item(), 3), -loss.beta.grad.item()
+    (0.414, 1.0)
     """
 
     across = True

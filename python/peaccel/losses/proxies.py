@@ -44,6 +44,17 @@ class ProxyAnchor(Loss[Distribution]):
     ----------
     Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020, eq. 4; as in the authors' code negatives are
     averaged over all classes, also those without any.
+
+    Examples
+    --------
+    Each item lies at its own proxy, opposite to the other one; with labels exchanged, at the wrong one:
+
+    >>> import torch
+    >>> from peaccel.losses import ProxyAnchor
+    >>> ends = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> loss = ProxyAnchor(dim=2, classes=2, weight=torch.nn.Parameter(ends))
+    >>> [round(loss(pe.Point(ends), torch.tensor(labels)).item(), 3) for labels in ([0, 1], [1, 0])]
+    [0.0, 70.4]
     """
 
     across = True
@@ -110,6 +121,17 @@ class ProxyNCA(Loss[Distribution]):
     References
     ----------
     Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV 2017, eq. 4.
+
+    Examples
+    --------
+    Each item lies at its own proxy, and the only other one is at a squared distance of 4:
+
+    >>> import torch
+    >>> from peaccel.losses import ProxyNCA
+    >>> loss = ProxyNCA(dim=2, classes=2, scale=1.0)
+    >>> loss.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    >>> loss(pe.Point(torch.tensor([[3.0, 0.0], [-3.0, 0.0]])), torch.tensor([0, 1])).item()
+    -4.0
     """
 
     def __init__(self, dim: int, classes: int, *, scale: float = 1.0) -> None:

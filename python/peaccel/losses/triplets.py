@@ -82,6 +82,16 @@ class Triplet(Loss[Distribution]):
     ----------
     Weinberger & Saul, Distance Metric Learning for Large Margin Nearest Neighbor Classification, JMLR 2009; as the
     baseline of Warburg et al., Bayesian Triplet Loss, ICCV 2021, eq. 2.
+
+    Examples
+    --------
+    Of two triplets the first holds by more than the margin, and the second lacks all of it:
+
+    >>> import torch
+    >>> from peaccel.losses import Triplet
+    >>> d, labels = pe.Point(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])), torch.tensor([0, 0, 1])
+    >>> [round(Triplet(margin=0.2, only_violating=only)(d, labels).item(), 3) for only in (False, True)]
+    [0.1, 0.2]
     """
 
     across = True
@@ -125,6 +135,16 @@ class TripletRegression(Loss[Normal]):
     References
     ----------
     Taha et al., Unsupervised Data Uncertainty Learning in Visual Retrieval Systems, 2019 (arXiv:1902.02586).
+
+    Examples
+    --------
+    All hinges are 0 - 2 + 3 = 1, and the loss is least where variances are as large:
+
+    >>> import torch
+    >>> from peaccel.losses import TripletRegression
+    >>> loss, mu, labels = TripletRegression(margin=3.0), torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1])
+    >>> [round(loss(pe.Normal(mu, torch.full((3,), var)), labels).item(), 2) for var in (0.5, 1.0, 2.0)]
+    [0.65, 0.5, 0.6]
     """
 
     across = True
@@ -196,6 +216,17 @@ class BayesianTriplet(Loss[Normal | VonMisesFisher]):
     ----------
     Warburg et al., Bayesian Triplet Loss, ICCV 2021, eqs. 3 and 11, supplement 17, 18 and 26. Eq. 12 has a wrong sign,
     and eq. 8 is not divided by the standard deviation.
+
+    Examples
+    --------
+    Two items of a class at one place, one of another class: where variances are small the triplets hold for sure, where
+    they are large by chance, with loss log 2:
+
+    >>> import torch
+    >>> from peaccel.losses import BayesianTriplet
+    >>> loss, mu, labels = BayesianTriplet(), torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1])
+    >>> [round(loss(pe.Normal(mu, torch.full((3,), var)), labels).item(), 2) for var in (0.01, 1.0, 100.0)]
+    [0.0, 0.47, 0.69]
     """
 
     across = True

@@ -30,6 +30,18 @@ def embed(model: nn.Module, data: Data, batch: int = 256) -> Any:
     -------
     N distributions with numpy arrays, float32 or float64; a tuple where the model gives one. The model is in the mode
     that it was in.
+
+    Examples
+    --------
+    A head as it starts, with variances about 0.1:
+
+    >>> import torch
+    >>> from peaccel.heads import MeanHead, NormalHead, UncertaintyHead
+    >>> from peaccel.train import embed
+    >>> model = NormalHead(MeanHead(8, 3), UncertaintyHead(8, start=0.1))
+    >>> d = embed(model, torch.zeros(1000, 8), batch=100)
+    >>> d, round(float(d.var.mean()), 1)
+    (Normal(N=1000, D=3, isotropic, float32, numpy), 0.1)
     """
     parts = apply(model, data, batch)
     if isinstance(parts[0], tuple):

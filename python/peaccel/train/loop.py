@@ -29,7 +29,16 @@ __all__ = ["Options", "fit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a run is carried out; none of it belongs to the method."""
+    """How a run is carried out; none of it belongs to the method.
+
+    Examples
+    --------
+    Batches and draws of another seed, four batches a step:
+
+    >>> from peaccel.train import Options
+    >>> Options(seed=1, accumulate=4)
+    Options(seed=1, patience=None, accumulate=4, workers=0, resume=False)
+    """
 
     seed: int = 0
     """Seed of the batches, and of the draws of losses and of augmentation."""
@@ -93,6 +102,23 @@ def fit(
         A loss is not finite: the batch and the term are named, and the last good state is kept.
     KeyboardInterrupt
         Ctrl-C, after the state was written; a second one does not wait.
+
+    Examples
+    --------
+    Of five features the last one is noise, and the model learns to look at the others. No sign of failure is found:
+
+    >>> import torch
+    >>> from peaccel.train import embed, fit, recipe
+    >>> labels = np.arange(4).repeat(8)
+    >>> features = torch.eye(5)[labels]
+    >>> features[:, 4] = torch.randn(32, generator=torch.Generator().manual_seed(0))
+    >>> method, settings = recipe("cosface", "features", {"dim": 4, "schedule": {"epochs": 60, "lr": 0.1}})
+    >>> training = method.build(torch.nn.Identity(), 5, 4, settings)
+    >>> fit(training, features, labels)
+    ()
+    >>> d = embed(training.model, features)
+    >>> pe.metrics.recall_at_k(pe.search(d, d, 2, "cosine").ids[:, 1:], labels, labels)
+    1.0
     """
     _check_labels(labels, length(data))
     accelerator = accelerator or Accelerator(cpu=True)

@@ -56,6 +56,20 @@ class ConsoleLogger(ProgressLogger):
         Before the stage's name.
     tensorboard
         Also write TensorBoard's event files to the folder.
+
+    Examples
+    --------
+    The loss of each epoch, read back from log.jsonl, has fallen:
+
+    >>> import json, torch
+    >>> from pathlib import Path
+    >>> from peaccel.train import ConsoleLogger, fit, recipe
+    >>> method, settings = recipe("cosface", "features", {"dim": 4, "schedule": {"epochs": 10, "lr": 0.01}})
+    >>> training = method.build(torch.nn.Identity(), 4, 4, settings)
+    >>> warnings = fit(training, torch.eye(4).tile(8, 1), np.tile(np.arange(4), 8), logger=ConsoleLogger(Path()))
+    >>> losses = [json.loads(line)["cosface"] for line in Path("log.jsonl").read_text().splitlines()]
+    >>> len(losses), losses[-1] < losses[0]
+    (10, True)
     """
 
     def __init__(self, folder: Path | None = None, description: str = "", tensorboard: bool = False) -> None:

@@ -39,6 +39,15 @@ def recipe(name: str, data: str, changes: Mapping[str, Any] | None = None) -> tu
     ------
     ValueError
         An unknown name (the nearest is named), an unknown key, a value out of its range.
+
+    Examples
+    --------
+    The recipe of PFE for features that are given, with a shorter training:
+
+    >>> from peaccel.train import recipe
+    >>> method, settings = recipe("pfe", "features", {"match": {"epochs": 2}})
+    >>> method.score, settings.mean, settings.match.epochs, settings.match.lr
+    ('mls', 'given', 2, 0.001)
     """
     values = _read(name)
     method = methods.load(method_of(name))

@@ -71,7 +71,20 @@ DATA = (
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Job):
-    """What to train on, and with which backbone."""
+    """What to train on, and with which backbone.
+
+    Examples
+    --------
+    A run on the features and labels in a file, and what goes on with it should it be stopped:
+
+    >>> from dataclasses import replace
+    >>> from pathlib import Path
+    >>> from peaccel.train import Run
+    >>> run = Run(data="features", root=Path("faces.npz"), out=Path("runs/faces"), device="cpu", seed=1)
+    >>> again = replace(run, resume=True)
+    >>> again.seed, again.resume
+    (1, True)
+    """
 
     data: Annotated[str, tyro.conf.arg(help=DATA)] = "mnist"
     root: Path | None = None
@@ -164,6 +177,20 @@ def train(
         The data set or the weights are not there.
     PermissionError
         Nothing can be written in the folder.
+
+    Examples
+    --------
+    Learn variances beside the features in a file, of which a quarter of the classes is held out:
+
+    >>> from pathlib import Path
+    >>> from peaccel.train import Run, recipe, train
+    >>> rng, labels = np.random.default_rng(0), np.arange(20).repeat(4)
+    >>> np.savez("items.npz", features=np.eye(20)[labels] + 0.1 * rng.normal(size=(80, 20)), labels=labels)
+    >>> method, settings = recipe("pfe", "features", {"match": {"epochs": 2}})
+    >>> run = Run(data="features", root=Path("items.npz"), out=Path("runs/try"), device="cpu")
+    >>> result = train("pfe", method, settings, run)
+    >>> result.part, result.recall_at_1, result.queries
+    ('validation', 1.0, 10)
     """
     start = perf_counter()
     if run.threads:
@@ -230,6 +257,22 @@ def load(folder: Path) -> Trained:
         One of the two is missing, or the file of a method that is not of this package.
     ValueError
         They do not fit each other.
+
+    Examples
+    --------
+    A model is read back from the folder that training left, and embeds other items:
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from peaccel.train import Run, embed, load, recipe, train
+    >>> rng, labels = np.random.default_rng(0), np.arange(20).repeat(4)
+    >>> np.savez("items.npz", features=np.eye(20)[labels] + 0.1 * rng.normal(size=(80, 20)), labels=labels)
+    >>> method, settings = recipe("pfe", "features", {"match": {"epochs": 2}})
+    >>> run = Run(data="features", root=Path("items.npz"), out=Path("runs/try"), device="cpu")
+    >>> result = train("pfe", method, settings, run)
+    >>> trained = load(Path("runs/try"))
+    >>> trained.score, embed(trained.model, torch.eye(20))
+    (Score('mls'), Normal(N=20, D=20, diagonal, float32, numpy))
     """
     record, method, settings, run = _recorded(folder)
     covariates = record.get("covariates", 0)
