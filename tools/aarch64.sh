@@ -11,7 +11,7 @@ qemu=$(command -v qemu-aarch64-static) || { echo "aarch64: there is no qemu-aarc
 folder=$PWD/target/aarch64
 export PATH="$tools:$PATH" PEACCEL_CUDA=off CARGO_TARGET_DIR="$folder/cargo"
 
-rustup target add --quiet aarch64-unknown-linux-gnu aarch64-unknown-linux-musl
+rustup --quiet target add aarch64-unknown-linux-gnu aarch64-unknown-linux-musl
 "$python" -m uv pip install --quiet cargo-zigbuild
 
 # Linked with musl, tests need no other file under the emulator.
