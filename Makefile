@@ -161,10 +161,10 @@ wheel: .venv/done  ## build the wheel for all machines, with and without a GPU, 
 sdist: | $(BIN)/maturin  ## build the source distribution into dist/
 	$(BIN)/maturin sdist --quiet --out dist
 
-test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the oldest and the newest of what they need (half an hour)
+test-wheel: wheel sdist  ## try wheel and sdist in bare environments, with the oldest and the newest of what they need (a quarter of an hour)
 	$(BIN)/python tools/try_wheel.py
 
-test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bits of every kernel (a quarter of an hour)
+test-aarch64: .venv/done  ## on an emulated aarch64: the Rust tests, and the bits of every kernel (five minutes)
 	tools/aarch64.sh $(BIN)/python
 
 release-check: test-wheel docs  ## build and try all that a release holds, and print what a person has still to do (an hour)
