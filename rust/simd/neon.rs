@@ -3,7 +3,7 @@
 //! Minimum and maximum are a comparison and a selection, since `fmin` and `fmax` differ from [`super::Lanes::min`] on NaN and on
 //! zeros of both signs.
 
-use super::registers::{Register, Two};
+use super::registers::{register, Register, Two};
 use super::{run_neon, widen_f16, Kernel, Simd, FIRST_F32, FIRST_F64};
 use std::arch::aarch64::*;
 
@@ -26,132 +26,36 @@ impl Simd for Neon {
     }
 }
 
-macro_rules! register {
-    ($reg:ty, $elem:ty, $width:expr, $splat:ident, $load:ident, $store:ident, $add:ident, $sub:ident, $mul:ident, $div:ident,
-     $fma:ident, $sqrt:ident, $neg:ident, $abs:ident, $less:ident, $select:ident;
-     bits: |$bits:ident, $other:ident| $not_less_bits:expr;
-     fields: |$f:ident| $exponent:expr, $significand:expr, $pow2:expr;
-     pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
-     sum: |$t:ident| $sum:expr, $product:expr; four: |$four:ident| $sums:expr) => {
-        impl Register for $reg {
-            type Elem = $elem;
-            const WIDTH: usize = $width;
-            #[inline(always)]
-            unsafe fn splat(x: $elem) -> Self {
-                unsafe { $splat(x) }
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $elem) -> Self {
-                unsafe { $load(p) }
-            }
-            #[inline(always)]
-            unsafe fn load_first(p: *const $elem, n: usize, rest: Self) -> Self {
-                let mut lanes = [0.0; $width];
-                unsafe {
-                    rest.store(lanes.as_mut_ptr());
-                    std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n);
-                    $load(lanes.as_ptr())
-                }
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $elem) {
-                unsafe { $store(p, self) }
-            }
-            #[inline(always)]
-            unsafe fn add(self, b: Self) -> Self {
-                unsafe { $add(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn sub(self, b: Self) -> Self {
-                unsafe { $sub(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn mul(self, b: Self) -> Self {
-                unsafe { $mul(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn div(self, b: Self) -> Self {
-                unsafe { $div(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-                unsafe { $fma(c, self, b) }
-            }
-            #[inline(always)]
-            unsafe fn sqrt(self) -> Self {
-                unsafe { $sqrt(self) }
-            }
-            #[inline(always)]
-            unsafe fn neg(self) -> Self {
-                unsafe { $neg(self) }
-            }
-            #[inline(always)]
-            unsafe fn abs(self) -> Self {
-                unsafe { $abs(self) }
-            }
-            #[inline(always)]
-            unsafe fn min(self, b: Self) -> Self {
-                unsafe { $select($less(self, b), self, b) }
-            }
-            #[inline(always)]
-            unsafe fn max(self, b: Self) -> Self {
-                unsafe { $select($less(b, self), self, b) }
-            }
-            #[inline(always)]
-            unsafe fn if_less(self, b: Self, yes: Self, no: Self) -> Self {
-                unsafe { $select($less(self, b), yes, no) }
-            }
-            #[inline(always)]
-            unsafe fn not_less_bits(self, $other: Self) -> u32 {
-                let $bits = self;
-                unsafe { $not_less_bits }
-            }
-            #[inline(always)]
-            unsafe fn exponent(self) -> Self {
-                let $f = self;
-                unsafe { $exponent }
-            }
-            #[inline(always)]
-            unsafe fn significand(self) -> Self {
-                let $f = self;
-                unsafe { $significand }
-            }
-            #[inline(always)]
-            unsafe fn pow2(self) -> Self {
-                let $f = self;
-                unsafe { $pow2 }
-            }
-            #[inline(always)]
-            unsafe fn lookup(self, $table: *const $elem) -> Self {
-                let $p = self;
-                unsafe { $lookup }
-            }
-            #[inline(always)]
-            unsafe fn place(self) -> Self {
-                let $p = self;
-                unsafe { $place }
-            }
-            #[inline(always)]
-            unsafe fn sum(self) -> $elem {
-                let $t = self;
-                unsafe { $sum }
-            }
-            #[inline(always)]
-            unsafe fn product(self) -> $elem {
-                let $t = self;
-                unsafe { $product }
-            }
-            #[inline(always)]
-            unsafe fn sum_four($four: [Self; 4]) -> [$elem; 4] {
-                unsafe { $sums }
-            }
+// With operands in the order of `register!`, and with its minimum and maximum.
+macro_rules! fma_min_max {
+    ($reg:ty, $fma:ident = $by:ident, $min:ident, $max:ident = $select:ident, $less:ident) => {
+        #[inline(always)]
+        unsafe fn $fma(a: $reg, b: $reg, c: $reg) -> $reg {
+            unsafe { $by(c, a, b) }
+        }
+        #[inline(always)]
+        unsafe fn $min(a: $reg, b: $reg) -> $reg {
+            unsafe { $select($less(a, b), a, b) }
+        }
+        #[inline(always)]
+        unsafe fn $max(a: $reg, b: $reg) -> $reg {
+            unsafe { $select($less(b, a), a, b) }
         }
     };
 }
+fma_min_max!(float32x4_t, fma_f32 = vfmaq_f32, min_f32, max_f32 = vbslq_f32, vcltq_f32);
+fma_min_max!(float64x2_t, fma_f64 = vfmaq_f64, min_f64, max_f64 = vbslq_f64, vcltq_f64);
 
-register!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vaddq_f32, vsubq_f32, vmulq_f32, vdivq_f32,
-    vfmaq_f32, vsqrtq_f32, vnegq_f32, vabsq_f32, vcltq_f32, vbslq_f32;
-bits: |a, b| {
+register!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32,
+load_first: |p, n, rest| {
+    let mut lanes = [0.0; 4];
+    vst1q_f32(lanes.as_mut_ptr(), rest);
+    std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n);
+    vld1q_f32(lanes.as_ptr())
+};
+vst1q_f32, vaddq_f32, vsubq_f32, vmulq_f32, vdivq_f32, fma_f32, vsqrtq_f32, min_f32, max_f32,
+sign: |x| vabsq_f32(x), vnegq_f32(x);
+compare: |a, b, yes, no| vbslq_f32(vcltq_f32(a, b), yes, no), {
     let places = vld1q_u32([1, 2, 4, 8].as_ptr());
     vaddvq_u32(vbicq_u32(places, vcltq_f32(a, b)))
 };
@@ -187,9 +91,16 @@ four: |x| {
     out
 });
 
-register!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vaddq_f64, vsubq_f64, vmulq_f64, vdivq_f64,
-    vfmaq_f64, vsqrtq_f64, vnegq_f64, vabsq_f64, vcltq_f64, vbslq_f64;
-bits: |a, b| {
+register!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64,
+load_first: |p, n, rest| {
+    let mut lanes = [0.0; 2];
+    vst1q_f64(lanes.as_mut_ptr(), rest);
+    std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n);
+    vld1q_f64(lanes.as_ptr())
+};
+vst1q_f64, vaddq_f64, vsubq_f64, vmulq_f64, vdivq_f64, fma_f64, vsqrtq_f64, min_f64, max_f64,
+sign: |x| vabsq_f64(x), vnegq_f64(x);
+compare: |a, b, yes, no| vbslq_f64(vcltq_f64(a, b), yes, no), {
     let places = vld1q_u64([1, 2].as_ptr());
     vaddvq_u64(vbicq_u64(places, vcltq_f64(a, b))) as u32
 };

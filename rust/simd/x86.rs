@@ -1,6 +1,6 @@
 //! Registers of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::registers::{Register, Two};
+use super::registers::{register, Register, Two};
 use super::{run_avx2, run_avx512, Kernel, Lanes, Simd, Words, FIRST_F32, FIRST_F64};
 use std::arch::x86_64::*;
 
@@ -47,129 +47,6 @@ impl Simd for Avx512 {
         // SAFETY: only kernels that run on this level call it.
         unsafe { run_avx512(kernel) }
     }
-}
-
-macro_rules! register {
-    ($reg:ty, $elem:ty, $width:expr, $splat:ident, $load:ident,
-     load_first: |$from:ident, $n:ident, $rest:ident| $load_first:expr; $store:ident, $add:ident, $sub:ident, $mul:ident,
-     $div:ident, $fma:ident, $sqrt:ident, $min:ident, $max:ident,
-     sign: |$s:ident| $abs:expr, $neg:expr;
-     compare: |$a:ident, $b:ident, $yes:ident, $no:ident| $if_less:expr, $not_less_bits:expr;
-     fields: |$f:ident| $exponent:expr, $significand:expr, $pow2:expr;
-     pieces: |$p:ident, $table:ident| $lookup:expr, $place:expr;
-     sum: |$t:ident| $sum:expr, $product:expr; four: |$four:ident| $sums:expr) => {
-        impl Register for $reg {
-            type Elem = $elem;
-            const WIDTH: usize = $width;
-            #[inline(always)]
-            unsafe fn splat(x: $elem) -> Self {
-                unsafe { $splat(x) }
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $elem) -> Self {
-                unsafe { $load(p) }
-            }
-            #[inline(always)]
-            unsafe fn load_first($from: *const $elem, $n: usize, $rest: Self) -> Self {
-                unsafe { $load_first }
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $elem) {
-                unsafe { $store(p, self) }
-            }
-            #[inline(always)]
-            unsafe fn add(self, b: Self) -> Self {
-                unsafe { $add(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn sub(self, b: Self) -> Self {
-                unsafe { $sub(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn mul(self, b: Self) -> Self {
-                unsafe { $mul(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn div(self, b: Self) -> Self {
-                unsafe { $div(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-                unsafe { $fma(self, b, c) }
-            }
-            #[inline(always)]
-            unsafe fn sqrt(self) -> Self {
-                unsafe { $sqrt(self) }
-            }
-            #[inline(always)]
-            unsafe fn min(self, b: Self) -> Self {
-                unsafe { $min(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn max(self, b: Self) -> Self {
-                unsafe { $max(self, b) }
-            }
-            #[inline(always)]
-            unsafe fn neg(self) -> Self {
-                let $s = self;
-                unsafe { $neg }
-            }
-            #[inline(always)]
-            unsafe fn abs(self) -> Self {
-                let $s = self;
-                unsafe { $abs }
-            }
-            #[inline(always)]
-            unsafe fn if_less(self, $b: Self, $yes: Self, $no: Self) -> Self {
-                let $a = self;
-                unsafe { $if_less }
-            }
-            #[inline(always)]
-            unsafe fn not_less_bits(self, $b: Self) -> u32 {
-                let $a = self;
-                unsafe { $not_less_bits }
-            }
-            #[inline(always)]
-            unsafe fn exponent(self) -> Self {
-                let $f = self;
-                unsafe { $exponent }
-            }
-            #[inline(always)]
-            unsafe fn significand(self) -> Self {
-                let $f = self;
-                unsafe { $significand }
-            }
-            #[inline(always)]
-            unsafe fn pow2(self) -> Self {
-                let $f = self;
-                unsafe { $pow2 }
-            }
-            #[inline(always)]
-            unsafe fn lookup(self, $table: *const $elem) -> Self {
-                let $p = self;
-                unsafe { $lookup }
-            }
-            #[inline(always)]
-            unsafe fn place(self) -> Self {
-                let $p = self;
-                unsafe { $place }
-            }
-            #[inline(always)]
-            unsafe fn sum(self) -> $elem {
-                let $t = self;
-                unsafe { $sum }
-            }
-            #[inline(always)]
-            unsafe fn product(self) -> $elem {
-                let $t = self;
-                unsafe { $product }
-            }
-            #[inline(always)]
-            unsafe fn sum_four($four: [Self; 4]) -> [$elem; 4] {
-                unsafe { $sums }
-            }
-        }
-    };
 }
 
 // The exponent field becomes a number without an integer conversion (AVX2 has none for 64 bits): it is put into the low bits of
