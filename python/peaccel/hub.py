@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from peaccel._core import __version__
-from peaccel._utils.atomic_files import PathLike, aside
+from peaccel._utils.atomic_files import PathLike, aside, names_within
 from peaccel.io.fits import read_fit, write_fit
 from peaccel.io.states import Fit
 from peaccel.scores import Score, get, spelled
@@ -345,11 +345,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but what `save_pretrained` wrote, so that no other files are lost."""
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file, expected a folder")
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = names_within(folder)
     about = _read(folder / ABOUT) if ABOUT in names else {}
     own = {ABOUT, CARD, RECORD, WEIGHTS, RESULT, *(f"{name}.json" for name in about.get("fits", ()))}
     if names and not (about.get("peaccel") == "pretrained" and names <= own):

@@ -48,11 +48,8 @@ def tables(tmp_path_factory):
     return folder
 
 
-HEAVY = ("lancedb", "qdrant_client", "llama_index")  # clients that take seconds to import
-
-
 @pytest.mark.filterwarnings("default")  # of the clients
-@pytest.mark.parametrize("client", [pytest.param(x, marks=pytest.mark.slow) if x in HEAVY else x for x in CLIENTS])
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_recipe_prints_what_it_shows(client, tables, monkeypatch, capsys):
     monkeypatch.chdir(tables)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

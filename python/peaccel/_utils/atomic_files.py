@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from peaccel._utils.table_paths import file_of
 
-__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix", "synchronise"]
+__all__ = ["PathLike", "aside", "check_output", "check_outputs", "check_suffix", "names_within", "synchronise"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
@@ -80,6 +80,23 @@ def check_suffix(path: Path, suffixes: Sequence[str]) -> None:
     """Refuse a path with another suffix than these: ValueError."""
     if path.suffix not in suffixes:
         raise ValueError(f"{path}: unsupported suffix {path.suffix!r}, expected {' or '.join(suffixes)}")
+
+
+def names_within(folder: Path) -> set[str]:
+    """The names in a folder that is to be replaced, none where it is still to be made: callers refuse those of others.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no folder to make it in.
+    ValueError
+        It is a file.
+    """
+    if not folder.parent.is_dir():
+        raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder}: is a file, expected a folder")
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from peaccel._utils.atomic_files import PathLike, aside
+from peaccel._utils.atomic_files import PathLike, aside, names_within
 from peaccel.distributions import Distribution, bfloat16
 from peaccel.io._stored_arrays import in_safetensors
 from peaccel.ops._array import Array, as_stored, dtype_name, is_torch
@@ -124,11 +124,7 @@ def _mapped(path: Path, about: dict[str, Any]) -> dict[str, Array]:
 
 def _require_replaceable(folder: Path) -> None:
     """Refuse a folder with anything but a saved reranker, so that no other files are lost."""
-    if not folder.parent.is_dir():
-        raise FileNotFoundError(f"{folder}: there is no folder {folder.parent}")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder}: is a file, expected a folder")
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    names = names_within(folder)
     if names and not (ABOUT in names and names <= set(NAMES)):
         other = min(names - set(NAMES), default=min(names))
         raise ValueError(f"{folder}: holds {other} and is no saved reranker, expected one, or an empty or a new folder")
