@@ -170,7 +170,7 @@ def test_groups_have_rates_and_weight_decays_of_their_own():
 def test_optimizers_step_as_torch_s_own_bit_for_bit(name, made):
     parameters = [nn.Parameter(torch.linspace(-1, 1, 7)) for _ in range(2)]
     own = optimizer_of(Stage("s", Schedule(lr=0.1, weight_decay=0.3, optimizer=name), (Group((parameters[0],)),), {}))
-    more = {"momentum": 0.9} if name == "sgd" else {}
+    more = {"momentum": 0.9} if name == "sgd" else {"fused": True}
     theirs = made([parameters[1]], 0.1, weight_decay=0.3, **more)
     assert isinstance(own, made)
     for step in range(4):

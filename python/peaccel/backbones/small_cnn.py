@@ -54,15 +54,16 @@ def small_cnn() -> nn.Sequential:
     -------
     Module from images [N, 1, H, W] with H, W >= 16, ink in [0, 1], to features [N, FEATURES].
     """
+    # A ReLU after the maximum has the bits of one before it, and a quarter of the elements.
     layers = nn.Sequential(
         nn.Conv2d(1, 16, 5, stride=2, padding=2),
         nn.BatchNorm2d(16),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(16, 32, 3, padding=1),
         nn.BatchNorm2d(32),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(32, 64, 3, padding=1),
         nn.BatchNorm2d(64),
         nn.ReLU(),
