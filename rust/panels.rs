@@ -154,9 +154,45 @@ pub trait Strip<T> {
     fn take(&mut self, row: usize, products: &mut [T]);
 }
 
+/// Rows in tiles as tall as the SIMD level takes, run by run: `[tile][run][row]`. The factors of a step lie at constant distances, so
+/// that one register holds the address of all. The last tile is less tall where few rows remain.
+#[derive(Default)]
+pub struct RowTiles<T> {
+    runs: Vec<[T; RUN]>,
+    rows: usize,
+    dim: usize,
+}
+
+impl<T: Float> RowTiles<T> {
+    /// Takes these rows in place of those that it holds.
+    pub fn fill(&mut self, rows: &[&[T]]) {
+        (self.rows, self.dim) = (rows.len(), rows.first().map_or(0, |row| row.len()));
+        let (most, count) = (tile_queries(), self.dim.div_ceil(RUN));
+        self.runs.resize(count * (rows.len() + most), [T::default(); RUN]);
+        for (t, tile) in rows.chunks(most).enumerate() {
+            let (runs, tall) = (&mut self.runs[t * most * count..], height(most, tile.len()));
+            for (q, row) in tile.iter().enumerate() {
+                for (run, terms) in row.chunks(RUN).enumerate() {
+                    runs[run * tall + q][..terms.len()].copy_from_slice(terms);
+                }
+            }
+        }
+    }
+}
+
+/// The height of a tile of some rows, given that of a whole one.
+fn height(most: usize, rows: usize) -> usize {
+    match (most, rows) {
+        (_, 1) => 1,
+        (2, _) => 2,
+        _ if rows > most / 3 => most,
+        _ => most / 3,
+    }
+}
+
 /// Computes the inner products of each of the rows with all `packed` rows, [`RUN`] by `RUN` terms, in order: a pair's inner product
 /// has the same bits in every strip. With unit roundoff u it errs by at most [`strip_roundings`] u sum |a_d b_d|, to first order.
-pub fn strips<T: Float>(rows: &[&[T]], panels: &[T], packed: usize, strip: &mut dyn Strip<T>) {
+pub fn strips<T: Float>(rows: &RowTiles<T>, panels: &[T], packed: usize, strip: &mut dyn Strip<T>) {
     dispatch(Strips { rows, panels, packed, strip });
 }
 
@@ -166,7 +202,7 @@ pub fn strip_roundings(dim: usize) -> usize {
 }
 
 struct Strips<'a, T> {
-    rows: &'a [&'a [T]],
+    rows: &'a RowTiles<T>,
     panels: &'a [T],
     packed: usize,
     strip: &'a mut dyn Strip<T>,
@@ -175,47 +211,55 @@ impl<T: Float> Kernel for Strips<'_, T> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self) {
-        let Strips { rows, panels, packed, strip } = self;
-        let width = padded::<T>(packed);
-        let mut products = vec![T::default(); S::TILE.1 * width];
-        for (t, tile) in rows.chunks(S::TILE.1).enumerate() {
-            match (S::TILE, tile.len()) {
-                ((2, 12), 5..) => strips_of::<S, T, 2, 12>(tile, panels, packed, &mut products),
-                ((2, 12), 2..) => strips_of::<S, T, 2, 4>(tile, panels, packed, &mut products),
-                ((2, 12), _) => strips_of::<S, T, 2, 1>(tile, panels, packed, &mut products),
-                ((1, 6), 3..) => strips_of::<S, T, 1, 6>(tile, panels, packed, &mut products),
-                (_, 2..) => strips_of::<S, T, 1, 2>(tile, panels, packed, &mut products),
-                _ => strips_of::<S, T, 1, 1>(tile, panels, packed, &mut products),
+        let Strips { rows: &RowTiles { ref runs, rows, dim }, panels, packed, strip } = self;
+        let (most, width) = (S::TILE.1, padded::<T>(packed));
+        let mut products = vec![T::default(); most * width];
+        for first in (0..rows).step_by(most) {
+            let (runs, left, out) = (&runs[first * dim.div_ceil(RUN)..], most.min(rows - first), &mut products[..]);
+            match (S::TILE, height(most, left)) {
+                ((2, 12), 12) => strips_of::<S, T, 2, 12>(runs, panels, (dim, packed), out),
+                ((2, 12), 4) => strips_of::<S, T, 2, 4>(runs, panels, (dim, packed), out),
+                ((2, 12), _) => strips_of::<S, T, 2, 1>(runs, panels, (dim, packed), out),
+                ((1, 6), 6) => strips_of::<S, T, 1, 6>(runs, panels, (dim, packed), out),
+                (_, 2) => strips_of::<S, T, 1, 2>(runs, panels, (dim, packed), out),
+                _ => strips_of::<S, T, 1, 1>(runs, panels, (dim, packed), out),
             }
-            for (q, products) in products.chunks_exact_mut(width).take(tile.len()).enumerate() {
-                strip.take(t * S::TILE.1 + q, products);
+            for (row, products) in (first..first + left).zip(products.chunks_exact_mut(width)) {
+                strip.take(row, products);
             }
         }
     }
 }
 
-/// Writes the inner products of at most Q rows with all packed rows, a strip for each row.
+/// Writes the inner products of a tile of Q rows with all packed rows, a strip for each row.
 #[inline(always)]
 fn strips_of<S: Simd, T: Float, const P: usize, const Q: usize>(
-    tile: &[&[T]],
+    runs: &[[T; RUN]],
     panels: &[T],
-    packed: usize,
+    (dim, packed): (usize, usize),
     out: &mut [T],
 ) {
-    // A tile that is not full repeats its first row.
-    let (mut rows, dim, width, strip) = ([tile[0]; Q], tile[0].len(), 2 * T::LANES, padded::<T>(packed));
-    rows[..tile.len()].copy_from_slice(tile);
+    let (width, strip) = (2 * T::LANES, padded::<T>(packed));
+    let (runs, _) = runs.as_chunks::<Q>();
     for (g, pair) in panels.chunks_exact(dim * width).enumerate() {
         for first in (0..2).step_by(P) {
             let at = g * width + first * T::LANES;
             if at >= packed {
                 continue;
             }
-            let sums = sums_of::<S, T, P, Q>(&rows, pair, first);
+            let mut totals = [[V::<S, T>::from(0.0); P]; Q];
+            for (terms, pair) in runs.iter().zip(pair.chunks(RUN * width)) {
+                let sums = run_of::<S, T, _, _, P, Q>(&ByRow(terms), pair, first);
+                for q in 0..Q {
+                    for p in 0..P {
+                        totals[q][p] = totals[q][p] + sums[q][p];
+                    }
+                }
+            }
             for q in 0..Q {
                 for p in 0..P {
                     let at = q * strip + at + p * T::LANES;
-                    sums[q][p].store(&mut out[at..at + T::LANES]);
+                    totals[q][p].store(&mut out[at..at + T::LANES]);
                 }
             }
         }
@@ -283,24 +327,19 @@ impl<T: Float, const FIRST: bool> Kernel for AddWeighted<'_, T, FIRST> {
         let mut first = 0;
         while first < rows {
             let left = rows - first;
-            match S::TILE {
-                (2, 12) if left > 4 => self.add::<S, 2, 12>(first),
-                (2, 12) => self.add::<S, 2, 4>(first),
-                (1, 6) if left > 2 => self.add::<S, 1, 6>(first),
-                _ => self.add::<S, 1, 2>(first),
-            }
             first += match S::TILE {
-                (2, 12) if left <= 4 => 4,
-                (1, 6) if left <= 2 => 2,
-                (_, most) => most,
+                (2, 12) if left > 4 && first + 12 <= ROWS => self.add::<S, 2, 12>(first),
+                (2, 12) => self.add::<S, 2, 4>(first),
+                (1, 6) if left > 2 && first + 6 <= ROWS => self.add::<S, 1, 6>(first),
+                _ => self.add::<S, 1, 2>(first),
             };
         }
     }
 }
 impl<T: Float, const FIRST: bool> AddWeighted<'_, T, FIRST> {
-    /// Adds to at most Q rows from `first` on.
+    /// Adds to at most Q rows from `first` on, and returns Q.
     #[inline(always)]
-    fn add<S: Simd, const P: usize, const Q: usize>(&mut self, first: usize) {
+    fn add<S: Simd, const P: usize, const Q: usize>(&mut self, first: usize) -> usize {
         let (dim, width, others) = (self.dim, 2 * T::LANES, self.others);
         let rows = (self.out.len() / dim - first).min(Q);
         for (g, pair) in self.panels.chunks_exact(others * width).enumerate() {
@@ -310,13 +349,10 @@ impl<T: Float, const FIRST: bool> AddWeighted<'_, T, FIRST> {
                     continue;
                 }
                 let sums = if FIRST {
-                    let mut by_row = [&[][..]; Q];
-                    for q in 0..Q {
-                        by_row[q] = &self.weights[first + q.min(rows - 1)][..others];
-                    }
-                    run_of::<S, T, _, P, Q>(&ByRow(by_row), pair, half)
+                    let (terms, _) = self.weights[first..].as_chunks::<Q>();
+                    run_of::<S, T, _, _, P, Q>(&ByRow(&terms[0]), pair, half)
                 } else {
-                    run_of::<S, T, _, P, Q>(&ByColumn { weights: self.weights, first }, pair, half)
+                    run_of::<S, T, _, _, P, Q>(&ByColumn { weights: self.weights, first }, pair, half)
                 };
                 for q in 0..Q {
                     for p in 0..P {
@@ -329,6 +365,7 @@ impl<T: Float, const FIRST: bool> AddWeighted<'_, T, FIRST> {
                 }
             }
         }
+        Q
     }
 }
 
@@ -344,15 +381,15 @@ fn add_to<S: Simd, T: Float>(x: V<S, T>, out: &mut [T]) {
     }
 }
 
-/// What the rows of panels are multiplied by, for each of Q sums.
-trait Terms<T> {
+/// What the rows of panels are multiplied by, for each of Q sums: at most N rows.
+trait Terms<T, const N: usize> {
     /// The factor of row `d` of the panels in sum `q`.
     fn at(&self, q: usize, d: usize) -> T;
 }
 
 /// A row of factors for each sum.
-struct ByRow<'a, T, const Q: usize>([&'a [T]; Q]);
-impl<T: Float, const Q: usize> Terms<T> for ByRow<'_, T, Q> {
+struct ByRow<'a, T, const N: usize, const Q: usize>(&'a [[T; N]; Q]);
+impl<T: Float, const N: usize, const Q: usize> Terms<T, N> for ByRow<'_, T, N, Q> {
     #[inline(always)]
     fn at(&self, q: usize, d: usize) -> T {
         self.0[q][d]
@@ -364,48 +401,23 @@ struct ByColumn<'a, T> {
     weights: &'a Square<T>,
     first: usize,
 }
-impl<T: Float> Terms<T> for ByColumn<'_, T> {
+impl<T: Float> Terms<T, ROWS> for ByColumn<'_, T> {
     #[inline(always)]
     fn at(&self, q: usize, d: usize) -> T {
-        // Sums beyond the last column are passed over.
-        self.weights[d][(self.first + q) % ROWS]
+        self.weights[d][self.first + q]
     }
-}
-
-/// The inner products of Q rows with P of two panels.
-#[inline(always)]
-fn sums_of<S: Simd, T: Float, const P: usize, const Q: usize>(
-    rows: &[&[T]; Q],
-    pair: &[T],
-    first: usize,
-) -> [[V<S, T>; P]; Q] {
-    let (zero, width) = (V::<S, T>::from(0.0), 2 * T::LANES);
-    let mut totals = [[zero; P]; Q];
-    for (run, pair) in pair.chunks(RUN * width).enumerate() {
-        let mut terms = [&[][..]; Q];
-        for q in 0..Q {
-            terms[q] = &rows[q][run * RUN..][..pair.len() / width];
-        }
-        let sums = run_of::<S, T, _, P, Q>(&ByRow(terms), pair, first);
-        for q in 0..Q {
-            for p in 0..P {
-                totals[q][p] = totals[q][p] + sums[q][p];
-            }
-        }
-    }
-    totals
 }
 
 /// The sums of Q rows of terms times P of two panels, in one run.
 #[inline(always)]
-fn run_of<S: Simd, T: Float, F: Terms<T>, const P: usize, const Q: usize>(
+fn run_of<S: Simd, T: Float, F: Terms<T, N>, const N: usize, const P: usize, const Q: usize>(
     terms: &F,
     pair: &[T],
     first: usize,
 ) -> [[V<S, T>; P]; Q] {
     let (zero, width) = (V::<S, T>::from(0.0), 2 * T::LANES);
     let mut sums = [[zero; P]; Q];
-    for (d, x) in pair.chunks_exact(width).enumerate() {
+    for (d, x) in (0..N).zip(pair.chunks_exact(width)) {
         let mut columns = [zero; P];
         for p in 0..P {
             columns[p] = V::<S, T>::load(&x[(first + p) * T::LANES..(first + p + 1) * T::LANES]);

@@ -1,6 +1,6 @@
 //! The interface between a family of scores and the drivers.
 
-use super::{search, tiles, Best, Gradient, Inputs, Rows, Side, Tile, TileGradient};
+use super::{search, segment, tiles, Best, Gradient, Inputs, Rows, Side, Tile, TileGradient};
 use crate::error::Error;
 use crate::simd::{dispatch, Float, Kernel, Simd};
 use crate::view::View;
@@ -45,10 +45,9 @@ pub trait PairKernel: Sync + Sized {
         }
     }
 
-    /// How many queries meet a segment of the gallery in one part of the work of [`PairKernel::pairwise`], at most: more where that
-    /// packs the segment.
-    fn queries_together(&self) -> usize {
-        tiles::QUERIES
+    /// The queries and the gallery rows of one part of the work of [`PairKernel::pairwise`], at most: more where parts are packed.
+    fn largest_part(&self) -> (usize, usize) {
+        (tiles::QUERIES, segment(self.inputs().dim()))
     }
 
     /// The scores of any number of queries and of gallery rows, as [`PairKernel::tile`]. Overridden where a family has a faster way
@@ -82,8 +81,8 @@ pub trait PairScore<T>: Sync {
     fn backward(&self, side: Side, pairs: (Rows, Rows), places: &[usize], weights: &[T], out: &mut Gradient<T>);
     /// See [`PairKernel::tile`].
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
-    /// See [`PairKernel::queries_together`].
-    fn queries_together(&self) -> usize;
+    /// See [`PairKernel::largest_part`].
+    fn largest_part(&self) -> (usize, usize);
     /// See [`PairKernel::pairwise`].
     fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]);
     /// See [`PairKernel::backward_tile`].
@@ -115,8 +114,8 @@ impl<T: Float, P: PairKernel<Elem = T>> PairScore<T> for P {
     fn tile(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         dispatch(ScoreTile { pair: self, tile, out, saved });
     }
-    fn queries_together(&self) -> usize {
-        PairKernel::queries_together(self)
+    fn largest_part(&self) -> (usize, usize) {
+        PairKernel::largest_part(self)
     }
     fn pairwise(&self, tile: Tile, out: &mut [&mut [T]], saved: &mut [&mut [T]]) {
         dispatch(Pairwise { pair: self, tile, out, saved });

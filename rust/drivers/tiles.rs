@@ -1,6 +1,6 @@
 //! All pairs of queries and gallery rows, a tile at a time: scores and gradients.
 
-use super::{segment, Gradient, Gradients, Inputs, PairScore, Rows, Side, BLOCK};
+use super::{Gradient, Gradients, Inputs, PairScore, Rows, Side, BLOCK};
 use crate::error::Error;
 use crate::parallel;
 use crate::simd::Float;
@@ -64,11 +64,11 @@ pub fn pairwise<T: Float>(
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let Inputs { mu1, mu2, .. } = pair.inputs();
-    let (queries, gallery, segment) = (mu1.rows(), mu2.rows(), segment(mu1.stored()));
+    let (queries, gallery, (most, segment)) = (mu1.rows(), mu2.rows(), pair.largest_part());
     if gallery == 0 {
         return Ok(());
     }
-    let together = queries_of_part(queries, gallery.div_ceil(segment), pair.queries_together());
+    let together = queries_of_part(queries, gallery.div_ceil(segment), most);
     let mut parts = Vec::new();
     let mut saved = saved.chunks_mut(together * gallery);
     for (block, rows) in out.chunks_mut(together * gallery).enumerate() {
@@ -88,9 +88,9 @@ pub fn pairwise<T: Float>(
     })
 }
 
-/// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy.
+/// How many queries meet a segment in one part of the work: as many as pay, unless fewer keep all threads busy; parts are equal.
 fn queries_of_part(queries: usize, segments: usize, most: usize) -> usize {
-    let blocks = (4 * parallel::num_threads()).div_ceil(segments);
+    let blocks = (4 * parallel::num_threads()).div_ceil(segments).max(queries.div_ceil(most));
     queries.div_ceil(blocks).next_multiple_of(QUERIES).clamp(QUERIES, most)
 }
 
@@ -228,6 +228,13 @@ const PER_ITEM_BYTES: usize = 1 << 30;
 /// The largest number of parts.
 const PARTS: usize = 64;
 
+/// The rows of the longer side that a part has at least, unless there would be fewer than [`FEW_PARTS`]: each adds up the gradients of
+/// the whole shorter side anew.
+const LEAST_ROWS: usize = 2 * BLOCK;
+
+/// Parts that are made whatever their size, where there are as many blocks of rows.
+const FEW_PARTS: usize = 4;
+
 /// One side of the work.
 #[derive(Clone, Copy)]
 struct WorkSide {
@@ -342,6 +349,7 @@ impl<'a, T: Float> AllPairs<'a, T> {
         let (long, short) = (self.long, self.short);
         let share = short.rows * (short.widths.0 + short.widths.1);
         let most = (SHARES_BYTES / (share * size_of::<T>())).max(long.rows / long.widths.0).clamp(1, PARTS);
+        let most = most.min((long.rows / LEAST_ROWS).max(FEW_PARTS));
         long.rows.div_ceil(most).next_multiple_of(BLOCK)
     }
 

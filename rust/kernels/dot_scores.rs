@@ -6,7 +6,7 @@
 //! pairs out by inner products of register tiles and scores the others; `filter` has the proof that no result is lost. The maths of each score
 //! is in `formulas`, `normals`, `vmf` and `match_probability`.
 
-use crate::drivers::{Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};
+use crate::drivers::{segment, Best, Gradient, Inputs, PairKernel, Rows, Side, Tile, TileGradient, AHEAD, BLOCK, QUERIES};
 use crate::error::Error;
 use crate::kernels::samplers::Normals;
 use crate::kernels::score::{Facts, Family, PairFunction, Purpose, Request, Score, Sieve};
@@ -386,11 +386,11 @@ impl<T: Float, F: Formula> PairKernel for DotScore<'_, T, F> {
         self.score_tile::<S>(tile, out, saved);
     }
 
-    fn queries_together(&self) -> usize {
+    fn largest_part(&self) -> (usize, usize) {
         if F::SIEVED {
-            all_pairs::QUERIES
+            all_pairs::PART
         } else {
-            QUERIES // a pair takes long
+            (QUERIES, segment(self.inputs.mu1.stored())) // a pair takes long
         }
     }
 

@@ -13,7 +13,7 @@
 use super::formulas::{Formula, Pair, PER_ITEM};
 use super::{sq_norms, DotScore, Facing, Numbers, Values, NO_NUMBERS};
 use crate::drivers::{by_tiles, Tile, BLOCK};
-use crate::panels::{self, Strip};
+use crate::panels::{self, RowTiles, Strip};
 use crate::rows::{convert, reduce, Square, DIFFERENCES};
 use crate::simd::{dispatch, Float, Kernel, Simd, V};
 use crate::view::Matrix;
@@ -25,14 +25,21 @@ use crate::panels::strip_roundings;
 /// Squared distances below this share of |a|^2 + |b|^2 are sums of squared differences.
 pub const NEAR: f64 = 1.0 / 16.0;
 
-/// Queries that meet the same packed rows, at most.
-pub const QUERIES: usize = 480;
+/// The queries and the gallery rows of one part of the work, at most: rows are packed for that many queries, and the numbers of
+/// queries made for that many rows.
+pub const PART: (usize, usize) = (1024, 1024);
 
 /// Gallery rows that are packed together, at most: their inner products with a tile of queries stay in the first-level cache.
 const PACKED: usize = 512;
 
+/// Elements that are packed together, at most: they stay in the second-level cache.
+const PACKED_ELEMENTS: usize = 1 << 17;
+
 /// The queries up to which they are packed in place of the gallery's rows, which then are read once from where they lie.
 const FEW: usize = 16;
+
+/// Gallery rows that meet few queries together: they stay in the first-level cache.
+const TOGETHER: usize = 24;
 
 /// With fewer queries or gallery rows than this, panels are so empty that the pair function is faster.
 const FEWEST: usize = 8;
@@ -44,6 +51,12 @@ struct Side<T> {
     plain: Vec<Vec<T>>,
     /// The numbers of each [`BLOCK`] items.
     numbers: Vec<Numbers>,
+}
+
+/// Rows of either side: the queries are in tiles and each chunk of the gallery in panels, or, where they are few, the other way round.
+struct Buffers<T> {
+    tiles: RowTiles<T>,
+    panels: Vec<T>,
 }
 
 impl<T: Float, F: Formula> DotScore<'_, T, F> {
@@ -85,9 +98,11 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             return by_tiles(self, part, out, saved);
         }
         let inputs = &self.inputs;
+        let mut buffers = self.buffers(part.queries.clone());
         let queries = self.side(&Matrix::Full(inputs.mu1), &Matrix::Full(inputs.uncertainty1), part.queries.clone());
-        for first in part.gallery.clone().step_by(PACKED) {
-            let rows = first..part.gallery.end.min(first + PACKED);
+        let packed = (PACKED_ELEMENTS / inputs.mu1.stored() / BLOCK * BLOCK).clamp(BLOCK, PACKED);
+        for first in part.gallery.clone().step_by(packed) {
+            let rows = first..part.gallery.end.min(first + packed);
             let gallery = self.side(&inputs.mu2, &inputs.uncertainty2, rows.clone());
             let at = rows.start - part.gallery.start..rows.end - part.gallery.start;
             let take: &mut dyn FnMut(usize, &mut [T]) = &mut |k, x| {
@@ -97,7 +112,7 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
                 self.values((&queries, k), &gallery, x, &mut out[k][at.clone()]);
             };
             let tile = Tile { queries: part.queries.clone(), gallery: rows };
-            self.x_of_all(tile, (&queries.norms, &gallery.norms), take);
+            self.x_of_all(tile, &mut buffers, (&queries.norms, &gallery.norms), take);
         }
     }
 
@@ -109,27 +124,48 @@ impl<T: Float, F: Formula> DotScore<'_, T, F> {
             sq_norms(&self.inputs.mu2, tile.gallery.clone(), &mut gallery);
         }
         let n = tile.gallery.len();
-        self.x_of_all(tile.clone(), (&queries, &gallery), &mut |k, x| out[k][..n].copy_from_slice(&x[..n]));
+        let mut buffers = self.buffers(tile.queries.clone());
+        let take: &mut dyn FnMut(usize, &mut [T]) = &mut |k, x| out[k][..n].copy_from_slice(&x[..n]);
+        self.x_of_all(tile.clone(), &mut buffers, (&queries, &gallery), take);
+    }
+
+    /// The buffers of all pairs with these queries, which are laid out in one of them.
+    fn buffers(&self, queries: Range<usize>) -> Buffers<T> {
+        let (mut tiles, mut panels) = (RowTiles::default(), Vec::new());
+        if queries.len() > FEW {
+            let rows: Vec<_> = queries.map(|i| self.inputs.mu1.row(i)).collect();
+            tiles.fill(&rows);
+        } else {
+            panels.resize(panels::padded::<T>(queries.len()) * self.inputs.mu1.stored(), T::default());
+            panels::pack(&Matrix::Full(self.inputs.mu1), queries, &|row| row, &mut panels);
+        }
+        Buffers { tiles, panels }
     }
 
     /// Calls `take(k, x)` for query `k` of a tile of any size with its squared distances or inner products, which it may
-    /// overwrite.
-    fn x_of_all(&self, tile: Tile, norms: (&[T], &[T]), take: &mut dyn FnMut(usize, &mut [T])) {
-        let Tile { queries, gallery } = tile;
-        let (inputs, n) = (&self.inputs, gallery.len());
-        let mut packed = Vec::new();
-        let rows: Vec<_> = queries.clone().map(|i| inputs.mu1.row(i)).collect();
+    /// overwrite. The queries are those of the buffers.
+    fn x_of_all(
+        &self,
+        tile: Tile,
+        buffers: &mut Buffers<T>,
+        norms: (&[T], &[T]),
+        take: &mut dyn FnMut(usize, &mut [T]),
+    ) {
+        let (Tile { queries, gallery }, Buffers { tiles, panels }) = (tile, buffers);
+        let (mu2, n) = (&self.inputs.mu2, gallery.len());
         let mut pairs = AllPairs { score: self, first: (queries.start, gallery.start), n, norms, take };
         if queries.len() > FEW {
-            packed.resize(panels::padded::<T>(n) * inputs.mu1.stored(), T::default());
-            panels::pack(&inputs.mu2, gallery, &|row| row, &mut packed);
-            return panels::strips(&rows, &packed, n, &mut pairs);
+            panels.resize(panels::padded::<T>(n) * mu2.stored(), T::default());
+            panels::pack(mu2, gallery, &|row| row, panels);
+            return panels::strips(tiles, panels, n, &mut pairs);
         }
         let (mut wide, stride) = (Vec::new(), panels::padded::<T>(n));
-        let mut columns = Columns { stride, x: vec![T::default(); queries.len() * stride] };
-        packed.resize(panels::padded::<T>(queries.len()) * inputs.mu1.stored(), T::default());
-        panels::pack(&Matrix::Full(inputs.mu1), queries.clone(), &|row| row, &mut packed);
-        panels::strips(&inputs.mu2.rows_of(gallery, &mut wide), &packed, queries.len(), &mut columns);
+        let mut columns = Columns { stride, first: 0, x: vec![T::default(); queries.len() * stride] };
+        for rows in mu2.rows_of(gallery, &mut wide).chunks(TOGETHER) {
+            tiles.fill(rows);
+            panels::strips(tiles, panels, queries.len(), &mut columns);
+            columns.first += rows.len();
+        }
         for (k, x) in columns.x.chunks_exact_mut(stride).enumerate() {
             pairs.take(k, x);
         }
@@ -193,12 +229,14 @@ impl<T: Float, F: Formula> Kernel for PlainValues<'_, T, F> {
 struct Columns<T> {
     /// The numbers of a query, with padding.
     stride: usize,
+    /// The place of the first of the rows at hand.
+    first: usize,
     x: Vec<T>,
 }
 impl<T: Float> Strip<T> for Columns<T> {
     fn take(&mut self, row: usize, products: &mut [T]) {
         for (x, product) in self.x.chunks_exact_mut(self.stride).zip(products) {
-            x[row] = *product;
+            x[self.first + row] = *product;
         }
     }
 }

@@ -184,11 +184,11 @@ impl<T: Float> Kernel for WeightlessAreFinite<'_, T> {
         for (i, x) in tile.queries.clone().zip(x) {
             let weights = &weights.row(i)[tile.gallery.clone()];
             // Counted, not searched, which takes whole registers.
-            if weights.iter().map(|weight| u32::from(weight.to_f64() == 0.0)).sum::<u32>() == 0 {
+            if weights.iter().map(|&weight| u32::from(weight == T::default())).sum::<u32>() == 0 {
                 continue;
             }
-            for (weight, x) in weights.iter().zip(x) {
-                if weight.to_f64() != 0.0 {
+            for (&weight, x) in weights.iter().zip(x) {
+                if weight != T::default() {
                     continue;
                 }
                 let all = || rows::finite(queries.rows.iter().chain(&gallery.rows).copied());
