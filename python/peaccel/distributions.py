@@ -270,7 +270,7 @@ class Distribution(Generic[ArrayT]):
             return
         step = len(x) // LOOKED_AT + 1
         negative = as_numpy(x[::step] if step > 1 else x) < 0
-        if negative.any():
+        if np.count_nonzero(negative):  # of few numbers, a fraction of the time of `any`
             raise self._negative(name, step * int(_first(negative) or 0))
 
     def _negative(self, name: str, row: int) -> ValueError:

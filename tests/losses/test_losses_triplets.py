@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import peaccel as pe
+from peaccel.losses import triplets
 from peaccel.losses.triplets import BayesianTriplet, Triplet, TripletRegression
 
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3])
@@ -43,13 +44,26 @@ def hinge(mu, a, p, n, margin):
     return (((unit[a] - unit[p]) ** 2).sum() - ((unit[a] - unit[n]) ** 2).sum() + margin).clamp(min=0)
 
 
-def test_triplet_by_loops():
+@pytest.mark.parametrize("block", [1, triplets.BLOCK])
+def test_triplet_by_loops(monkeypatch, block):
+    monkeypatch.setattr(triplets, "BLOCK", block)
     leaves, d = items("isotropic")
     hinges = [hinge(leaves[0], *triplet, 0.3) for triplet in VALID]
     active = [x for x in hinges if x > 0]
     assert 0 < len(active) < len(VALID)
     close(Triplet(margin=0.3)(d, LABELS), torch.stack(hinges).mean(), leaves[:1])
     close(Triplet(margin=0.3, only_violating=True)(d, LABELS), torch.stack(active).mean(), leaves[:1])
+
+
+def test_triplet_of_near_duplicates_in_float32():
+    rng = np.random.default_rng(0)
+    mu = torch.tensor(1 + 1e-3 * rng.normal(size=(N, 8)), dtype=torch.float32, requires_grad=True)
+    wide = mu.detach().double().requires_grad_()
+    expected = torch.stack([hinge(wide, *triplet, 0.0) for triplet in VALID]).mean()
+    value = Triplet(margin=0.0)(pe.Point(mu), LABELS)
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+    (found,), (wanted,) = torch.autograd.grad(value, mu), torch.autograd.grad(expected, wide)
+    assert (found.double() - wanted).abs().max() < 1e-6 * wanted.abs().max()
 
 
 def test_triplet_regression_by_loops():

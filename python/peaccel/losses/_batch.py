@@ -16,6 +16,16 @@ from peaccel.losses.base import same_class_pairs
 from peaccel.scores import Score
 
 
+def all_different(owner: str) -> ValueError:
+    """What a loss raises where no two labels are equal."""
+    return ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
+
+
+def all_equal(owner: str) -> ValueError:
+    """What a loss raises where there is one class."""
+    return ValueError(f"{owner}: labels are all equal, expected at least two classes")
+
+
 def pairs_of(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Which ordered pairs are of one class, i != j, and which of two, [N, N] bool.
 
@@ -31,7 +41,7 @@ def pairs_of_one_class(owner: str, labels: Tensor) -> Tensor:
     """Which ordered pairs i != j are of one class, [N, N] bool; ValueError where there are none."""
     same = same_class_pairs(labels)
     if not torch.compiler.is_compiling() and not same.any():
-        raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
+        raise all_different(owner)
     return same
 
 
@@ -39,7 +49,7 @@ def different_classes(owner: str, labels: Tensor) -> Tensor:
     """Which ordered pairs are of two classes, [N, N] bool; ValueError where there are none."""
     different = labels[:, None] != labels
     if not torch.compiler.is_compiling() and not different.any():
-        raise ValueError(f"{owner}: labels are all equal, expected at least two classes")
+        raise all_equal(owner)
     return different
 
 
@@ -57,6 +67,24 @@ def mean_of(values: Tensor, counted: Tensor) -> Tensor:
     return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
 
 
+def others_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For each item the rows of the others of its class, and which of them count, [N, K]: K is as many as the most
+    have, or, compiled, all N.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are.
+    """
+    if torch.compiler.is_compiling():
+        same = same_class_pairs(labels)
+        return torch.arange(len(labels), device=labels.device).expand_as(same), same
+    rows, counted = _rows_of_classes(owner, labels)
+    if rows.shape[1] == len(labels):
+        raise all_equal(owner)
+    return rows, counted & (rows != _itself(labels))
+
+
 def mean_score_of_classes(
     owner: str, d: Distribution, labels: Tensor, score: str | Score, *, ordered: bool = False
 ) -> Tensor:
@@ -71,24 +99,33 @@ def mean_score_of_classes(
     if torch.compiler.is_compiling():
         same = labels[:, None] == labels
         return mean_score_of_pairs(d, same if ordered else same.triu(1), score)
-    rows = _rows_of_classes(labels, ordered)
-    if rows.shape[1] <= ordered:
-        raise ValueError(f"{owner}: labels are all different, expected at least one pair of one class")
-    return mean_of(retrieval.rescore(d, d, rows, score), rows >= 0)
+    rows, counted = _rows_of_classes(owner, labels)
+    if not ordered:
+        counted = counted & (rows > _itself(labels))
+    return mean_of(retrieval.rescore(d, d, rows.masked_fill(~counted, -1), score), counted)
 
 
-def _rows_of_classes(labels: Tensor, ordered: bool) -> Tensor:
-    """For each item the rows of its class that come after it, or all, -1 where there are no more: a row of as many as
-    the most have. By sorted labels, whose work grows with the pairs of one class and not with all pairs."""
-    order = labels.argsort(stable=True)
-    _, sizes = torch.unique_consecutive(labels[order], return_counts=True)
-    size, start = (x.repeat_interleave(sizes)[:, None] for x in (sizes, sizes.cumsum(0) - sizes))
-    steps = torch.arange(0 if ordered else 1, int(sizes.max()), device=labels.device)
-    place = steps if ordered else torch.arange(len(labels), device=labels.device)[:, None] - start + steps
-    counted = place < size
-    rows = torch.empty_like(counted, dtype=torch.int64)
-    rows[order] = order[(start + place).clamp(max=len(labels) - 1)].masked_fill(~counted, -1)
-    return rows
+def _itself(labels: Tensor) -> Tensor:
+    """Each item's own row, [N, 1]."""
+    return torch.arange(len(labels), device=labels.device)[:, None]
+
+
+def _rows_of_classes(owner: str, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """For each item the rows of its class, its own among them, and which count, as many as the most have: by sorted
+    labels, whose work grows with the pairs of one class and not with all pairs.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal.
+    """
+    by_class, order = labels.sort(stable=True)
+    start, stop = (torch.searchsorted(by_class, labels, right=right)[:, None] for right in (False, True))
+    most = int((stop - start).max())
+    if most == 1:
+        raise all_different(owner)
+    place = start + torch.arange(most, device=labels.device)
+    return order[place.clamp(max=len(labels) - 1)], place < stop
 
 
 def mean_score_of_pairs(d: Distribution, pairs: Tensor, score: str | Score) -> Tensor:

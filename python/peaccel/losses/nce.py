@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 
 from peaccel import retrieval, scores
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import mean_of, pairs_of
+from peaccel.losses._batch import mean_of, others_of_classes
 from peaccel.losses.base import Loss
 from peaccel.scores import Score
 
@@ -101,7 +101,7 @@ class ScoreNCE(Loss[Distribution]):
         self.prior_mean = None if mean is None else nn.Parameter(mean.clone())
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        same, different = pairs_of("ScoreNCE", labels)
+        rows, counted = others_of_classes("ScoreNCE", labels)
         score = self.score
         if self.log_prior_var is not None:
             score = score(prior_var=self.log_prior_var.exp())
@@ -110,7 +110,7 @@ class ScoreNCE(Loss[Distribution]):
         if "seed" in score.params:
             score = score(seed=seed)
         logits = retrieval.pairwise(d, d, score) / self.temperature
-        anchors = same.any(1)
-        of_class, of_others = (logits.masked_fill(~pairs, -math.inf).logsumexp(1) for pairs in (same, different))
+        of_class = logits.gather(1, rows).masked_fill(~counted, -math.inf).logsumexp(1)
+        of_others = logits.masked_fill(labels[:, None] == labels, -math.inf).logsumexp(1)
         # log(1 + others / class), which keeps its digits near 0; infinite of items alone in their class.
-        return mean_of(softplus(of_others - of_class), anchors)
+        return mean_of(softplus(of_others - of_class), counted.any(1))

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from peaccel import retrieval
 from peaccel.distributions import Distribution
-from peaccel.losses._batch import distances, listed, mean_of, pairs_of, unit_means
+from peaccel.losses._batch import distances, listed, mean_of, others_of_classes, pairs_of, unit_means
 from peaccel.losses.base import Loss
 
 __all__ = ["Contrastive", "MarginLoss", "MultiSimilarity"]
@@ -134,24 +133,24 @@ class MultiSimilarity(Loss[Distribution]):
         self.threshold, self.margin, self.alpha, self.beta = threshold, margin, alpha, beta
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        same, different = pairs_of("MultiSimilarity", labels)
-        means = unit_means(d)
-        cosines = retrieval.pairwise(means, means, "cosine")
-        mined = cosines.detach()
-        hardest = mined.masked_fill(~different, -math.inf).amax(1, keepdim=True)
-        easiest = mined.masked_fill(~same, math.inf).amin(1, keepdim=True)
-        kept_same = same & (mined < hardest + self.margin)
-        kept_different = different & (mined > easiest - self.margin)
-        above = cosines - self.threshold
-        positive = _soft_hinge(-above, kept_same, self.alpha, 1 + self.threshold)
-        return (positive + _soft_hinge(above, kept_different, self.beta, 1 - self.threshold)).mean()
+        rows, counted = others_of_classes("MultiSimilarity", labels)
+        unit = unit_means(d).mu
+        cosines = unit @ unit.T
+        near = cosines.gather(1, rows)
+        far = cosines.detach().masked_fill(labels[:, None] == labels, -math.inf)
+        hardest = far.amax(1, keepdim=True)
+        easiest = near.detach().masked_fill(~counted, math.inf).amin(1, keepdim=True)
+        dropped = ~counted | (near.detach() >= hardest + self.margin)
+        positive = _soft_hinge(near, dropped, -self.alpha, self.threshold)
+        return (positive + _soft_hinge(cosines, far <= easiest - self.margin, self.beta, self.threshold)).mean()
 
 
-def _soft_hinge(x: Tensor, kept: Tensor, sharpness: float, most: float) -> Tensor:
-    """log(1 + sum of exp(sharpness x) over the entries of a row that are kept) / sharpness; no x is above `most`."""
-    if sharpness * most <= DIRECT:
-        return (sharpness * x).masked_fill(~kept, -math.inf).exp().sum(1).log1p() / sharpness
-    return softplus((sharpness * x).masked_fill(~kept, -math.inf).logsumexp(1)) / sharpness
+def _soft_hinge(cosines: Tensor, dropped: Tensor, sharpness: float, threshold: float) -> Tensor:
+    """log(1 + sum of exp(sharpness (x - threshold)) over the entries x of a row that are not dropped) / |sharpness|."""
+    exponents = (sharpness * cosines).masked_fill_(dropped, -math.inf)
+    if abs(sharpness) * (1 + abs(threshold)) <= DIRECT:
+        return (exponents.exp_().sum(1) * math.exp(-sharpness * threshold)).log1p() / abs(sharpness)
+    return softplus(exponents.logsumexp(1) - sharpness * threshold) / abs(sharpness)
 
 
 class MarginLoss(Loss[Distribution]):

@@ -1,20 +1,23 @@
 """Losses of triplets: an anchor, a positive of its class and a negative of another, all those that a batch holds.
 
-The anchors with their positives are listed, M pairs, and each is put beside all N items: tensors [M, N] in which
-negatives are marked. Moments of draws are made of [N, N] matrices of the batch, never of a row per triplet. Differences
-of squared distances cancel: they are float64, of distances made by differences, so that one is off by at most some
-1e-15 of the distances themselves. Compiled, all N^2 pairs are listed, since a shape cannot depend on labels.
+The sum of hinges is one of squared distances, each as often as triplets violate by it: `Triplet` counts these, and
+keeps no number of a triplet. For the others the anchors with their positives are listed, M pairs, and each is put
+beside all N items: tensors [M, N] in which negatives are marked. Moments of draws are made of [N, N] matrices of the
+batch, never of a row per triplet. Differences of squared distances cancel: they are float64, and those of means of any
+length, in `BayesianTriplet`, are made by differences, so that one is off by at most some 1e-15 of the distances
+themselves. Compiled, all N^2 pairs are listed or rows are sorted, since a shape cannot depend on labels.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from peaccel.distributions import Distribution, Normal, VonMisesFisher
-from peaccel.losses._batch import listed, mean_of, pairs_of, square_distances, unit_means
+from peaccel.losses._batch import all_different, all_equal, listed, mean_of, pairs_of, square_distances, unit_means
 from peaccel.losses.base import Loss, require_kind
 from peaccel.measures.triplet_margins import Spread, moments_on_sphere, spread_on_sphere
 
@@ -76,7 +79,7 @@ class Triplet(Loss[Distribution]):
 
     Notes
     -----
-    Memory: a few numbers for each pair of one class and item. Variances have no part in it.
+    Memory: a few numbers for each pair of items, none for each triplet. Variances have no part in it.
 
     References
     ----------
@@ -101,10 +104,11 @@ class Triplet(Loss[Distribution]):
         self.margin, self.only_violating = checked_margin("Triplet", margin), only_violating
 
     def loss(self, d: Distribution, labels: Tensor, seed: int | None) -> Tensor:
-        triplets = triplets_of("Triplet", labels)
-        hinges = _hinges(d, triplets, self.margin)
-        counted = triplets.negative & (hinges > 0) if self.only_violating else triplets.negative
-        return mean_of(hinges, counted).to(d.mu.dtype)
+        squares = _squares_of_directions(d)
+        violating = _violating("Triplet", squares.detach().to(d.mu.dtype), labels, self.margin)
+        hinges = torch.dot(violating.weights.double().flatten(), squares.flatten()) + self.margin * violating.found
+        counted = violating.found if self.only_violating else violating.triplets
+        return (hinges / counted.clamp(min=1)).to(d.mu.dtype)
 
 
 class TripletRegression(Loss[Normal]):
@@ -269,10 +273,74 @@ def checked_margin(owner: str, margin: float) -> float:
     return margin
 
 
+def _squares_of_directions(d: Distribution) -> Tensor:
+    """Squared distances of the directions of the means [N, N]: float64, in which products err by some 1e-16, so that
+    in float32 near duplicates keep their digits."""
+    unit = unit_means(d.to(torch.float64)).mu
+    lengths = unit.detach().square().sum(1)  # 1, or 0 of a mean 0, either way without gradient
+    squares: Tensor = torch.addmm(lengths, unit, unit.T, alpha=-2) + lengths[:, None]
+    return squares
+
+
+BLOCK = 1 << 18
+"""How many triplets are compared together: as many numbers as stay in a core's cache."""
+
+
+class Violating(NamedTuple):
+    """The triplets of a batch whose hinge is above 0."""
+
+    weights: Tensor
+    """[N, N]: how many of them a pair is the anchor and positive of, or minus how many the anchor and negative."""
+    found: Tensor
+    """[]: how many there are."""
+    triplets: Tensor
+    """[]: how many triplets the batch has."""
+
+
+def _violating(owner: str, squares: Tensor, labels: Tensor, margin: float) -> Violating:
+    """The triplets with near = squares[anchor, positive] + margin > far = squares[anchor, negative].
+
+    The sum of their hinges is that of weights * squares, and the margin for each: no number of a triplet is kept.
+
+    Raises
+    ------
+    ValueError
+        No two labels are equal, or all are.
+    """
+    same = labels[:, None] == labels
+    near, far = squares + margin, squares.masked_fill(same, math.inf)
+    same.fill_diagonal_(False)
+    if torch.compiler.is_compiling():
+        return _violating_by_sorting(near, far, same)
+    anchors, positives = same.nonzero(as_tuple=True)
+    if not len(anchors):
+        raise all_different(owner)
+    if len(anchors) == len(labels) * (len(labels) - 1):
+        raise all_equal(owner)
+    weights, of_pairs = torch.zeros_like(far), []
+    thresholds, rows = near[anchors, positives, None], max(1, BLOCK // len(labels))
+    for block, threshold in zip(torch.split(anchors, rows), torch.split(thresholds, rows), strict=True):
+        violates = far.index_select(0, block).lt_(threshold)
+        of_pairs.append(violates.sum(1))
+        weights.index_add_(0, block, violates, alpha=-1)
+    counts = torch.cat(of_pairs)
+    weights[anchors, positives] = counts
+    positives_of = torch.bincount(anchors)
+    return Violating(weights, counts.sum(), (positives_of * (len(labels) - 1 - positives_of)).sum())
+
+
+def _violating_by_sorting(near: Tensor, far: Tensor, same: Tensor) -> Violating:
+    """`_violating` with shapes that do not depend on labels, for torch.compile."""
+    near = near.masked_fill(~same, -math.inf)
+    near_in = torch.searchsorted(far.sort(1).values, near)
+    far_in = len(far) - torch.searchsorted(near.sort(1).values, far, right=True)
+    positives_of = same.sum(1)
+    return Violating(near_in - far_in, near_in.sum(), (positives_of * (len(far) - 1 - positives_of)).sum())
+
+
 def _hinges(d: Distribution, triplets: Triplets, margin: float) -> Tensor:
-    """The hinges of all triplets in d's dtype: rounding adds 1e-7 to squares, which are 4 at most, as means of length 1
-    in float32 would; these are made in float64, where near duplicates keep their digits."""
-    squares = square_distances(unit_means(d.to(torch.float64))).to(d.mu.dtype)
+    """The hinges of all triplets in d's dtype."""
+    squares = _squares_of_directions(d).to(d.mu.dtype)
     return (triplets.near(squares) - triplets.far(squares) + margin).relu()
 
 

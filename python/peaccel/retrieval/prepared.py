@@ -107,10 +107,12 @@ class Prepared(Generic[ArrayT]):
         These are laid out for one variance of queries at a time, and where its values can be read here.
         """
         pair = self.score.pair(queries.kind, self.kind)
-        if pair.weighted is None or device_of(queries.mu) not in ("numpy", "cpu") or is_traced(queries.mu):
+        if pair.weighted is None or self._variance is None:
+            return pair
+        if device_of(queries.mu) not in ("numpy", "cpu") or is_traced(queries.mu):
             return pair
         var1 = common_variance(queries)
-        if var1 is None or self._variance is None:
+        if var1 is None:
             return pair
         laid_out, numbers = self._weighted, as_numpy(var1)
         if laid_out is None or not np.array_equal(numbers, laid_out[0]):
